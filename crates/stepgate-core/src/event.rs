@@ -1,0 +1,105 @@
+//! Events: the chronological history that people follow.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::ids::{ArtifactId, RunId, SessionId};
+use crate::json::Value;
+use crate::time::Timestamp;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventType {
+    /// A call is durable and about to be sent.
+    ToolCalled,
+    /// It was done.
+    ToolSucceeded,
+    /// It was refused or failed.
+    ToolFailed,
+    /// Policy or sandbox said no.
+    PolicyViolation,
+    /// A person is asked.
+    ApprovalRequested,
+    /// A person said yes.
+    ApprovalGranted,
+    /// A person said no.
+    ApprovalDenied,
+    /// Nobody said anything in time.
+    ApprovalExpired,
+    /// The recorded answer was given again.
+    ToolReplayed,
+    /// Recovery sent a call again.
+    ToolRedispatched,
+    /// Recovery ended a run.
+    RunRecovered,
+    /// A session began.
+    SessionOpened,
+}
+
+impl EventType {
+    /// Every type.
+    pub const ALL: [Self; 12] = [
+        Self::ToolCalled,
+        Self::ToolSucceeded,
+        Self::ToolFailed,
+        Self::PolicyViolation,
+        Self::ApprovalRequested,
+        Self::ApprovalGranted,
+        Self::ApprovalDenied,
+        Self::ApprovalExpired,
+        Self::ToolReplayed,
+        Self::ToolRedispatched,
+        Self::RunRecovered,
+        Self::SessionOpened,
+    ];
+
+    /// The spelling that users know.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolCalled => "tool_called",
+            Self::ToolSucceeded => "tool_succeeded",
+            Self::ToolFailed => "tool_failed",
+            Self::PolicyViolation => "policy_violation",
+            Self::ApprovalRequested => "approval_requested",
+            Self::ApprovalGranted => "approval_granted",
+            Self::ApprovalDenied => "approval_denied",
+            Self::ApprovalExpired => "approval_expired",
+            Self::ToolReplayed => "tool_replayed",
+            Self::ToolRedispatched => "tool_redispatched",
+            Self::RunRecovered => "run_recovered",
+            Self::SessionOpened => "session_opened",
+        }
+    }
+
+    /// The type that a store spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|event_type| event_type.as_str() == text)
+    }
+}
+
+/// A row of `events`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Event {
+    /// Its id.
+    pub event_id: ArtifactId,
+    /// What happened.
+    pub event_type: EventType,
+    /// What there is to know about it.
+    pub payload: Value,
+    /// The run it is about.
+    pub run_id: Option<RunId>,
+    /// How far the run's journal was: the last sequence number, 0 where there is no journal.
+    pub sequence_number: u64,
+    /// The session whose chain holds it.
+    pub session_id: SessionId,
+    /// When.
+    pub ts: Timestamp,
+}
+
+/// The digest of a list of events, in their order.
+pub fn digest_of(events: &[Event]) -> Digest {
+    Digest::of(events)
+}

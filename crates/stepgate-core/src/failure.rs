@@ -1,0 +1,338 @@
+//! The closed table of outcomes, codes and messages.
+//!
+//! A [`Failure`] is part of the contract with the agent: a phase, a code, a fixed message, and a
+//! detail that only the record sees. What is Stepgate's own trouble is a `Fault` (`ports.rs`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::json::strict;
+
+/// The nine phases of spec 000, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[expect(missing_docs, reason = "the names are the specification's")]
+pub enum Phase {
+    Receive,
+    Parse,
+    ValidateSchema,
+    ValidateAction,
+    ValidateArgs,
+    Authorize,
+    Execute,
+    Record,
+    Respond,
+}
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 9] = [
+        Self::Receive,
+        Self::Parse,
+        Self::ValidateSchema,
+        Self::ValidateAction,
+        Self::ValidateArgs,
+        Self::Authorize,
+        Self::Execute,
+        Self::Record,
+        Self::Respond,
+    ];
+
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Receive => "RECEIVE",
+            Self::Parse => "PARSE",
+            Self::ValidateSchema => "VALIDATE_SCHEMA",
+            Self::ValidateAction => "VALIDATE_ACTION",
+            Self::ValidateArgs => "VALIDATE_ARGS",
+            Self::Authorize => "AUTHORIZE",
+            Self::Execute => "EXECUTE",
+            Self::Record => "RECORD",
+            Self::Respond => "RESPOND",
+        }
+    }
+}
+
+/// The four outcomes of spec 000: exactly one per step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Outcome {
+    /// The action was done.
+    Success,
+    /// The proposal is not one.
+    ValidationError,
+    /// The proposal is one, and may not be done.
+    Denied,
+    /// It may be done, and could not be.
+    ExecutionError,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 4] = [
+        Self::Success,
+        Self::ValidationError,
+        Self::Denied,
+        Self::ExecutionError,
+    ];
+
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "SUCCESS",
+            Self::ValidationError => "VALIDATION_ERROR",
+            Self::Denied => "DENIED",
+            Self::ExecutionError => "EXECUTION_ERROR",
+        }
+    }
+}
+
+/// Why a step failed. Each variant is one row of the table: phase, outcome, code and message follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nothing came.
+    EmptyPayload,
+    /// More came than the limit allows.
+    PayloadTooLarge,
+    /// Not strict JSON.
+    InvalidJson(strict::Refusal),
+    /// Another major version; the version as received.
+    SchemaVersionIncompatible(String),
+    /// Not the five fields: the field and the rule.
+    InvalidProposal(String),
+    /// `run_command` or `spawn_process`: nothing can enable them.
+    CommandExecution,
+    /// Not registered.
+    ActionNotAllowed,
+    /// The action's contract is broken: the field and the rule.
+    InvalidArgs(String),
+    /// The id already names another action.
+    IdempotencyConflict,
+    /// Policy or sandbox said no: the policies, or the sandbox rule.
+    PolicyViolation(String),
+    /// An operator said no.
+    DeniedByOperator,
+    /// Nobody decided in time.
+    ApprovalExpired,
+    /// The executor refused after AUTHORIZE had agreed: the rule.
+    RefusedAtExecution(String),
+    /// It could not be done.
+    Execution(ExecutionFailure),
+}
+
+/// A row of the table, apart from what varies.
+struct Row {
+    phase: Phase,
+    outcome: Outcome,
+    code: &'static str,
+    message: &'static str,
+}
+
+impl Failure {
+    fn row(&self) -> Row {
+        use Outcome::{Denied, ExecutionError, ValidationError};
+        let row = |phase, outcome, code, message| Row {
+            phase,
+            outcome,
+            code,
+            message,
+        };
+        match self {
+            Self::EmptyPayload => row(
+                Phase::Receive,
+                ValidationError,
+                "EMPTY_PAYLOAD",
+                "Payload is empty",
+            ),
+            Self::PayloadTooLarge => row(
+                Phase::Receive,
+                ValidationError,
+                "PAYLOAD_TOO_LARGE",
+                "Payload exceeds the maximum length",
+            ),
+            Self::InvalidJson(_) => row(
+                Phase::Parse,
+                ValidationError,
+                "INVALID_JSON",
+                "Invalid JSON format",
+            ),
+            Self::SchemaVersionIncompatible(_) => row(
+                Phase::ValidateSchema,
+                ValidationError,
+                "SCHEMA_VERSION_INCOMPATIBLE",
+                "Unsupported proposal schema version.",
+            ),
+            Self::InvalidProposal(_) => row(
+                Phase::ValidateSchema,
+                ValidationError,
+                "INVALID_PROPOSAL",
+                "Proposal does not match the schema",
+            ),
+            Self::CommandExecution => row(
+                Phase::ValidateAction,
+                Denied,
+                "ACTION_NOT_ALLOWED",
+                "Generic command execution is not permitted in the core schema.",
+            ),
+            Self::ActionNotAllowed => row(
+                Phase::ValidateAction,
+                Denied,
+                "ACTION_NOT_ALLOWED",
+                "Action is not allowed",
+            ),
+            Self::InvalidArgs(_) => row(
+                Phase::ValidateArgs,
+                ValidationError,
+                "INVALID_ARGS",
+                "Arguments do not match the action's contract",
+            ),
+            Self::IdempotencyConflict => row(
+                Phase::ValidateArgs,
+                ValidationError,
+                "IDEMPOTENCY_CONFLICT",
+                "Proposal id was already used for a different action",
+            ),
+            Self::PolicyViolation(_) => row(
+                Phase::Authorize,
+                Denied,
+                "POLICY_VIOLATION",
+                "Action is not permitted by policy",
+            ),
+            Self::DeniedByOperator | Self::ApprovalExpired => row(
+                Phase::Authorize,
+                Denied,
+                "APPROVAL_DENIED",
+                "Action was not approved",
+            ),
+            Self::RefusedAtExecution(_) => row(
+                Phase::Execute,
+                Denied,
+                "POLICY_VIOLATION",
+                "Action is not permitted by policy",
+            ),
+            Self::Execution(failure) => row(
+                Phase::Execute,
+                ExecutionError,
+                "EXECUTION_ERROR",
+                failure.message(),
+            ),
+        }
+    }
+
+    /// The phase that failed.
+    pub fn phase(&self) -> Phase {
+        self.row().phase
+    }
+
+    /// The outcome that follows.
+    pub fn outcome(&self) -> Outcome {
+        self.row().outcome
+    }
+
+    /// What the caller branches on.
+    pub fn code(&self) -> &'static str {
+        self.row().code
+    }
+
+    /// What the caller reads: fixed per code, and nothing of the host.
+    pub fn message(&self) -> &'static str {
+        self.row().message
+    }
+
+    /// What only the record sees.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::EmptyPayload
+            | Self::PayloadTooLarge
+            | Self::SchemaVersionIncompatible(_)
+            | Self::CommandExecution
+            | Self::IdempotencyConflict => None,
+            Self::InvalidJson(refusal) => Some(refusal.to_string()),
+            Self::ActionNotAllowed => Some("TOOL_UNCLASSIFIED_DENIED".into()),
+            Self::InvalidProposal(why)
+            | Self::InvalidArgs(why)
+            | Self::PolicyViolation(why)
+            | Self::RefusedAtExecution(why) => Some(why.clone()),
+            Self::DeniedByOperator => Some("DENIED_BY_OPERATOR".into()),
+            Self::ApprovalExpired => Some("APPROVAL_EXPIRED".into()),
+            Self::Execution(failure) => Some(failure.code().into()),
+        }
+    }
+}
+
+/// Why an action that was allowed could not be done. The message says nothing of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the messages below say what each means")]
+pub enum ExecutionFailure {
+    FileNotFound,
+    PathNotFound,
+    NotAFile,
+    NotADirectory,
+    AlreadyExists,
+    InvalidUtf8,
+    FileTooLarge,
+    TooManyEntries,
+    PermissionDenied,
+    StorageFull,
+    ToolFailed,
+    OutputInvalid,
+    Timeout,
+    Unavailable,
+    Io,
+}
+
+impl ExecutionFailure {
+    /// Every failure.
+    pub const ALL: [Self; 15] = [
+        Self::FileNotFound,
+        Self::PathNotFound,
+        Self::NotAFile,
+        Self::NotADirectory,
+        Self::AlreadyExists,
+        Self::InvalidUtf8,
+        Self::FileTooLarge,
+        Self::TooManyEntries,
+        Self::PermissionDenied,
+        Self::StorageFull,
+        Self::ToolFailed,
+        Self::OutputInvalid,
+        Self::Timeout,
+        Self::Unavailable,
+        Self::Io,
+    ];
+
+    fn row(self) -> (&'static str, &'static str) {
+        match self {
+            Self::FileNotFound => ("FILE_NOT_FOUND", "File not found"),
+            Self::PathNotFound => ("PATH_NOT_FOUND", "Path not found"),
+            Self::NotAFile => ("NOT_A_FILE", "Not a file"),
+            Self::NotADirectory => ("NOT_A_DIRECTORY", "Not a directory"),
+            Self::AlreadyExists => ("ALREADY_EXISTS", "Already exists"),
+            Self::InvalidUtf8 => ("INVALID_UTF8", "File is not valid UTF-8"),
+            Self::FileTooLarge => ("FILE_TOO_LARGE", "File is too large"),
+            Self::TooManyEntries => ("TOO_MANY_ENTRIES", "File is too large"),
+            Self::PermissionDenied => ("PERMISSION_DENIED", "Permission denied"),
+            Self::StorageFull => ("STORAGE_FULL", "Storage is full"),
+            Self::ToolFailed => ("UPSTREAM_ERROR", "Tool failed"),
+            Self::OutputInvalid => ("OUTPUT_INVALID", "Tool returned an invalid result"),
+            Self::Timeout => ("TIMEOUT", "Tool timed out"),
+            Self::Unavailable => ("BREAKER_OPEN", "Tool is unavailable"),
+            Self::Io => ("IO_ERROR", "I/O error"),
+        }
+    }
+
+    /// The finer code, for the record.
+    pub fn code(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The fixed message.
+    pub fn message(self) -> &'static str {
+        self.row().1
+    }
+
+    /// The failure that an effect's code names.
+    pub fn parse(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failure| failure.code() == code)
+    }
+}

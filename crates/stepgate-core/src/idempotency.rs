@@ -1,0 +1,21 @@
+//! What a key is bound to: the `effects` table (decision D7).
+
+use crate::digest::Digest;
+use crate::ids::{IdempotencyKey, RunId};
+
+/// A row of `effects`. It never expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The key.
+    pub idempotency_key: IdempotencyKey,
+    /// The tool's server.
+    pub tool_server: String,
+    /// The tool.
+    pub tool_name: String,
+    /// Digest of action and args as asked.
+    pub asked_digest: Digest,
+    /// The trace that acts under the key.
+    pub trace_id: RunId,
+    /// Whether the effect is recorded; until then the call is in flight.
+    pub settled: bool,
+}

@@ -1,0 +1,201 @@
+//! Names as types: an id never crosses a module as a bare `Uuid` or `String`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use uuid::Uuid;
+
+/// A text that is not the identifier it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {expected}")]
+pub struct InvalidId {
+    text: String,
+    expected: &'static str,
+}
+
+impl InvalidId {
+    pub(crate) fn new(text: &str, expected: &'static str) -> Self {
+        Self {
+            text: text.chars().take(64).collect(),
+            expected,
+        }
+    }
+}
+
+/// Reads the one spelling of a UUID that Stepgate writes: hyphenated, lower case.
+fn lower_case_uuid(text: &str) -> Result<Uuid, InvalidId> {
+    let id = Uuid::try_parse(text)
+        .map_err(|_| InvalidId::new(text, "a UUID in lower case with hyphens"))?;
+    let mut spelling = Uuid::encode_buffer();
+    if id.hyphenated().encode_lower(&mut spelling) == text {
+        Ok(id)
+    } else {
+        Err(InvalidId::new(text, "a UUID in lower case with hyphens"))
+    }
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Names something with a UUID that the world made.
+            pub fn new(id: Uuid) -> Self {
+                Self(id)
+            }
+
+            /// The UUID itself, for what must mix it into something else.
+            pub fn as_uuid(&self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                lower_case_uuid(text).map(Self)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut spelling = Uuid::encode_buffer();
+                serializer.serialize_str(self.0.hyphenated().encode_lower(&mut spelling))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// One UUIDv7 for a step's run and its trace: `tool_run_id` and `trace_id` are this.
+    RunId
+}
+uuid_id! {
+    /// One agent's conversation: spec 003's session, spec 004's `plan_id`.
+    SessionId
+}
+uuid_id! {
+    /// A question to a person.
+    ApprovalId
+}
+uuid_id! {
+    /// Any of the four artifacts of a trace.
+    ArtifactId
+}
+
+/// The proposal's own id. It is answered as it was spelled and compared as the number it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProposalId {
+    spelling: String,
+    id: Uuid,
+}
+
+impl ProposalId {
+    /// Accepts the hyphenated form in either case; the shorter and the decorated forms are refused.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        match Uuid::try_parse(text) {
+            Ok(id) if text.len() == 36 => Ok(Self {
+                spelling: text.to_owned(),
+                id,
+            }),
+            Ok(_) | Err(_) => Err(InvalidId::new(text, "a UUID with hyphens")),
+        }
+    }
+
+    /// The id as the agent spelled it.
+    pub fn as_str(&self) -> &str {
+        &self.spelling
+    }
+}
+
+/// Who acts: an agent or an operator, as authenticated.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PrincipalId(String);
+
+impl PrincipalId {
+    /// Longest name of a principal.
+    pub const BYTES_MAX: usize = 64;
+
+    /// Letters, digits, `.`, `_` and `-`: nothing that could be taken for the `/` of a key.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if text.is_empty() || text.len() > Self::BYTES_MAX || !text.chars().all(allowed) {
+            return Err(InvalidId::new(
+                text,
+                "a principal: 1 to 64 letters, digits, `.`, `_` or `-`",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The name itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for PrincipalId {
+    type Error = InvalidId;
+
+    fn try_from(text: String) -> Result<Self, InvalidId> {
+        Self::parse(&text)
+    }
+}
+
+impl From<PrincipalId> for String {
+    fn from(id: PrincipalId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for PrincipalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `PRINCIPAL_ID/PROPOSAL_ID` (decision D7). Another principal's equal id is another key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// The key under which this principal's proposal acts at most once.
+    pub fn of(principal: &PrincipalId, proposal: &ProposalId) -> Self {
+        Self(format!("{principal}/{}", proposal.id.hyphenated()))
+    }
+
+    /// A key that a store or a bundle holds.
+    pub fn from_stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The key itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,167 @@
+//! The journal of a trace: an append-only log in which each entry names its predecessor's digest.
+//!
+//! [`Journal`] is the only thing that makes entries, and [`Tail::accept`] the only thing that
+//! judges them: the store before it writes one, recovery and `verify` after they read one.
+
+pub mod artifact;
+pub mod checkpoint;
+pub mod entry;
+
+use crate::ids::{ArtifactId, IdempotencyKey, RunId, SessionId};
+use crate::machine::{self, State};
+use crate::time::Timestamp;
+
+pub use artifact::{Artifact, Kind, Sealed};
+pub use checkpoint::{Checkpoint, ExecutionState};
+pub use entry::{Appended, Entry, Tail};
+
+/// The six stable codes of spec 004.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StateCode {
+    /// An illegal pair, a `from_state` that is not the current one, or a call without its id.
+    InvalidTransition,
+    /// A gap or a duplicate in the sequence.
+    SequenceGap,
+    /// A digest that does not follow from what it covers.
+    ChecksumMismatch,
+    /// No journal where there must be one, or a trace that does not verify.
+    RecoveryFailed,
+    /// The trace's lock was not obtained within the wait.
+    LockAcquireFailed,
+    /// Another executor took the trace over.
+    ConcurrentExecution,
+}
+
+impl StateCode {
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidTransition => "STATE_INVALID_TRANSITION",
+            Self::SequenceGap => "STATE_SEQUENCE_GAP",
+            Self::ChecksumMismatch => "STATE_CHECKSUM_MISMATCH",
+            Self::RecoveryFailed => "STATE_RECOVERY_FAILED",
+            Self::LockAcquireFailed => "STATE_LOCK_ACQUIRE_FAILED",
+            Self::ConcurrentExecution => "STATE_CONCURRENT_EXECUTION",
+        }
+    }
+}
+
+/// A journal that cannot be continued, or not like this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {detail}", code.as_str())]
+pub struct StateError {
+    /// One of the six.
+    pub code: StateCode,
+    /// What exactly, for the operator.
+    pub detail: String,
+}
+
+impl StateError {
+    /// An error with its code.
+    pub fn new(code: StateCode, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+        }
+    }
+
+    /// STATE_CHECKSUM_MISMATCH.
+    pub fn checksum(detail: impl Into<String>) -> Self {
+        Self::new(StateCode::ChecksumMismatch, detail)
+    }
+}
+
+/// The journal of one trace while a step or recovery holds it.
+///
+/// INVARIANT: `pending` follows from `tail` as it was when `pending` was last taken, entry by entry.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    run_id: RunId,
+    session_id: SessionId,
+    tail: Tail,
+    pending: Vec<Appended>,
+}
+
+impl Journal {
+    /// The journal of a trace that has no entry yet.
+    pub fn empty(run_id: RunId, session_id: SessionId) -> Self {
+        Self {
+            run_id,
+            session_id,
+            tail: Tail::EMPTY,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Continues a journal whose entries were replayed up to this tail.
+    pub fn continued(run_id: RunId, session_id: SessionId, tail: Tail) -> Self {
+        Self {
+            run_id,
+            session_id,
+            tail,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Where the trace stands, entries not yet committed included.
+    pub fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// The head of a new artifact of this trace.
+    pub fn head(&self, id: ArtifactId, ts: Timestamp) -> artifact::Head {
+        artifact::Head {
+            id,
+            trace_id: self.run_id,
+            plan_id: self.session_id,
+            ts,
+        }
+    }
+
+    /// Appends an artifact; it becomes durable with the next commit.
+    ///
+    /// Spec 004, I1: "State transitions MUST be append-only and MUST NOT be overwritten."
+    pub fn advance(
+        &mut self,
+        artifact: Artifact,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(), StateError> {
+        let to_state = match (self.tail.state, artifact.as_move()) {
+            (None, None) => State::Pending,
+            (Some(from), Some(by)) => machine::next(from, by).map_err(|illegal| {
+                StateError::new(StateCode::InvalidTransition, illegal.to_string())
+            })?,
+            (None, Some(_)) | (Some(_), None) => {
+                return Err(StateError::new(
+                    StateCode::InvalidTransition,
+                    "a journal opens with its action_request, once",
+                ));
+            }
+        };
+        let tool_call_id = match &artifact {
+            Artifact::ToolCall(call) => Some(call.tool_call_id),
+            Artifact::ToolEffect(effect) => Some(effect.tool_call_id),
+            Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) => None,
+        };
+        let sealed = artifact.seal();
+        let entry = Entry::after(
+            &self.tail,
+            self.run_id,
+            to_state,
+            &sealed,
+            tool_call_id,
+            key,
+        );
+        self.tail = self.tail.accept(&entry)?;
+        self.pending.push(Appended {
+            entry,
+            artifact: sealed,
+        });
+        Ok(())
+    }
+
+    /// Takes what is not yet committed.
+    pub fn take_pending(&mut self) -> Vec<Appended> {
+        std::mem::take(&mut self.pending)
+    }
+}

@@ -1,0 +1,513 @@
+//! The four artifacts of a trace, and their sealed form: canonical text with its digest in front.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::json::{Value, canonical, strict};
+use crate::machine::Move;
+use crate::time::Timestamp;
+
+use super::StateError;
+
+/// Which of the four an artifact is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// What the agent asked for.
+    ActionRequest,
+    /// What was decided.
+    SupervisorDecision,
+    /// What is sent to the executor.
+    ToolCall,
+    /// What came of it.
+    ToolEffect,
+}
+
+impl Kind {
+    /// Every kind, in the order in which a trace has them.
+    pub const ALL: [Self; 4] = [
+        Self::ActionRequest,
+        Self::SupervisorDecision,
+        Self::ToolCall,
+        Self::ToolEffect,
+    ];
+
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ActionRequest => "action_request",
+            Self::SupervisorDecision => "supervisor_decision",
+            Self::ToolCall => "tool_call",
+            Self::ToolEffect => "tool_effect",
+        }
+    }
+
+    /// The kind that a store or a bundle spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// The fields that every artifact begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// The artifact's own id.
+    pub id: ArtifactId,
+    /// The trace it belongs to.
+    pub trace_id: RunId,
+    /// The session it belongs to.
+    pub plan_id: SessionId,
+    /// When it was made.
+    pub ts: Timestamp,
+}
+
+/// How much an action can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RiskLevel {
+    /// Changes nothing.
+    Read,
+    /// Changes something.
+    Write,
+    /// Changes something that a person should see first.
+    HighRisk,
+}
+
+/// Whether a call changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolClass {
+    /// Changes nothing.
+    Read,
+    /// Changes something: it needs an idempotency key.
+    Write,
+}
+
+/// The decision on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// It may be called.
+    Approve,
+    /// It may not.
+    Deny,
+    /// A person decides. Stored with the approval, never in the journal.
+    NeedsApproval,
+}
+
+/// What an effect came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum EffectStatus {
+    /// It was done.
+    Success,
+    /// The executor could not do it.
+    Failure,
+    /// It was refused after it had been authorized.
+    Denied,
+    /// It was done or not, and what came back is not usable.
+    Error,
+}
+
+/// Something that an action touches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resource {
+    /// The resource's name.
+    pub id: String,
+    /// What kind of thing it is.
+    pub kind: String,
+}
+
+/// A tool and its arguments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Invocation {
+    /// The arguments, an object.
+    pub args: Value,
+    /// The tool.
+    pub tool_name: String,
+    /// Its server; `core` for core actions.
+    pub tool_server: String,
+}
+
+macro_rules! artifact {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $schema_id:literal, $kind:expr, $id:ident,
+        { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            #[serde(rename = "_digest_alg")]
+            digest_alg: String,
+            $($(#[$field_meta])* pub $field: $type,)*
+            plan_id: SessionId,
+            schema_id: String,
+            schema_version: String,
+            trace_id: RunId,
+            ts: Timestamp,
+        }
+
+        impl $name {
+            /// Makes the artifact with its head; every other field is named by the caller.
+            #[allow(clippy::too_many_arguments, reason = "one argument for each field")]
+            #[allow(clippy::allow_attributes, reason = "two of the four have few fields")]
+            pub fn new(head: Head, $($field: $type),*) -> Self {
+                Self {
+                    digest_alg: "sha256".into(),
+                    plan_id: head.plan_id,
+                    schema_id: $schema_id.into(),
+                    schema_version: "tga.v1".into(),
+                    trace_id: head.trace_id,
+                    ts: head.ts,
+                    $($field,)*
+                }
+            }
+
+            fn head(&self) -> Head {
+                Head { id: self.$id, trace_id: self.trace_id, plan_id: self.plan_id, ts: self.ts }
+            }
+
+            fn has_its_constants(&self) -> bool {
+                self.digest_alg == "sha256"
+                    && self.schema_id == $schema_id
+                    && self.schema_version == "tga.v1"
+            }
+
+            fn seal(&self) -> Sealed {
+                Sealed::of($kind, self.head(), self)
+            }
+        }
+    };
+}
+
+artifact! {
+    /// What the agent asked for, as it asked for it.
+    ActionRequest, "talos.tga.action_request", Kind::ActionRequest, action_request_id,
+    {
+        /// This artifact.
+        action_request_id: ArtifactId,
+        /// The agent.
+        agent_id: PrincipalId,
+        /// The key under which it acts at most once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<IdempotencyKey>,
+        /// A fixed text per action, never the agent's reasoning.
+        intent: String,
+        /// What must be provable.
+        meta: RequestMeta,
+        /// The tool and arguments as asked.
+        proposal: Invocation,
+        /// What it touches.
+        resources: Vec<Resource>,
+        /// How much it can change.
+        risk_level: RiskLevel,
+    }
+}
+
+/// What an action_request proves beside its fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestMeta {
+    /// Digest of action and args as proposed.
+    pub asked_digest: Digest,
+    /// The authenticated principal.
+    pub principal_id: PrincipalId,
+}
+
+artifact! {
+    /// What was decided, by which rules.
+    SupervisorDecision, "talos.tga.supervisor_decision", Kind::SupervisorDecision,
+    supervisor_decision_id,
+    {
+        /// Digest of the request that was decided on.
+        action_request_digest: Digest,
+        /// The request that was decided on.
+        action_request_id: ArtifactId,
+        /// The decision.
+        decision: Verdict,
+        /// What must be provable.
+        meta: DecisionMeta,
+        /// Digest of the policy set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        policy_hash: Option<Digest>,
+        /// Why, in words.
+        rationale: String,
+        /// This artifact.
+        supervisor_decision_id: ArtifactId,
+    }
+}
+
+/// What a supervisor_decision proves beside its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionMeta {
+    /// The approval that a person decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Who decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approver_id: Option<PrincipalId>,
+    /// The cap that tightened the arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Value>,
+    /// Digest of the NEEDS_APPROVAL decision that came before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_approval_digest: Option<Digest>,
+    /// Digest of the operator's note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note_digest: Option<Digest>,
+    /// The policies that decided.
+    pub policies: Vec<String>,
+}
+
+artifact! {
+    /// What is sent to the executor.
+    ToolCall, "talos.tga.tool_call", Kind::ToolCall, tool_call_id,
+    {
+        /// The tool and the arguments as decided.
+        call: Invocation,
+        /// The key under which it acts at most once.
+        idempotency_key: IdempotencyKey,
+        /// What must be provable.
+        meta: CallMeta,
+        /// Digest of the decision that allows it.
+        supervisor_decision_digest: Digest,
+        /// The decision that allows it.
+        supervisor_decision_id: ArtifactId,
+        /// This artifact.
+        tool_call_id: ArtifactId,
+        /// Whether it changes anything.
+        tool_class: ToolClass,
+    }
+}
+
+/// What a tool_call proves beside its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallMeta {
+    /// The executor that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor_id: Option<String>,
+    /// What stood there before the act; recovery compares with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_state: Option<Value>,
+    /// Digest of the tool's definition as pinned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_definition_digest: Option<Digest>,
+}
+
+artifact! {
+    /// What came of the call.
+    ToolEffect, "talos.tga.tool_effect", Kind::ToolEffect, tool_effect_id,
+    {
+        /// What must be provable.
+        meta: EffectMeta,
+        /// What it came to.
+        outcome: EffectOutcome,
+        /// Digest of the call.
+        tool_call_digest: Digest,
+        /// The call.
+        tool_call_id: ArtifactId,
+        /// This artifact.
+        tool_effect_id: ArtifactId,
+    }
+}
+
+/// What a tool_effect proves beside its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectMeta {
+    /// How often the effect can have happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Guarantee>,
+    /// Who settled a call in doubt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_by: Option<PrincipalId>,
+    /// SHA-256 of the stored result bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_digest: Option<Digest>,
+}
+
+/// How often an effect can have happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Guarantee {
+    /// Once, also across crashes.
+    ExactlyOnce,
+    /// Once or more: the executor cannot tell.
+    AtLeastOnce,
+}
+
+/// What an effect came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectOutcome {
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<EffectError>,
+    /// SUCCESS, or how it failed.
+    pub status: EffectStatus,
+}
+
+/// Why an effect failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectError {
+    /// The finer code.
+    pub code: String,
+    /// The fixed message of the code.
+    pub message: String,
+}
+
+/// Any of the four, read back from its text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Artifact {
+    /// What the agent asked for.
+    ActionRequest(ActionRequest),
+    /// What was decided.
+    SupervisorDecision(SupervisorDecision),
+    /// What is sent to the executor.
+    ToolCall(ToolCall),
+    /// What came of it.
+    ToolEffect(ToolEffect),
+}
+
+impl Artifact {
+    fn head(&self) -> Head {
+        match self {
+            Self::ActionRequest(artifact) => artifact.head(),
+            Self::SupervisorDecision(artifact) => artifact.head(),
+            Self::ToolCall(artifact) => artifact.head(),
+            Self::ToolEffect(artifact) => artifact.head(),
+        }
+    }
+
+    /// Seals the artifact: canonical text and digest.
+    pub fn seal(&self) -> Sealed {
+        match self {
+            Self::ActionRequest(artifact) => artifact.seal(),
+            Self::SupervisorDecision(artifact) => artifact.seal(),
+            Self::ToolCall(artifact) => artifact.seal(),
+            Self::ToolEffect(artifact) => artifact.seal(),
+        }
+    }
+
+    /// The trace and session that the artifact names.
+    pub fn place(&self) -> (RunId, SessionId) {
+        let head = self.head();
+        (head.trace_id, head.plan_id)
+    }
+
+    /// The move that appending this artifact makes, or none: a request opens the journal, and a
+    /// NEEDS_APPROVAL decision is never appended.
+    pub fn as_move(&self) -> Option<Move> {
+        match self {
+            Self::ActionRequest(_) => None,
+            Self::SupervisorDecision(decision) => match decision.decision {
+                Verdict::Approve => Some(Move::Approve),
+                Verdict::Deny => Some(Move::Deny),
+                Verdict::NeedsApproval => None,
+            },
+            Self::ToolCall(_) => Some(Move::Call),
+            Self::ToolEffect(effect) => match effect.outcome.status {
+                EffectStatus::Success => Some(Move::Succeed),
+                EffectStatus::Failure | EffectStatus::Denied | EffectStatus::Error => {
+                    Some(Move::Fail)
+                }
+            },
+        }
+    }
+}
+
+/// An artifact as it is stored: its canonical text with the digest as the first member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// Which of the four.
+    pub kind: Kind,
+    /// Its id.
+    pub id: ArtifactId,
+    /// When it was made.
+    pub ts: Timestamp,
+    /// SHA-256 of the canonical text without `_digest`.
+    pub digest: Digest,
+    /// The canonical text.
+    pub text: String,
+}
+
+impl Sealed {
+    fn of<T: Serialize>(kind: Kind, head: Head, artifact: &T) -> Self {
+        let body = canonical::text_of(artifact);
+        let digest = Digest::of_bytes(body.as_bytes());
+        // `_digest` sorts before every other name, so the sealed text is canonical as well.
+        let members = body.strip_prefix('{').unwrap_or(&body);
+        let text = format!("{{\"_digest\":\"{digest}\",{members}");
+        Self {
+            kind,
+            id: head.id,
+            ts: head.ts,
+            digest,
+            text,
+        }
+    }
+
+    /// Reads a stored text back and proves it: canonical, whole, and with the digest that it names.
+    pub fn open(kind: Kind, text: &str) -> Result<(Self, Artifact), StateError> {
+        let mismatch = |why: &str| StateError::checksum(format!("{} {why}", kind.as_str()));
+        let value = strict::parse(text.as_bytes(), strict::DEPTH_MAX, strict::Integers::Any)
+            .map_err(|refusal| mismatch(&format!("is not JSON: {refusal}")))?;
+        if canonical::text_of(&value) != text {
+            return Err(mismatch("is not in canonical form"));
+        }
+        let Value::Object(mut members) = value else {
+            return Err(mismatch("is not an object"));
+        };
+        let named = members.remove("_digest");
+        let body = Value::Object(members);
+        let digest = Digest::of(&body);
+        if named != Some(Value::String(digest.to_string())) {
+            return Err(mismatch("does not have the digest that it names"));
+        }
+        let artifact = match kind {
+            Kind::ActionRequest => {
+                typed(body, ActionRequest::has_its_constants).map(Artifact::ActionRequest)
+            }
+            Kind::SupervisorDecision => {
+                typed(body, SupervisorDecision::has_its_constants).map(Artifact::SupervisorDecision)
+            }
+            Kind::ToolCall => typed(body, ToolCall::has_its_constants).map(Artifact::ToolCall),
+            Kind::ToolEffect => {
+                typed(body, ToolEffect::has_its_constants).map(Artifact::ToolEffect)
+            }
+        }
+        .map_err(|why| mismatch(&why))?;
+        let Head { id, ts, .. } = artifact.head();
+        Ok((
+            Self {
+                kind,
+                id,
+                ts,
+                digest,
+                text: text.to_owned(),
+            },
+            artifact,
+        ))
+    }
+}
+
+fn typed<T: DeserializeOwned>(
+    body: Value,
+    has_its_constants: impl Fn(&T) -> bool,
+) -> Result<T, String> {
+    let artifact = serde_json::from_value(body).map_err(|error| error.to_string())?;
+    if has_its_constants(&artifact) {
+        Ok(artifact)
+    } else {
+        Err("names another schema".to_owned())
+    }
+}

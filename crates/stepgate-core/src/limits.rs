@@ -1,0 +1,45 @@
+//! Every limit of the core, by name, with its default.
+
+use std::time::Duration;
+
+use crate::json::strict;
+
+/// What a step may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest payload. Longer ones are refused, and only their beginning is kept.
+    pub payload_bytes_max: usize,
+    /// Deepest nesting of a payload.
+    pub json_depth_max: usize,
+    /// Longest string that `args_summary` repeats; a longer one is its length and digest.
+    pub summary_string_bytes_max: usize,
+    /// How often RECORD tries to write before it gives the trace up to recovery.
+    pub record_attempts_max: u32,
+    /// How long RECORD waits between two tries.
+    pub record_retry_pause: Duration,
+    /// How long a person has to decide.
+    pub approval_ttl_ms: u64,
+}
+
+/// Longest name of an action, in bytes.
+pub const ACTION_BYTES_MAX: usize = 256;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload_bytes_max: 1024 * 1024,
+            json_depth_max: 64,
+            summary_string_bytes_max: 256,
+            record_attempts_max: 5,
+            record_retry_pause: Duration::from_millis(200),
+            approval_ttl_ms: 24 * 60 * 60 * 1000,
+        }
+    }
+}
+
+impl Limits {
+    /// The greatest depth that may be configured.
+    pub const JSON_DEPTH_CEILING: usize = strict::DEPTH_MAX;
+    /// The greatest payload that may be configured.
+    pub const PAYLOAD_BYTES_CEILING: usize = 64 * 1024 * 1024;
+}

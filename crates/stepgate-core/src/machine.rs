@@ -1,0 +1,138 @@
+//! The one machine (spec 004). Live traffic, recovery and `verify` all go through [`next`].
+//!
+//! ```text
+//!            genesis
+//!               │
+//!               ▼   deny
+//!            PENDING ─────────────▶ DENIED
+//!               │ approve
+//!               ▼
+//!           AUTHORIZED
+//!               │ call
+//!               ▼   succeed
+//!           EXECUTING ────────────▶ COMPLETED
+//!               │ fail
+//!               ▼
+//!             FAILED
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// Where a trace stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum State {
+    /// The request is in the journal and nothing is decided.
+    Pending,
+    /// Decided in favour; not called yet.
+    Authorized,
+    /// The call is durable: it was sent or is about to be.
+    Executing,
+    /// The effect is recorded as a success.
+    Completed,
+    /// The effect is recorded as anything but a success.
+    Failed,
+    /// Decided against; nothing was called.
+    Denied,
+}
+
+/// What moves a trace from one state to the next: the meaning of an appended artifact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// A supervisor_decision APPROVE.
+    Approve,
+    /// A supervisor_decision DENY.
+    Deny,
+    /// A tool_call.
+    Call,
+    /// A tool_effect with status SUCCESS.
+    Succeed,
+    /// A tool_effect with any other status.
+    Fail,
+}
+
+/// A move that the machine does not know (STATE_INVALID_TRANSITION).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{from} does not allow {by:?}")]
+pub struct IllegalMove {
+    from: State,
+    by: Move,
+}
+
+/// The five legal transitions; genesis, which has no state before it, is the journal's own.
+pub fn next(from: State, by: Move) -> Result<State, IllegalMove> {
+    let illegal = Err(IllegalMove { from, by });
+    match from {
+        State::Pending => match by {
+            Move::Approve => Ok(State::Authorized),
+            Move::Deny => Ok(State::Denied),
+            Move::Call | Move::Succeed | Move::Fail => illegal,
+        },
+        State::Authorized => match by {
+            Move::Call => Ok(State::Executing),
+            Move::Approve | Move::Deny | Move::Succeed | Move::Fail => illegal,
+        },
+        State::Executing => match by {
+            Move::Succeed => Ok(State::Completed),
+            Move::Fail => Ok(State::Failed),
+            Move::Approve | Move::Deny | Move::Call => illegal,
+        },
+        State::Completed | State::Failed | State::Denied => match by {
+            Move::Approve | Move::Deny | Move::Call | Move::Succeed | Move::Fail => illegal,
+        },
+    }
+}
+
+impl State {
+    /// Every state, in the order of the diagram.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Authorized,
+        Self::Executing,
+        Self::Completed,
+        Self::Failed,
+        Self::Denied,
+    ];
+
+    /// Whether the trace has ended: nothing can be appended any more.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Pending | Self::Authorized | Self::Executing => false,
+            Self::Completed | Self::Failed | Self::Denied => true,
+        }
+    }
+
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Authorized => "AUTHORIZED",
+            Self::Executing => "EXECUTING",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+            Self::Denied => "DENIED",
+        }
+    }
+
+    /// The state that a store or a bundle spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Move {
+    /// Every move.
+    pub const ALL: [Self; 5] = [
+        Self::Approve,
+        Self::Deny,
+        Self::Call,
+        Self::Succeed,
+        Self::Fail,
+    ];
+}

@@ -1,0 +1,377 @@
+//! The world, as the core sees it: a store, an executor, a policy, a clock.
+//!
+//! The core has no clock, randomness, environment, file or task of its own, so the whole lifecycle
+//! runs in memory with a simulated clock and a store that crashes on demand.
+
+use std::any::Any;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::action::Call;
+use crate::approval::Approval;
+use crate::digest::Digest;
+use crate::event::Event;
+use crate::failure::ExecutionFailure;
+use crate::idempotency::Binding;
+use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::journal::{Appended, Checkpoint, ExecutionState, StateError};
+use crate::json::Value;
+use crate::record::Record;
+use crate::run::{Run, Status};
+use crate::session::{Link, Session, SessionKind};
+use crate::time::Timestamp;
+
+/// Clock and chance.
+#[async_trait]
+pub trait World: Send + Sync {
+    /// The present.
+    fn now(&self) -> Timestamp;
+
+    /// A fresh UUIDv7.
+    fn fresh_uuid(&self) -> uuid::Uuid;
+
+    /// Lets time pass.
+    async fn pause(&self, duration: Duration);
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The journal does not go on like this. Nothing was written.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The key is bound already. Nothing was written.
+    #[error("the idempotency key is bound already")]
+    KeyTaken,
+    /// The approval is decided already. Nothing was written.
+    #[error("the approval is decided already")]
+    AlreadyDecided,
+    /// There is no such session. Nothing was written.
+    #[error("there is no session {0}")]
+    UnknownSession(SessionId),
+    /// Not possible now. Nothing was written, and trying again is safe.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// The answer to a commit was lost: it was written or not. Read back before anything else.
+    #[error("the store did not answer: {0}")]
+    AnswerLost(String),
+    /// The store cannot go on: damaged, or its last commit is in doubt. Restart and recover.
+    #[error("the store cannot go on: {0}")]
+    Broken(String),
+}
+
+/// Everything of one step that becomes durable together (I7).
+#[derive(Clone, Debug)]
+pub struct StepCommit {
+    /// The run that everything here is about.
+    pub place: Place,
+    /// The run's row comes into being.
+    pub open: Option<Run>,
+    /// Entries with their artifacts, in order.
+    pub entries: Vec<Appended>,
+    /// A checkpoint after them.
+    pub checkpoint: Option<Checkpoint>,
+    /// A question to a person, or the answer.
+    pub approval: Option<ApprovalChange>,
+    /// The key that the trace binds, or that its effect is recorded.
+    pub key: Option<KeyChange>,
+    /// The run's new status, where it changes without ending.
+    pub status: Option<Status>,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// The end.
+    pub record: Option<Record>,
+}
+
+impl StepCommit {
+    /// A commit about this run that changes nothing yet.
+    pub fn at(place: Place) -> Self {
+        Self {
+            place,
+            open: None,
+            entries: Vec::new(),
+            checkpoint: None,
+            approval: None,
+            key: None,
+            status: None,
+            events: Vec::new(),
+            record: None,
+        }
+    }
+}
+
+/// Where a commit belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The session.
+    pub session_id: SessionId,
+    /// The run, and its trace.
+    pub run_id: RunId,
+}
+
+/// What a commit does to approvals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApprovalChange {
+    /// Asks. The approval is pending.
+    Ask(Approval),
+    /// Decides: only if it is still pending, or the commit is refused.
+    Decide(Approval),
+}
+
+/// What a commit does to the idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    /// Binds it: only if it is free, or the commit is refused.
+    Bind(Binding),
+    /// The effect is recorded.
+    Settle(IdempotencyKey),
+}
+
+/// An event with its own link, where it has one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkedEvent {
+    /// The event.
+    pub event: Event,
+    /// Its link, where no OPEN or CLOSE covers it.
+    pub link: Option<Link>,
+}
+
+/// Everything that the store knows about one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dossier {
+    /// The row.
+    pub run: Run,
+    /// The journal, in order.
+    pub entries: Vec<Appended>,
+    /// The OPEN link, in the genesis row.
+    pub open_link: Option<Link>,
+    /// Checkpoints, in order.
+    pub checkpoints: Vec<Checkpoint>,
+    /// The approval, where a person was asked.
+    pub approval: Option<Approval>,
+    /// The key's binding, where the trace has one.
+    pub binding: Option<Binding>,
+    /// Events, in order.
+    pub events: Vec<LinkedEvent>,
+    /// The record with its CLOSE link, where the step is over.
+    pub record: Option<(Record, Link)>,
+}
+
+/// How many rows each table has, so that `verify` finds rows that belong to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// `tool_runs`.
+    pub runs: u64,
+    /// `journal`.
+    pub entries: u64,
+    /// `records`.
+    pub records: u64,
+    /// `checkpoints`.
+    pub checkpoints: u64,
+    /// `events`.
+    pub events: u64,
+    /// `approvals`.
+    pub approvals: u64,
+    /// `effects`.
+    pub bindings: u64,
+}
+
+/// Which runs to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct RunQuery {
+    /// Only runs older than this one.
+    pub before: Option<RunId>,
+    /// Only this session's.
+    pub session_id: Option<SessionId>,
+    /// Only those with this status.
+    pub status: Option<Status>,
+    /// Only those of this tool.
+    pub tool_name: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// What remembers. The first seven operations are spec 004's, under its names.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The state of a trace: the fold of its journal.
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError>;
+
+    /// Appends one entry to a trace whose run is open: the one-entry form of `commit`.
+    async fn append_log_entry(&self, place: Place, entry: Appended) -> Result<(), StoreError> {
+        entry.prove()?;
+        self.commit(StepCommit {
+            entries: vec![entry],
+            ..StepCommit::at(place)
+        })
+        .await
+    }
+
+    /// The entries after a sequence number, in order.
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError>;
+
+    /// Writes a checkpoint: the no-entry form of `commit`.
+    async fn write_checkpoint(&self, checkpoint: Checkpoint) -> Result<(), StoreError> {
+        let place = Place {
+            session_id: checkpoint.checkpoint_state.plan_id,
+            run_id: checkpoint.trace_id,
+        };
+        self.commit(StepCommit {
+            checkpoint: Some(checkpoint),
+            ..StepCommit::at(place)
+        })
+        .await
+    }
+
+    /// The checkpoint with the highest sequence number.
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError>;
+
+    /// Takes the trace's lock, or STATE_LOCK_ACQUIRE_FAILED after the wait.
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
+
+    /// Gives it back.
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
+
+    /// Writes everything or nothing, durably. The conditions are the journal's tail, a free key, and
+    /// a pending approval; links are numbered here.
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError>;
+
+    /// Appends an event outside any step, with a link of its own.
+    async fn append_event(&self, event: Event) -> Result<(), StoreError>;
+
+    /// Opens a session, together with its event in the system session. Opening it again for the same
+    /// principal changes nothing.
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError>;
+
+    /// A session.
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError>;
+
+    /// The first session of this kind that belongs to the principal.
+    async fn session_of(
+        &self,
+        principal_id: &PrincipalId,
+        kind: SessionKind,
+    ) -> Result<Option<Session>, StoreError>;
+
+    /// Every session, in the order of their ids.
+    async fn sessions(&self) -> Result<Vec<Session>, StoreError>;
+
+    /// The next step index of a session. Gaps are legal.
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError>;
+
+    /// What a key is bound to.
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
+
+    /// An approval.
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError>;
+
+    /// Everything about one run.
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
+
+    /// Runs, newest first.
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError>;
+
+    /// Runs that are not over, oldest first.
+    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError>;
+
+    /// Events that belong to no run, oldest first.
+    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError>;
+
+    /// How many rows there are.
+    async fn counts(&self) -> Result<Counts, StoreError>;
+}
+
+/// What is kept from being touched by others until the effect is committed.
+pub type Hold = Box<dyn Any + Send>;
+
+/// A call that an executor has looked at and is ready for.
+pub struct Prepared {
+    /// What stood there before the act.
+    pub pre_state: Option<Value>,
+    /// Dropped when the effect is committed.
+    pub hold: Hold,
+}
+
+/// Whether a call is sent for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Nobody has sent it.
+    First,
+    /// It may have been sent before a crash: compare with the state before the act.
+    Again,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Done; the result as canonical JSON, where there is one.
+    Done(Option<String>),
+    /// Not done.
+    Failed(ExecutionFailure),
+    /// Refused at the moment of use, by this rule.
+    Refused(&'static str),
+    /// The executor itself stopped: nothing is known, recovery decides.
+    Unknown(String),
+}
+
+/// What acts.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// The executor's name, for the tool_call.
+    fn id(&self) -> &str;
+
+    /// AUTHORIZE's look at the world: resolves what the call touches, holds what it changes, reads
+    /// what stands there. The error is the sandbox rule that says no.
+    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str>;
+
+    /// Holds what the call changes, for a call whose state before the act is already recorded.
+    async fn hold(&self, call: &Call) -> Hold;
+
+    /// Acts.
+    async fn dispatch(&self, call: &Call, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect;
+}
+
+/// What a policy is asked. Reasoning, clock and payload text are not in it.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyRequest<'a> {
+    /// Who asks.
+    pub principal_id: &'a PrincipalId,
+    /// What for.
+    pub call: &'a Call,
+}
+
+/// What a policy answers. No rule, doubt and errors are `Deny`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyVerdict {
+    /// It may be done.
+    Permit,
+    /// A person decides; the reason is for the person.
+    RequireApproval(String),
+    /// It may not be done.
+    Deny,
+}
+
+/// A decision with what makes it provable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyDecision {
+    /// The answer.
+    pub verdict: PolicyVerdict,
+    /// The policies that decided.
+    pub policies: Vec<String>,
+    /// Digest of the policy set.
+    pub policy_hash: Digest,
+}
+
+/// What permits.
+pub trait Policy: Send + Sync {
+    /// Decides. Always the same for the same request and policy set.
+    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision;
+}

@@ -1,0 +1,212 @@
+//! A step seen as a run (spec 002): the row that people look at. Every column can be recomputed.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::failure::{ExecutionFailure, Failure, Outcome};
+use crate::ids::{PrincipalId, RunId, SessionId};
+use crate::time::Timestamp;
+
+/// The lifecycle states of spec 002.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Accepted; nothing finished yet.
+    Started,
+    /// A person is asked.
+    ApprovalRequired,
+    /// A person said yes; not finished yet.
+    Approved,
+    /// Done.
+    Ok,
+    /// Refused or failed.
+    Error,
+    /// Cut off.
+    Timeout,
+    /// A person said no, or nobody said anything in time.
+    Denied,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Self; 7] = [
+        Self::Started,
+        Self::ApprovalRequired,
+        Self::Approved,
+        Self::Ok,
+        Self::Error,
+        Self::Timeout,
+        Self::Denied,
+    ];
+
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::ApprovalRequired => "approval_required",
+            Self::Approved => "approved",
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Denied => "denied",
+        }
+    }
+
+    /// The status that a store or a caller spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// Whether a run with this status never changes again.
+    pub fn is_final(self) -> bool {
+        match self {
+            Self::Started | Self::ApprovalRequired | Self::Approved => false,
+            Self::Ok | Self::Error | Self::Timeout | Self::Denied => true,
+        }
+    }
+
+    /// The final status of a step that ended like this (DESIGN section 1).
+    pub fn of_ending(failure: Option<&Failure>) -> Self {
+        match failure {
+            None => Self::Ok,
+            Some(Failure::Execution(ExecutionFailure::Timeout)) => Self::Timeout,
+            Some(Failure::DeniedByOperator | Failure::ApprovalExpired) => Self::Denied,
+            Some(
+                Failure::EmptyPayload
+                | Failure::PayloadTooLarge
+                | Failure::InvalidJson(_)
+                | Failure::SchemaVersionIncompatible(_)
+                | Failure::InvalidProposal(_)
+                | Failure::CommandExecution
+                | Failure::ActionNotAllowed
+                | Failure::InvalidArgs(_)
+                | Failure::IdempotencyConflict
+                | Failure::PolicyViolation(_)
+                | Failure::RefusedAtExecution(_)
+                | Failure::Execution(_),
+            ) => Self::Error,
+        }
+    }
+}
+
+/// Bytes as they came. Beyond the limit only the beginning is kept, and the length says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// What is kept.
+    pub bytes: Arc<[u8]>,
+    /// How many bytes came.
+    pub length: u64,
+}
+
+impl Payload {
+    /// Whether all that came is kept.
+    pub fn is_whole(&self) -> bool {
+        u64::try_from(self.bytes.len()).is_ok_and(|kept| kept == self.length)
+    }
+}
+
+/// The part of a run that is fixed when it arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The run, and its trace.
+    pub run_id: RunId,
+    /// The session.
+    pub session_id: SessionId,
+    /// Who proposed.
+    pub principal_id: PrincipalId,
+    /// Increasing within the session.
+    pub step_index: u64,
+    /// When it came. Never decides anything.
+    pub received_at: Timestamp,
+    /// What came.
+    pub payload: Payload,
+}
+
+/// A row of `tool_runs`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What is fixed.
+    pub arrival: Arrival,
+    /// The action or tool, where it could be read.
+    pub tool_name: Option<String>,
+    /// The arguments as asked, canonical, where they could be read.
+    pub input_json: Option<String>,
+    /// Where it stands.
+    pub status: Status,
+    /// How it ended.
+    pub ending: Option<Ending>,
+}
+
+/// The part of a run that is fixed when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The result, as the bytes that are answered.
+    pub output_json: Option<String>,
+    /// The error, as the bytes that are answered.
+    pub error_json: Option<String>,
+    /// From arrival to record.
+    pub latency_ms: u64,
+}
+
+/// What a session's OPEN link covers of a run.
+#[derive(Serialize)]
+struct ArrivalDigest<'a> {
+    input_json: Option<&'a str>,
+    payload_bytes: u64,
+    payload_digest: Digest,
+    principal_id: &'a PrincipalId,
+    received_at: Timestamp,
+    run_id: RunId,
+    session_id: SessionId,
+    step_index: u64,
+    tool_name: Option<&'a str>,
+}
+
+impl Run {
+    /// The digest of everything that is fixed when the run opens.
+    pub fn arrival_digest(&self) -> Digest {
+        let arrival = &self.arrival;
+        Digest::of(&ArrivalDigest {
+            input_json: self.input_json.as_deref(),
+            payload_bytes: arrival.payload.length,
+            payload_digest: Digest::of_bytes(&arrival.payload.bytes),
+            principal_id: &arrival.principal_id,
+            received_at: arrival.received_at,
+            run_id: arrival.run_id,
+            session_id: arrival.session_id,
+            step_index: arrival.step_index,
+            tool_name: self.tool_name.as_deref(),
+        })
+    }
+}
+
+/// What a caller is told while a step is not over, beside the four outcomes (decision D1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A person is asked.
+    ApprovalRequired,
+    /// The same proposal is still running.
+    InProgress,
+}
+
+/// What stands in a response's `outcome`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The step is over.
+    Outcome(Outcome),
+    /// It is not.
+    Notice(Notice),
+}
+
+impl Word {
+    /// The spelling in the response.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Outcome(outcome) => outcome.as_str(),
+            Self::Notice(Notice::ApprovalRequired) => "APPROVAL_REQUIRED",
+            Self::Notice(Notice::InProgress) => "IN_PROGRESS",
+        }
+    }
+}

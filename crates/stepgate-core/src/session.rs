@@ -1,0 +1,157 @@
+//! Sessions and their chains: a dense sequence of links, so that a trace that is gone shows.
+//!
+//! A link stands in the row that it links: OPEN in the genesis entry, CLOSE in the record, EVENT in
+//! an event that no OPEN or CLOSE covers. The store numbers links as it commits them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::ids::{PrincipalId, RunId, SessionId};
+use crate::time::Timestamp;
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionKind {
+    /// Chains what operators do, and the openings of all other sessions. One per store.
+    System,
+    /// The session of a principal that names none.
+    Default,
+    /// A session that a principal named.
+    Named,
+}
+
+impl SessionKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::System, Self::Default, Self::Named];
+
+    /// The spelling in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Default => "default",
+            Self::Named => "named",
+        }
+    }
+
+    /// The kind that a store spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// A row of `sessions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its id.
+    pub session_id: SessionId,
+    /// Whose it is.
+    pub principal_id: PrincipalId,
+    /// What it is for.
+    pub kind: SessionKind,
+    /// When it was opened.
+    pub ts: Timestamp,
+    /// The end of its chain.
+    pub head: Head,
+}
+
+/// The end of a session's chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Number of the last link; 0 before the first.
+    pub number: u64,
+    /// Digest of the last link; zeros before the first.
+    pub digest: Digest,
+}
+
+impl Head {
+    /// The end of a chain without links.
+    pub const EMPTY: Self = Self {
+        number: 0,
+        digest: Digest::ZERO,
+    };
+}
+
+/// What a link is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum LinkKind {
+    /// A trace opened.
+    Open,
+    /// A step was recorded.
+    Close,
+    /// Something happened outside both.
+    Event,
+}
+
+/// A link of a session's chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number, from 1, without gaps.
+    pub number: u64,
+    /// Digest of the link before.
+    pub prev: Digest,
+    /// SHA-256 of the RFC 8785 form of the link.
+    pub digest: Digest,
+}
+
+/// What the link digest covers.
+#[derive(Serialize)]
+struct Covered {
+    body_digest: Digest,
+    kind: LinkKind,
+    number: u64,
+    prev: Digest,
+    run_id: Option<RunId>,
+    session_id: SessionId,
+}
+
+impl Link {
+    /// The link that continues a chain.
+    pub fn after(
+        head: &Head,
+        session_id: SessionId,
+        kind: LinkKind,
+        run_id: Option<RunId>,
+        body_digest: Digest,
+    ) -> Self {
+        let (number, prev) = (head.number + 1, head.digest);
+        let covered = Covered {
+            body_digest,
+            kind,
+            number,
+            prev,
+            run_id,
+            session_id,
+        };
+        Self {
+            number,
+            prev,
+            digest: Digest::of(&covered),
+        }
+    }
+
+    /// The end of the chain that this link ends.
+    pub fn head(&self) -> Head {
+        Head {
+            number: self.number,
+            digest: self.digest,
+        }
+    }
+}
+
+/// What an OPEN link covers: the genesis entry, the arrival, and the events of the opening commit.
+#[derive(Serialize)]
+struct Opening {
+    arrival_digest: Digest,
+    entry_digest: Digest,
+    events_digest: Digest,
+}
+
+/// The body digest of an OPEN link.
+pub fn open_body(entry_digest: Digest, arrival_digest: Digest, events_digest: Digest) -> Digest {
+    Digest::of(&Opening {
+        arrival_digest,
+        entry_digest,
+        events_digest,
+    })
+}

@@ -1,0 +1,90 @@
+//! Instants as the text that is hashed: `YYYY-MM-DDTHH:MM:SS.mmmZ`, exactly.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::ids::InvalidId;
+
+/// A millisecond of UTC between the years 0000 and 9999.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    millisecond: i64,
+}
+
+impl Timestamp {
+    const MILLISECOND_MIN: i64 = -62_167_219_200_000;
+    const MILLISECOND_MAX: i64 = 253_402_300_799_999;
+
+    /// The instant so many milliseconds after 1970, held inside the years that the text can show.
+    pub fn from_millisecond(millisecond: i64) -> Self {
+        Self {
+            millisecond: millisecond.clamp(Self::MILLISECOND_MIN, Self::MILLISECOND_MAX),
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub fn as_millisecond(self) -> i64 {
+        self.millisecond
+    }
+
+    /// Milliseconds from `earlier` to this instant; zero where a clock went back.
+    pub fn since_ms(self, earlier: Self) -> u64 {
+        u64::try_from(self.millisecond.saturating_sub(earlier.millisecond)).unwrap_or(0)
+    }
+
+    /// The instant so many milliseconds later.
+    pub fn plus_ms(self, ms: u64) -> Self {
+        let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+        Self::from_millisecond(self.millisecond.saturating_add(ms))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instant =
+            jiff::Timestamp::from_millisecond(self.millisecond).map_err(|_| fmt::Error)?;
+        let at = jiff::tz::Offset::UTC.to_datetime(instant);
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+            at.year(),
+            at.month(),
+            at.day(),
+            at.hour(),
+            at.minute(),
+            at.second(),
+            at.millisecond()
+        )
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let invalid = || InvalidId::new(text, "an instant like 2026-01-31T12:00:00.000Z");
+        let instant: jiff::Timestamp = text.parse().map_err(|_| invalid())?;
+        let parsed = Self::from_millisecond(instant.as_millisecond());
+        if parsed.to_string() == text {
+            Ok(parsed)
+        } else {
+            Err(invalid())
+        }
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(de::Error::custom)
+    }
+}
