@@ -99,29 +99,13 @@ impl Action {
 #[expect(missing_docs, reason = "the names are the specification's")]
 pub enum Call {
     Think,
-    Finish {
-        response: String,
-    },
-    ReadFile {
-        path: SandboxPath,
-    },
-    ListFiles {
-        path: SandboxPath,
-    },
-    WriteFile {
-        path: SandboxPath,
-        content: String,
-    },
-    CreateDirectory {
-        path: SandboxPath,
-    },
-    DeleteFile {
-        path: SandboxPath,
-    },
-    RenameFile {
-        source: SandboxPath,
-        destination: SandboxPath,
-    },
+    Finish { response: String },
+    ReadFile { path: SandboxPath },
+    ListFiles { path: SandboxPath },
+    WriteFile { path: SandboxPath, content: String },
+    CreateDirectory { path: SandboxPath },
+    DeleteFile { path: SandboxPath },
+    RenameFile { source: SandboxPath, destination: SandboxPath },
 }
 
 /// What a call does to the world.
@@ -171,10 +155,7 @@ impl Call {
             | Self::WriteFile { path, .. }
             | Self::CreateDirectory { path }
             | Self::DeleteFile { path } => vec![path],
-            Self::RenameFile {
-                source,
-                destination,
-            } => vec![source, destination],
+            Self::RenameFile { source, destination } => vec![source, destination],
         }
     }
 
@@ -195,10 +176,7 @@ impl Call {
     pub fn resources(&self) -> Vec<Resource> {
         self.paths()
             .into_iter()
-            .map(|path| Resource {
-                id: path.to_string(),
-                kind: "path".into(),
-            })
+            .map(|path| Resource { id: path.to_string(), kind: "path".into() })
             .collect()
     }
 
@@ -218,3 +196,6 @@ impl Call {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

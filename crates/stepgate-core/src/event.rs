@@ -74,9 +74,7 @@ impl EventType {
 
     /// The type that a store spells.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|event_type| event_type.as_str() == text)
+        Self::ALL.into_iter().find(|event_type| event_type.as_str() == text)
     }
 }
 

@@ -69,12 +69,8 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 4] = [
-        Self::Success,
-        Self::ValidationError,
-        Self::Denied,
-        Self::ExecutionError,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::Success, Self::ValidationError, Self::Denied, Self::ExecutionError];
 
     /// The specification's spelling.
     pub fn as_str(self) -> &'static str {
@@ -131,31 +127,20 @@ struct Row {
 impl Failure {
     fn row(&self) -> Row {
         use Outcome::{Denied, ExecutionError, ValidationError};
-        let row = |phase, outcome, code, message| Row {
-            phase,
-            outcome,
-            code,
-            message,
-        };
+        let row = |phase, outcome, code, message| Row { phase, outcome, code, message };
         match self {
-            Self::EmptyPayload => row(
-                Phase::Receive,
-                ValidationError,
-                "EMPTY_PAYLOAD",
-                "Payload is empty",
-            ),
+            Self::EmptyPayload => {
+                row(Phase::Receive, ValidationError, "EMPTY_PAYLOAD", "Payload is empty")
+            }
             Self::PayloadTooLarge => row(
                 Phase::Receive,
                 ValidationError,
                 "PAYLOAD_TOO_LARGE",
                 "Payload exceeds the maximum length",
             ),
-            Self::InvalidJson(_) => row(
-                Phase::Parse,
-                ValidationError,
-                "INVALID_JSON",
-                "Invalid JSON format",
-            ),
+            Self::InvalidJson(_) => {
+                row(Phase::Parse, ValidationError, "INVALID_JSON", "Invalid JSON format")
+            }
             Self::SchemaVersionIncompatible(_) => row(
                 Phase::ValidateSchema,
                 ValidationError,
@@ -174,12 +159,9 @@ impl Failure {
                 "ACTION_NOT_ALLOWED",
                 "Generic command execution is not permitted in the core schema.",
             ),
-            Self::ActionNotAllowed => row(
-                Phase::ValidateAction,
-                Denied,
-                "ACTION_NOT_ALLOWED",
-                "Action is not allowed",
-            ),
+            Self::ActionNotAllowed => {
+                row(Phase::ValidateAction, Denied, "ACTION_NOT_ALLOWED", "Action is not allowed")
+            }
             Self::InvalidArgs(_) => row(
                 Phase::ValidateArgs,
                 ValidationError,
@@ -198,24 +180,15 @@ impl Failure {
                 "POLICY_VIOLATION",
                 "Action is not permitted by policy",
             ),
-            Self::DeniedByOperator | Self::ApprovalExpired => row(
-                Phase::Authorize,
-                Denied,
-                "APPROVAL_DENIED",
-                "Action was not approved",
-            ),
-            Self::RefusedAtExecution(_) => row(
-                Phase::Execute,
-                Denied,
-                "POLICY_VIOLATION",
-                "Action is not permitted by policy",
-            ),
-            Self::Execution(failure) => row(
-                Phase::Execute,
-                ExecutionError,
-                "EXECUTION_ERROR",
-                failure.message(),
-            ),
+            Self::DeniedByOperator | Self::ApprovalExpired => {
+                row(Phase::Authorize, Denied, "APPROVAL_DENIED", "Action was not approved")
+            }
+            Self::RefusedAtExecution(_) => {
+                row(Phase::Execute, Denied, "POLICY_VIOLATION", "Action is not permitted by policy")
+            }
+            Self::Execution(failure) => {
+                row(Phase::Execute, ExecutionError, "EXECUTION_ERROR", failure.message())
+            }
         }
     }
 
@@ -336,3 +309,6 @@ impl ExecutionFailure {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,10 +16,7 @@ pub struct InvalidId {
 
 impl InvalidId {
     pub(crate) fn new(text: &str, expected: &'static str) -> Self {
-        Self {
-            text: text.chars().take(64).collect(),
-            expected,
-        }
+        Self { text: text.chars().take(64).collect(), expected }
     }
 }
 
@@ -111,10 +108,7 @@ impl ProposalId {
     /// Accepts the hyphenated form in either case; the shorter and the decorated forms are refused.
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
         match Uuid::try_parse(text) {
-            Ok(id) if text.len() == 36 => Ok(Self {
-                spelling: text.to_owned(),
-                id,
-            }),
+            Ok(id) if text.len() == 36 => Ok(Self { spelling: text.to_owned(), id }),
             Ok(_) | Err(_) => Err(InvalidId::new(text, "a UUID with hyphens")),
         }
     }
@@ -199,3 +193,6 @@ impl fmt::Display for IdempotencyKey {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,9 @@
 pub mod artifact;
 pub mod checkpoint;
 pub mod entry;
+mod replay;
 
+use crate::digest::Digest;
 use crate::ids::{ArtifactId, IdempotencyKey, RunId, SessionId};
 use crate::machine::{self, State};
 use crate::time::Timestamp;
@@ -14,6 +16,7 @@ use crate::time::Timestamp;
 pub use artifact::{Artifact, Kind, Sealed};
 pub use checkpoint::{Checkpoint, ExecutionState};
 pub use entry::{Appended, Entry, Tail};
+pub use replay::{Replayed, replay};
 
 /// The six stable codes of spec 004.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,16 +62,24 @@ pub struct StateError {
 impl StateError {
     /// An error with its code.
     pub fn new(code: StateCode, detail: impl Into<String>) -> Self {
-        Self {
-            code,
-            detail: detail.into(),
-        }
+        Self { code, detail: detail.into() }
     }
 
     /// STATE_CHECKSUM_MISMATCH.
     pub fn checksum(detail: impl Into<String>) -> Self {
         Self::new(StateCode::ChecksumMismatch, detail)
     }
+}
+
+/// How one artifact names another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its id.
+    pub id: ArtifactId,
+    /// Its digest.
+    pub digest: Digest,
 }
 
 /// The journal of one trace while a step or recovery holds it.
@@ -79,28 +90,24 @@ pub struct Journal {
     run_id: RunId,
     session_id: SessionId,
     tail: Tail,
+    references: Vec<Reference>,
     pending: Vec<Appended>,
 }
 
 impl Journal {
     /// The journal of a trace that has no entry yet.
     pub fn empty(run_id: RunId, session_id: SessionId) -> Self {
-        Self {
-            run_id,
-            session_id,
-            tail: Tail::EMPTY,
-            pending: Vec::new(),
-        }
+        Self::continued(run_id, session_id, Tail::EMPTY, Vec::new())
     }
 
     /// Continues a journal whose entries were replayed up to this tail.
-    pub fn continued(run_id: RunId, session_id: SessionId, tail: Tail) -> Self {
-        Self {
-            run_id,
-            session_id,
-            tail,
-            pending: Vec::new(),
-        }
+    pub fn continued(
+        run_id: RunId,
+        session_id: SessionId,
+        tail: Tail,
+        references: Vec<Reference>,
+    ) -> Self {
+        Self { run_id, session_id, tail, references, pending: Vec::new() }
     }
 
     /// Where the trace stands, entries not yet committed included.
@@ -108,14 +115,17 @@ impl Journal {
         &self.tail
     }
 
+    /// The artifact of this kind, for the one that follows from it.
+    pub fn reference(&self, kind: Kind) -> Result<Reference, StateError> {
+        self.references.iter().rfind(|reference| reference.kind == kind).copied().ok_or_else(|| {
+            let detail = format!("the journal has no {}", kind.as_str());
+            StateError::new(StateCode::InvalidTransition, detail)
+        })
+    }
+
     /// The head of a new artifact of this trace.
     pub fn head(&self, id: ArtifactId, ts: Timestamp) -> artifact::Head {
-        artifact::Head {
-            id,
-            trace_id: self.run_id,
-            plan_id: self.session_id,
-            ts,
-        }
+        artifact::Head { id, trace_id: self.run_id, plan_id: self.session_id, ts }
     }
 
     /// Appends an artifact; it becomes durable with the next commit.
@@ -125,7 +135,7 @@ impl Journal {
         &mut self,
         artifact: Artifact,
         key: Option<IdempotencyKey>,
-    ) -> Result<(), StateError> {
+    ) -> Result<Reference, StateError> {
         let to_state = match (self.tail.state, artifact.as_move()) {
             (None, None) => State::Pending,
             (Some(from), Some(by)) => machine::next(from, by).map_err(|illegal| {
@@ -144,20 +154,12 @@ impl Journal {
             Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) => None,
         };
         let sealed = artifact.seal();
-        let entry = Entry::after(
-            &self.tail,
-            self.run_id,
-            to_state,
-            &sealed,
-            tool_call_id,
-            key,
-        );
+        let entry = Entry::after(&self.tail, self.run_id, to_state, &sealed, tool_call_id, key);
         self.tail = self.tail.accept(&entry)?;
-        self.pending.push(Appended {
-            entry,
-            artifact: sealed,
-        });
-        Ok(())
+        let reference = Reference { kind: sealed.kind, id: sealed.id, digest: sealed.digest };
+        self.references.push(reference);
+        self.pending.push(Appended { entry, artifact: sealed });
+        Ok(reference)
     }
 
     /// Takes what is not yet committed.
@@ -165,3 +167,6 @@ impl Journal {
         std::mem::take(&mut self.pending)
     }
 }
+
+#[cfg(test)]
+mod tests;

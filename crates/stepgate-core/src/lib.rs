@@ -3,6 +3,9 @@
 //! Read `step.rs` first: one step's way through the nine phases. The world enters through
 //! `ports.rs`.
 
+pub mod gate;
+pub mod step;
+pub mod recover;
 pub mod failure;
 pub mod action;
 pub mod path;
@@ -15,6 +18,7 @@ pub mod approval;
 pub mod event;
 pub mod session;
 pub mod idempotency;
+pub mod policy;
 pub mod ports;
 pub mod limits;
 pub mod digest;

@@ -128,11 +128,8 @@ impl std::fmt::Display for State {
 
 impl Move {
     /// Every move.
-    pub const ALL: [Self; 5] = [
-        Self::Approve,
-        Self::Deny,
-        Self::Call,
-        Self::Succeed,
-        Self::Fail,
-    ];
+    pub const ALL: [Self; 5] = [Self::Approve, Self::Deny, Self::Call, Self::Succeed, Self::Fail];
 }
+
+#[cfg(test)]
+mod tests;

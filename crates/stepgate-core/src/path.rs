@@ -60,11 +60,7 @@ impl SandboxPath {
     /// A directory's path that is not the sandbox itself.
     pub fn new_directory(text: &str) -> Result<Self, InvalidPath> {
         let path = Self::directory(text)?;
-        if path.is_root() {
-            Err(InvalidPath::Root)
-        } else {
-            Ok(path)
-        }
+        if path.is_root() { Err(InvalidPath::Root) } else { Ok(path) }
     }
 
     fn parse(text: &str) -> Result<(Self, bool), InvalidPath> {
@@ -114,8 +110,7 @@ impl SandboxPath {
     /// What follows the last dot of the last component, where something stands before that dot.
     pub fn extension(&self) -> Option<&str> {
         let name = self.0.rsplit('/').next()?;
-        name.rsplit_once('.')
-            .and_then(|(stem, extension)| (!stem.is_empty()).then_some(extension))
+        name.rsplit_once('.').and_then(|(stem, extension)| (!stem.is_empty()).then_some(extension))
     }
 
     /// Whether any component is a name that no host should see: a device, a stream, or our own.
@@ -128,12 +123,7 @@ fn is_reserved(component: &str) -> bool {
     if component.contains(':') || component.starts_with(TEMPORARY_PREFIX) {
         return true;
     }
-    let stem = component
-        .split('.')
-        .next()
-        .unwrap_or_default()
-        .trim_end()
-        .to_ascii_uppercase();
+    let stem = component.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
     match stem.as_str() {
         "CON" | "PRN" | "AUX" | "NUL" => true,
         _ => stem
@@ -148,3 +138,6 @@ impl fmt::Display for SandboxPath {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -201,11 +201,7 @@ pub trait Store: Send + Sync {
     /// Appends one entry to a trace whose run is open: the one-entry form of `commit`.
     async fn append_log_entry(&self, place: Place, entry: Appended) -> Result<(), StoreError> {
         entry.prove()?;
-        self.commit(StepCommit {
-            entries: vec![entry],
-            ..StepCommit::at(place)
-        })
-        .await
+        self.commit(StepCommit { entries: vec![entry], ..StepCommit::at(place) }).await
     }
 
     /// The entries after a sequence number, in order.
@@ -217,15 +213,9 @@ pub trait Store: Send + Sync {
 
     /// Writes a checkpoint: the no-entry form of `commit`.
     async fn write_checkpoint(&self, checkpoint: Checkpoint) -> Result<(), StoreError> {
-        let place = Place {
-            session_id: checkpoint.checkpoint_state.plan_id,
-            run_id: checkpoint.trace_id,
-        };
-        self.commit(StepCommit {
-            checkpoint: Some(checkpoint),
-            ..StepCommit::at(place)
-        })
-        .await
+        let place =
+            Place { session_id: checkpoint.checkpoint_state.plan_id, run_id: checkpoint.trace_id };
+        self.commit(StepCommit { checkpoint: Some(checkpoint), ..StepCommit::at(place) }).await
     }
 
     /// The checkpoint with the highest sequence number.

@@ -83,13 +83,7 @@ impl Record {
     pub fn seal(body: &RecordBody, ending: Ending) -> Self {
         let text = canonical::text_of(body);
         let digest = Digest::of_bytes(text.as_bytes());
-        Self {
-            run_id: body.run_id,
-            digest,
-            text,
-            status: body.status,
-            ending,
-        }
+        Self { run_id: body.run_id, digest, text, status: body.status, ending }
     }
 
     /// Reads the text back.
@@ -106,10 +100,9 @@ pub fn args_summary(args: &Value, string_bytes_max: usize) -> Value {
             "sha256": Digest::of_bytes(text.as_bytes()),
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => args.clone(),
-        Value::Array(items) => items
-            .iter()
-            .map(|item| args_summary(item, string_bytes_max))
-            .collect(),
+        Value::Array(items) => {
+            items.iter().map(|item| args_summary(item, string_bytes_max)).collect()
+        }
         Value::Object(members) => members
             .iter()
             .map(|(name, value)| (name.clone(), args_summary(value, string_bytes_max)))

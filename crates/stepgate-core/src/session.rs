@@ -65,10 +65,7 @@ pub struct Head {
 
 impl Head {
     /// The end of a chain without links.
-    pub const EMPTY: Self = Self {
-        number: 0,
-        digest: Digest::ZERO,
-    };
+    pub const EMPTY: Self = Self { number: 0, digest: Digest::ZERO };
 }
 
 /// What a link is about.
@@ -115,27 +112,13 @@ impl Link {
         body_digest: Digest,
     ) -> Self {
         let (number, prev) = (head.number + 1, head.digest);
-        let covered = Covered {
-            body_digest,
-            kind,
-            number,
-            prev,
-            run_id,
-            session_id,
-        };
-        Self {
-            number,
-            prev,
-            digest: Digest::of(&covered),
-        }
+        let covered = Covered { body_digest, kind, number, prev, run_id, session_id };
+        Self { number, prev, digest: Digest::of(&covered) }
     }
 
     /// The end of the chain that this link ends.
     pub fn head(&self) -> Head {
-        Head {
-            number: self.number,
-            digest: self.digest,
-        }
+        Head { number: self.number, digest: self.digest }
     }
 }
 
@@ -149,9 +132,5 @@ struct Opening {
 
 /// The body digest of an OPEN link.
 pub fn open_body(entry_digest: Digest, arrival_digest: Digest, events_digest: Digest) -> Digest {
-    Digest::of(&Opening {
-        arrival_digest,
-        entry_digest,
-        events_digest,
-    })
+    Digest::of(&Opening { arrival_digest, entry_digest, events_digest })
 }

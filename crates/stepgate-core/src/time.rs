@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::ids::InvalidId;
 
-/// A millisecond of UTC between the years 0000 and 9999.
+/// A millisecond of UTC in the years 0000 to 9999, up to the last one that the calendar library shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     millisecond: i64,
@@ -15,13 +15,12 @@ pub struct Timestamp {
 
 impl Timestamp {
     const MILLISECOND_MIN: i64 = -62_167_219_200_000;
-    const MILLISECOND_MAX: i64 = 253_402_300_799_999;
+    // A day and some hours before the year's end: `jiff` leaves room for every offset from UTC.
+    const MILLISECOND_MAX: i64 = 253_402_207_200_999;
 
     /// The instant so many milliseconds after 1970, held inside the years that the text can show.
     pub fn from_millisecond(millisecond: i64) -> Self {
-        Self {
-            millisecond: millisecond.clamp(Self::MILLISECOND_MIN, Self::MILLISECOND_MAX),
-        }
+        Self { millisecond: millisecond.clamp(Self::MILLISECOND_MIN, Self::MILLISECOND_MAX) }
     }
 
     /// Milliseconds since 1970.
@@ -67,11 +66,7 @@ impl FromStr for Timestamp {
         let invalid = || InvalidId::new(text, "an instant like 2026-01-31T12:00:00.000Z");
         let instant: jiff::Timestamp = text.parse().map_err(|_| invalid())?;
         let parsed = Self::from_millisecond(instant.as_millisecond());
-        if parsed.to_string() == text {
-            Ok(parsed)
-        } else {
-            Err(invalid())
-        }
+        if parsed.to_string() == text { Ok(parsed) } else { Err(invalid()) }
     }
 }
 
@@ -83,8 +78,9 @@ impl Serialize for Timestamp {
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests;

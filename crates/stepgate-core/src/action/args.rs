@@ -17,10 +17,7 @@ impl InvalidArgs {
 
     pub(super) fn new(field: &str, rule: impl ToString) -> Self {
         let field = field.chars().take(Self::FIELD_BYTES_MAX).collect();
-        Self {
-            field,
-            rule: rule.to_string(),
-        }
+        Self { field, rule: rule.to_string() }
     }
 }
 

@@ -8,7 +8,5 @@ use crate::path::SandboxPath;
 
 pub(super) fn call(args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
     args::only(args, &["path"])?;
-    Ok(Call::DeleteFile {
-        path: args::path(args, "path", SandboxPath::file)?,
-    })
+    Ok(Call::DeleteFile { path: args::path(args, "path", SandboxPath::file)? })
 }

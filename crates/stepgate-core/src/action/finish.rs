@@ -7,7 +7,5 @@ use crate::json::{Map, Value};
 
 pub(super) fn call(args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
     args::only(args, &["response"])?;
-    Ok(Call::Finish {
-        response: args::string(args, "response")?.to_owned(),
-    })
+    Ok(Call::Finish { response: args::string(args, "response")?.to_owned() })
 }

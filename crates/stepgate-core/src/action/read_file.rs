@@ -7,7 +7,5 @@ use crate::path::SandboxPath;
 
 pub(super) fn call(args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
     args::only(args, &["path"])?;
-    Ok(Call::ReadFile {
-        path: args::path(args, "path", SandboxPath::file)?,
-    })
+    Ok(Call::ReadFile { path: args::path(args, "path", SandboxPath::file)? })
 }

@@ -10,8 +10,5 @@ pub(super) fn call(args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
     args::only(args, &["source", "destination"])?;
     let source = args::path(args, "source", SandboxPath::file)?;
     let destination = args::path(args, "destination", SandboxPath::file)?;
-    Ok(Call::RenameFile {
-        source,
-        destination,
-    })
+    Ok(Call::RenameFile { source, destination })
 }

@@ -14,8 +14,5 @@ pub(super) fn call(args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
     if content.is_empty() {
         return Err(InvalidArgs::new("content", "empty"));
     }
-    Ok(Call::WriteFile {
-        path,
-        content: content.to_owned(),
-    })
+    Ok(Call::WriteFile { path, content: content.to_owned() })
 }

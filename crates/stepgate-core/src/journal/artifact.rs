@@ -27,12 +27,8 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order in which a trace has them.
-    pub const ALL: [Self; 4] = [
-        Self::ActionRequest,
-        Self::SupervisorDecision,
-        Self::ToolCall,
-        Self::ToolEffect,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::ActionRequest, Self::SupervisorDecision, Self::ToolCall, Self::ToolEffect];
 
     /// The specification's spelling.
     pub fn as_str(self) -> &'static str {
@@ -447,13 +443,7 @@ impl Sealed {
         // `_digest` sorts before every other name, so the sealed text is canonical as well.
         let members = body.strip_prefix('{').unwrap_or(&body);
         let text = format!("{{\"_digest\":\"{digest}\",{members}");
-        Self {
-            kind,
-            id: head.id,
-            ts: head.ts,
-            digest,
-            text,
-        }
+        Self { kind, id: head.id, ts: head.ts, digest, text }
     }
 
     /// Reads a stored text back and proves it: canonical, whole, and with the digest that it names.
@@ -487,16 +477,7 @@ impl Sealed {
         }
         .map_err(|why| mismatch(&why))?;
         let Head { id, ts, .. } = artifact.head();
-        Ok((
-            Self {
-                kind,
-                id,
-                ts,
-                digest,
-                text: text.to_owned(),
-            },
-            artifact,
-        ))
+        Ok((Self { kind, id, ts, digest, text: text.to_owned() }, artifact))
     }
 }
 
@@ -505,9 +486,5 @@ fn typed<T: DeserializeOwned>(
     has_its_constants: impl Fn(&T) -> bool,
 ) -> Result<T, String> {
     let artifact = serde_json::from_value(body).map_err(|error| error.to_string())?;
-    if has_its_constants(&artifact) {
-        Ok(artifact)
-    } else {
-        Err("names another schema".to_owned())
-    }
+    if has_its_constants(&artifact) { Ok(artifact) } else { Err("names another schema".to_owned()) }
 }

@@ -139,11 +139,7 @@ pub struct Tail {
 
 impl Tail {
     /// The tail of a journal without entries.
-    pub const EMPTY: Self = Self {
-        state: None,
-        sequence_number: 0,
-        entry_digest: Digest::ZERO,
-    };
+    pub const EMPTY: Self = Self { state: None, sequence_number: 0, entry_digest: Digest::ZERO };
 
     /// The tail after this entry, or why the entry does not continue the journal. Checked in the
     /// fixed order: sequence, previous digest, transition, recomputed digest.
@@ -153,10 +149,7 @@ impl Tail {
         if entry.sequence_number != self.sequence_number + 1 {
             return Err(StateError::new(
                 StateCode::SequenceGap,
-                format!(
-                    "entry {} cannot follow {}",
-                    entry.sequence_number, self.sequence_number
-                ),
+                format!("entry {} cannot follow {}", entry.sequence_number, self.sequence_number),
             ));
         }
         if entry.prev_entry_digest != self.entry_digest {
@@ -238,10 +231,7 @@ impl Appended {
         if describes_the_artifact {
             Ok(artifact)
         } else {
-            let detail = format!(
-                "entry {} does not describe its artifact",
-                entry.sequence_number
-            );
+            let detail = format!("entry {} does not describe its artifact", entry.sequence_number);
             Err(StateError::checksum(detail))
         }
     }

@@ -15,10 +15,7 @@ use serde::ser::{self, Impossible, Serializer};
 ///
 /// Infallible for everything that Stepgate hashes: JSON values have no NaN, and our own types are
 /// structs, strings, integers and lists of these.
-#[expect(
-    clippy::panic,
-    reason = "a type of ours that is not JSON is a defect found by any test"
-)]
+#[expect(clippy::panic, reason = "a type of ours that is not JSON is a defect found by any test")]
 pub fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
     match to_text(value) {
         Ok(text) => text,
@@ -28,9 +25,7 @@ pub fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
 
 /// The RFC 8785 form of a value, or why it has none.
 pub fn to_text<T: Serialize + ?Sized>(value: &T) -> Result<String, NotJson> {
-    let mut writer = Writer {
-        out: Vec::with_capacity(512),
-    };
+    let mut writer = Writer { out: Vec::with_capacity(512) };
     value.serialize(&mut writer)?;
     String::from_utf8(writer.out).map_err(ser::Error::custom)
 }
@@ -58,13 +53,11 @@ impl Writer {
             if byte >= 0x20 && byte != b'"' && byte != b'\\' {
                 continue;
             }
-            self.out
-                .extend_from_slice(text.as_bytes().get(plain_from..at).unwrap_or_default());
+            self.out.extend_from_slice(text.as_bytes().get(plain_from..at).unwrap_or_default());
             self.escape(byte);
             plain_from = at + 1;
         }
-        self.out
-            .extend_from_slice(text.as_bytes().get(plain_from..).unwrap_or_default());
+        self.out.extend_from_slice(text.as_bytes().get(plain_from..).unwrap_or_default());
         self.out.push(b'"');
     }
 
@@ -78,9 +71,7 @@ impl Writer {
             0x0c => b'f',
             0x0d => b'r',
             _ => {
-                return self
-                    .out
-                    .extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                return self.out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
             }
         };
         self.out.extend_from_slice(&[b'\\', short]);
@@ -90,14 +81,10 @@ impl Writer {
     fn integer(&mut self, value: i128) -> Result<(), NotJson> {
         const EXACT_MAX: u128 = 1 << 53;
         if value.unsigned_abs() <= EXACT_MAX {
-            self.out
-                .extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+            self.out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
             return Ok(());
         }
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "rounding to a double is the rule"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "rounding to a double is the rule")]
         self.double(value as f64)
     }
 
@@ -105,8 +92,7 @@ impl Writer {
         if !value.is_finite() {
             return Err(ser::Error::custom("a number that is not finite"));
         }
-        self.out
-            .extend_from_slice(ryu_js::Buffer::new().format_finite(value).as_bytes());
+        self.out.extend_from_slice(ryu_js::Buffer::new().format_finite(value).as_bytes());
         Ok(())
     }
 }
@@ -140,8 +126,7 @@ impl<'a> Serializer for &'a mut Writer {
     }
 
     fn serialize_bool(self, value: bool) -> Result<(), NotJson> {
-        self.out
-            .extend_from_slice(if value { b"true" } else { b"false" });
+        self.out.extend_from_slice(if value { b"true" } else { b"false" });
         Ok(())
     }
 
@@ -213,10 +198,7 @@ impl<'a> Serializer for &'a mut Writer {
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Array<'a>, NotJson> {
         self.out.push(b'[');
-        Ok(Array {
-            writer: self,
-            is_empty: true,
-        })
+        Ok(Array { writer: self, is_empty: true })
     }
 
     fn serialize_tuple(self, length: usize) -> Result<Array<'a>, NotJson> {
@@ -243,12 +225,7 @@ impl<'a> Serializer for &'a mut Writer {
 
     fn serialize_map(self, _: Option<usize>) -> Result<Object<'a>, NotJson> {
         self.out.push(b'{');
-        Ok(Object {
-            start: self.out.len(),
-            writer: self,
-            members: Vec::new(),
-            in_order: true,
-        })
+        Ok(Object { start: self.out.len(), writer: self, members: Vec::new(), in_order: true })
     }
 
     fn serialize_struct(self, _: &'static str, _: usize) -> Result<Object<'a>, NotJson> {
@@ -350,31 +327,20 @@ impl Object<'_> {
         let mut spans: Vec<_> = self
             .members
             .iter()
-            .map(|member| {
-                (
-                    &member.name,
-                    std::mem::replace(&mut from, member.end)..member.end,
-                )
-            })
+            .map(|member| (&member.name, std::mem::replace(&mut from, member.end)..member.end))
             .collect();
         spans.sort_by(|(a, _), (b, _)| utf16_order(a, b));
         let written = self.writer.out.split_off(self.start);
         for (_, span) in spans {
             let member = written.get(span.start - self.start..span.end - self.start);
-            self.writer
-                .out
-                .extend_from_slice(member.unwrap_or_default());
+            self.writer.out.extend_from_slice(member.unwrap_or_default());
         }
     }
 }
 
 /// RFC 8785 orders names by UTF-16 code units, which differs from code points beyond the BMP.
 fn utf16_order(a: &str, b: &str) -> Ordering {
-    if a.is_ascii() && b.is_ascii() {
-        a.cmp(b)
-    } else {
-        a.encode_utf16().cmp(b.encode_utf16())
-    }
+    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
 impl ser::SerializeMap for Object<'_> {
@@ -385,10 +351,7 @@ impl ser::SerializeMap for Object<'_> {
         let mut name = Writer { out: Vec::new() };
         key.serialize(&mut name)?;
         // Names without an escape, nearly all of them, are what stands between the quotes.
-        let plain = name
-            .out
-            .strip_prefix(b"\"")
-            .and_then(|rest| rest.strip_suffix(b"\""));
+        let plain = name.out.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
         let text = match plain {
             Some(plain) if !plain.contains(&b'\\') => String::from_utf8(plain.to_vec()).ok(),
             Some(_) => serde_json::from_slice(&name.out).ok(),
@@ -431,3 +394,6 @@ impl ser::SerializeStruct for Object<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

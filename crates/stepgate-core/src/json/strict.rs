@@ -47,10 +47,7 @@ pub fn parse(bytes: &[u8], depth_max: usize, integers: Integers) -> Result<Value
     let text = std::str::from_utf8(bytes).map_err(|_| Refusal::InvalidUtf8)?;
     let refusal = Cell::new(None);
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let seed = Strict {
-        levels_left: depth_max.min(DEPTH_MAX),
-        refusal: &refusal,
-    };
+    let seed = Strict { levels_left: depth_max.min(DEPTH_MAX), refusal: &refusal };
     let value = seed
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
@@ -64,20 +61,14 @@ pub fn parse(bytes: &[u8], depth_max: usize, integers: Integers) -> Result<Value
 /// The parser reports an overflowing number as an error of syntax; the record tells them apart.
 fn name_of_syntax_error(text: &str) -> Refusal {
     let overflows = |token: &str| token.parse().is_ok_and(f64::is_infinite);
-    if has_number(text, overflows) {
-        Refusal::NumberRange
-    } else {
-        Refusal::Syntax
-    }
+    if has_number(text, overflows) { Refusal::NumberRange } else { Refusal::Syntax }
 }
 
 fn is_inexact_integer(token: &str) -> bool {
     const EXACT_MAX: u64 = (1 << 53) - 1;
     let magnitude = token.strip_prefix('-').unwrap_or(token);
     magnitude.bytes().all(|b| b.is_ascii_digit())
-        && magnitude
-            .parse::<u64>()
-            .map_or(true, |value| value > EXACT_MAX)
+        && magnitude.parse::<u64>().map_or(true, |value| value > EXACT_MAX)
 }
 
 /// Whether any number token of the text, outside strings, has the property.
@@ -121,10 +112,7 @@ impl Strict<'_> {
 
     fn inside<E: de::Error>(self) -> Result<Self, E> {
         match self.levels_left.checked_sub(1) {
-            Some(levels_left) => Ok(Self {
-                levels_left,
-                ..self
-            }),
+            Some(levels_left) => Ok(Self { levels_left, ..self }),
             None => Err(self.refuse(Refusal::TooDeep)),
         }
     }
@@ -195,3 +183,6 @@ impl<'de> Visitor<'de> for Strict<'_> {
         Ok(Value::Object(object))
     }
 }
+
+#[cfg(test)]
+mod tests;

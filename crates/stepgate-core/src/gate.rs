@@ -1,0 +1,154 @@
+//! The gate: the ports and limits that every step passes with, and the sessions that steps join.
+
+use std::sync::Arc;
+
+use crate::event::{Event, EventType};
+use crate::ids::{ArtifactId, InvalidId, PrincipalId, SessionId};
+use crate::journal::StateError;
+use crate::json::Value;
+use crate::limits::Limits;
+use crate::ports::{Executor, Policy, Store, StoreError, World};
+use crate::session::{Head, Session, SessionKind};
+
+/// Everything a step needs of the world.
+#[derive(Clone)]
+pub struct Gate {
+    /// What remembers.
+    pub store: Arc<dyn Store>,
+    /// What acts.
+    pub executor: Arc<dyn Executor>,
+    /// What permits.
+    pub policy: Arc<dyn Policy>,
+    /// Clock and chance.
+    pub world: Arc<dyn World>,
+    /// What a step may cost.
+    pub limits: Limits,
+    /// Which files may be touched.
+    pub extensions: Extensions,
+}
+
+/// The extensions of files that may be read and written (decision D8). Exact spelling, no dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extensions {
+    /// For READ_FILE.
+    pub read: Vec<String>,
+    /// For WRITE_FILE, DELETE_FILE and RENAME_FILE.
+    pub write: Vec<String>,
+}
+
+impl Default for Extensions {
+    fn default() -> Self {
+        let text = vec!["txt".to_owned(), "md".to_owned()];
+        Self { read: text.clone(), write: text }
+    }
+}
+
+/// Stepgate's own trouble: it fails closed and goes to the operator. The caller knows nothing about
+/// the step, and asks again with the same id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The store did not do what it must.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The executor stopped in the middle of an act.
+    #[error("the executor stopped: {0}")]
+    Executor(String),
+    /// The session belongs to another principal.
+    #[error("there is no session {0} for this principal")]
+    ForeignSession(SessionId),
+    /// Another principal has the system's name.
+    #[error(transparent)]
+    Name(#[from] InvalidId),
+}
+
+impl From<StateError> for Fault {
+    fn from(error: StateError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// The name under which the system session is kept. No token can have it.
+pub const SYSTEM_PRINCIPAL: &str = "system";
+
+impl Gate {
+    /// A fresh id for an artifact or an event.
+    pub(crate) fn fresh_id(&self) -> ArtifactId {
+        ArtifactId::new(self.world.fresh_uuid())
+    }
+
+    /// The system session, opened on first use: it chains the openings of all others.
+    pub async fn system_session(&self) -> Result<Session, Fault> {
+        let principal = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
+        match self.store.session_of(&principal, SessionKind::System).await? {
+            Some(session) => Ok(session),
+            None => {
+                let session =
+                    self.new_session(self.fresh_session_id(), principal, SessionKind::System);
+                self.open(session.session_id, session).await
+            }
+        }
+    }
+
+    /// The session of a principal that names none, opened on first use.
+    pub async fn default_session(&self, principal: &PrincipalId) -> Result<Session, Fault> {
+        if let Some(session) = self.store.session_of(principal, SessionKind::Default).await? {
+            return Ok(session);
+        }
+        let system = self.system_session().await?;
+        let id = self.fresh_session_id();
+        self.open(system.session_id, self.new_session(id, principal.clone(), SessionKind::Default))
+            .await
+    }
+
+    /// The session of this id, opened on first use; another principal's is not there.
+    pub async fn named_session(
+        &self,
+        id: SessionId,
+        principal: &PrincipalId,
+    ) -> Result<Session, Fault> {
+        match self.store.session(id).await? {
+            Some(session) if session.principal_id == *principal => Ok(session),
+            Some(_) => Err(Fault::ForeignSession(id)),
+            None => {
+                let system = self.system_session().await?;
+                let session = self.new_session(id, principal.clone(), SessionKind::Named);
+                self.open(system.session_id, session).await
+            }
+        }
+    }
+
+    fn fresh_session_id(&self) -> SessionId {
+        SessionId::new(self.world.fresh_uuid())
+    }
+
+    fn new_session(
+        &self,
+        session_id: SessionId,
+        principal_id: PrincipalId,
+        kind: SessionKind,
+    ) -> Session {
+        Session { session_id, principal_id, kind, ts: self.world.now(), head: Head::EMPTY }
+    }
+
+    async fn open(&self, chained_in: SessionId, session: Session) -> Result<Session, Fault> {
+        let event = Event {
+            event_id: self.fresh_id(),
+            event_type: EventType::SessionOpened,
+            payload: opening_payload(&session),
+            run_id: None,
+            sequence_number: 0,
+            session_id: chained_in,
+            ts: session.ts,
+        };
+        Ok(self.store.open_session(session, event).await?)
+    }
+}
+
+/// What the system session says of a session's opening; `verify` compares the row with it.
+pub(crate) fn opening_payload(session: &Session) -> Value {
+    serde_json::json!({
+        "kind": session.kind.as_str(),
+        "principal_id": session.principal_id,
+        "session_id": session.session_id,
+    })
+}

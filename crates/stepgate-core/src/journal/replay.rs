@@ -1,0 +1,87 @@
+//! Replay: a journal proven from its first entry to its last. Recovery and `verify` read the same
+//! bytes through the same function.
+
+use super::artifact::Artifact;
+use super::{Appended, Checkpoint, Reference, StateCode, StateError, Tail};
+
+/// A journal that holds together.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// Its end.
+    pub tail: Tail,
+    /// Its artifacts, in order.
+    pub artifacts: Vec<Artifact>,
+    /// How to name them.
+    pub references: Vec<Reference>,
+    /// The end after each entry, for checkpoints.
+    tails: Vec<Tail>,
+}
+
+/// Proves every digest, link, transition and reference of a journal.
+///
+/// Spec 004, I1: "Recovery MUST replay the log to reconstruct current state."
+pub fn replay(entries: &[Appended]) -> Result<Replayed, StateError> {
+    let mut replayed = Replayed {
+        tail: Tail::EMPTY,
+        artifacts: Vec::with_capacity(entries.len()),
+        references: Vec::with_capacity(entries.len()),
+        tails: Vec::with_capacity(entries.len()),
+    };
+    for appended in entries {
+        replayed.tail = replayed.tail.accept(&appended.entry)?;
+        let artifact = appended.prove()?;
+        check_reference(replayed.references.last(), &artifact)?;
+        let entry = &appended.entry;
+        replayed.references.push(Reference {
+            kind: entry.artifact_type,
+            id: entry.artifact_id,
+            digest: entry.artifact_digest,
+        });
+        replayed.artifacts.push(artifact);
+        replayed.tails.push(replayed.tail);
+    }
+    Ok(replayed)
+}
+
+/// Each artifact names the one before it, by id and digest.
+fn check_reference(before: Option<&Reference>, artifact: &Artifact) -> Result<(), StateError> {
+    let named = match artifact {
+        Artifact::ActionRequest(_) => None,
+        Artifact::SupervisorDecision(decision) => {
+            Some((decision.action_request_id, decision.action_request_digest))
+        }
+        Artifact::ToolCall(call) => {
+            Some((call.supervisor_decision_id, call.supervisor_decision_digest))
+        }
+        Artifact::ToolEffect(effect) => Some((effect.tool_call_id, effect.tool_call_digest)),
+    };
+    if named == before.map(|before| (before.id, before.digest)) {
+        Ok(())
+    } else {
+        Err(StateError::checksum("an artifact does not name the one before it"))
+    }
+}
+
+impl Replayed {
+    /// Compares a checkpoint with the journal that it fixes.
+    pub fn check(&self, checkpoint: &Checkpoint) -> Result<(), StateError> {
+        let number = checkpoint.checkpoint_sequence_number;
+        let tail = usize::try_from(number)
+            .ok()
+            .and_then(|number| number.checked_sub(1))
+            .and_then(|index| self.tails.get(index));
+        match tail {
+            _ if !checkpoint.is_sound() => {
+                Err(StateError::checksum(format!("checkpoint {number} has another digest")))
+            }
+            Some(tail) if checkpoint.fixes(tail) => Ok(()),
+            Some(_) => {
+                Err(StateError::checksum(format!("checkpoint {number} fixes another journal")))
+            }
+            None => Err(StateError::new(
+                StateCode::SequenceGap,
+                format!("checkpoint {number} stands where the journal has no entry"),
+            )),
+        }
+    }
+}

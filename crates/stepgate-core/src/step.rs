@@ -1,0 +1,270 @@
+//! Start here. One step: a proposal's way through the nine phases.
+//!
+//! Three doors lead into one corridor: [`run`] takes a new proposal, [`resume`] goes on where a
+//! person decided, [`redispatch`] goes on where a crash stopped. The types keep the order: each phase
+//! takes what the one before it made, by value.
+
+mod p1_receive;
+mod p2_parse;
+mod p3_validate_schema;
+mod p4_validate_action;
+mod p5_validate_args;
+mod p6_authorize;
+mod p7_execute;
+mod p8_record;
+mod p9_respond;
+mod restore;
+
+use crate::digest::Digest;
+use crate::failure::Failure;
+use crate::gate::{Fault, Gate};
+use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::journal::StateError;
+use crate::machine::State;
+use crate::ports::StoreError;
+use crate::run::Word;
+
+use p1_receive::StepContext;
+use p7_execute::ExecutionResult;
+use p8_record::Trail;
+
+pub use p6_authorize::Person;
+pub use p9_respond::response_of;
+
+use p5_validate_args::ValidatedArgs;
+use restore::{Restored, Sent, restore};
+
+/// A payload, and who proposes it where.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// The session; it belongs to the principal.
+    pub session_id: SessionId,
+    /// The principal, as authenticated.
+    pub principal_id: PrincipalId,
+    /// The bytes as they came.
+    pub payload: Vec<u8>,
+}
+
+/// What the caller gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The response: one JSON object with five keys.
+    pub response: String,
+    /// Its outcome, or its notice.
+    pub word: Word,
+    /// The run.
+    pub run_id: RunId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The step's index in it.
+    pub step_index: u64,
+    /// Whether this is the recorded answer to an earlier proposal with the same id.
+    pub replayed: bool,
+}
+
+/// Takes a new proposal through all nine phases.
+///
+/// Spec 000: "A step MUST execute at most one action" and "MUST produce exactly one outcome".
+pub async fn run(gate: &Gate, submission: Submission) -> Result<Answer, Fault> {
+    let (mut trail, context) = p1_receive::receive(gate, submission).await?;
+    locked(gate, trail.run_id(), async {
+        let ended = attempt(gate, &mut trail, context).await;
+        conclude(gate, trail, ended).await
+    })
+    .await
+}
+
+/// The corridor. `?` leaves the attempt, never the step: every failure reaches RECORD and RESPOND.
+async fn attempt(
+    gate: &Gate,
+    trail: &mut Trail,
+    context: Result<StepContext, Failure>,
+) -> Result<ExecutionResult, Stop> {
+    let object = p2_parse::parse(gate, context?)?;
+    let proposal = p3_validate_schema::validate_schema(trail, object)?;
+    let action = p4_validate_action::validate_action(proposal)?;
+    let args = p5_validate_args::validate_args(trail, action)?;
+    p5_validate_args::claim_key(gate, &args).await?;
+    let request = p6_authorize::authorize(gate, trail, args).await?;
+    p7_execute::execute(gate, trail, request).await
+}
+
+/// Goes on with a paused step where a person, or time, decided.
+pub async fn resume(gate: &Gate, approval: ApprovalId, person: Person) -> Result<Answer, Refused> {
+    let approval = gate.store.approval(approval).await?.ok_or(Refused::NoSuchApproval)?;
+    locked(gate, approval.tool_run_id, async {
+        let Restored { mut trail, args, .. } = restore(gate, approval.tool_run_id).await?;
+        let decided = p6_authorize::authorize_by_person(gate, &mut trail, args, person).await?;
+        let ended = match decided {
+            Ok(request) => p7_execute::execute(gate, &mut trail, request).await,
+            Err(failure) => Err(Stop::Failure(failure)),
+        };
+        Ok(conclude(gate, trail, ended).await?)
+    })
+    .await
+}
+
+/// Goes on with a step that a crash stopped, from the state that its journal proves.
+pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
+    locked(gate, run_id, async {
+        let Restored { mut trail, args, state, sent } = restore(gate, run_id).await?;
+        if state.is_terminal() {
+            return p9_respond::recorded(gate, run_id).await;
+        }
+        if let Some(approval) = trail.pending_approval() {
+            return Ok(p9_respond::paused(&trail, approval.approval_id));
+        }
+        trail.note_recovery(gate, state);
+        let ended = attempt_again(gate, &mut trail, args, state, sent).await;
+        conclude(gate, trail, ended).await
+    })
+    .await
+}
+
+/// The corridor from where the journal ends.
+async fn attempt_again(
+    gate: &Gate,
+    trail: &mut Trail,
+    args: ValidatedArgs,
+    state: State,
+    sent: Option<Sent>,
+) -> Result<ExecutionResult, Stop> {
+    let request = match (state, sent) {
+        (State::Executing, Some(sent)) => {
+            return p7_execute::execute_again(gate, trail, sent).await;
+        }
+        (State::Pending, _) => p6_authorize::decide(gate, trail, args).await?,
+        (State::Authorized, _) => p6_authorize::authorize_again(gate, trail, args).await?,
+        (State::Executing | State::Completed | State::Failed | State::Denied, _) => {
+            return Err(StateError::checksum("the journal does not allow it to go on").into());
+        }
+    };
+    p7_execute::execute(gate, trail, request).await
+}
+
+/// RECORD and RESPOND, whatever happened before them.
+async fn conclude(
+    gate: &Gate,
+    mut trail: Trail,
+    ended: Result<ExecutionResult, Stop>,
+) -> Result<Answer, Fault> {
+    let mut ended = ended;
+    loop {
+        let stop = match ended {
+            Ok(result) => match p8_record::record(gate, &mut trail, Ok(result)).await {
+                Ok(record) => return Ok(p9_respond::respond(record)),
+                Err(stop) => stop,
+            },
+            Err(Stop::Failure(failure)) => {
+                match p8_record::record(gate, &mut trail, Err(failure)).await {
+                    Ok(record) => return Ok(p9_respond::respond(record)),
+                    Err(stop) => stop,
+                }
+            }
+            Err(stop) => stop,
+        };
+        ended = match stop {
+            Stop::Failure(failure) => Err(Stop::Failure(failure)),
+            Stop::KeyTaken { key, asked } => {
+                trail.forget_journal();
+                Err(p5_validate_args::known(gate, &key, asked).await?)
+            }
+            Stop::Known(run_id) => return p9_respond::recalled(gate, run_id).await,
+            Stop::Paused(approval_id) => return Ok(p9_respond::paused(&trail, approval_id)),
+            Stop::Fault(fault) => return Err(fault),
+        };
+    }
+}
+
+/// Holds the trace's lock around the work (I6).
+///
+/// Spec 004, I6: "At most one active executor MAY append transitions for a given trace_id at a time."
+async fn locked<T, E: From<StoreError>>(
+    gate: &Gate,
+    run_id: RunId,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    gate.store.acquire_trace_lock(run_id).await?;
+    let done = work.await;
+    gate.store.release_trace_lock(run_id).await?;
+    done
+}
+
+/// Why an attempt ended without a result.
+#[derive(Debug)]
+enum Stop {
+    /// The contract says so; RECORD and RESPOND follow.
+    Failure(Failure),
+    /// Another step bound the key while this one was deciding.
+    KeyTaken { key: IdempotencyKey, asked: Digest },
+    /// The same proposal is known: its recorded answer, or its notice, is the answer.
+    Known(RunId),
+    /// A person is asked.
+    Paused(ApprovalId),
+    /// Our own trouble; nobody is told an outcome.
+    Fault(Fault),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Fault(error.into())
+    }
+}
+
+impl From<StateError> for Stop {
+    fn from(error: StateError) -> Self {
+        Self::Fault(error.into())
+    }
+}
+
+/// Why a decision on an approval was not taken. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such approval.
+    #[error("there is no such approval")]
+    NoSuchApproval,
+    /// Somebody else was first.
+    #[error("the approval is decided already")]
+    AlreadyDecided,
+    /// Never by the principal that asked.
+    #[error("the principal that asked cannot decide")]
+    OwnRequest,
+    /// Our own trouble.
+    #[error(transparent)]
+    Fault(Fault),
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Store(error) => error.into(),
+            Fault::Executor(_) | Fault::ForeignSession(_) | Fault::Name(_) => Self::Fault(fault),
+        }
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::AlreadyDecided => Self::AlreadyDecided,
+            StoreError::State(_)
+            | StoreError::KeyTaken
+            | StoreError::UnknownSession(_)
+            | StoreError::Unavailable(_)
+            | StoreError::AnswerLost(_)
+            | StoreError::Broken(_) => Self::Fault(Fault::Store(error)),
+        }
+    }
+}
+
+impl From<StateError> for Refused {
+    fn from(error: StateError) -> Self {
+        Self::Fault(error.into())
+    }
+}

@@ -1,0 +1,45 @@
+//! RECEIVE: bytes in, a step begun. The payload is kept as it came.
+
+use std::sync::Arc;
+
+use super::Submission;
+use super::p8_record::Trail;
+use crate::failure::Failure;
+use crate::gate::{Fault, Gate};
+use crate::ids::RunId;
+use crate::run::{Arrival, Payload};
+
+/// A payload that may be parsed.
+pub(super) struct StepContext {
+    pub(super) payload: Arc<[u8]>,
+}
+
+/// Begins a step. The trail exists also where the payload is refused: every step gets a run.
+///
+/// Spec 000, RECEIVE: "MUST preserve the original payload (immutable)", "MUST generate step_index".
+pub(super) async fn receive(
+    gate: &Gate,
+    submission: Submission,
+) -> Result<(Trail, Result<StepContext, Failure>), Fault> {
+    let Submission { session_id, principal_id, payload } = submission;
+    let limit = gate.limits.payload_bytes_max;
+    let length = payload.len();
+    let kept: Arc<[u8]> = match payload.get(..limit) {
+        Some(beginning) => beginning.into(),
+        None => payload.into(),
+    };
+    let context = match length {
+        0 => Err(Failure::EmptyPayload),
+        _ if length > limit => Err(Failure::PayloadTooLarge),
+        _ => Ok(StepContext { payload: Arc::clone(&kept) }),
+    };
+    let arrival = Arrival {
+        run_id: RunId::new(gate.world.fresh_uuid()),
+        session_id,
+        principal_id,
+        step_index: gate.store.next_step_index(session_id).await?,
+        received_at: gate.world.now(),
+        payload: Payload { bytes: kept, length: u64::try_from(length).unwrap_or(u64::MAX) },
+    };
+    Ok((Trail::begin(arrival), context))
+}

@@ -1,0 +1,105 @@
+//! VALIDATE_SCHEMA: exactly five fields, and a version that this runtime speaks.
+
+use super::p2_parse::ProposalObject;
+use super::p8_record::Trail;
+use crate::failure::Failure;
+use crate::ids::ProposalId;
+use crate::json::{Map, Value};
+use crate::limits::ACTION_BYTES_MAX;
+
+/// The versions that this runtime speaks.
+pub(super) const SUPPORTED_VERSION_RANGE: &str = "1.x.x";
+const SUPPORTED_MAJOR: &str = "1";
+const FIELDS: [&str; 5] = ["schema_version", "id", "reasoning", "action", "args"];
+
+/// A proposal with its five fields. Reasoning is not among them: it went into the trail.
+pub(super) struct ValidatedProposal {
+    pub(super) id: ProposalId,
+    pub(super) action: String,
+    pub(super) args: Map<String, Value>,
+}
+
+/// Spec 000, VALIDATE_SCHEMA: "MUST reject any unknown top-level fields".
+pub(super) fn validate_schema(
+    trail: &mut Trail,
+    object: ProposalObject,
+) -> Result<ValidatedProposal, Failure> {
+    let Value::Object(mut fields) = object.0 else {
+        return Err(Failure::InvalidProposal("not an object".into()));
+    };
+    let readable = Readable::of(&fields);
+    trail.note_proposal(&readable);
+    check_version(fields.get("schema_version"))?;
+    if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+        let unknown: String = unknown.chars().take(64).collect();
+        return Err(Failure::InvalidProposal(format!("{unknown}: unknown field")));
+    }
+    let id = readable.id.ok_or_else(|| broken("id", "not a UUID with hyphens"))?;
+    match fields.get("reasoning") {
+        Some(Value::String(text)) if !text.is_empty() => {}
+        Some(Value::String(_)) => return Err(broken("reasoning", "empty")),
+        Some(_) => return Err(broken("reasoning", "not a string")),
+        None => return Err(broken("reasoning", "missing")),
+    }
+    let action = readable
+        .action
+        .ok_or_else(|| broken("action", "missing, not a string, or longer than 256 bytes"))?;
+    match fields.remove("args") {
+        Some(Value::Object(args)) => Ok(ValidatedProposal { id, action, args }),
+        Some(_) => Err(broken("args", "not an object")),
+        None => Err(broken("args", "missing")),
+    }
+}
+
+/// What could be read of a proposal, whether or not it is one.
+pub(super) struct Readable {
+    pub(super) schema_version: Option<String>,
+    pub(super) id: Option<ProposalId>,
+    pub(super) reasoning: Option<String>,
+    pub(super) action: Option<String>,
+    pub(super) args: Option<Value>,
+}
+
+impl Readable {
+    fn of(fields: &Map<String, Value>) -> Self {
+        let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        Self {
+            schema_version: text("schema_version").map(str::to_owned),
+            id: text("id").and_then(|id| ProposalId::parse(id).ok()),
+            reasoning: text("reasoning").map(str::to_owned),
+            action: text("action")
+                .filter(|action| action.len() <= ACTION_BYTES_MAX)
+                .map(str::to_owned),
+            args: fields.get("args").filter(|args| args.is_object()).cloned(),
+        }
+    }
+}
+
+fn broken(field: &str, rule: &str) -> Failure {
+    Failure::InvalidProposal(format!("{field}: {rule}"))
+}
+
+/// The version is checked first (decision D3), and never repaired.
+///
+/// Spec 001: "Silent fallback between schema versions is not permitted".
+fn check_version(version: Option<&Value>) -> Result<(), Failure> {
+    let Some(version) = version else {
+        return Err(broken("schema_version", "missing"));
+    };
+    let Value::String(version) = version else {
+        return Err(broken("schema_version", "not a string"));
+    };
+    let is_number =
+        |group: &str| (1..=9).contains(&group.len()) && group.bytes().all(|b| b.is_ascii_digit());
+    let groups: Vec<&str> = version.splitn(4, '.').collect();
+    match groups.as_slice() {
+        [major, minor, patch] if [major, minor, patch].iter().all(|group| is_number(group)) => {
+            if *major == SUPPORTED_MAJOR {
+                Ok(())
+            } else {
+                Err(Failure::SchemaVersionIncompatible(version.clone()))
+            }
+        }
+        _ => Err(broken("schema_version", "not three groups of at most 9 digits")),
+    }
+}

@@ -1,0 +1,86 @@
+//! VALIDATE_ARGS: the action's contract, and an id that names no other action.
+
+use serde::Serialize;
+
+use super::Stop;
+use super::p4_validate_action::ValidatedAction;
+use super::p8_record::Trail;
+use crate::action::{Action, CORE_SERVER, Call};
+use crate::digest::Digest;
+use crate::failure::Failure;
+use crate::gate::{Fault, Gate};
+use crate::idempotency::Binding;
+use crate::ids::IdempotencyKey;
+use crate::json::Value;
+
+/// Arguments that keep the action's contract: from here on there is a call to decide on.
+pub(super) struct ValidatedArgs {
+    pub(super) call: Call,
+    pub(super) args: Value,
+    pub(super) key: IdempotencyKey,
+    pub(super) asked: Digest,
+}
+
+/// What was asked, as the key remembers it.
+#[derive(Serialize)]
+struct Asked<'a> {
+    action: &'a str,
+    args: &'a Value,
+}
+
+/// The digest of action and args as asked.
+fn asked_digest(action: Action, args: &Value) -> Digest {
+    Digest::of(&Asked { action: action.name(), args })
+}
+
+/// Spec 000, VALIDATE_ARGS: "MUST apply per-action schema (contract)", "MUST reject unknown keys".
+pub(super) fn validate_args(
+    trail: &Trail,
+    action: ValidatedAction,
+) -> Result<ValidatedArgs, Failure> {
+    let ValidatedAction { id, action, args } = action;
+    let call = action.call(&args).map_err(|broken| Failure::InvalidArgs(broken.to_string()))?;
+    let args = Value::Object(args);
+    let asked = asked_digest(action, &args);
+    Ok(ValidatedArgs { call, args, key: IdempotencyKey::of(trail.principal_id(), &id), asked })
+}
+
+/// Asks whether the key is free. It binds when the journal opens; the commit checks again.
+///
+/// Spec 004, I2: the same key "MUST NOT re-execute; return cached tool_effect".
+pub(super) async fn claim_key(gate: &Gate, args: &ValidatedArgs) -> Result<(), Stop> {
+    match gate.store.binding(&args.key).await? {
+        Some(binding) => Err(judge(binding, args.asked)),
+        None => Ok(()),
+    }
+}
+
+/// What a key that was taken in the meantime means for this step.
+pub(super) async fn known(gate: &Gate, key: &IdempotencyKey, asked: Digest) -> Result<Stop, Fault> {
+    match gate.store.binding(key).await? {
+        Some(binding) => Ok(judge(binding, asked)),
+        None => Err(Fault::Store(crate::ports::StoreError::KeyTaken)),
+    }
+}
+
+fn judge(binding: Binding, asked: Digest) -> Stop {
+    if binding.asked_digest == asked {
+        Stop::Known(binding.trace_id)
+    } else {
+        Stop::Failure(Failure::IdempotencyConflict)
+    }
+}
+
+impl ValidatedArgs {
+    /// The binding that the key gets when the journal opens.
+    pub(super) fn binding(&self, trail: &Trail) -> Binding {
+        Binding {
+            idempotency_key: self.key.clone(),
+            tool_server: CORE_SERVER.into(),
+            tool_name: self.call.action().name().into(),
+            asked_digest: self.asked,
+            trace_id: trail.run_id(),
+            settled: false,
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! RECORD: the last transaction of a step. Effect, transition, record, link and events together.
+//!
+//! The [`Trail`] lives here because what is in it is for the audit alone: its readers are private to
+//! this file, so no other phase can let reasoning or arrival time decide anything.
+
+use serde::Serialize;
+
+use super::Stop;
+use super::p3_validate_schema::{Readable, SUPPORTED_VERSION_RANGE};
+use super::p7_execute::ExecutionResult;
+use super::p9_respond;
+use crate::approval::{Approval, ApprovalStatus};
+use crate::digest::Digest;
+use crate::event::{self, Event, EventType};
+use crate::failure::{Failure, Outcome};
+use crate::gate::{Fault, Gate};
+use crate::idempotency::Binding;
+use crate::ids::{PrincipalId, ProposalId, RunId};
+use crate::journal::artifact::Guarantee;
+use crate::journal::{Checkpoint, Journal, Kind};
+use crate::json::{Value, canonical};
+use crate::machine::State;
+use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, StoreError};
+use crate::record::{Record, RecordBody, args_summary};
+use crate::run::{Arrival, Ending, Run, Status, Word};
+
+/// What a step leaves behind while it goes.
+pub(super) struct Trail {
+    arrival: Arrival,
+    schema_version: Option<String>,
+    proposal_id: Option<ProposalId>,
+    reasoning: Option<String>,
+    action: Option<String>,
+    args: Option<Value>,
+    journal: Journal,
+    /// The key's binding, once the journal is open.
+    binding: Option<Binding>,
+    /// Whether the run's row is durable, and with it everything up to the last commit.
+    is_open: bool,
+    events: Vec<Event>,
+    /// How many of the events are durable.
+    events_committed: usize,
+    approval: Option<Approval>,
+    /// A question or a decision that the next commit makes durable.
+    approval_change: Option<ApprovalChange>,
+    /// What others must not touch until the effect is committed.
+    hold: Option<Hold>,
+}
+
+/// What RECORD made durable; RESPOND needs nothing else.
+pub(super) struct TraceRecord {
+    pub(super) arrival: Arrival,
+    pub(super) outcome: Outcome,
+    pub(super) response: String,
+}
+
+impl Trail {
+    /// The trail of a step that has just arrived.
+    pub(super) fn begin(arrival: Arrival) -> Self {
+        let journal = Journal::empty(arrival.run_id, arrival.session_id);
+        Self {
+            arrival,
+            schema_version: None,
+            proposal_id: None,
+            reasoning: None,
+            action: None,
+            args: None,
+            journal,
+            binding: None,
+            is_open: false,
+            events: Vec::new(),
+            events_committed: 0,
+            approval: None,
+            approval_change: None,
+            hold: None,
+        }
+    }
+
+    /// The trail of a step that was stopped, from what the store knows of it.
+    pub(super) fn restored(dossier: &Dossier, journal: Journal) -> Self {
+        let events: Vec<Event> = dossier.events.iter().map(|linked| linked.event.clone()).collect();
+        Self {
+            journal,
+            binding: dossier.binding.clone(),
+            is_open: true,
+            events_committed: events.len(),
+            events,
+            approval: dossier.approval.clone(),
+            ..Self::begin(dossier.run.arrival.clone())
+        }
+    }
+
+    pub(super) fn run_id(&self) -> RunId {
+        self.arrival.run_id
+    }
+
+    pub(super) fn principal_id(&self) -> &PrincipalId {
+        &self.arrival.principal_id
+    }
+
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    pub(super) fn journal_mut(&mut self) -> &mut Journal {
+        &mut self.journal
+    }
+
+    /// Notes what could be read of the proposal, for the record and the response.
+    pub(super) fn note_proposal(&mut self, readable: &Readable) {
+        self.schema_version.clone_from(&readable.schema_version);
+        self.proposal_id.clone_from(&readable.id);
+        self.reasoning.clone_from(&readable.reasoning);
+        self.action.clone_from(&readable.action);
+        self.args.clone_from(&readable.args);
+    }
+
+    /// Notes that something happened; it becomes durable with the next commit.
+    pub(super) fn note(&mut self, gate: &Gate, event_type: EventType, payload: Value) {
+        self.events.push(Event {
+            event_id: gate.fresh_id(),
+            event_type,
+            payload,
+            run_id: Some(self.arrival.run_id),
+            sequence_number: self.journal.tail().sequence_number,
+            session_id: self.arrival.session_id,
+            ts: gate.world.now(),
+        });
+    }
+
+    /// Notes that recovery goes on from this state.
+    pub(super) fn note_recovery(&mut self, gate: &Gate, state: State) {
+        self.note(gate, EventType::RunRecovered, serde_json::json!({ "state": state }));
+    }
+
+    /// The key binds with the commit that opens the run.
+    pub(super) fn bind_key(&mut self, binding: Binding) {
+        self.binding = Some(binding);
+    }
+
+    /// Keeps others away until the effect is committed.
+    pub(super) fn keep(&mut self, hold: Hold) {
+        self.hold = Some(hold);
+    }
+
+    /// The next commit asks, or decides.
+    pub(super) fn change_approval(&mut self, change: ApprovalChange) {
+        let (ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval)) = &change;
+        self.approval = Some(approval.clone());
+        self.approval_change = Some(change);
+    }
+
+    /// The approval that waits for a person.
+    pub(super) fn pending_approval(&self) -> Option<Approval> {
+        self.approval.clone().filter(|approval| approval.status == ApprovalStatus::Pending)
+    }
+
+    /// Whether a person said yes.
+    pub(super) fn was_approved(&self) -> bool {
+        self.approval.as_ref().is_some_and(|approval| approval.status == ApprovalStatus::Approved)
+    }
+
+    /// Drops the journal of a step that turned out not to be one: another step has its key.
+    pub(super) fn forget_journal(&mut self) {
+        self.journal = Journal::empty(self.arrival.run_id, self.arrival.session_id);
+        self.binding = None;
+        self.hold = None;
+        self.events.clear();
+        self.events_committed = 0;
+        self.approval = None;
+        self.approval_change = None;
+    }
+
+    /// Makes the call durable, before anything acts.
+    pub(super) async fn commit_call(&mut self, gate: &Gate) -> Result<(), Stop> {
+        let status = if self.was_approved() { Status::Approved } else { Status::Started };
+        self.commit_opening(gate, status).await
+    }
+
+    /// Makes the question to a person durable, with a checkpoint.
+    pub(super) async fn commit_pause(&mut self, gate: &Gate) -> Result<(), Stop> {
+        self.commit_opening(gate, Status::ApprovalRequired).await
+    }
+
+    async fn commit_opening(&mut self, gate: &Gate, status: Status) -> Result<(), Stop> {
+        let mut commit = self.next_commit();
+        match &mut commit.open {
+            Some(run) => run.status = status,
+            None => commit.status = Some(status),
+        }
+        if status == Status::ApprovalRequired {
+            commit.checkpoint = self.checkpoint(gate);
+        }
+        let committed = match gate.store.commit(commit).await {
+            Err(StoreError::AnswerLost(why)) => {
+                // Read back before anything else: the journal has our last entry, or not.
+                let state = gate.store.load_state(self.run_id()).await?;
+                let ours = self.journal.tail().entry_digest;
+                match state {
+                    Some(state) if state.last_entry_digest == ours => Ok(()),
+                    Some(_) | None => Err(StoreError::Unavailable(why)),
+                }
+            }
+            answer => answer,
+        };
+        committed.map_err(|error| self.stopped_by(error))?;
+        self.is_open = true;
+        self.events_committed = self.events.len();
+        Ok(())
+    }
+
+    fn stopped_by(&self, error: StoreError) -> Stop {
+        match (error, &self.binding) {
+            (StoreError::KeyTaken, Some(binding)) => {
+                Stop::KeyTaken { key: binding.idempotency_key.clone(), asked: binding.asked_digest }
+            }
+            (error, _) => Stop::Fault(Fault::Store(error)),
+        }
+    }
+
+    /// Everything that is not yet durable, as one commit.
+    fn next_commit(&mut self) -> StepCommit {
+        let place = Place { session_id: self.arrival.session_id, run_id: self.arrival.run_id };
+        StepCommit {
+            open: (!self.is_open).then(|| self.run()),
+            entries: self.journal.take_pending(),
+            approval: self.approval_change.take(),
+            key: match &self.binding {
+                Some(binding) if !self.is_open => Some(KeyChange::Bind(binding.clone())),
+                Some(_) | None => None,
+            },
+            events: self.events.iter().skip(self.events_committed).cloned().collect(),
+            ..StepCommit::at(place)
+        }
+    }
+
+    fn run(&self) -> Run {
+        Run {
+            arrival: self.arrival.clone(),
+            tool_name: self.action.clone(),
+            input_json: self.args.as_ref().map(canonical::text_of),
+            status: Status::Started,
+            ending: None,
+        }
+    }
+
+    fn checkpoint(&self, gate: &Gate) -> Option<Checkpoint> {
+        let Arrival { run_id, session_id, .. } = self.arrival;
+        Checkpoint::of(run_id, session_id, self.journal.tail(), gate.world.now())
+    }
+
+    /// The proposal's id and action as they could be read, for the response.
+    pub(super) fn response(&self, word: Word, result: Option<&str>, error: Option<&str>) -> String {
+        let id = self.proposal_id.as_ref().map(ProposalId::as_str);
+        p9_respond::compose(id, self.action.as_deref(), word, result, error)
+    }
+
+    pub(super) fn arrival(&self) -> &Arrival {
+        &self.arrival
+    }
+}
+
+/// Writes the record, and with it everything that is not yet durable.
+///
+/// Spec 000, RECORD: "MUST record" the nine fields, "MUST store reasoning for audit purposes". If the
+/// store cannot write, the result is kept and tried again while the trace is ours; without a record
+/// there is no answer.
+pub(super) async fn record(
+    gate: &Gate,
+    trail: &mut Trail,
+    ended: Result<ExecutionResult, Failure>,
+) -> Result<TraceRecord, Stop> {
+    let failure = ended.as_ref().err();
+    let outcome = failure.map_or(Outcome::Success, Failure::outcome);
+    let (event_type, payload) = closing_event(trail, failure, outcome);
+    trail.note(gate, event_type, payload);
+
+    let output_json = ended.as_ref().ok().and_then(|result| result.output_json.clone());
+    let error_json = failure.map(error_json);
+    let response =
+        trail.response(Word::Outcome(outcome), output_json.as_deref(), error_json.as_deref());
+    let body = record_body(gate, trail, failure, outcome, &response);
+    let latency_ms = body.completed_at.since_ms(body.received_at);
+    let record = Record::seal(&body, Ending { output_json, error_json, latency_ms });
+
+    let mut commit = trail.next_commit();
+    commit.checkpoint = trail.checkpoint(gate);
+    commit.key = trail.binding.as_ref().map(|binding| match trail.is_open {
+        true => KeyChange::Settle(binding.idempotency_key.clone()),
+        false => KeyChange::Bind(Binding { settled: true, ..binding.clone() }),
+    });
+    commit.record = Some(record);
+    write(gate, commit).await.map_err(|error| trail.stopped_by(error))?;
+    trail.hold = None;
+    Ok(TraceRecord { arrival: trail.arrival.clone(), outcome, response })
+}
+
+/// Commits, again and again while that is safe and within the limit.
+async fn write(gate: &Gate, commit: StepCommit) -> Result<(), StoreError> {
+    let run_id = commit.place.run_id;
+    let ours = commit.record.as_ref().map(|record| record.digest);
+    let mut attempts_left = gate.limits.record_attempts_max;
+    loop {
+        attempts_left = attempts_left.saturating_sub(1);
+        let error = match gate.store.commit(commit.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(StoreError::AnswerLost(why)) => {
+                // Read back before anything else: the record is there, or not.
+                let dossier = gate.store.dossier(run_id).await?;
+                let theirs = dossier.and_then(|dossier| dossier.record);
+                if theirs.map(|(record, _)| record.digest) == ours {
+                    return Ok(());
+                }
+                StoreError::Unavailable(why)
+            }
+            Err(error) => error,
+        };
+        match error {
+            StoreError::Unavailable(_) if attempts_left > 0 => {
+                gate.world.pause(gate.limits.record_retry_pause).await;
+            }
+            StoreError::Unavailable(_)
+            | StoreError::AnswerLost(_)
+            | StoreError::State(_)
+            | StoreError::KeyTaken
+            | StoreError::AlreadyDecided
+            | StoreError::UnknownSession(_)
+            | StoreError::Broken(_) => return Err(error),
+        }
+    }
+}
+
+fn closing_event(trail: &Trail, failure: Option<&Failure>, outcome: Outcome) -> (EventType, Value) {
+    let event_type = match failure {
+        None => EventType::ToolSucceeded,
+        Some(Failure::PolicyViolation(_) | Failure::RefusedAtExecution(_)) => {
+            EventType::PolicyViolation
+        }
+        Some(
+            Failure::EmptyPayload
+            | Failure::PayloadTooLarge
+            | Failure::InvalidJson(_)
+            | Failure::SchemaVersionIncompatible(_)
+            | Failure::InvalidProposal(_)
+            | Failure::CommandExecution
+            | Failure::ActionNotAllowed
+            | Failure::InvalidArgs(_)
+            | Failure::IdempotencyConflict
+            | Failure::DeniedByOperator
+            | Failure::ApprovalExpired
+            | Failure::Execution(_),
+        ) => EventType::ToolFailed,
+    };
+    let payload = serde_json::json!({
+        "error_code": failure.map(Failure::code),
+        "outcome": outcome,
+        "tool": trail.action,
+    });
+    (event_type, payload)
+}
+
+/// The error as it is answered. The version error has two fields more (decision D3).
+fn error_json(failure: &Failure) -> String {
+    #[derive(Serialize)]
+    struct ErrorBody<'a> {
+        error_code: &'a str,
+        message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        received_version: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        supported_version_range: Option<&'a str>,
+    }
+    let received_version = match failure {
+        Failure::SchemaVersionIncompatible(version) => Some(version.as_str()),
+        Failure::EmptyPayload
+        | Failure::PayloadTooLarge
+        | Failure::InvalidJson(_)
+        | Failure::InvalidProposal(_)
+        | Failure::CommandExecution
+        | Failure::ActionNotAllowed
+        | Failure::InvalidArgs(_)
+        | Failure::IdempotencyConflict
+        | Failure::PolicyViolation(_)
+        | Failure::DeniedByOperator
+        | Failure::ApprovalExpired
+        | Failure::RefusedAtExecution(_)
+        | Failure::Execution(_) => None,
+    };
+    canonical::text_of(&ErrorBody {
+        error_code: failure.code(),
+        message: failure.message(),
+        received_version,
+        supported_version_range: received_version.map(|_| SUPPORTED_VERSION_RANGE),
+    })
+}
+
+fn record_body(
+    gate: &Gate,
+    trail: &Trail,
+    failure: Option<&Failure>,
+    outcome: Outcome,
+    response: &str,
+) -> RecordBody {
+    let Arrival { run_id, session_id, principal_id, step_index, received_at, payload } =
+        trail.arrival.clone();
+    let summary_max = gate.limits.summary_string_bytes_max;
+    let tail = trail.journal.tail();
+    RecordBody {
+        action: trail.action.clone(),
+        approval_digest: trail.approval.as_ref().map(Approval::digest),
+        args_summary: trail.args.as_ref().map(|args| args_summary(args, summary_max)),
+        completed_at: gate.world.now(),
+        detail: failure.and_then(Failure::detail),
+        error_code: failure.map(|failure| failure.code().to_owned()),
+        events_digest: event::digest_of(&trail.events),
+        guarantee: trail.journal.reference(Kind::ToolEffect).ok().map(|_| Guarantee::ExactlyOnce),
+        last_entry_digest: tail.state.map(|_| tail.entry_digest),
+        outcome,
+        payload_bytes: payload.length,
+        payload_digest: Digest::of_bytes(&payload.bytes),
+        phase_failed_at: failure.map(Failure::phase),
+        principal_id,
+        proposal_id: trail.proposal_id.as_ref().map(|id| id.as_str().to_owned()),
+        reasoning: trail.reasoning.clone(),
+        received_at,
+        response_digest: Digest::of_bytes(response.as_bytes()),
+        run_id,
+        schema_version: trail.schema_version.clone(),
+        session_id,
+        status: Status::of_ending(failure),
+        step_index,
+    }
+}

@@ -1,0 +1,137 @@
+//! RESPOND: the five keys, from what was recorded, paused or replayed. Nothing here can fail a step.
+
+use super::Answer;
+use super::p8_record::{TraceRecord, Trail};
+use crate::approval::ApprovalStatus;
+use crate::digest::Digest;
+use crate::event::{Event, EventType};
+use crate::gate::{Fault, Gate};
+use crate::ids::{ApprovalId, RunId};
+use crate::journal::{StateCode, StateError};
+use crate::json::canonical;
+use crate::ports::Dossier;
+use crate::record::RecordBody;
+use crate::run::{Arrival, Notice, Run, Word};
+
+/// Spec 000, RESPOND: "MUST follow a fixed response schema", "MUST include proposal_id (if
+/// available)", "MUST include action (if available)".
+pub(super) fn compose(
+    proposal_id: Option<&str>,
+    action: Option<&str>,
+    word: Word,
+    result: Option<&str>,
+    error: Option<&str>,
+) -> String {
+    format!(
+        r#"{{"proposal_id":{},"action":{},"outcome":"{}","result":{},"error":{}}}"#,
+        canonical::text_of(&proposal_id),
+        canonical::text_of(&action),
+        word.as_str(),
+        result.unwrap_or("null"),
+        error.unwrap_or("null"),
+    )
+}
+
+/// The answer to a step that is recorded.
+pub(super) fn respond(record: TraceRecord) -> Answer {
+    let TraceRecord { arrival, outcome, response } = record;
+    answer(&arrival, Word::Outcome(outcome), response, false)
+}
+
+/// The notice that a person is asked.
+pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
+    let word = Word::Notice(Notice::ApprovalRequired);
+    let arrival = trail.arrival();
+    let result = approval_notice(approval_id, arrival.run_id);
+    answer(arrival, word, trail.response(word, Some(&result), None), false)
+}
+
+fn approval_notice(approval_id: ApprovalId, run_id: RunId) -> String {
+    canonical::text_of(&serde_json::json!({ "approval_id": approval_id, "run_id": run_id }))
+}
+
+fn answer(arrival: &Arrival, word: Word, response: String, replayed: bool) -> Answer {
+    Answer {
+        response,
+        word,
+        run_id: arrival.run_id,
+        session_id: arrival.session_id,
+        step_index: arrival.step_index,
+        replayed,
+    }
+}
+
+/// The response that a recorded run was answered with: a view of its row and its record.
+pub fn response_of(run: &Run, record: &RecordBody) -> String {
+    let ending = run.ending.as_ref();
+    compose(
+        record.proposal_id.as_deref(),
+        record.action.as_deref(),
+        Word::Outcome(record.outcome),
+        ending.and_then(|ending| ending.output_json.as_deref()),
+        ending.and_then(|ending| ending.error_json.as_deref()),
+    )
+}
+
+/// The answer to a proposal that is known already. A replay is no step: an event, no run.
+pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
+    let dossier = dossier(gate, run_id).await?;
+    if dossier.record.is_none() {
+        return notice(&dossier);
+    }
+    let answer = replayed(&dossier)?;
+    let event = Event {
+        event_id: gate.fresh_id(),
+        event_type: EventType::ToolReplayed,
+        payload: serde_json::json!({ "tool": dossier.run.tool_name }),
+        run_id: Some(run_id),
+        sequence_number: dossier.entries.last().map_or(0, |last| last.entry.sequence_number),
+        session_id: dossier.run.arrival.session_id,
+        ts: gate.world.now(),
+    };
+    gate.store.append_event(event).await?;
+    Ok(answer)
+}
+
+/// The answer of a run that is over.
+pub(super) async fn recorded(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
+    replayed(&dossier(gate, run_id).await?)
+}
+
+async fn dossier(gate: &Gate, run_id: RunId) -> Result<Dossier, Fault> {
+    gate.store.dossier(run_id).await?.ok_or_else(|| {
+        StateError::new(StateCode::RecoveryFailed, format!("no run {run_id}")).into()
+    })
+}
+
+fn replayed(dossier: &Dossier) -> Result<Answer, Fault> {
+    let Some((record, _)) = &dossier.record else {
+        let detail = format!("run {} has no record", dossier.run.arrival.run_id);
+        return Err(StateError::new(StateCode::RecoveryFailed, detail).into());
+    };
+    let body = record.body().map_err(StateError::checksum)?;
+    let response = response_of(&dossier.run, &body);
+    if Digest::of_bytes(response.as_bytes()) != body.response_digest {
+        return Err(StateError::checksum("the recorded response has changed").into());
+    }
+    Ok(answer(&dossier.run.arrival, Word::Outcome(body.outcome), response, true))
+}
+
+/// The notice for a known proposal that is not over: the same question again, or patience.
+fn notice(dossier: &Dossier) -> Result<Answer, Fault> {
+    let arrival = &dossier.run.arrival;
+    let pending =
+        dossier.approval.as_ref().filter(|approval| approval.status == ApprovalStatus::Pending);
+    let (word, result) = match pending {
+        Some(approval) => (
+            Word::Notice(Notice::ApprovalRequired),
+            approval_notice(approval.approval_id, arrival.run_id),
+        ),
+        None => (
+            Word::Notice(Notice::InProgress),
+            canonical::text_of(&serde_json::json!({ "run_id": arrival.run_id })),
+        ),
+    };
+    let trail = super::restore::proposal_of(dossier)?;
+    Ok(answer(arrival, word, trail.response(word, Some(&result), None), true))
+}

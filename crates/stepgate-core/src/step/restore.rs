@@ -1,0 +1,98 @@
+//! A stopped step, rebuilt from what the store knows of it and nothing else.
+
+use super::p1_receive::StepContext;
+use super::p5_validate_args::ValidatedArgs;
+use super::p8_record::Trail;
+use super::{p2_parse, p3_validate_schema, p4_validate_action, p5_validate_args};
+use crate::action::{Action, Call};
+use crate::failure::Failure;
+use crate::gate::{Fault, Gate};
+use crate::ids::{IdempotencyKey, RunId};
+use crate::journal::artifact::ToolCall;
+use crate::journal::{Artifact, Journal, StateCode, StateError, replay};
+use crate::json::{Value, strict};
+use crate::machine::State;
+use crate::ports::Dossier;
+
+/// A call as it was sent, or is about to be.
+pub(super) struct Sent {
+    pub(super) call: Call,
+    pub(super) key: IdempotencyKey,
+    pub(super) pre_state: Option<Value>,
+}
+
+/// A step that can go on.
+pub(super) struct Restored {
+    pub(super) trail: Trail,
+    pub(super) args: ValidatedArgs,
+    pub(super) state: State,
+    pub(super) sent: Option<Sent>,
+}
+
+/// Spec 004, recovery logic 2 and 3: "Load checkpoint, validate digest", "Replay log entries, verify
+/// chain". A trace that does not verify is left alone: STATE_RECOVERY_FAILED.
+pub(super) async fn restore(gate: &Gate, run_id: RunId) -> Result<Restored, Fault> {
+    let dossier =
+        gate.store.dossier(run_id).await?.ok_or_else(|| failed(run_id, "there is no such run"))?;
+    rebuild(&dossier).map_err(|error| failed(run_id, &error.to_string()).into())
+}
+
+fn failed(run_id: RunId, why: &str) -> StateError {
+    StateError::new(StateCode::RecoveryFailed, format!("run {run_id}: {why}"))
+}
+
+fn rebuild(dossier: &Dossier) -> Result<Restored, StateError> {
+    let arrival = &dossier.run.arrival;
+    let replayed = replay(&dossier.entries)?;
+    if let Some(checkpoint) = dossier.checkpoints.last() {
+        replayed.check(checkpoint)?;
+    }
+    let state = replayed
+        .tail
+        .state
+        .ok_or_else(|| failed(arrival.run_id, "an unfinished run without a journal"))?;
+    let journal =
+        Journal::continued(arrival.run_id, arrival.session_id, replayed.tail, replayed.references);
+    let mut trail = Trail::restored(dossier, journal);
+    let args = proposal(&mut trail, dossier)
+        .map_err(|failure| StateError::checksum(format!("payload: {}", failure.code())))?;
+    let mut sent = None;
+    for artifact in &replayed.artifacts {
+        match artifact {
+            Artifact::ActionRequest(request) if request.meta.asked_digest != args.asked => {
+                return Err(StateError::checksum("the payload is not what was asked"));
+            }
+            Artifact::ToolCall(call) => sent = Some(as_sent(call)?),
+            Artifact::ActionRequest(_)
+            | Artifact::SupervisorDecision(_)
+            | Artifact::ToolEffect(_) => {}
+        }
+    }
+    Ok(Restored { trail, args, state, sent })
+}
+
+fn as_sent(call: &ToolCall) -> Result<Sent, StateError> {
+    let broken = || StateError::checksum("the journal's call is not a call");
+    let action = Action::parse(&call.call.tool_name).ok_or_else(broken)?;
+    let args = call.call.args.as_object().ok_or_else(broken)?;
+    Ok(Sent {
+        call: action.call(args).map_err(|_| broken())?,
+        key: call.idempotency_key.clone(),
+        pre_state: call.meta.pre_state.clone(),
+    })
+}
+
+/// The proposal of a run whose journal is open, through the same phases as the first time. Limits of
+/// the day do not count: what was accepted stays accepted.
+fn proposal(trail: &mut Trail, dossier: &Dossier) -> Result<ValidatedArgs, Failure> {
+    let context = StepContext { payload: dossier.run.arrival.payload.bytes.clone() };
+    let object = p2_parse::parse_within(&context, strict::DEPTH_MAX)?;
+    let proposal = p3_validate_schema::validate_schema(trail, object)?;
+    let action = p4_validate_action::validate_action(proposal)?;
+    p5_validate_args::validate_args(trail, action)
+}
+
+/// A trail that knows the proposal of a known run, for its notice.
+pub(super) fn proposal_of(dossier: &Dossier) -> Result<Trail, StateError> {
+    rebuild(dossier).map(|restored| restored.trail)
+}
