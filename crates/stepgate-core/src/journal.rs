@@ -80,6 +80,8 @@ pub struct Reference {
     pub id: ArtifactId,
     /// Its digest.
     pub digest: Digest,
+    /// When it was made.
+    pub ts: Timestamp,
 }
 
 /// The journal of one trace while a step or recovery holds it.
@@ -156,10 +158,18 @@ impl Journal {
         let sealed = artifact.seal();
         let entry = Entry::after(&self.tail, self.run_id, to_state, &sealed, tool_call_id, key);
         self.tail = self.tail.accept(&entry)?;
-        let reference = Reference { kind: sealed.kind, id: sealed.id, digest: sealed.digest };
+        let Sealed { kind, id, digest, ts, .. } = sealed;
+        let reference = Reference { kind, id, digest, ts };
         self.references.push(reference);
         self.pending.push(Appended { entry, artifact: sealed });
         Ok(reference)
+    }
+
+    /// The checkpoint of the journal as it stands; none before genesis. Its instant is the last
+    /// entry's, so that it can be recomputed.
+    pub fn checkpoint(&self) -> Option<Checkpoint> {
+        let last = self.references.last()?;
+        Checkpoint::of(self.run_id, self.session_id, &self.tail, last.ts)
     }
 
     /// Takes what is not yet committed.

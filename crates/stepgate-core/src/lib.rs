@@ -6,6 +6,8 @@
 pub mod gate;
 pub mod step;
 pub mod recover;
+pub mod verify;
+pub mod bundle;
 pub mod failure;
 pub mod action;
 pub mod path;

@@ -269,6 +269,12 @@ pub trait Store: Send + Sync {
     /// Runs, newest first.
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError>;
 
+    /// The ids of runs, newest first: how `verify` walks the store.
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        let runs = self.runs(RunQuery { before, limit, ..RunQuery::default() }).await?;
+        Ok(runs.into_iter().map(|run| run.arrival.run_id).collect())
+    }
+
     /// Runs that are not over, oldest first.
     async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError>;
 

@@ -150,6 +150,13 @@ pub struct Ending {
     pub latency_ms: u64,
 }
 
+impl Ending {
+    /// An ending without result, error or duration.
+    pub(crate) fn nothing() -> Self {
+        Self { output_json: None, error_json: None, latency_ms: 0 }
+    }
+}
+
 /// What a session's OPEN link covers of a run.
 #[derive(Serialize)]
 struct ArrivalDigest<'a> {

@@ -31,6 +31,9 @@ use p8_record::Trail;
 pub use p6_authorize::Person;
 pub use p9_respond::response_of;
 
+pub(crate) use p3_validate_schema::Readable;
+pub(crate) use p5_validate_args::asked_digest;
+
 use p5_validate_args::ValidatedArgs;
 use restore::{Restored, Sent, restore};
 

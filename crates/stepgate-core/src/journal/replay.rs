@@ -2,6 +2,8 @@
 //! bytes through the same function.
 
 use super::artifact::Artifact;
+use crate::time::Timestamp;
+
 use super::{Appended, Checkpoint, Reference, StateCode, StateError, Tail};
 
 /// A journal that holds together.
@@ -13,8 +15,8 @@ pub struct Replayed {
     pub artifacts: Vec<Artifact>,
     /// How to name them.
     pub references: Vec<Reference>,
-    /// The end after each entry, for checkpoints.
-    tails: Vec<Tail>,
+    /// The end after each entry and its instant, for checkpoints.
+    tails: Vec<(Tail, Timestamp)>,
 }
 
 /// Proves every digest, link, transition and reference of a journal.
@@ -36,9 +38,10 @@ pub fn replay(entries: &[Appended]) -> Result<Replayed, StateError> {
             kind: entry.artifact_type,
             id: entry.artifact_id,
             digest: entry.artifact_digest,
+            ts: entry.ts,
         });
         replayed.artifacts.push(artifact);
-        replayed.tails.push(replayed.tail);
+        replayed.tails.push((replayed.tail, entry.ts));
     }
     Ok(replayed)
 }
@@ -74,7 +77,7 @@ impl Replayed {
             _ if !checkpoint.is_sound() => {
                 Err(StateError::checksum(format!("checkpoint {number} has another digest")))
             }
-            Some(tail) if checkpoint.fixes(tail) => Ok(()),
+            Some((tail, ts)) if checkpoint.fixes(tail) && checkpoint.ts == *ts => Ok(()),
             Some(_) => {
                 Err(StateError::checksum(format!("checkpoint {number} fixes another journal")))
             }

@@ -8,7 +8,8 @@ use super::artifact::{
 };
 use super::replay::Replayed;
 use super::{
-    Appended, replay, Artifact, Checkpoint, Entry, ExecutionState, Journal, Kind, Sealed, StateCode, Tail,
+    Appended, Artifact, Checkpoint, Entry, ExecutionState, Journal, Kind, Sealed, StateCode, Tail,
+    replay,
 };
 use crate::digest::Digest;
 use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};

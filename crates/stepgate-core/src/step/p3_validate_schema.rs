@@ -4,7 +4,7 @@ use super::p2_parse::ProposalObject;
 use super::p8_record::Trail;
 use crate::failure::Failure;
 use crate::ids::ProposalId;
-use crate::json::{Map, Value};
+use crate::json::{Map, Value, strict};
 use crate::limits::ACTION_BYTES_MAX;
 
 /// The versions that this runtime speaks.
@@ -52,15 +52,23 @@ pub(super) fn validate_schema(
 }
 
 /// What could be read of a proposal, whether or not it is one.
-pub(super) struct Readable {
-    pub(super) schema_version: Option<String>,
-    pub(super) id: Option<ProposalId>,
-    pub(super) reasoning: Option<String>,
-    pub(super) action: Option<String>,
-    pub(super) args: Option<Value>,
+pub(crate) struct Readable {
+    pub(crate) schema_version: Option<String>,
+    pub(crate) id: Option<ProposalId>,
+    pub(crate) reasoning: Option<String>,
+    pub(crate) action: Option<String>,
+    pub(crate) args: Option<Value>,
 }
 
 impl Readable {
+    /// What can be read of stored bytes, whatever the limits of the day were.
+    pub(crate) fn of_payload(bytes: &[u8]) -> Option<Self> {
+        match strict::parse(bytes, strict::DEPTH_MAX, strict::Integers::Exact) {
+            Ok(Value::Object(fields)) => Some(Self::of(&fields)),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
     fn of(fields: &Map<String, Value>) -> Self {
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
         Self {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Stop;
 use super::p4_validate_action::ValidatedAction;
 use super::p8_record::Trail;
-use crate::action::{Action, CORE_SERVER, Call};
+use crate::action::{CORE_SERVER, Call};
 use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
@@ -29,8 +29,8 @@ struct Asked<'a> {
 }
 
 /// The digest of action and args as asked.
-fn asked_digest(action: Action, args: &Value) -> Digest {
-    Digest::of(&Asked { action: action.name(), args })
+pub(crate) fn asked_digest(action: &str, args: &Value) -> Digest {
+    Digest::of(&Asked { action, args })
 }
 
 /// Spec 000, VALIDATE_ARGS: "MUST apply per-action schema (contract)", "MUST reject unknown keys".
@@ -41,7 +41,7 @@ pub(super) fn validate_args(
     let ValidatedAction { id, action, args } = action;
     let call = action.call(&args).map_err(|broken| Failure::InvalidArgs(broken.to_string()))?;
     let args = Value::Object(args);
-    let asked = asked_digest(action, &args);
+    let asked = asked_digest(action.name(), &args);
     Ok(ValidatedArgs { call, args, key: IdempotencyKey::of(trail.principal_id(), &id), asked })
 }
 

@@ -17,7 +17,7 @@ use crate::gate::{Fault, Gate};
 use crate::idempotency::Binding;
 use crate::ids::{PrincipalId, ProposalId, RunId};
 use crate::journal::artifact::Guarantee;
-use crate::journal::{Checkpoint, Journal, Kind};
+use crate::journal::{Journal, Kind};
 use crate::json::{Value, canonical};
 use crate::machine::State;
 use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, StoreError};
@@ -189,7 +189,7 @@ impl Trail {
             None => commit.status = Some(status),
         }
         if status == Status::ApprovalRequired {
-            commit.checkpoint = self.checkpoint(gate);
+            commit.checkpoint = self.journal.checkpoint();
         }
         let committed = match gate.store.commit(commit).await {
             Err(StoreError::AnswerLost(why)) => {
@@ -244,11 +244,6 @@ impl Trail {
         }
     }
 
-    fn checkpoint(&self, gate: &Gate) -> Option<Checkpoint> {
-        let Arrival { run_id, session_id, .. } = self.arrival;
-        Checkpoint::of(run_id, session_id, self.journal.tail(), gate.world.now())
-    }
-
     /// The proposal's id and action as they could be read, for the response.
     pub(super) fn response(&self, word: Word, result: Option<&str>, error: Option<&str>) -> String {
         let id = self.proposal_id.as_ref().map(ProposalId::as_str);
@@ -284,7 +279,7 @@ pub(super) async fn record(
     let record = Record::seal(&body, Ending { output_json, error_json, latency_ms });
 
     let mut commit = trail.next_commit();
-    commit.checkpoint = trail.checkpoint(gate);
+    commit.checkpoint = trail.journal.checkpoint();
     commit.key = trail.binding.as_ref().map(|binding| match trail.is_open {
         true => KeyChange::Settle(binding.idempotency_key.clone()),
         false => KeyChange::Bind(Binding { settled: true, ..binding.clone() }),

@@ -1,0 +1,220 @@
+//! `export`: one run as one JSON object that a stranger can verify without Stepgate.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::ids::{PrincipalId, RunId, SessionId};
+use crate::journal::{Appended, Checkpoint, Entry, Sealed, StateError, replay};
+use crate::json::{Value, canonical};
+use crate::ports::Dossier;
+use crate::record::{Record, RecordBody};
+use crate::run::{Arrival, Ending, Payload, Run, Status};
+use crate::session::{Head, Link, LinkKind};
+use crate::time::Timestamp;
+use crate::verify::Problem;
+use crate::verify::run::Problems;
+
+/// A self-contained run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bundle {
+    /// The row.
+    pub run: RunObject,
+    /// The journal, in order.
+    pub entries: Vec<Entry>,
+    /// The artifacts that the entries are about, in the same order.
+    pub artifacts: Vec<Value>,
+    /// The last checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// The record, where the step is over.
+    pub record: Option<RecordObject>,
+}
+
+/// A run's row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names are those of the columns")]
+pub struct RunObject {
+    pub tool_run_id: RunId,
+    pub ts: Timestamp,
+    pub session_id: SessionId,
+    pub principal_id: PrincipalId,
+    pub step_index: u64,
+    pub tool_name: Option<String>,
+    pub status: Status,
+    pub input_json: Option<String>,
+    pub output_json: Option<String>,
+    pub error_json: Option<String>,
+    pub latency_ms: Option<u64>,
+    /// The payload as it came, where it is text.
+    pub payload: Option<String>,
+    /// The payload as hex digits, where it is not.
+    pub payload_hex: Option<String>,
+    pub payload_bytes: u64,
+}
+
+/// A record with its place in the session's chain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordObject {
+    /// The trace record.
+    pub body: RecordBody,
+    /// SHA-256 of its RFC 8785 form.
+    pub digest: Digest,
+    /// Number of the CLOSE link in the session's chain.
+    pub link_number: u64,
+    /// Digest of the link before.
+    pub link_prev: Digest,
+    /// Digest of the link.
+    pub link_digest: Digest,
+}
+
+impl Bundle {
+    /// The bundle of a run, whose stored texts must be readable.
+    pub fn of(dossier: &Dossier) -> Result<Self, StateError> {
+        let artifact = |appended: &Appended| {
+            serde_json::from_str(&appended.artifact.text)
+                .map_err(|error| StateError::checksum(format!("artifact: {error}")))
+        };
+        let record = match &dossier.record {
+            Some((record, link)) => Some(RecordObject {
+                body: record.body().map_err(StateError::checksum)?,
+                digest: record.digest,
+                link_number: link.number,
+                link_prev: link.prev,
+                link_digest: link.digest,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            run: RunObject::of(&dossier.run),
+            entries: dossier.entries.iter().map(|appended| appended.entry.clone()).collect(),
+            artifacts: dossier.entries.iter().map(artifact).collect::<Result<_, _>>()?,
+            checkpoint: dossier.checkpoints.last().cloned(),
+            record,
+        })
+    }
+
+    /// Recomputes everything that the bundle says about itself.
+    pub fn verify(&self) -> Vec<Problem> {
+        let Ok(run) = self.run.as_run() else {
+            return vec![Problem::new("run", "payload is given twice, not at all, or not as hex")];
+        };
+        let mut problems = Problems::about(&run);
+        let Some(entries) = problems.note("entries", self.appended()) else {
+            return problems.found;
+        };
+        let Some(replayed) = problems.note("entries", replay(&entries)) else {
+            return problems.found;
+        };
+        problems.journal(&replayed);
+        problems.checkpoints(self.checkpoint.as_slice(), &replayed, self.record.is_some());
+        if let Some(record) = &self.record {
+            let sealed = Record::seal(&record.body, Ending::nothing());
+            let read = Record { digest: record.digest, ..sealed };
+            if let Some(body) = problems.body(&read) {
+                problems.record(&body, &replayed);
+            }
+            if !record.link_holds() {
+                problems.found.push(Problem::new("record", "the link has another digest"));
+            }
+        } else if self.run.status.is_final() {
+            problems.found.push(Problem::new("record", "the run is over and has none"));
+        }
+        problems.found
+    }
+
+    fn appended(&self) -> Result<Vec<Appended>, StateError> {
+        if self.entries.len() != self.artifacts.len() {
+            return Err(StateError::checksum("entries and artifacts differ in number"));
+        }
+        self.entries
+            .iter()
+            .zip(&self.artifacts)
+            .map(|(entry, artifact)| {
+                let text = canonical::text_of(artifact);
+                let (artifact, _) = Sealed::open(entry.artifact_type, &text)?;
+                Ok(Appended { entry: entry.clone(), artifact })
+            })
+            .collect()
+    }
+}
+
+impl RecordObject {
+    fn link_holds(&self) -> bool {
+        let Some(before) = self.link_number.checked_sub(1) else { return false };
+        let head = Head { number: before, digest: self.link_prev };
+        let RecordBody { session_id, run_id, .. } = self.body;
+        let link = Link::after(&head, session_id, LinkKind::Close, Some(run_id), self.digest);
+        link.digest == self.link_digest
+    }
+}
+
+impl RunObject {
+    /// A run's row as an object.
+    pub fn of(run: &Run) -> Self {
+        let arrival = &run.arrival;
+        let bytes = &arrival.payload.bytes;
+        let text = std::str::from_utf8(bytes).ok();
+        let ending = run.ending.as_ref();
+        Self {
+            tool_run_id: arrival.run_id,
+            ts: arrival.received_at,
+            session_id: arrival.session_id,
+            principal_id: arrival.principal_id.clone(),
+            step_index: arrival.step_index,
+            tool_name: run.tool_name.clone(),
+            status: run.status,
+            input_json: run.input_json.clone(),
+            output_json: ending.and_then(|ending| ending.output_json.clone()),
+            error_json: ending.and_then(|ending| ending.error_json.clone()),
+            latency_ms: ending.map(|ending| ending.latency_ms),
+            payload: text.map(str::to_owned),
+            payload_hex: text.is_none().then(|| hex(bytes)),
+            payload_bytes: arrival.payload.length,
+        }
+    }
+
+    fn as_run(&self) -> Result<Run, ()> {
+        let bytes: Arc<[u8]> = match (&self.payload, &self.payload_hex) {
+            (Some(text), None) => text.as_bytes().into(),
+            (None, Some(digits)) => from_hex(digits).ok_or(())?.into(),
+            (Some(_), Some(_)) | (None, None) => return Err(()),
+        };
+        let ending = self.latency_ms.map(|latency_ms| Ending {
+            output_json: self.output_json.clone(),
+            error_json: self.error_json.clone(),
+            latency_ms,
+        });
+        Ok(Run {
+            arrival: Arrival {
+                run_id: self.tool_run_id,
+                session_id: self.session_id,
+                principal_id: self.principal_id.clone(),
+                step_index: self.step_index,
+                received_at: self.ts,
+                payload: Payload { bytes, length: self.payload_bytes },
+            },
+            tool_name: self.tool_name.clone(),
+            input_json: self.input_json.clone(),
+            status: self.status,
+            ending,
+        })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+            u8::from_str_radix(pair, 16).ok()
+        })
+        .collect()
+}

@@ -1,0 +1,230 @@
+//! `verify`: everything recomputed, nothing trusted.
+//!
+//! Without saved heads it finds any change except a consistent rewrite of everything after it; with
+//! heads that were saved elsewhere it finds that too.
+
+mod chain;
+pub(crate) mod run;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::event::EventType;
+use crate::gate::opening_payload;
+use crate::ids::{RunId, SessionId};
+use crate::ports::{Counts, Dossier, Store, StoreError};
+use crate::session::{LinkKind, Session};
+
+use chain::Chains;
+
+/// How many runs are read at a time.
+const PAGE_RUNS: usize = 256;
+
+/// Something that does not follow from the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Where: table, run, entry.
+    pub place: String,
+    /// What.
+    pub what: String,
+}
+
+impl Problem {
+    pub(crate) fn new(place: impl Into<String>, what: impl ToString) -> Self {
+        Self { place: place.into(), what: what.to_string() }
+    }
+}
+
+/// The end of a session's chain, as it is saved and compared later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedHead {
+    /// The session.
+    pub session_id: SessionId,
+    /// Number of its last link.
+    pub number: u64,
+    /// Digest of its last link.
+    pub digest: Digest,
+}
+
+/// What `verify` found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Runs that were read.
+    pub runs: u64,
+    /// Journal entries that were recomputed.
+    pub entries: u64,
+    /// The ends of all chains.
+    pub heads: Vec<SavedHead>,
+    /// What does not hold. Empty means that everything does.
+    pub problems: Vec<Problem>,
+}
+
+/// Replays the whole store, and compares it with saved heads. `progress` is told the runs so far.
+pub async fn verify(
+    store: &dyn Store,
+    saved: &[SavedHead],
+    mut progress: impl FnMut(u64),
+) -> Result<Report, StoreError> {
+    let mut walk = Walk::default();
+    let mut before = None;
+    loop {
+        let page = match store.run_ids(before, PAGE_RUNS).await {
+            Ok(page) => page,
+            Err(error) => {
+                walk.unreadable("tool_runs", error)?;
+                break;
+            }
+        };
+        let Some(last) = page.last() else { break };
+        before = Some(*last);
+        for run_id in page {
+            match store.dossier(run_id).await {
+                Ok(Some(dossier)) => walk.run(&dossier),
+                Ok(None) => walk.problems.push(Problem::new(format!("run {run_id}"), "is gone")),
+                Err(error) => walk.unreadable(&format!("run {run_id}"), error)?,
+            }
+            progress(walk.seen.runs);
+        }
+    }
+    walk.loose_events(store).await?;
+    walk.sessions(store, saved).await?;
+    match store.counts().await {
+        Ok(counts) => walk.compare_counts(&counts),
+        Err(error) => walk.unreadable("counts", error)?,
+    }
+    Ok(Report {
+        runs: walk.seen.runs,
+        entries: walk.seen.entries,
+        heads: walk.heads,
+        problems: walk.problems,
+    })
+}
+
+#[derive(Default)]
+struct Walk {
+    seen: Counts,
+    chains: Chains,
+    /// Openings that the system session tells of.
+    openings: Vec<crate::json::Value>,
+    heads: Vec<SavedHead>,
+    problems: Vec<Problem>,
+}
+
+impl Walk {
+    /// A row that cannot be read back was changed; a store that is away is another matter.
+    fn unreadable(&mut self, place: &str, error: StoreError) -> Result<(), StoreError> {
+        match error {
+            StoreError::State(error) => {
+                self.problems.push(Problem::new(place, error));
+                Ok(())
+            }
+            StoreError::KeyTaken
+            | StoreError::AlreadyDecided
+            | StoreError::UnknownSession(_)
+            | StoreError::Unavailable(_)
+            | StoreError::AnswerLost(_)
+            | StoreError::Broken(_) => Err(error),
+        }
+    }
+
+    fn run(&mut self, dossier: &Dossier) {
+        let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
+        self.seen.runs += 1;
+        self.seen.entries += count(dossier.entries.len());
+        self.seen.records += u64::from(dossier.record.is_some());
+        self.seen.checkpoints += count(dossier.checkpoints.len());
+        self.seen.events += count(dossier.events.len());
+        self.seen.approvals += u64::from(dossier.approval.is_some());
+        self.seen.bindings += u64::from(dossier.binding.is_some());
+        self.problems.extend(run::check(dossier));
+        let run_id = dossier.run.arrival.run_id;
+        let session_id = dossier.run.arrival.session_id;
+        for (kind, link, body) in run::links(dossier) {
+            let place = Some(run_id);
+            self.problems.extend(self.chains.add(session_id, kind, place, body, link));
+        }
+    }
+
+    async fn loose_events(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        let events = match store.loose_events().await {
+            Ok(events) => events,
+            Err(error) => return self.unreadable("events", error),
+        };
+        for linked in events {
+            self.seen.events += 1;
+            let event = &linked.event;
+            if event.event_type == EventType::SessionOpened {
+                self.openings.push(event.payload.clone());
+            }
+            let Some(link) = linked.link else {
+                let place = format!("event {}", event.event_id);
+                self.problems.push(Problem::new(place, "has no link"));
+                continue;
+            };
+            let body = Digest::of(event);
+            let added =
+                self.chains.add(event.session_id, LinkKind::Event, event.run_id, body, link);
+            self.problems.extend(added);
+        }
+        Ok(())
+    }
+
+    async fn sessions(&mut self, store: &dyn Store, saved: &[SavedHead]) -> Result<(), StoreError> {
+        let sessions = match store.sessions().await {
+            Ok(sessions) => sessions,
+            Err(error) => return self.unreadable("sessions", error),
+        };
+        for session in &sessions {
+            self.session(session);
+        }
+        let known: Vec<SessionId> = sessions.iter().map(|session| session.session_id).collect();
+        self.problems.extend(self.chains.outside(&known));
+        for opening in &self.openings {
+            let named = opening.get("session_id").and_then(|id| id.as_str());
+            if !known.iter().any(|id| named == Some(id.to_string().as_str())) {
+                let place = format!("session {}", named.unwrap_or("?"));
+                self.problems.push(Problem::new(place, "was opened and is gone"));
+            }
+        }
+        self.problems.extend(self.chains.against(saved));
+        Ok(())
+    }
+
+    fn session(&mut self, session: &Session) {
+        self.problems.extend(self.chains.check(session));
+        if !self.openings.contains(&opening_payload(session)) {
+            let place = format!("session {}", session.session_id);
+            self.problems.push(Problem::new(place, "is not as the system session says"));
+        }
+        self.heads.push(SavedHead {
+            session_id: session.session_id,
+            number: session.head.number,
+            digest: session.head.digest,
+        });
+    }
+
+    /// Rows that belong to no run are rows that somebody put there.
+    fn compare_counts(&mut self, counts: &Counts) {
+        let pairs = [
+            ("tool_runs", self.seen.runs, counts.runs),
+            ("journal", self.seen.entries, counts.entries),
+            ("records", self.seen.records, counts.records),
+            ("checkpoints", self.seen.checkpoints, counts.checkpoints),
+            ("events", self.seen.events, counts.events),
+            ("approvals", self.seen.approvals, counts.approvals),
+            ("effects", self.seen.bindings, counts.bindings),
+        ];
+        for (table, seen, stored) in pairs {
+            if seen != stored {
+                let what = format!("{stored} rows, of which {seen} belong to a run");
+                self.problems.push(Problem::new(table, what));
+            }
+        }
+    }
+}
+
+/// Where a problem of a run stands.
+pub(crate) fn place_of(table: &str, run_id: RunId) -> String {
+    format!("{table} of run {run_id}")
+}

@@ -1,0 +1,92 @@
+//! The chains of all sessions: dense, linked, and ending where the session says.
+
+use std::collections::HashMap;
+
+use crate::digest::Digest;
+use crate::ids::{RunId, SessionId};
+use crate::session::{Head, Link, LinkKind, Session};
+
+use super::{Problem, SavedHead};
+
+/// Every link, by session. About a hundred bytes each.
+#[derive(Default)]
+pub(super) struct Chains {
+    links: HashMap<SessionId, Vec<Link>>,
+}
+
+impl Chains {
+    /// Adds a link, if its digest follows from what it links.
+    pub(super) fn add(
+        &mut self,
+        session_id: SessionId,
+        kind: LinkKind,
+        run_id: Option<RunId>,
+        body: Digest,
+        link: Link,
+    ) -> Option<Problem> {
+        self.links.entry(session_id).or_default().push(link);
+        let before = Head { number: link.number.wrapping_sub(1), digest: link.prev };
+        let number_is_possible = link.number > 0;
+        if number_is_possible && Link::after(&before, session_id, kind, run_id, body) == link {
+            return None;
+        }
+        let about = run_id.map_or_else(String::new, |run_id| format!(" of run {run_id}"));
+        let place = format!("link {} of session {session_id} ({kind:?}{about})", link.number);
+        Some(Problem::new(place, "does not have the digest of what it links"))
+    }
+
+    /// Checks that a session's links are dense and end at its head.
+    pub(super) fn check(&mut self, session: &Session) -> Vec<Problem> {
+        let session_id = session.session_id;
+        let links = self.links.entry(session_id).or_default();
+        links.sort_by_key(|link| link.number);
+        let mut problems = Vec::new();
+        let mut head = Head::EMPTY;
+        for link in links.iter() {
+            let place = || format!("link {} of session {session_id}", link.number);
+            if link.number != head.number.wrapping_add(1) {
+                problems.push(Problem::new(place(), format!("follows link {}", head.number)));
+            } else if link.prev != head.digest {
+                problems.push(Problem::new(place(), "does not name the link before it"));
+            }
+            head = link.head();
+        }
+        if head != session.head {
+            let what = format!(
+                "ends at link {} and its links end at {}",
+                session.head.number, head.number
+            );
+            problems.push(Problem::new(format!("session {session_id}"), what));
+        }
+        problems
+    }
+
+    /// Links of sessions that are not there.
+    pub(super) fn outside(&self, known: &[SessionId]) -> Vec<Problem> {
+        self.links
+            .keys()
+            .filter(|session_id| !known.contains(session_id))
+            .map(|session_id| Problem::new(format!("session {session_id}"), "has links and no row"))
+            .collect()
+    }
+
+    /// Compares with heads that were saved before.
+    pub(super) fn against(&self, saved: &[SavedHead]) -> Vec<Problem> {
+        let stands = |head: &SavedHead| {
+            let links = self.links.get(&head.session_id).map(Vec::as_slice).unwrap_or_default();
+            let at = links.binary_search_by_key(&head.number, |link| link.number);
+            match at {
+                Ok(at) => links.get(at).is_some_and(|link| link.digest == head.digest),
+                Err(_) => head.number == 0,
+            }
+        };
+        saved
+            .iter()
+            .filter(|head| !stands(head))
+            .map(|head| {
+                let place = format!("session {}", head.session_id);
+                Problem::new(place, format!("saved head {} does not stand", head.number))
+            })
+            .collect()
+    }
+}

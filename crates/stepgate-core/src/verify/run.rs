@@ -1,0 +1,361 @@
+//! One run: its journal, its record, its row and everything around them, each from the others.
+
+use crate::approval::{Approval, ApprovalStatus};
+use crate::digest::Digest;
+use crate::event::{self, Event, EventType};
+use crate::failure::{Outcome, Phase};
+use crate::ids::{IdempotencyKey, ProposalId};
+use crate::journal::artifact::{DecisionMeta, EffectMeta, RequestMeta};
+use crate::journal::{Artifact, Checkpoint, Replayed, StateError, replay};
+use crate::json::{Value, canonical};
+use crate::machine::State;
+use crate::ports::Dossier;
+use crate::record::{Record, RecordBody};
+use crate::run::{Run, Status};
+use crate::session::{self, Link, LinkKind};
+use crate::step::{Readable, asked_digest, response_of};
+
+use super::{Problem, place_of};
+
+/// Everything about one run that does not follow from the rest.
+pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
+    let run = &dossier.run;
+    let mut problems = Problems::about(run);
+    let Some(replayed) = problems.note("journal", replay(&dossier.entries)) else {
+        return problems.found;
+    };
+    let record = dossier.record.as_ref().and_then(|(record, _)| problems.body(record));
+    problems.journal(&replayed);
+    problems.checkpoints(&dossier.checkpoints, &replayed, record.is_some());
+    match &record {
+        Some(body) => {
+            problems.record(body, &replayed);
+            let covered = covered_by_record(dossier);
+            problems.expect("events", body.events_digest == event::digest_of(&covered), "digest");
+            let approval = dossier.approval.as_ref().map(Approval::digest);
+            problems.expect("approvals", body.approval_digest == approval, "digest");
+        }
+        None => problems.unfinished(dossier, &replayed),
+    }
+    problems.events(dossier);
+    problems.approval(dossier, &replayed);
+    problems.binding(dossier, &replayed, record.is_some());
+    problems.found
+}
+
+/// The links of a run, with the body that each must have.
+pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
+    let mut links = Vec::new();
+    if let (Some(link), Some(genesis)) = (dossier.open_link, dossier.entries.first()) {
+        let opening: Vec<Event> = dossier
+            .events
+            .iter()
+            .take_while(|linked| linked.link.is_none() && opens(linked.event.event_type))
+            .map(|linked| linked.event.clone())
+            .collect();
+        let arrival = dossier.run.arrival_digest();
+        let events = event::digest_of(&opening);
+        let body = session::open_body(genesis.entry.entry_digest, arrival, events);
+        links.push((LinkKind::Open, link, body));
+    }
+    for linked in &dossier.events {
+        if let Some(link) = linked.link {
+            links.push((LinkKind::Event, link, Digest::of(&linked.event)));
+        }
+    }
+    if let Some((record, link)) = &dossier.record {
+        links.push((LinkKind::Close, *link, record.digest));
+    }
+    links
+}
+
+/// Whether an event of this type is committed with the opening of a run.
+fn opens(event_type: EventType) -> bool {
+    match event_type {
+        EventType::ToolCalled | EventType::ApprovalRequested => true,
+        EventType::ToolSucceeded
+        | EventType::ToolFailed
+        | EventType::PolicyViolation
+        | EventType::ApprovalGranted
+        | EventType::ApprovalDenied
+        | EventType::ApprovalExpired
+        | EventType::ToolReplayed
+        | EventType::ToolRedispatched
+        | EventType::RunRecovered
+        | EventType::SessionOpened => false,
+    }
+}
+
+/// Whether an event of this type is the last that a record covers.
+fn closes(event_type: EventType) -> bool {
+    match event_type {
+        EventType::ToolSucceeded | EventType::ToolFailed | EventType::PolicyViolation => true,
+        EventType::ToolCalled
+        | EventType::ApprovalRequested
+        | EventType::ApprovalGranted
+        | EventType::ApprovalDenied
+        | EventType::ApprovalExpired
+        | EventType::ToolReplayed
+        | EventType::ToolRedispatched
+        | EventType::RunRecovered
+        | EventType::SessionOpened => false,
+    }
+}
+
+/// The events up to the closing one; what came later has links of its own.
+fn covered_by_record(dossier: &Dossier) -> Vec<Event> {
+    let events = dossier.events.iter().map(|linked| linked.event.clone());
+    let closing = dossier.events.iter().position(|linked| closes(linked.event.event_type));
+    events.take(closing.map_or(usize::MAX, |closing| closing + 1)).collect()
+}
+
+/// Checks on one run, and what they found.
+pub(crate) struct Problems<'a> {
+    run: &'a Run,
+    pub(crate) found: Vec<Problem>,
+}
+
+impl<'a> Problems<'a> {
+    pub(crate) fn about(run: &'a Run) -> Self {
+        Self { run, found: Vec::new() }
+    }
+
+    fn add(&mut self, table: &str, what: impl ToString) {
+        self.found.push(Problem::new(place_of(table, self.run.arrival.run_id), what));
+    }
+
+    fn expect(&mut self, table: &str, holds: bool, what: &str) {
+        if !holds {
+            self.add(table, format!("{what} does not follow from the rest"));
+        }
+    }
+
+    pub(crate) fn note<T>(&mut self, table: &str, checked: Result<T, StateError>) -> Option<T> {
+        match checked {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.add(table, error);
+                None
+            }
+        }
+    }
+
+    /// Reads a record's text back: canonical, whole, and with its digest.
+    pub(crate) fn body(&mut self, record: &Record) -> Option<RecordBody> {
+        self.expect(
+            "records",
+            record.digest == Digest::of_bytes(record.text.as_bytes()),
+            "record_digest",
+        );
+        self.expect("records", record.run_id == self.run.arrival.run_id, "tool_run_id");
+        match record.body() {
+            Ok(body) => {
+                self.expect("records", canonical::text_of(&body) == record.text, "form");
+                Some(body)
+            }
+            Err(error) => {
+                self.add("records", error);
+                None
+            }
+        }
+    }
+
+    /// The journal names the run's session, principal and request.
+    pub(crate) fn journal(&mut self, replayed: &Replayed) {
+        let arrival = &self.run.arrival;
+        for artifact in &replayed.artifacts {
+            let (trace_id, plan_id) = artifact.place();
+            let is_ours = trace_id == arrival.run_id && plan_id == arrival.session_id;
+            self.expect("journal", is_ours, "the place of an artifact");
+            if let Artifact::ActionRequest(request) = artifact {
+                let RequestMeta { asked_digest: asked, principal_id } = &request.meta;
+                let tool = &request.proposal.tool_name;
+                let args = &request.proposal.args;
+                self.expect("journal", *principal_id == arrival.principal_id, "principal_id");
+                self.expect("journal", *asked == asked_digest(tool, args), "asked_digest");
+                let asks_what_came = self.run.tool_name.as_deref() == Some(tool)
+                    && self.run.input_json.as_deref() == Some(&canonical::text_of(args));
+                self.expect("tool_runs", asks_what_came, "tool_name or input_json");
+            }
+        }
+    }
+
+    pub(crate) fn checkpoints(
+        &mut self,
+        checkpoints: &[Checkpoint],
+        replayed: &Replayed,
+        is_over: bool,
+    ) {
+        for checkpoint in checkpoints {
+            self.note("checkpoints", replayed.check(checkpoint));
+        }
+        let has_last = checkpoints
+            .last()
+            .is_some_and(|last| last.checkpoint_sequence_number == replayed.tail.sequence_number);
+        if is_over && replayed.tail.state.is_some() && !has_last {
+            self.add("checkpoints", "the last checkpoint is missing");
+        }
+    }
+
+    /// The row follows from record, journal and payload.
+    pub(crate) fn record(&mut self, body: &RecordBody, replayed: &Replayed) {
+        let run = self.run;
+        let arrival = &run.arrival;
+        let Some(ending) = &run.ending else {
+            return self.add("tool_runs", "recorded and not ended");
+        };
+        let rows = [
+            ("session_id", body.session_id == arrival.session_id),
+            ("principal_id", body.principal_id == arrival.principal_id),
+            ("step_index", body.step_index == arrival.step_index),
+            ("ts", body.received_at == arrival.received_at),
+            ("payload", body.payload_digest == Digest::of_bytes(&arrival.payload.bytes)),
+            ("payload_bytes", body.payload_bytes == arrival.payload.length),
+            ("status", body.status == run.status),
+            ("tool_name", body.action == run.tool_name),
+            ("latency_ms", ending.latency_ms == body.completed_at.since_ms(body.received_at)),
+            (
+                "output_json or error_json",
+                body.response_digest == Digest::of_bytes(response_of(run, body).as_bytes()),
+            ),
+        ];
+        for (column, holds) in rows {
+            self.expect("tool_runs", holds, column);
+        }
+        self.expect("tool_runs", run.input_json == expected_input(run, body), "input_json");
+        let tail = replayed.tail;
+        let end = tail.state.map(|_| tail.entry_digest);
+        self.expect("records", body.last_entry_digest == end, "last_entry_digest");
+        self.expect("records", outcome_fits(tail.state, body.outcome), "outcome");
+        for artifact in &replayed.artifacts {
+            if let Artifact::ToolEffect(effect) = artifact {
+                let EffectMeta { result_digest, guarantee, .. } = &effect.meta;
+                let output =
+                    ending.output_json.as_ref().map(|text| Digest::of_bytes(text.as_bytes()));
+                self.expect("tool_runs", *result_digest == output, "output_json");
+                self.expect("records", *guarantee == body.guarantee, "guarantee");
+            }
+        }
+    }
+
+    fn unfinished(&mut self, dossier: &Dossier, replayed: &Replayed) {
+        let run = self.run;
+        let approval = dossier.approval.as_ref().map(|approval| approval.status);
+        let expected = match (replayed.tail.state, approval) {
+            (Some(State::Pending), Some(ApprovalStatus::Pending)) => Status::ApprovalRequired,
+            (_, Some(ApprovalStatus::Approved)) => Status::Approved,
+            (_, _) => Status::Started,
+        };
+        self.expect("tool_runs", run.status == expected, "status");
+        self.expect("tool_runs", run.ending.is_none(), "output_json, error_json or latency_ms");
+        let is_open = replayed.tail.state.is_some_and(|state| !state.is_terminal());
+        self.expect("records", is_open, "the absence of a record");
+        self.expect("journal", dossier.open_link.is_some(), "the absence of an OPEN link");
+    }
+
+    fn events(&mut self, dossier: &Dossier) {
+        for linked in &dossier.events {
+            let event = &linked.event;
+            let is_ours = event.session_id == self.run.arrival.session_id
+                && event.run_id == Some(self.run.arrival.run_id);
+            self.expect("events", is_ours, "the place of an event");
+        }
+        let closing = dossier.events.iter().position(|linked| closes(linked.event.event_type));
+        let after = closing.map_or(dossier.events.len(), |closing| closing + 1);
+        let later_are_linked = dossier.events.iter().skip(after).all(|later| later.link.is_some());
+        self.expect("events", later_are_linked, "an event after the record without a link");
+    }
+
+    /// What a person was asked is what the event says, and the decision is the journal's.
+    fn approval(&mut self, dossier: &Dossier, replayed: &Replayed) {
+        let requested = dossier
+            .events
+            .iter()
+            .find(|linked| linked.event.event_type == EventType::ApprovalRequested)
+            .and_then(|linked| linked.event.payload.get("approval_digest"))
+            .and_then(Value::as_str);
+        let asked = dossier.approval.as_ref().map(|approval| {
+            let status = ApprovalStatus::Pending;
+            Approval { status, resolution: None, ..approval.clone() }.digest().to_string()
+        });
+        self.expect("approvals", requested == asked.as_deref(), "what was asked");
+        let resolution =
+            dossier.approval.as_ref().and_then(|approval| approval.resolution.as_ref());
+        for artifact in &replayed.artifacts {
+            if let Artifact::SupervisorDecision(decision) = artifact {
+                let DecisionMeta { approver_id, note_digest, .. } = &decision.meta;
+                let approver = resolution.and_then(|resolution| resolution.approver_id.as_ref());
+                let note = resolution.and_then(|resolution| resolution.note.as_ref());
+                let note = note.map(|note| Digest::of_bytes(note.as_bytes()));
+                let holds = approver_id.as_ref() == approver && *note_digest == note;
+                self.expect("approvals", holds, "the decision");
+            }
+        }
+    }
+
+    fn binding(&mut self, dossier: &Dossier, replayed: &Replayed, is_over: bool) {
+        let request = replayed.artifacts.iter().find_map(|artifact| match artifact {
+            Artifact::ActionRequest(request) => Some(request),
+            Artifact::SupervisorDecision(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_) => {
+                None
+            }
+        });
+        match (&dossier.binding, request) {
+            (None, None) => {}
+            (Some(binding), Some(request)) => {
+                let key = Readable::of_payload(&self.run.arrival.payload.bytes)
+                    .and_then(|readable| readable.id)
+                    .map(|id: ProposalId| IdempotencyKey::of(&self.run.arrival.principal_id, &id));
+                let holds = Some(&binding.idempotency_key) == request.idempotency_key.as_ref()
+                    && Some(&binding.idempotency_key) == key.as_ref()
+                    && binding.tool_server == request.proposal.tool_server
+                    && binding.tool_name == request.proposal.tool_name
+                    && binding.asked_digest == request.meta.asked_digest
+                    && binding.settled == is_over;
+                self.expect("effects", holds, "the key's binding");
+            }
+            (Some(_), None) | (None, Some(_)) => self.add("effects", "journal without its key"),
+        }
+    }
+}
+
+/// The arguments that could be read of the payload, as the row must have them.
+fn expected_input(run: &Run, body: &RecordBody) -> Option<String> {
+    match body.phase_failed_at {
+        Some(Phase::Receive | Phase::Parse) => None,
+        None
+        | Some(
+            Phase::ValidateSchema
+            | Phase::ValidateAction
+            | Phase::ValidateArgs
+            | Phase::Authorize
+            | Phase::Execute
+            | Phase::Record
+            | Phase::Respond,
+        ) => Readable::of_payload(&run.arrival.payload.bytes)
+            .and_then(|readable| readable.args)
+            .map(|args| canonical::text_of(&args)),
+    }
+}
+
+/// The one outcome, seen from the machine (DESIGN section 1).
+fn outcome_fits(state: Option<State>, outcome: Outcome) -> bool {
+    match (state, outcome) {
+        (Some(State::Completed), Outcome::Success)
+        | (Some(State::Failed), Outcome::ExecutionError | Outcome::Denied)
+        | (Some(State::Denied), Outcome::Denied)
+        | (None, Outcome::ValidationError | Outcome::Denied) => true,
+        (
+            None
+            | Some(
+                State::Pending
+                | State::Authorized
+                | State::Executing
+                | State::Completed
+                | State::Failed
+                | State::Denied,
+            ),
+            Outcome::Success | Outcome::ValidationError | Outcome::Denied | Outcome::ExecutionError,
+        ) => false,
+    }
+}
