@@ -1,0 +1,207 @@
+//! The core actions on one directory. Start here: prepare, hold, dispatch.
+//!
+//! ```text
+//! prepare   lock the paths, judge them, read what stands there   (before the call is durable)
+//! dispatch  judge again, act, make it durable                    (after)
+//! ```
+//!
+//! A changing action makes its effect durable before it answers, in an order in which a crash
+//! between any two sub-steps leaves either the old state or the new one (`crash.rs` names the
+//! places). A second dispatch compares with the recorded state before the act.
+//!
+//! Locks hold within this process. Two processes must not serve one directory.
+
+pub(crate) mod crash;
+mod create_directory;
+mod delete_file;
+mod list_files;
+mod locks;
+mod pre_state;
+mod read_file;
+mod rename_file;
+mod resolve;
+pub mod rule;
+mod stop;
+mod sweep;
+mod write_file;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::json;
+use stepgate_core::action::{Call, Touch};
+use stepgate_core::json::{Value, canonical};
+use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
+
+use locks::Locks;
+use resolve::Root;
+use stop::Stop;
+
+/// What a sandbox refuses to carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SandboxLimits {
+    /// Largest file that is read or written.
+    pub file_bytes_max: u64,
+    /// Most entries of a directory that is listed.
+    pub entries_max: usize,
+}
+
+impl Default for SandboxLimits {
+    fn default() -> Self {
+        Self { file_bytes_max: 1024 * 1024, entries_max: 10_000 }
+    }
+}
+
+/// Why there is no sandbox, or why it could not be swept. For the operator, never for an agent.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The directory cannot be opened.
+    #[error("cannot open the sandbox directory `{}`", directory.display())]
+    Open {
+        /// As configured.
+        directory: PathBuf,
+        /// What the host said.
+        source: std::io::Error,
+    },
+    /// The kernel is too old, or a seccomp filter hides the call.
+    #[error("openat2 is not available: Linux 5.6 or later is needed, without a filter on it")]
+    Unsupported,
+    /// A directory beneath the root cannot be read, or a file in it not removed.
+    #[error("cannot sweep the sandbox")]
+    Sweep(#[source] std::io::Error),
+    /// The sweep itself stopped.
+    #[error("the sweep of the sandbox stopped")]
+    SweepStopped,
+}
+
+/// One directory, and the right to act beneath it.
+pub struct Sandbox {
+    executor_id: String,
+    root: Arc<Root>,
+    locks: Locks,
+}
+
+impl Sandbox {
+    /// Opens the directory. It must exist; whether its own path leads over links is the operator's
+    /// affair, and the handle stays with this directory whatever happens to that path later.
+    pub fn open(
+        directory: &Path,
+        executor_id: String,
+        limits: SandboxLimits,
+    ) -> Result<Self, SandboxError> {
+        Ok(Self {
+            executor_id,
+            root: Arc::new(Root::open(directory, limits)?),
+            locks: Locks::default(),
+        })
+    }
+
+    /// Removes the temporary files that a crash left behind, and says how many there were.
+    ///
+    /// For recovery, before any step is served: it would take a file away from a write in flight.
+    pub async fn sweep(&self) -> Result<u64, SandboxError> {
+        self.blocking(sweep::sweep).await.unwrap_or(Err(SandboxError::SweepStopped))
+    }
+
+    /// Asks the hook at every crash point from now on; `None` asks nobody.
+    #[cfg(feature = "crashpoints")]
+    pub fn set_crash_hook(&self, hook: Option<crash::CrashHook>) {
+        self.root.crash_points.set(hook);
+    }
+
+    /// File work blocks, so it never runs on a thread that serves others. `None`: it stopped.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Root) -> T + Send + 'static,
+    ) -> Option<T> {
+        let root = Arc::clone(&self.root);
+        tokio::task::spawn_blocking(move || work(&root)).await.ok()
+    }
+}
+
+#[async_trait]
+impl Executor for Sandbox {
+    fn id(&self) -> &str {
+        &self.executor_id
+    }
+
+    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+        // INVARIANT: the lock comes before the look, so that what was seen still stands at the act.
+        let hold = self.hold(call).await;
+        let pre_state = match call.touch() {
+            Touch::Nothing => None,
+            Touch::Reads | Touch::Writes => {
+                let call = call.clone();
+                self.blocking(move |root| pre_state::read(root, &call))
+                    .await
+                    .unwrap_or(Err(rule::NO_ANSWER))?
+            }
+        };
+        Ok(Prepared { pre_state, hold })
+    }
+
+    async fn hold(&self, call: &Call) -> Hold {
+        match call.touch() {
+            Touch::Nothing | Touch::Reads => Box::new(()),
+            Touch::Writes => Box::new(self.locks.acquire(call.paths()).await),
+        }
+    }
+
+    async fn dispatch(&self, call: &Call, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect {
+        let done = match call.touch() {
+            Touch::Nothing => Some(act(&self.root, call, pre_state, dispatch)),
+            Touch::Reads | Touch::Writes => {
+                let (call, pre_state) = (call.clone(), pre_state.cloned());
+                self.blocking(move |root| act(root, &call, pre_state.as_ref(), dispatch)).await
+            }
+        };
+        match done {
+            Some(Ok(result)) => Effect::Done(result),
+            Some(Err(Stop::Refused(rule))) => Effect::Refused(rule),
+            Some(Err(Stop::Failed(failure))) => Effect::Failed(failure),
+            Some(Err(Stop::Unknown(why))) => Effect::Unknown(why),
+            None => Effect::Unknown("the sandbox stopped while it acted".into()),
+        }
+    }
+}
+
+/// Does it; the result as canonical JSON, where the action has one.
+fn act(
+    root: &Root,
+    call: &Call,
+    pre_state: Option<&Value>,
+    dispatch: Dispatch,
+) -> Result<Option<String>, Stop> {
+    rule::judge_names(call).map_err(Stop::Refused)?;
+    // A look that failed before the act is the action's failure: nothing may be done whose state
+    // before is unknown, or a second dispatch could not tell what the first one did.
+    if let Some(failure) = pre_state::failure(pre_state) {
+        return Err(Stop::Failed(failure));
+    }
+    let recorded = |key| match dispatch {
+        Dispatch::First => None,
+        Dispatch::Again => pre_state::recorded_file(pre_state, key),
+    };
+    match call {
+        Call::Think => Ok(None),
+        Call::Finish { response } => {
+            Ok(Some(canonical::text_of(&json!({ "final_response": response }))))
+        }
+        Call::ReadFile { path } => read_file::read_file(root, path).map(Some),
+        Call::ListFiles { path } => list_files::list_files(root, path).map(Some),
+        Call::WriteFile { path, content } => {
+            write_file::write_file(root, path, content, dispatch).map(|()| None)
+        }
+        Call::CreateDirectory { path } => {
+            create_directory::create_directory(root, path).map(|()| None)
+        }
+        Call::DeleteFile { path } => {
+            delete_file::delete_file(root, path, recorded(None)).map(|()| None)
+        }
+        Call::RenameFile { source, destination } => {
+            rename_file::rename_file(root, source, destination, recorded(Some("source")))
+                .map(|()| None)
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The places between two durable sub-steps of a changing action, where a test may stop it as a
+//! crash would. Without the feature `crashpoints` passing one is nothing.
+
+use super::stop::Stop;
+
+/// A place inside an action. Named by what has just happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CrashPoint {
+    /// WRITE_FILE: the temporary file exists, empty.
+    WriteTemporaryCreated,
+    /// WRITE_FILE: it has its content, not yet durable.
+    WriteTemporaryFilled,
+    /// WRITE_FILE: its content is durable.
+    WriteTemporarySynced,
+    /// WRITE_FILE: it has taken the file's place, not yet durably.
+    WriteRenamed,
+    /// WRITE_FILE: everything is durable, and nobody knows.
+    WriteDirectorySynced,
+    /// DELETE_FILE: the name is gone, not yet durably.
+    DeleteUnlinked,
+    /// DELETE_FILE: everything is durable, and nobody knows.
+    DeleteDirectorySynced,
+    /// RENAME_FILE: the file has its new name, not yet durably.
+    RenameRenamed,
+    /// RENAME_FILE: the destination's directory is durable, the source's perhaps not.
+    RenameDestinationSynced,
+    /// RENAME_FILE: everything is durable, and nobody knows.
+    RenameSourceSynced,
+    /// CREATE_DIRECTORY: one directory exists, not yet durably. Passed for each that is made.
+    CreateMade,
+    /// CREATE_DIRECTORY: it is durable. Passed for each that is made.
+    CreateParentSynced,
+}
+
+impl CrashPoint {
+    /// Every point.
+    pub const ALL: [Self; 12] = [
+        Self::WriteTemporaryCreated,
+        Self::WriteTemporaryFilled,
+        Self::WriteTemporarySynced,
+        Self::WriteRenamed,
+        Self::WriteDirectorySynced,
+        Self::DeleteUnlinked,
+        Self::DeleteDirectorySynced,
+        Self::RenameRenamed,
+        Self::RenameDestinationSynced,
+        Self::RenameSourceSynced,
+        Self::CreateMade,
+        Self::CreateParentSynced,
+    ];
+
+    /// The point's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WriteTemporaryCreated => "write_file.temporary_created",
+            Self::WriteTemporaryFilled => "write_file.temporary_filled",
+            Self::WriteTemporarySynced => "write_file.temporary_synced",
+            Self::WriteRenamed => "write_file.renamed",
+            Self::WriteDirectorySynced => "write_file.directory_synced",
+            Self::DeleteUnlinked => "delete_file.unlinked",
+            Self::DeleteDirectorySynced => "delete_file.directory_synced",
+            Self::RenameRenamed => "rename_file.renamed",
+            Self::RenameDestinationSynced => "rename_file.destination_synced",
+            Self::RenameSourceSynced => "rename_file.source_synced",
+            Self::CreateMade => "create_directory.made",
+            Self::CreateParentSynced => "create_directory.parent_synced",
+        }
+    }
+}
+
+/// What a hook answers.
+#[cfg(feature = "crashpoints")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtCrashPoint {
+    /// Nothing happens.
+    GoOn,
+    /// The action ends here: what it left stays, and its effect is unknown.
+    Crash,
+}
+
+/// Asked at every crash point, on the thread that acts.
+#[cfg(feature = "crashpoints")]
+pub type CrashHook = std::sync::Arc<dyn Fn(CrashPoint) -> AtCrashPoint + Send + Sync>;
+
+/// Who is asked.
+#[cfg(feature = "crashpoints")]
+#[derive(Default)]
+pub(super) struct CrashPoints(std::sync::Mutex<Option<CrashHook>>);
+
+#[cfg(feature = "crashpoints")]
+impl CrashPoints {
+    pub(super) fn set(&self, hook: Option<CrashHook>) {
+        *self.hook() = hook;
+    }
+
+    pub(super) fn pass(&self, point: CrashPoint) -> Result<(), Stop> {
+        // Cloned, so that a hook that waits does not keep others from being asked.
+        let hook = self.hook().clone();
+        match hook.map_or(AtCrashPoint::GoOn, |hook| hook(point)) {
+            AtCrashPoint::GoOn => Ok(()),
+            AtCrashPoint::Crash => Err(Stop::Unknown(format!("crash point {}", point.name()))),
+        }
+    }
+
+    fn hook(&self) -> std::sync::MutexGuard<'_, Option<CrashHook>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Nobody is asked.
+#[cfg(not(feature = "crashpoints"))]
+#[derive(Default)]
+pub(super) struct CrashPoints(());
+
+#[cfg(not(feature = "crashpoints"))]
+impl CrashPoints {
+    #[expect(clippy::unused_self, reason = "with the feature there is a hook to ask")]
+    #[expect(clippy::unnecessary_wraps, reason = "with the feature a hook may stop")]
+    pub(super) fn pass(&self, _point: CrashPoint) -> Result<(), Stop> {
+        Ok(())
+    }
+}

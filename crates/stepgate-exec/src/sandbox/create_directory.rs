@@ -1,0 +1,51 @@
+//! CREATE_DIRECTORY: the directory and whatever is missing above it. One that exists is success, so
+//! a second dispatch is the same as the first.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::path::SandboxPath;
+
+use super::crash::CrashPoint;
+use super::resolve::{Place, Root};
+use super::stop::Stop;
+
+pub(super) fn create_directory(root: &Root, path: &SandboxPath) -> Result<(), Stop> {
+    let mut directory = root.open_directory("").map_err(resolving)?;
+    let mut names = path.beneath().split('/').peekable();
+    while let Some(name) = names.next() {
+        let place = Place { directory, name };
+        directory = match place.open_directory() {
+            Ok(next) => {
+                // It may be another call's, or a crashed one's, and not durable yet.
+                place.sync()?;
+                next
+            }
+            Err(Errno::NOENT) => make(root, &place)?,
+            Err(Errno::NOTDIR) if names.peek().is_none() => {
+                place.look()?;
+                return Err(Stop::Failed(ExecutionFailure::AlreadyExists));
+            }
+            Err(errno) => return Err(resolving(errno)),
+        };
+    }
+    Ok(())
+}
+
+fn make(root: &Root, place: &Place<'_>) -> Result<OwnedFd, Stop> {
+    match rustix::fs::mkdirat(&place.directory, place.name, Mode::from_raw_mode(0o777)) {
+        // Another call was faster.
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    root.crash_point(CrashPoint::CreateMade)?;
+    place.sync()?;
+    root.crash_point(CrashPoint::CreateParentSynced)?;
+    place.open_directory().map_err(resolving)
+}
+
+fn resolving(errno: Errno) -> Stop {
+    Stop::resolving(errno, ExecutionFailure::PathNotFound)
+}

@@ -1,0 +1,37 @@
+//! READ_FILE: the whole file as text.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::OFlags;
+use serde_json::json;
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::json::canonical;
+use stepgate_core::path::SandboxPath;
+
+use super::resolve::Root;
+use super::stop::Stop;
+
+pub(super) fn read_file(root: &Root, path: &SandboxPath) -> Result<String, Stop> {
+    let place = root.place_to_look(path, ExecutionFailure::FileNotFound)?;
+    let (file, _) = place.open_file(OFlags::RDONLY)?;
+    let bytes = read_up_to(file, root.limits.file_bytes_max)?;
+    let content =
+        String::from_utf8(bytes).map_err(|_| Stop::Failed(ExecutionFailure::InvalidUtf8))?;
+    Ok(canonical::text_of(&json!({ "content": content })))
+}
+
+/// The whole file, if it has at most so many bytes. Its size as the host tells it is no proof: it
+/// may grow meanwhile.
+pub(super) fn read_up_to(file: OwnedFd, bytes_max: u64) -> Result<Vec<u8>, Stop> {
+    let too_large = Stop::Failed(ExecutionFailure::FileTooLarge);
+    let file = File::from(file);
+    let length = file.metadata()?.len();
+    if length > bytes_max {
+        return Err(too_large);
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0).saturating_add(1));
+    let read = file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(read).is_ok_and(|read| read <= bytes_max) { Ok(bytes) } else { Err(too_large) }
+}

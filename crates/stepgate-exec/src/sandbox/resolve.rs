@@ -1,0 +1,222 @@
+//! From a path's text to a handle, beneath the root, at the moment of use.
+//!
+//! Mount points beneath the root are crossed (`NO_XDEV` is not set): only who administers the host
+//! can mount, and a volume mounted into the sandbox is how containers give it one.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::path::SandboxPath;
+
+use super::crash::{CrashPoint, CrashPoints};
+use super::stop::Stop;
+use super::{SandboxError, SandboxLimits, rule};
+
+/// How every path is resolved: never above the handle, and over no link of any kind.
+const RESOLVE: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// A directory to look from. Needs no right to read it.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory to read, or to change and make durable.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// With whatever access a file is opened: a fifo does not block, a terminal does not become ours.
+const FILE: OFlags =
+    OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// How often a file is opened that keeps changing under the open. A write of ours that comes between
+/// costs one more attempt.
+const OPEN_ATTEMPTS_MAX: usize = 16;
+
+/// The sandbox's own directory.
+pub(super) struct Root {
+    handle: OwnedFd,
+    pub(super) limits: SandboxLimits,
+    pub(super) crash_points: CrashPoints,
+}
+
+impl Root {
+    pub(super) fn open(directory: &Path, limits: SandboxLimits) -> Result<Self, SandboxError> {
+        let failed = |errno: Errno| SandboxError::Open {
+            directory: directory.to_owned(),
+            source: errno.into(),
+        };
+        let handle = rustix::fs::openat(CWD, directory, LOOK, Mode::empty()).map_err(failed)?;
+        match open_beneath(&handle, "", LOOK) {
+            Ok(_) => Ok(Self { handle, limits, crash_points: CrashPoints::default() }),
+            Err(Errno::NOSYS | Errno::PERM) => Err(SandboxError::Unsupported),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
+    /// Opens a directory by its path relative to the root, to read it.
+    pub(super) fn open_directory(&self, beneath: &str) -> Result<OwnedFd, Errno> {
+        open_beneath(&self.handle, beneath, DIRECTORY)
+    }
+
+    /// Where the path's last component stands, to look at it. An absent parent is `missing`.
+    pub(super) fn place_to_look<'a>(
+        &self,
+        path: &'a SandboxPath,
+        missing: ExecutionFailure,
+    ) -> Result<Place<'a>, Stop> {
+        self.place(path, LOOK, missing)
+    }
+
+    /// Where the path's last component stands, to change it. An absent parent is `missing`.
+    pub(super) fn place_to_change<'a>(
+        &self,
+        path: &'a SandboxPath,
+        missing: ExecutionFailure,
+    ) -> Result<Place<'a>, Stop> {
+        self.place(path, DIRECTORY, missing)
+    }
+
+    fn place<'a>(
+        &self,
+        path: &'a SandboxPath,
+        access: OFlags,
+        missing: ExecutionFailure,
+    ) -> Result<Place<'a>, Stop> {
+        let (parent, name) = path.beneath().rsplit_once('/').unwrap_or(("", path.beneath()));
+        let directory = open_beneath(&self.handle, parent, access)
+            .map_err(|errno| Stop::resolving(errno, missing))?;
+        Ok(Place { directory, name })
+    }
+
+    /// A place where a test may stop the action as a crash would; nothing without the feature.
+    pub(super) fn crash_point(&self, point: CrashPoint) -> Result<(), Stop> {
+        self.crash_points.pass(point)
+    }
+}
+
+/// The empty path is the handle's own directory.
+fn open_beneath(handle: &OwnedFd, beneath: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let beneath = if beneath.is_empty() { "." } else { beneath };
+    rustix::fs::openat2(handle, beneath, flags, Mode::empty(), RESOLVE)
+}
+
+/// One name in one open directory. Everything that changes goes through the directory's handle, so
+/// whatever happens to the path meanwhile, the change lands where the judgement was.
+pub(super) struct Place<'a> {
+    pub(super) directory: OwnedFd,
+    pub(super) name: &'a str,
+}
+
+impl Place<'_> {
+    /// What stands there, judged.
+    pub(super) fn look(&self) -> Result<Seen, Stop> {
+        self.stat()?.map_or(Ok(Seen::Nothing), |stat| judge(&stat))
+    }
+
+    fn stat(&self) -> Result<Option<Stat>, Stop> {
+        match rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Opens the file there, and judges what was really opened. The look before the open spares a
+    /// device the open, which could already do something to it.
+    pub(super) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Stat), Stop> {
+        for _ in 0..OPEN_ATTEMPTS_MAX {
+            match self.look()? {
+                Seen::Nothing => return Err(Stop::Failed(ExecutionFailure::FileNotFound)),
+                Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
+                Seen::File(_) => {}
+            }
+            let file = open_beneath(&self.directory, self.name, FILE | access)
+                .map_err(|errno| Stop::resolving(errno, ExecutionFailure::FileNotFound))?;
+            let stat = rustix::fs::fstat(&file)?;
+            if matches!(judge(&stat)?, Seen::File(_)) && self.has_only_this_name(&stat)? {
+                return Ok((file, stat));
+            }
+        }
+        Err(Stop::Failed(ExecutionFailure::Io))
+    }
+
+    /// Whether the open file's one name is the name here. While a name is being taken away, a file
+    /// with a second one elsewhere already counts one name and is still found under this one. So
+    /// whoever is changing the directory is waited for, and then the file must stand here
+    /// unchanged: a name that went and came again shows in its change time.
+    fn has_only_this_name(&self, opened: &Stat) -> Result<bool, Stop> {
+        // To rename a thing to itself does nothing, and does it when nobody else is at it. Where
+        // it fails, the file system is read-only or the name is gone, which the look will tell.
+        let _ = rustix::fs::renameat(&self.directory, self.name, &self.directory, self.name);
+        let unchanged = |now: Stat| {
+            (now.st_dev, now.st_ino, now.st_nlink, now.st_ctime, now.st_ctime_nsec)
+                == (
+                    opened.st_dev,
+                    opened.st_ino,
+                    opened.st_nlink,
+                    opened.st_ctime,
+                    opened.st_ctime_nsec,
+                )
+        };
+        Ok(self.stat()?.is_some_and(unchanged))
+    }
+
+    /// Opens the directory there, to read or change it.
+    pub(super) fn open_directory(&self) -> Result<OwnedFd, Errno> {
+        open_beneath(&self.directory, self.name, DIRECTORY)
+    }
+
+    /// Makes what changed in the directory durable. If that fails after a change, nobody knows
+    /// whether the change survives, so recovery decides.
+    pub(super) fn sync(&self) -> Result<(), Stop> {
+        rustix::fs::fsync(&self.directory)
+            .map_err(|_| Stop::Unknown("a directory could not be made durable".into()))
+    }
+}
+
+/// What stands at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nothing.
+    Nothing,
+    /// A regular file with one name.
+    File(Identity),
+    /// A directory.
+    Directory,
+}
+
+/// Which file it is, whatever it is called. Texts, because JSON numbers end at 2^53.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) device: String,
+    pub(super) inode: String,
+}
+
+/// The rules on what stands at a path.
+fn judge(stat: &Stat) -> Result<Seen, Stop> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Ok(Seen::Directory),
+        FileType::RegularFile if stat.st_nlink > 1 => Err(Stop::Refused(rule::HARD_LINK)),
+        FileType::RegularFile => Ok(Seen::File(Identity {
+            device: stat.st_dev.to_string(),
+            inode: stat.st_ino.to_string(),
+        })),
+        FileType::Symlink => Err(Stop::Refused(rule::SYMBOLIC_LINK)),
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => Err(Stop::Refused(rule::SPECIAL_FILE)),
+    }
+}
+
+/// What an entry of a directory is. Some file systems do not say until they are asked.
+pub(super) fn kind_of(reader: &Dir, entry: &DirEntry) -> Result<FileType, Errno> {
+    let told = entry.file_type();
+    if told != FileType::Unknown {
+        return Ok(told);
+    }
+    let stat = rustix::fs::statat(reader.fd()?, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}

@@ -1,0 +1,78 @@
+//! What a crash leaves behind: temporary files that never took their place.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::io::Errno;
+use stepgate_core::path::{COMPONENTS_MAX, PATH_BYTES_MAX, TEMPORARY_PREFIX};
+
+use super::SandboxError;
+use super::resolve::{Root, kind_of};
+
+/// Removes them, wherever a call could have put one: in any directory that a path can name. Links
+/// are not followed, and what only has such a name without being a file is left alone.
+pub(super) fn sweep(root: &Root) -> Result<u64, SandboxError> {
+    let failed = |errno: Errno| SandboxError::Sweep(errno.into());
+    let mut removed = 0;
+    let mut waiting = vec![(String::new(), 0)];
+    while let Some((beneath, depth)) = waiting.pop() {
+        let directory = match root.open_directory(&beneath) {
+            Ok(directory) => directory,
+            // Gone, replaced or not ours to read: no call of ours can have written there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
+            Err(errno) => return Err(failed(errno)),
+        };
+        let found = sweep_directory(directory).map_err(failed)?;
+        removed += found.removed;
+        if depth < COMPONENTS_MAX {
+            let paths = found.directories.iter().map(|name| join(&beneath, name));
+            waiting.extend(
+                paths.filter(|path| path.len() <= PATH_BYTES_MAX).map(|path| (path, depth + 1)),
+            );
+        }
+    }
+    Ok(removed)
+}
+
+struct Found {
+    removed: u64,
+    directories: Vec<String>,
+}
+
+fn sweep_directory(directory: OwnedFd) -> Result<Found, Errno> {
+    let mut reader = Dir::new(directory)?;
+    let mut temporary = Vec::new();
+    let mut directories = Vec::new();
+    while let Some(entry) = reader.read() {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        if name == "." || name == ".." {
+            continue;
+        }
+        let kind = match kind_of(&reader, &entry) {
+            Err(Errno::NOENT) => continue,
+            kind => kind?,
+        };
+        let is_ours = name.starts_with(TEMPORARY_PREFIX);
+        if is_ours && kind == FileType::RegularFile {
+            temporary.push(name.to_owned());
+        } else if !is_ours && kind == FileType::Directory {
+            directories.push(name.to_owned());
+        }
+    }
+    let mut removed = 0;
+    for name in temporary {
+        match rustix::fs::unlinkat(reader.fd()?, &name, AtFlags::empty()) {
+            Ok(()) => removed += 1,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(Found { removed, directories })
+}
+
+fn join(beneath: &str, name: &str) -> String {
+    if beneath.is_empty() { name.to_owned() } else { format!("{beneath}/{name}") }
+}

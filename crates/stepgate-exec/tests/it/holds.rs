@@ -1,0 +1,87 @@
+//! Who waits for whom.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use stepgate_core::action::Call;
+use stepgate_core::ports::{Dispatch, Executor};
+
+use crate::world::*;
+
+/// Whether holding the second call has to wait while the first is held.
+async fn waits(world: &World, first: &Call, second: &Call) -> bool {
+    let _held = world.sandbox.hold(first).await;
+    let mut second = pin!(world.sandbox.hold(second));
+    second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+#[tokio::test]
+async fn only_changes_of_the_same_path_wait_for_each_other() {
+    let world = World::new();
+    let rows = [
+        (write("a.txt", "1"), write("a.txt", "2"), true),
+        (write("a.txt", "1"), delete("a.txt"), true),
+        (write("a.txt", "1"), rename("b.txt", "a.txt"), true),
+        (write("a.txt", "1"), rename("a.txt", "b.txt"), true),
+        (rename("a.txt", "b.txt"), rename("b.txt", "a.txt"), true),
+        (create("a"), create("a"), true),
+        (write("a.txt", "1"), write("b.txt", "1"), false),
+        (rename("a.txt", "b.txt"), rename("c.txt", "d.txt"), false),
+        (write("a.txt", "1"), read("a.txt"), false),
+        (read("a.txt"), write("a.txt", "1"), false),
+        (write("a.txt", "1"), list(""), false),
+        (write("a.txt", "1"), Call::Think, false),
+    ];
+    for (first, second, expected) in rows {
+        assert_eq!(waits(&world, &first, &second).await, expected, "{first:?}, then {second:?}");
+        assert!(!waits(&world, &Call::Think, &second).await, "{second:?} is held for ever");
+    }
+}
+
+#[tokio::test]
+async fn a_prepared_call_holds_its_path_until_it_is_dropped() {
+    let world = World::new();
+    let call = write("a.txt", "1");
+    let prepared = world.sandbox.prepare(&call).await.unwrap_or_else(|rule| panic!("{rule}"));
+    let mut second = pin!(world.sandbox.hold(&call));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    drop(prepared);
+    assert!(second.as_mut().poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn a_refused_call_holds_nothing() {
+    let world = World::new();
+    std::os::unix::fs::symlink(&world.outside, world.inside.join("link")).unwrap();
+    let call = delete("link");
+    assert!(world.sandbox.prepare(&call).await.is_err());
+    assert!(!waits(&world, &Call::Think, &call).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn renames_in_both_directions_all_end_and_the_file_is_never_lost() {
+    let world = std::sync::Arc::new(World::new());
+    world.put(&[("a.txt", "x")]);
+    let mut tasks = Vec::new();
+    for number in 0..64 {
+        let world = std::sync::Arc::clone(&world);
+        tasks.push(tokio::spawn(async move {
+            let (from, to) = if number % 2 == 0 { ("a.txt", "b.txt") } else { ("b.txt", "a.txt") };
+            let call = rename(from, to);
+            let prepared =
+                world.sandbox.prepare(&call).await.unwrap_or_else(|rule| panic!("{rule}"));
+            let pre_state = prepared.pre_state.as_ref();
+            let effect = world.sandbox.dispatch(&call, pre_state, Dispatch::First).await;
+            // What was seen under the lock is what the act finds.
+            let was_there = pre_state.unwrap()["source"]["exists"] == true;
+            assert_eq!(effect == DONE, was_there, "{effect:?}");
+            drop(prepared);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(world.tree().into_values().collect::<Vec<_>>(), ["x"]);
+}
