@@ -1,1 +1,15 @@
-//! x
+//! Everything that remembers: the contract of `stepgate_core::ports::Store` over two engines.
+//!
+//! What a write changes is decided once, in `plan`, by a pure function; an engine reads the few facts
+//! that the plan asks for and writes out the rows that it describes. So the engines cannot disagree
+//! on what is legal, and only this crate knows SQL.
+
+mod plan;
+mod locks;
+pub mod memory;
+pub mod sqlite;
+pub mod faulty;
+
+pub use faulty::{Faults, FaultyStore, Stop};
+pub use memory::MemoryStore;
+pub use sqlite::{OpenError, SqliteOptions, SqliteStore};

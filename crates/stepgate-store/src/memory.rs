@@ -1,0 +1,177 @@
+//! The store in memory: an implementation like any other, and the one that crash tests reopen.
+
+mod data;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use stepgate_core::approval::Approval;
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::ports::{Counts, Dossier, LinkedEvent, RunQuery, StepCommit, Store, StoreError};
+use stepgate_core::run::Run;
+use stepgate_core::session::{Session, SessionKind};
+
+use crate::locks::{LOCK_WAIT_DEFAULT, TraceLocks};
+use crate::plan::Write;
+use data::Data;
+
+/// A store whose rows live as long as a handle to them. A clone is the same store.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    data: Arc<Mutex<Data>>,
+    process: Arc<Process>,
+}
+
+/// What a restart forgets.
+#[derive(Debug)]
+struct Process {
+    locks: TraceLocks,
+    lock_wait: Duration,
+    indexes: Mutex<HashMap<SessionId, u64>>,
+}
+
+impl Process {
+    fn new(lock_wait: Duration) -> Arc<Self> {
+        Arc::new(Self { locks: TraceLocks::new(lock_wait), lock_wait, indexes: Mutex::default() })
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store with the default lock wait.
+    pub fn new() -> Self {
+        Self::with_lock_wait(LOCK_WAIT_DEFAULT)
+    }
+
+    /// An empty store whose callers wait so long for a trace's lock.
+    pub fn with_lock_wait(lock_wait: Duration) -> Self {
+        Self { data: Arc::default(), process: Process::new(lock_wait) }
+    }
+
+    /// The same rows after a restart: no lock is held, and step indexes go on from the rows.
+    pub fn reopened(&self) -> Self {
+        Self { data: Arc::clone(&self.data), process: Process::new(self.process.lock_wait) }
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Data> {
+        // A write is planned first and applied by code that does not panic.
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        self.rows().state(trace_id)
+    }
+
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError> {
+        let dossier = self.rows().dossier(trace_id);
+        let entries = dossier.map_or_else(Vec::new, |dossier| dossier.entries);
+        let is_after = |appended: &Appended| appended.entry.sequence_number > after_seq;
+        Ok(entries.into_iter().filter(is_after).collect())
+    }
+
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        let dossier = self.rows().dossier(trace_id);
+        Ok(dossier.and_then(|dossier| dossier.checkpoints.into_iter().next_back()))
+    }
+
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.process.locks.acquire(trace_id).await
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.process.locks.release(trace_id);
+        Ok(())
+    }
+
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        let write = Write::Step(Box::new(commit));
+        self.rows().write(&write).map(drop)
+    }
+
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        let write = Write::Event(Box::new(event));
+        self.rows().write(&write).map(drop)
+    }
+
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        let session_id = session.session_id;
+        let write = Write::Session(Box::new(session), Box::new(event));
+        let answer = self.rows().write(&write)?;
+        answer.ok_or(StoreError::UnknownSession(session_id))
+    }
+
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+        Ok(self.rows().session(session_id))
+    }
+
+    async fn session_of(
+        &self,
+        principal_id: &PrincipalId,
+        kind: SessionKind,
+    ) -> Result<Option<Session>, StoreError> {
+        Ok(self.rows().session_of(principal_id, kind))
+    }
+
+    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
+        Ok(self.rows().sessions())
+    }
+
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
+        let durable = self
+            .rows()
+            .last_step_index(session_id)
+            .ok_or(StoreError::UnknownSession(session_id))?;
+        let mut indexes = self.process.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = indexes.entry(session_id).or_default();
+        *given = durable.max(*given) + 1;
+        Ok(*given)
+    }
+
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        Ok(self.rows().binding(key))
+    }
+
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        Ok(self.rows().approval(approval_id))
+    }
+
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        Ok(self.rows().dossier(run_id))
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        Ok(self.rows().runs(&query))
+    }
+
+    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+        Ok(self.rows().unfinished_runs())
+    }
+
+    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+        Ok(self.rows().loose_events())
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        Ok(self.rows().counts())
+    }
+}

@@ -1,0 +1,327 @@
+//! The rows in memory: a dossier for each run, and the few indexes that find it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use stepgate_core::approval::Approval;
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{ExecutionState, StateCode, Tail};
+use stepgate_core::ports::{
+    ApprovalChange, Counts, Dossier, KeyChange, LinkedEvent, RunQuery, StoreError,
+};
+use stepgate_core::record::Record;
+use stepgate_core::run::{Run, Status};
+use stepgate_core::session::{Link, Session, SessionKind};
+
+use crate::plan::{Chain, NewRun, Rows, RunChange, Trace, View, Write, plan, refusal};
+
+/// Every row.
+#[derive(Debug, Default)]
+pub(super) struct Data {
+    sessions: BTreeMap<SessionId, Seat>,
+    runs: HashMap<RunId, Dossier>,
+    /// Runs in the order of their coming.
+    order: Vec<RunId>,
+    approvals: HashMap<ApprovalId, RunId>,
+    keys: HashMap<IdempotencyKey, RunId>,
+    events: HashSet<ArtifactId>,
+    loose: Vec<LinkedEvent>,
+}
+
+/// A session, with what its row holds beside it.
+#[derive(Debug)]
+struct Seat {
+    session: Session,
+    last_step_index: u64,
+    number: usize,
+}
+
+impl Data {
+    /// Plans a write and applies it, or refuses it whole.
+    pub(super) fn write(&mut self, write: &Write) -> Result<Option<Session>, StoreError> {
+        let rows = plan(write, &mut Looking(self))?;
+        self.refuse_repeated_events(&rows)?;
+        let answer = rows.answer.clone();
+        self.apply(rows);
+        Ok(answer)
+    }
+
+    /// What a unique index on event ids refuses elsewhere.
+    fn refuse_repeated_events(&self, rows: &Rows<'_>) -> Result<(), StoreError> {
+        let mut fresh = HashSet::new();
+        for (event, _) in &rows.events {
+            if self.events.contains(&event.event_id) || !fresh.insert(event.event_id) {
+                let detail = format!("there is an event {} already", event.event_id);
+                return Err(refusal(StateCode::InvalidTransition, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, rows: Rows<'_>) {
+        if let Some(session) = rows.session {
+            let seat =
+                Seat { session: session.clone(), last_step_index: 0, number: self.sessions.len() };
+            self.sessions.insert(session.session_id, seat);
+        }
+        if let Some(new) = rows.run {
+            self.open(new);
+        }
+        for (event, link) in &rows.events {
+            self.append_event(event, *link);
+        }
+        self.index(&rows);
+        if let Some((run_id, _)) = rows.trace
+            && let Some(dossier) = self.runs.get_mut(&run_id)
+        {
+            apply_to(dossier, &rows);
+        }
+        if let Some((session_id, chain)) = rows.chain
+            && let Some(seat) = self.sessions.get_mut(&session_id)
+        {
+            seat.session.head = chain.head;
+            seat.last_step_index = chain.last_step_index;
+        }
+    }
+
+    fn open(&mut self, new: NewRun<'_>) {
+        let run = Run { status: new.status, ending: new.ending.cloned(), ..new.run.clone() };
+        let run_id = run.arrival.run_id;
+        let dossier = Dossier {
+            run,
+            entries: Vec::new(),
+            open_link: None,
+            checkpoints: Vec::new(),
+            approval: None,
+            binding: None,
+            events: Vec::new(),
+            record: None,
+        };
+        self.runs.insert(run_id, dossier);
+        self.order.push(run_id);
+    }
+
+    fn append_event(&mut self, event: &Event, link: Option<Link>) {
+        self.events.insert(event.event_id);
+        let linked = LinkedEvent { event: event.clone(), link };
+        match event.run_id.and_then(|run_id| self.runs.get_mut(&run_id)) {
+            Some(dossier) => dossier.events.push(linked),
+            None => self.loose.push(linked),
+        }
+    }
+
+    fn index(&mut self, rows: &Rows<'_>) {
+        match rows.approval {
+            Some(ApprovalChange::Ask(approval)) => {
+                let (approval_id, run_id) = (approval.approval_id, approval.tool_run_id);
+                self.approvals.insert(approval_id, run_id);
+            }
+            Some(ApprovalChange::Decide(_)) | None => {}
+        }
+        match rows.key {
+            Some(KeyChange::Bind(binding)) => {
+                let key = binding.idempotency_key.clone();
+                self.keys.insert(key, binding.trace_id);
+            }
+            Some(KeyChange::Settle(_)) | None => {}
+        }
+    }
+
+    pub(super) fn state(&self, run_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        let Some(trace) = self.trace(run_id) else {
+            return Ok(None);
+        };
+        Ok(ExecutionState::of(run_id, trace.session_id, &trace.tail))
+    }
+
+    pub(super) fn dossier(&self, run_id: RunId) -> Option<Dossier> {
+        self.runs.get(&run_id).cloned()
+    }
+
+    pub(super) fn session(&self, session_id: SessionId) -> Option<Session> {
+        let seat = self.sessions.get(&session_id)?;
+        Some(seat.session.clone())
+    }
+
+    pub(super) fn session_of(
+        &self,
+        principal_id: &PrincipalId,
+        kind: SessionKind,
+    ) -> Option<Session> {
+        let is_theirs =
+            |seat: &&Seat| seat.session.principal_id == *principal_id && seat.session.kind == kind;
+        let first = self.sessions.values().filter(is_theirs).min_by_key(|seat| seat.number)?;
+        Some(first.session.clone())
+    }
+
+    pub(super) fn sessions(&self) -> Vec<Session> {
+        let session = |seat: &Seat| seat.session.clone();
+        self.sessions.values().map(session).collect()
+    }
+
+    pub(super) fn last_step_index(&self, session_id: SessionId) -> Option<u64> {
+        Some(self.sessions.get(&session_id)?.last_step_index)
+    }
+
+    pub(super) fn binding(&self, key: &IdempotencyKey) -> Option<Binding> {
+        self.runs.get(self.keys.get(key)?)?.binding.clone()
+    }
+
+    pub(super) fn approval(&self, approval_id: ApprovalId) -> Option<Approval> {
+        let run_id = self.approvals.get(&approval_id)?;
+        self.runs.get(run_id)?.approval.clone()
+    }
+
+    pub(super) fn runs(&self, query: &RunQuery) -> Vec<Run> {
+        let older = match query.before {
+            None => self.order.as_slice(),
+            Some(before) => {
+                let at = self.order.iter().position(|run_id| *run_id == before);
+                self.order.get(..at.unwrap_or(0)).unwrap_or(&[])
+            }
+        };
+        let is_asked_for = |run: &&Run| {
+            let session = query.session_id.is_none_or(|id| run.arrival.session_id == id);
+            let status = query.status.is_none_or(|status| run.status == status);
+            let name = query.tool_name.as_ref();
+            session && status && name.is_none_or(|name| run.tool_name.as_ref() == Some(name))
+        };
+        let newest_first = older.iter().rev().filter_map(|run_id| self.runs.get(run_id));
+        let asked_for = newest_first.map(|dossier| &dossier.run).filter(is_asked_for);
+        asked_for.take(query.limit).cloned().collect()
+    }
+
+    pub(super) fn unfinished_runs(&self) -> Vec<RunId> {
+        let status = |run_id: &RunId| self.runs.get(run_id).map(|dossier| dossier.run.status);
+        let is_unfinished =
+            |run_id: &RunId| status(run_id).is_some_and(|status| !status.is_final());
+        self.order.iter().copied().filter(is_unfinished).collect()
+    }
+
+    pub(super) fn loose_events(&self) -> Vec<LinkedEvent> {
+        self.loose.clone()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts {
+            runs: number(self.runs.len()),
+            events: number(self.events.len()),
+            approvals: number(self.approvals.len()),
+            bindings: number(self.keys.len()),
+            ..Counts::default()
+        };
+        for dossier in self.runs.values() {
+            counts.entries += number(dossier.entries.len());
+            counts.checkpoints += number(dossier.checkpoints.len());
+            counts.records += u64::from(dossier.record.is_some());
+        }
+        counts
+    }
+
+    fn trace(&self, run_id: RunId) -> Option<Trace> {
+        let dossier = self.runs.get(&run_id)?;
+        let tail = dossier.entries.last().map_or(Tail::EMPTY, |last| Tail {
+            state: Some(last.entry.to_state),
+            sequence_number: last.entry.sequence_number,
+            entry_digest: last.entry.entry_digest,
+        });
+        Some(Trace { session_id: dossier.run.arrival.session_id, status: dossier.run.status, tail })
+    }
+}
+
+/// Applies the rows of a run to its dossier.
+fn apply_to(dossier: &mut Dossier, rows: &Rows<'_>) {
+    for (appended, link) in &rows.entries {
+        dossier.entries.push((*appended).clone());
+        dossier.open_link = dossier.open_link.or(*link);
+    }
+    if let Some(checkpoint) = rows.checkpoint {
+        dossier.checkpoints.push(checkpoint.clone());
+        let number =
+            |checkpoint: &stepgate_core::journal::Checkpoint| checkpoint.checkpoint_sequence_number;
+        dossier.checkpoints.sort_by_key(number);
+    }
+    match rows.approval {
+        Some(ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval)) => {
+            dossier.approval = Some(approval.clone());
+        }
+        None => {}
+    }
+    match rows.key {
+        Some(KeyChange::Bind(binding)) => dossier.binding = Some(binding.clone()),
+        Some(KeyChange::Settle(_)) => {
+            if let Some(binding) = &mut dossier.binding {
+                binding.settled = true;
+            }
+        }
+        None => {}
+    }
+    match rows.change {
+        Some(RunChange::Status(_, status)) => dossier.run.status = status,
+        Some(RunChange::End(Record { status, ending, .. })) => {
+            end(&mut dossier.run, *status, ending.clone());
+        }
+        None => {}
+    }
+    if let Some((record, link)) = rows.record {
+        dossier.record = Some((record.clone(), link));
+    }
+}
+
+fn end(run: &mut Run, status: Status, ending: stepgate_core::run::Ending) {
+    run.status = status;
+    run.ending = Some(ending);
+}
+
+fn number(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+/// The rows as a plan sees them.
+struct Looking<'a>(&'a Data);
+
+impl View for Looking<'_> {
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError> {
+        Ok(self.0.trace(run_id))
+    }
+
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError> {
+        Ok(self
+            .0
+            .sessions
+            .get(&session_id)
+            .map(|seat| Chain { head: seat.session.head, last_step_index: seat.last_step_index }))
+    }
+
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+        Ok(self.0.session(session_id))
+    }
+
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {
+        Ok(self.0.runs.get(&run_id).map(|dossier| dossier.run.clone()))
+    }
+
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        Ok(self.0.binding(key))
+    }
+
+    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {
+        let binding = self.0.runs.get(&run_id).and_then(|dossier| dossier.binding.as_ref());
+        Ok(binding.map(|binding| binding.idempotency_key.clone()))
+    }
+
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        Ok(self.0.approval(approval_id))
+    }
+
+    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError> {
+        let approval = self.0.runs.get(&run_id).and_then(|dossier| dossier.approval.as_ref());
+        Ok(approval.map(|approval| approval.approval_id))
+    }
+
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError> {
+        let checkpoints = self.0.runs.get(&run_id).map_or(&[][..], |dossier| &dossier.checkpoints);
+        Ok(checkpoints.iter().any(|there| there.checkpoint_sequence_number == number))
+    }
+}

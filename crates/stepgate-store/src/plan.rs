@@ -1,0 +1,326 @@
+//! What a write changes, decided before anything is written.
+//!
+//! [`plan`] checks every condition of a write against the little that a [`View`] shows of the store,
+//! numbers the session links, and describes the rows. It never writes, so a write that is refused
+//! leaves nothing behind, whatever the engine.
+
+mod check;
+
+use stepgate_core::approval::Approval;
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{self, Event};
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, IdempotencyKey, RunId, SessionId};
+use stepgate_core::journal::{Appended, Checkpoint, StateCode, StateError, Tail};
+use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, StoreError};
+use stepgate_core::record::Record;
+use stepgate_core::run::{Ending, Run, Status};
+use stepgate_core::session::{self, Head, Link, LinkKind, Session};
+
+/// One write, as an engine queues it.
+#[derive(Clone, Debug)]
+pub(crate) enum Write {
+    /// Everything of one step that becomes durable together.
+    Step(Box<StepCommit>),
+    /// An event outside any step.
+    Event(Box<Event>),
+    /// A session, with its event in the system session.
+    Session(Box<Session>, Box<Event>),
+}
+
+/// Where a trace stands: what a commit on it is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trace {
+    /// The session of its run.
+    pub(crate) session_id: SessionId,
+    /// The status of its run.
+    pub(crate) status: Status,
+    /// The end of its journal.
+    pub(crate) tail: Tail,
+}
+
+/// Where a session stands: what changes in its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// The end of its chain.
+    pub(crate) head: Head,
+    /// The highest step index that is durable.
+    pub(crate) last_step_index: u64,
+}
+
+impl Chain {
+    /// A session without links and steps.
+    pub(crate) const EMPTY: Self = Self { head: Head::EMPTY, last_step_index: 0 };
+}
+
+/// The facts that a plan may ask for. All of them are found by a key.
+pub(crate) trait View {
+    /// Where a trace stands; none where there is no such run.
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError>;
+
+    /// Where a session stands; none where there is no such session.
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError>;
+
+    /// A whole session, for opening it again.
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError>;
+
+    /// A whole run, for a genesis that comes after the commit that opened the run.
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError>;
+
+    /// What a key is bound to.
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
+
+    /// The key that a trace has bound.
+    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError>;
+
+    /// An approval.
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError>;
+
+    /// The approval that a run has asked for.
+    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError>;
+
+    /// Whether a trace has a checkpoint at this sequence number.
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError>;
+}
+
+/// The rows that a write comes to. An engine writes them out as they are.
+#[derive(Debug, Default)]
+pub(crate) struct Rows<'a> {
+    /// A session that comes into being, with an empty chain.
+    pub(crate) session: Option<&'a Session>,
+    /// A run that comes into being.
+    pub(crate) run: Option<NewRun<'a>>,
+    /// Entries, with the OPEN link in the genesis row.
+    pub(crate) entries: Vec<(&'a Appended, Option<Link>)>,
+    /// A checkpoint.
+    pub(crate) checkpoint: Option<&'a Checkpoint>,
+    /// A question, or its answer.
+    pub(crate) approval: Option<&'a ApprovalChange>,
+    /// A key that is bound or settled.
+    pub(crate) key: Option<&'a KeyChange>,
+    /// What becomes of a run that was there before.
+    pub(crate) change: Option<RunChange<'a>>,
+    /// Events, with the links of those that no OPEN or CLOSE covers.
+    pub(crate) events: Vec<(&'a Event, Option<Link>)>,
+    /// The record with its CLOSE link.
+    pub(crate) record: Option<(&'a Record, Link)>,
+    /// Where the trace stands afterwards.
+    pub(crate) trace: Option<(RunId, Trace)>,
+    /// Where the session stands afterwards.
+    pub(crate) chain: Option<(SessionId, Chain)>,
+    /// The session that is answered, where one was to be opened.
+    pub(crate) answer: Option<Session>,
+}
+
+/// A row of `tool_runs` that comes into being, perhaps over at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewRun<'a> {
+    /// The run as it arrived.
+    pub(crate) run: &'a Run,
+    /// The status after the whole commit.
+    pub(crate) status: Status,
+    /// The ending, where the same commit has the record.
+    pub(crate) ending: Option<&'a Ending>,
+}
+
+/// What becomes of a row of `tool_runs`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RunChange<'a> {
+    /// It goes on.
+    Status(RunId, Status),
+    /// It is over.
+    End(&'a Record),
+}
+
+impl Rows<'_> {
+    /// Whether there is anything to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self {
+            session,
+            run,
+            entries,
+            checkpoint,
+            approval,
+            key,
+            change,
+            events,
+            record,
+            trace: _,
+            chain: _,
+            answer: _,
+        } = self;
+        session.is_none()
+            && run.is_none()
+            && entries.is_empty()
+            && checkpoint.is_none()
+            && approval.is_none()
+            && key.is_none()
+            && change.is_none()
+            && events.is_empty()
+            && record.is_none()
+    }
+}
+
+/// Decides a write: the rows that it comes to, or why nothing is written.
+pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+    match write {
+        Write::Step(commit) => plan_step(commit, view),
+        Write::Event(event) => plan_event(event, view),
+        Write::Session(session, event) => plan_session(session, event, view),
+    }
+}
+
+fn plan_step<'a>(commit: &'a StepCommit, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+    let place = commit.place;
+    let chain = known_chain(place.session_id, view)?;
+    let before = view.trace(place.run_id)?;
+    check::is_about_its_place(commit)?;
+    let tail = check::journal_goes_on(commit, before.as_ref())?;
+    let status = check::status_after(commit, before.as_ref(), &tail)?;
+    check::checkpoint_fits(commit, &tail, view)?;
+    check::key_is_free(commit, view)?;
+    check::approval_is_open(commit, view)?;
+
+    let record = commit.record.as_ref();
+    let mut links = Linking::new(place.session_id, chain.head);
+    let mut rows = Rows {
+        run: commit.open.as_ref().map(|run| NewRun {
+            run,
+            status,
+            ending: record.map(|record| &record.ending),
+        }),
+        entries: commit.entries.iter().map(|entry| (entry, None)).collect(),
+        checkpoint: commit.checkpoint.as_ref(),
+        approval: commit.approval.as_ref(),
+        key: commit.key.as_ref(),
+        change: change_of(commit),
+        events: commit.events.iter().map(|event| (event, None)).collect(),
+        ..Rows::default()
+    };
+    link_step(commit, view, &mut links, &mut rows)?;
+    let trace = Trace { session_id: place.session_id, status, tail };
+    rows.trace = Some((place.run_id, trace));
+    let opened_index = commit.open.as_ref().map_or(0, |run| run.arrival.step_index);
+    let after =
+        Chain { head: links.head, last_step_index: chain.last_step_index.max(opened_index) };
+    rows.chain = (after != chain).then_some((place.session_id, after));
+    Ok(rows)
+}
+
+/// The change to a run that was there before this commit.
+fn change_of(commit: &StepCommit) -> Option<RunChange<'_>> {
+    if commit.open.is_some() {
+        return None;
+    }
+    match (&commit.record, commit.status) {
+        (Some(record), _) => Some(RunChange::End(record)),
+        (None, Some(status)) => Some(RunChange::Status(commit.place.run_id, status)),
+        (None, None) => None,
+    }
+}
+
+/// Links a commit into its session: one CLOSE, or one OPEN, or an EVENT for each event.
+fn link_step<'a>(
+    commit: &'a StepCommit,
+    view: &mut impl View,
+    links: &mut Linking,
+    rows: &mut Rows<'a>,
+) -> Result<(), StoreError> {
+    let run_id = commit.place.run_id;
+    if let Some(record) = &commit.record {
+        let link = links.add(LinkKind::Close, Some(run_id), record.digest);
+        rows.record = Some((record, link));
+        return Ok(());
+    }
+    let genesis =
+        rows.entries.first_mut().filter(|(appended, _)| appended.entry.sequence_number == 1);
+    if let Some((genesis, link)) = genesis {
+        let arrival_digest = match &commit.open {
+            Some(run) => run.arrival_digest(),
+            None => view.run(run_id)?.ok_or_else(|| check::no_run(run_id))?.arrival_digest(),
+        };
+        let body = session::open_body(
+            genesis.entry.entry_digest,
+            arrival_digest,
+            event::digest_of(&commit.events),
+        );
+        *link = Some(links.add(LinkKind::Open, Some(run_id), body));
+        return Ok(());
+    }
+    for (event, link) in &mut rows.events {
+        *link = Some(links.add(LinkKind::Event, event.run_id, Digest::of(event)));
+    }
+    Ok(())
+}
+
+fn plan_event<'a>(event: &'a Event, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+    let chain = known_chain(event.session_id, view)?;
+    if let Some(run_id) = event.run_id
+        && view.trace(run_id)?.is_none()
+    {
+        return Err(check::no_run(run_id));
+    }
+    Ok(event_rows(event, chain))
+}
+
+fn plan_session<'a>(
+    session: &'a Session,
+    event: &'a Event,
+    view: &mut impl View,
+) -> Result<Rows<'a>, StoreError> {
+    if let Some(there) = view.session(session.session_id)? {
+        // Another principal's session is none that the caller could know of.
+        return if there.principal_id == session.principal_id {
+            Ok(Rows { answer: Some(there), ..Rows::default() })
+        } else {
+            Err(StoreError::UnknownSession(session.session_id))
+        };
+    }
+    // The system session chains its own opening.
+    let opens_itself = event.session_id == session.session_id;
+    let chain = if opens_itself { Chain::EMPTY } else { known_chain(event.session_id, view)? };
+    let rows = event_rows(event, chain);
+    let head = match rows.chain {
+        Some((_, chain)) if opens_itself => chain.head,
+        Some(_) | None => Head::EMPTY,
+    };
+    Ok(Rows { session: Some(session), answer: Some(Session { head, ..session.clone() }), ..rows })
+}
+
+fn event_rows(event: &Event, chain: Chain) -> Rows<'_> {
+    let mut links = Linking::new(event.session_id, chain.head);
+    let link = links.add(LinkKind::Event, event.run_id, Digest::of(event));
+    let after = Chain { head: links.head, ..chain };
+    Rows {
+        events: vec![(event, Some(link))],
+        chain: Some((event.session_id, after)),
+        ..Rows::default()
+    }
+}
+
+fn known_chain(session_id: SessionId, view: &mut impl View) -> Result<Chain, StoreError> {
+    view.chain(session_id)?.ok_or(StoreError::UnknownSession(session_id))
+}
+
+/// A refusal with its code. Nothing was written.
+pub(crate) fn refusal(code: StateCode, detail: impl Into<String>) -> StoreError {
+    StoreError::State(StateError::new(code, detail))
+}
+
+/// The end of a session's chain while links are added to it.
+struct Linking {
+    session_id: SessionId,
+    head: Head,
+}
+
+impl Linking {
+    fn new(session_id: SessionId, head: Head) -> Self {
+        Self { session_id, head }
+    }
+
+    fn add(&mut self, kind: LinkKind, run_id: Option<RunId>, body: Digest) -> Link {
+        let link = Link::after(&self.head, self.session_id, kind, run_id, body);
+        self.head = link.head();
+        link
+    }
+}

@@ -1,0 +1,219 @@
+//! The conditions of a step's commit, one function each.
+
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::ids::RunId;
+use stepgate_core::journal::{Appended, StateCode, StateError, Tail};
+use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, StoreError};
+use stepgate_core::run::Status;
+
+use super::{Trace, View, refusal};
+
+/// The refusal of a write about a run that does not exist.
+pub(super) fn no_run(run_id: RunId) -> StoreError {
+    refusal(StateCode::RecoveryFailed, format!("there is no run {run_id}"))
+}
+
+/// Every part of a commit names the commit's own run and session: otherwise a part would be linked
+/// into a chain that its reader never looks at.
+pub(super) fn is_about_its_place(commit: &StepCommit) -> Result<(), StoreError> {
+    let place = commit.place;
+    let elsewhere = |what: &str| {
+        let detail = format!("{what} belongs to another run than {}", place.run_id);
+        Err(refusal(StateCode::InvalidTransition, detail))
+    };
+    if let Some(run) = &commit.open
+        && (run.arrival.run_id != place.run_id || run.arrival.session_id != place.session_id)
+    {
+        return elsewhere("the run's row");
+    }
+    for Appended { entry, .. } in &commit.entries {
+        if entry.trace_id != place.run_id {
+            return elsewhere("an entry");
+        }
+    }
+    for event in &commit.events {
+        if event.run_id != Some(place.run_id) || event.session_id != place.session_id {
+            return elsewhere("an event");
+        }
+    }
+    if let Some(checkpoint) = &commit.checkpoint
+        && (checkpoint.trace_id != place.run_id
+            || checkpoint.checkpoint_state.plan_id != place.session_id)
+    {
+        return elsewhere("the checkpoint");
+    }
+    match &commit.approval {
+        Some(ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval))
+            if approval.tool_run_id != place.run_id =>
+        {
+            return elsewhere("the approval");
+        }
+        Some(ApprovalChange::Ask(_) | ApprovalChange::Decide(_)) | None => {}
+    }
+    match &commit.key {
+        Some(KeyChange::Bind(binding)) if binding.trace_id != place.run_id => {
+            return elsewhere("the key");
+        }
+        Some(KeyChange::Bind(_) | KeyChange::Settle(_)) | None => {}
+    }
+    match &commit.record {
+        Some(record) if record.run_id != place.run_id => elsewhere("the record"),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The journal's tail after the entries of the commit.
+pub(super) fn journal_goes_on(
+    commit: &StepCommit,
+    before: Option<&Trace>,
+) -> Result<Tail, StoreError> {
+    let mut tail = before.map_or(Tail::EMPTY, |trace| trace.tail);
+    for Appended { entry, artifact } in &commit.entries {
+        tail = tail.accept(entry)?;
+        let describes = entry.artifact_digest == artifact.digest
+            && entry.artifact_id == artifact.id
+            && entry.artifact_type == artifact.kind
+            && entry.ts == artifact.ts;
+        if !describes {
+            let detail = format!("entry {} does not describe its artifact", entry.sequence_number);
+            return Err(StateError::checksum(detail).into());
+        }
+    }
+    Ok(tail)
+}
+
+/// The run's status after the commit: the run is there and not over, or comes into being once, and
+/// ends with its record and nothing else.
+pub(super) fn status_after(
+    commit: &StepCommit,
+    before: Option<&Trace>,
+    tail: &Tail,
+) -> Result<Status, StoreError> {
+    let run_id = commit.place.run_id;
+    let invalid = |why: &str| {
+        let detail = format!("run {run_id} {why}");
+        Err(refusal(StateCode::InvalidTransition, detail))
+    };
+    let current = match (&commit.open, before) {
+        (Some(_), Some(_)) => return invalid("is open already"),
+        (None, None) => return Err(no_run(run_id)),
+        (None, Some(trace)) if trace.status.is_final() => return invalid("is over"),
+        (None, Some(trace)) if trace.session_id != commit.place.session_id => {
+            return invalid("belongs to another session");
+        }
+        (None, Some(trace)) => trace.status,
+        (Some(run), None) => run.status,
+    };
+    match &commit.record {
+        Some(record) if !record.status.is_final() => invalid("ends with a final status"),
+        Some(_) if tail.state.is_some_and(|state| !state.is_terminal()) => {
+            invalid("is recorded when its trace has ended")
+        }
+        Some(record) => Ok(record.status),
+        None => match commit.status.unwrap_or(current) {
+            status if status.is_final() => invalid("ends with its record"),
+            status => Ok(status),
+        },
+    }
+}
+
+/// A checkpoint is sound, is the first at its number, and fixes the journal as it is.
+pub(super) fn checkpoint_fits(
+    commit: &StepCommit,
+    tail: &Tail,
+    view: &mut impl View,
+) -> Result<(), StoreError> {
+    let Some(checkpoint) = &commit.checkpoint else {
+        return Ok(());
+    };
+    let number = checkpoint.checkpoint_sequence_number;
+    let mismatch = |why: &str| {
+        let detail = format!("checkpoint {number} {why}");
+        Err(StateError::checksum(detail).into())
+    };
+    if !checkpoint.is_sound() {
+        return mismatch("does not have the digest of its state");
+    }
+    if number > tail.sequence_number || number == 0 {
+        return mismatch("is not about an entry of the journal");
+    }
+    if number == tail.sequence_number && !checkpoint.fixes(tail) {
+        return mismatch("does not fix the journal as it is");
+    }
+    // A run that opens with this commit has no row to look for.
+    if commit.open.is_none() && view.has_checkpoint(commit.place.run_id, number)? {
+        let detail = format!("there is a checkpoint {number} already");
+        return Err(refusal(StateCode::SequenceGap, detail));
+    }
+    Ok(())
+}
+
+/// A key is bound once, by a trace that has no other, and settled once, by the trace that bound it.
+pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(), StoreError> {
+    let run_id = commit.place.run_id;
+    match &commit.key {
+        None => Ok(()),
+        Some(KeyChange::Bind(binding)) => {
+            if view.binding(&binding.idempotency_key)?.is_some() {
+                return Err(StoreError::KeyTaken);
+            }
+            // A run that opens with this commit has no row to look for.
+            if commit.open.is_none() && view.key_of(run_id)?.is_some() {
+                let detail = format!("run {run_id} has bound another key");
+                return Err(refusal(StateCode::InvalidTransition, detail));
+            }
+            Ok(())
+        }
+        Some(KeyChange::Settle(key)) => match view.binding(key)? {
+            Some(binding) if binding.trace_id == run_id && !binding.settled => Ok(()),
+            Some(_) | None => {
+                let detail = format!("run {run_id} has no effect in flight under `{key}`");
+                Err(refusal(StateCode::InvalidTransition, detail))
+            }
+        },
+    }
+}
+
+/// A run asks once, and its question is decided once: the compare of compare-and-set.
+pub(super) fn approval_is_open(
+    commit: &StepCommit,
+    view: &mut impl View,
+) -> Result<(), StoreError> {
+    let run_id = commit.place.run_id;
+    match &commit.approval {
+        None => Ok(()),
+        Some(ApprovalChange::Ask(approval)) => {
+            let is_question =
+                approval.status == ApprovalStatus::Pending && approval.resolution.is_none();
+            let is_first = view.approval_of(run_id)?.is_none()
+                && view.approval(approval.approval_id)?.is_none();
+            if is_question && is_first {
+                Ok(())
+            } else {
+                let detail = format!("run {run_id} asks one open question, once");
+                Err(refusal(StateCode::InvalidTransition, detail))
+            }
+        }
+        Some(ApprovalChange::Decide(approval)) => {
+            let Some(asked) = view.approval(approval.approval_id)? else {
+                let detail = format!("there is no approval {}", approval.approval_id);
+                return Err(refusal(StateCode::RecoveryFailed, detail));
+            };
+            decides(&asked, approval)
+        }
+    }
+}
+
+fn decides(asked: &Approval, decided: &Approval) -> Result<(), StoreError> {
+    if asked.status != ApprovalStatus::Pending {
+        return Err(StoreError::AlreadyDecided);
+    }
+    let as_asked = Approval { status: asked.status, resolution: None, ..decided.clone() };
+    let is_answer = decided.status != ApprovalStatus::Pending && decided.resolution.is_some();
+    if is_answer && as_asked == *asked {
+        Ok(())
+    } else {
+        let detail = format!("approval {} is not decided as asked", asked.approval_id);
+        Err(StateError::checksum(detail).into())
+    }
+}

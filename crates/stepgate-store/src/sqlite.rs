@@ -1,0 +1,312 @@
+//! The embedded store: one file, one writing thread, many readers.
+
+mod open;
+mod schema;
+mod writer;
+mod write;
+mod read;
+mod list;
+mod cells;
+mod error;
+mod roofline;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use stepgate_core::approval::Approval;
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::ports::{Counts, Dossier, LinkedEvent, RunQuery, StepCommit, Store, StoreError};
+use stepgate_core::run::Run;
+use stepgate_core::session::{Session, SessionKind};
+use tokio::sync::Semaphore;
+
+pub use error::OpenError;
+pub use open::SqliteOptions;
+pub use roofline::Roofline;
+
+use crate::locks::TraceLocks;
+use crate::plan::Write;
+use writer::Writer;
+
+/// A store in one SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    /// Before the writer, so that its last act, to move the log into the file, meets no reader.
+    readers: Arc<Readers>,
+    /// None where the store was opened for reading alone.
+    writer: Option<Writer>,
+    locks: TraceLocks,
+    /// The last index given in each session that was used since the start. Never forgotten: an index
+    /// that was given and is not yet committed stands nowhere else.
+    indexes: Mutex<HashMap<SessionId, u64>>,
+}
+
+impl SqliteStore {
+    /// Opens a store, and makes or updates the file as needed. The caller holds the data directory.
+    pub fn open(path: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
+        let connection = open::writer(path, &options)?;
+        let readers = Readers::open(path, &options)?;
+        let writer = Writer::start(connection, &options)
+            .map_err(|error| OpenError::Io { path: path.to_owned(), detail: error.to_string() })?;
+        Ok(Self {
+            readers,
+            writer: Some(writer),
+            locks: TraceLocks::new(options.lock_wait),
+            indexes: Mutex::default(),
+        })
+    }
+
+    /// Opens a store that is there, for reading alone. Nothing in the file changes, and everything
+    /// that is read is of one moment, whatever another process writes meanwhile.
+    pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
+        let options = SqliteOptions { readers_max: 1, ..SqliteOptions::default() };
+        Ok(Self {
+            readers: Readers::of_one_moment(path, &options)?,
+            writer: None,
+            locks: TraceLocks::new(options.lock_wait),
+            indexes: Mutex::default(),
+        })
+    }
+
+    /// What SQLite finds wrong with the file, without reading the indexes' content.
+    pub async fn quick_check(&self) -> Result<Vec<String>, StoreError> {
+        self.readers.read(list::damage).await
+    }
+
+    async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
+        self.writer()?.write(write).await
+    }
+
+    fn writer(&self) -> Result<&Writer, StoreError> {
+        let read_only = || StoreError::Unavailable("opened read-only".into());
+        self.writer.as_ref().ok_or_else(read_only)
+    }
+}
+
+/// Connections that read beside the writer.
+#[derive(Debug)]
+struct Readers {
+    path: PathBuf,
+    options: SqliteOptions,
+    /// How many may read at a time.
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+    /// Whether the one connection stays in the transaction that it was opened with.
+    is_of_one_moment: bool,
+    /// For the one look-up that every step makes (see [`Readers::point`]).
+    point: Mutex<Connection>,
+}
+
+impl Readers {
+    fn open(path: &Path, options: &SqliteOptions) -> Result<Arc<Self>, OpenError> {
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            options: options.clone(),
+            permits: Arc::new(Semaphore::new(options.readers_max.max(1))),
+            idle: Mutex::default(),
+            is_of_one_moment: false,
+            point: Mutex::new(open::reader(path, options)?),
+        }))
+    }
+
+    /// One connection in one transaction, which ends with it.
+    fn of_one_moment(path: &Path, options: &SqliteOptions) -> Result<Arc<Self>, OpenError> {
+        let connection = open::reader(path, options)?;
+        // The moment is that of the first read.
+        connection
+            .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;")
+            .map_err(|error| error::while_opening(path, &error))?;
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            options: options.clone(),
+            permits: Arc::new(Semaphore::new(1)),
+            idle: Mutex::new(vec![connection]),
+            is_of_one_moment: true,
+            point: Mutex::new(open::reader(path, options)?),
+        }))
+    }
+
+    /// Reads on a thread that may block. One transaction, so everything read is of one moment.
+    async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        query: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let readers = Arc::clone(self);
+        let permits = Arc::clone(&self.permits);
+        let gone = |_| StoreError::Unavailable("the store is closing".into());
+        let permit = permits.acquire_owned().await.map_err(gone)?;
+        let reading = tokio::task::spawn_blocking(move || {
+            // Kept by the reading itself: a caller who leaves does not end it.
+            let _permit = permit;
+            readers.read_now(query)
+        });
+        reading
+            .await
+            .map_err(|error| StoreError::Unavailable(format!("a read was stopped: {error}")))?
+    }
+
+    fn read_now<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let lift = |error: rusqlite::Error| error::while_open(&error);
+        let idle = locked(&self.idle).pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => open::reader(&self.path, &self.options)
+                .map_err(|error| StoreError::Unavailable(error.to_string()))?,
+        };
+        let answer = if self.is_of_one_moment {
+            query(&connection)
+        } else {
+            let transaction = connection.unchecked_transaction().map_err(lift)?;
+            let answer = query(&transaction);
+            transaction.finish().map_err(lift)?;
+            answer
+        };
+        locked(&self.idle).push(connection);
+        answer
+    }
+
+    /// Reads one row by a unique key, at once, on the caller's thread.
+    fn point<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        query(&locked(&self.point))
+    }
+}
+
+/// Nothing panics while it holds one of these, so a poisoned one is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        let query = move |connection: &Connection| read::state(connection, trace_id);
+        self.readers.read(query).await
+    }
+
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError> {
+        let query = move |connection: &Connection| read::entries(connection, trace_id, after_seq);
+        let rows = self.readers.read(query).await?;
+        Ok(rows.into_iter().map(|(appended, _)| appended).collect())
+    }
+
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        let query = move |connection: &Connection| read::latest_checkpoint(connection, trace_id);
+        self.readers.read(query).await
+    }
+
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.release(trace_id);
+        Ok(())
+    }
+
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        self.write(Write::Step(Box::new(commit))).await.map(drop)
+    }
+
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        self.write(Write::Event(Box::new(event))).await.map(drop)
+    }
+
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        let session_id = session.session_id;
+        let write = Write::Session(Box::new(session), Box::new(event));
+        let answer = self.write(write).await?;
+        answer.ok_or(StoreError::UnknownSession(session_id))
+    }
+
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+        let query = move |connection: &Connection| read::session(connection, session_id);
+        self.readers.read(query).await
+    }
+
+    async fn session_of(
+        &self,
+        principal_id: &PrincipalId,
+        kind: SessionKind,
+    ) -> Result<Option<Session>, StoreError> {
+        let principal_id = principal_id.clone();
+        let query =
+            move |connection: &Connection| read::session_of(connection, &principal_id, kind);
+        self.readers.read(query).await
+    }
+
+    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
+        self.readers.read(read::sessions).await
+    }
+
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
+        self.writer()?;
+        if let Some(given) = locked(&self.indexes).get_mut(&session_id) {
+            *given += 1;
+            return Ok(*given);
+        }
+        let chain = self
+            .readers
+            .point(|connection| read::chain(connection, session_id))?
+            .ok_or(StoreError::UnknownSession(session_id))?;
+        // Another caller may have come first meanwhile.
+        let mut indexes = locked(&self.indexes);
+        let given = indexes.entry(session_id).or_insert(chain.last_step_index);
+        *given += 1;
+        Ok(*given)
+    }
+
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        self.readers.point(|connection| read::binding(connection, key))
+    }
+
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        let query = move |connection: &Connection| read::approval(connection, approval_id);
+        self.readers.read(query).await
+    }
+
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        let query = move |connection: &Connection| read::dossier(connection, run_id);
+        self.readers.read(query).await
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        let list = move |connection: &Connection| list::runs(connection, &query);
+        self.readers.read(list).await
+    }
+
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        let list = move |connection: &Connection| list::run_ids(connection, before, limit);
+        self.readers.read(list).await
+    }
+
+    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+        self.readers.read(list::unfinished_runs).await
+    }
+
+    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+        self.readers.read(list::loose_events).await
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        self.readers.read(list::counts).await
+    }
+}

@@ -1,0 +1,169 @@
+//! How connections are opened, and with what settings.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::{OpenError, while_opening};
+use super::schema::{self, Standing};
+use crate::locks::LOCK_WAIT_DEFAULT;
+
+/// The first SQLite without the defect that can damage a write-ahead log on reset.
+const SQLITE_VERSION_MIN: (i32, &str) = (3_051_003, "3.51.3");
+
+/// More than the statements there are, so that each is prepared once.
+const STATEMENTS_MAX: usize = 64;
+
+/// The limits of a [`super::SqliteStore`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// How many writes may wait for the writer; further callers wait for a place.
+    pub queue_jobs_max: usize,
+    /// How many writes share one commit at most.
+    pub batch_jobs_max: usize,
+    /// How many connections read at a time.
+    pub readers_max: usize,
+    /// How long a caller waits for a trace's lock.
+    pub lock_wait: Duration,
+    /// How long the writer waits for another process.
+    pub busy_wait: Duration,
+    /// How many pages the write-ahead log has before they are moved into the database.
+    pub wal_pages: u32,
+    /// How many pages the database may have; none for no limit but the disk's.
+    pub pages_max: Option<u32>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            queue_jobs_max: 4096,
+            batch_jobs_max: 256,
+            readers_max: 4,
+            lock_wait: LOCK_WAIT_DEFAULT,
+            busy_wait: Duration::from_secs(5),
+            wal_pages: 8000,
+            pages_max: None,
+        }
+    }
+}
+
+/// Opens the one connection that writes, making or updating the database as needed.
+pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, OpenError> {
+    assert_version()?;
+    let lift = |error: rusqlite::Error| while_opening(path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(lift)?;
+    connection.busy_timeout(options.busy_wait).map_err(lift)?;
+    let standing = schema::standing(&connection, path)?;
+    configure_writer(&connection, options).map_err(lift)?;
+    schema::migrate(&mut connection, path, standing)?;
+    refuse_read_only(&connection, path)?;
+    Ok(connection)
+}
+
+fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    // Before the journal mode: leaving rollback mode writes the first page.
+    if let Some(pages_max) = options.pages_max {
+        connection.pragma_update(None, "max_page_count", pages_max)?;
+    }
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    // Anything less than FULL loses the last commits at a power cut.
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "wal_autocheckpoint", options.wal_pages)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "cache_size", -65_536)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(())
+}
+
+/// SQLite opens a file that it may not write for reading, and says so only at the first write.
+fn refuse_read_only(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let is_read_only =
+        connection.is_readonly("main").map_err(|error| while_opening(path, &error))?;
+    if is_read_only {
+        return Err(OpenError::Permission {
+            path: path.to_owned(),
+            detail: "the file is read-only".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Opens a connection that reads beside the writer, or without one.
+pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection, OpenError> {
+    assert_version()?;
+    if !path.exists() {
+        return Err(OpenError::Missing { path: path.to_owned() });
+    }
+    let shared = connect_to_read(path.to_owned(), OpenFlags::empty(), options)
+        .and_then(|connection| check_reader(connection, path));
+    match shared {
+        // Beside a write-ahead log there is an index of it, which a reader without the right to
+        // write cannot make. Where there is no log, the file is whole as it stands.
+        Err(OpenError::Permission { .. }) if !has_log(path) => {
+            let uri = PathBuf::from(format!("file:{}?immutable=1", uri_path(path)));
+            let connection = connect_to_read(uri, OpenFlags::SQLITE_OPEN_URI, options)?;
+            check_reader(connection, path)
+        }
+        Ok(_) | Err(_) => shared,
+    }
+}
+
+fn connect_to_read(
+    path: PathBuf,
+    further: OpenFlags,
+    options: &SqliteOptions,
+) -> Result<Connection, OpenError> {
+    let lift = |error: rusqlite::Error| while_opening(&path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | further;
+    let connection = Connection::open_with_flags(&path, flags).map_err(lift)?;
+    connection.busy_timeout(options.busy_wait).map_err(lift)?;
+    connection.pragma_update(None, "trusted_schema", false).map_err(lift)?;
+    connection.pragma_update(None, "cell_size_check", true).map_err(lift)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(connection)
+}
+
+fn check_reader(connection: Connection, path: &Path) -> Result<Connection, OpenError> {
+    let supported = schema::supported_version();
+    match schema::standing(&connection, path)? {
+        Standing::Store(found) if found == supported => Ok(connection),
+        Standing::Store(found) => {
+            Err(OpenError::OlderVersion { path: path.to_owned(), found, supported })
+        }
+        Standing::Empty => Err(OpenError::Missing { path: path.to_owned() }),
+    }
+}
+
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// The path as it stands in a URI: what has a meaning there is escaped.
+fn uri_path(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let escape = |c: char| match c {
+        '%' => "%25".to_owned(),
+        '?' => "%3f".to_owned(),
+        '#' => "%23".to_owned(),
+        other => other.to_string(),
+    };
+    text.chars().map(escape).collect()
+}
+
+fn assert_version() -> Result<(), OpenError> {
+    let (number, needed) = SQLITE_VERSION_MIN;
+    if rusqlite::version_number() < number {
+        return Err(OpenError::OldSqlite { found: rusqlite::version(), needed });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

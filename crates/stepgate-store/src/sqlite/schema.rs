@@ -1,0 +1,80 @@
+//! The versions of the schema, and how a database gets to the newest.
+//!
+//! A migration is a numbered file that is never edited once it is released. All that are missing are
+//! applied in one transaction, so a database is at one version or at another, never between.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::error::{OpenError, while_opening};
+
+/// "SGAT": marks a SQLite file as a Stepgate store.
+pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
+
+/// Every migration, in order: the n-th leads to version n.
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/V0001__tables.sql"), include_str!("migrations/V0002__refusals.sql")];
+
+/// The version that this build reads and writes.
+pub(super) fn supported_version() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// Whose file this is, and how old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing is in it yet.
+    Empty,
+    /// A store of this version.
+    Store(i64),
+}
+
+/// Looks without changing anything: another program's file stays as it is.
+pub(super) fn standing(connection: &Connection, path: &Path) -> Result<Standing, OpenError> {
+    let lift = |error: rusqlite::Error| while_opening(path, &error);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let application_id = number("PRAGMA application_id").map_err(lift)?;
+    let version = number("PRAGMA user_version").map_err(lift)?;
+    let tables = number("SELECT count(*) FROM sqlite_schema").map_err(lift)?;
+    let path = path.to_owned();
+    match (application_id, version, tables) {
+        (0, 0, 0) => Ok(Standing::Empty),
+        (APPLICATION_ID, found, _) if found > supported_version() => {
+            let supported = supported_version();
+            Err(OpenError::NewerVersion { path, found, supported })
+        }
+        (APPLICATION_ID, version, _) if version > 0 => Ok(Standing::Store(version)),
+        (found, _, _) => Err(OpenError::Foreign { path, found }),
+    }
+}
+
+/// Brings a database to the newest version.
+pub(super) fn migrate(
+    connection: &mut Connection,
+    path: &Path,
+    from: Standing,
+) -> Result<(), OpenError> {
+    let done = match from {
+        Standing::Empty => 0,
+        Standing::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
+    };
+    let missing = MIGRATIONS.get(done..).unwrap_or(&[]);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    apply(connection, missing).map_err(|error| while_opening(path, &error))
+}
+
+fn apply(connection: &mut Connection, missing: &[&str]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for migration in missing {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", supported_version())?;
+    transaction.commit()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! The one thread that writes: group commit.
+//!
+//! Writes that wait together share one transaction and one fsync. Each is planned on its own, so one
+//! that is refused harms no other; and where the database refuses a batch, every write of it is tried
+//! again alone. Nothing is answered before it is durable.
+
+use std::collections::HashMap;
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use stepgate_core::approval::Approval;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, IdempotencyKey, RunId, SessionId};
+use stepgate_core::ports::StoreError;
+use stepgate_core::run::Run;
+use stepgate_core::session::Session;
+use tokio::sync::{mpsc, oneshot};
+
+use super::open::SqliteOptions;
+use super::{error, read, write};
+use crate::plan::{Chain, Rows, Trace, View, Write, plan};
+
+/// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
+/// and what is asked for is read again.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// What a write is answered: the session, where one was to be opened.
+type Answer = Result<Option<Session>, StoreError>;
+
+struct Job {
+    write: Write,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// The writing thread's address. Dropping it ends the thread when the queue is empty.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// INVARIANT: both are there until the drop.
+    queue: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread on its connection.
+    pub(super) fn start(connection: Connection, options: &SqliteOptions) -> std::io::Result<Self> {
+        let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
+        let writing = Writing { connection, durable: Standings::default(), broken: None };
+        let batch_jobs_max = options.batch_jobs_max.max(1);
+        let thread = std::thread::Builder::new()
+            .name("stepgate-writer".into())
+            .spawn(move || writing.serve(jobs, batch_jobs_max))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Queues a write and waits until it is durable or refused. A caller who leaves while it waits
+    /// for the answer does not stop the write.
+    pub(super) async fn write(&self, write: Write) -> Answer {
+        let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        let (answer, answered) = oneshot::channel();
+        let job = Job { write, answer };
+        queue.send(job).await.map_err(|_| stopped())?;
+        answered
+            .await
+            .map_err(|_| StoreError::AnswerLost("the writer stopped before it answered".into()))?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has answered nobody, and there is nobody left to tell.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// What the thread owns.
+struct Writing {
+    connection: Connection,
+    durable: Standings,
+    /// Why nothing is written any more.
+    broken: Option<String>,
+}
+
+impl Writing {
+    fn serve(mut self, mut jobs: mpsc::Receiver<Job>, batch_jobs_max: usize) {
+        let mut batch = Vec::with_capacity(batch_jobs_max);
+        while jobs.blocking_recv_many(&mut batch, batch_jobs_max) > 0 {
+            self.write_batch(&mut batch);
+        }
+        if self.broken.is_none() {
+            // The log is only moved; failing to is no loss.
+            let _moved =
+                self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        }
+    }
+
+    fn write_batch(&mut self, batch: &mut Vec<Job>) {
+        match self.attempt(batch) {
+            Ok(answers) => {
+                for (job, answer) in batch.drain(..).zip(answers) {
+                    // A caller who left does not want to know.
+                    let _left = job.answer.send(answer);
+                }
+            }
+            Err(error) if batch.len() == 1 || self.broken.is_some() => {
+                for job in batch.drain(..) {
+                    let _left = job.answer.send(Err(error.clone()));
+                }
+            }
+            Err(_) => {
+                for job in batch.drain(..) {
+                    self.write_batch(&mut vec![job]);
+                }
+            }
+        }
+    }
+
+    /// Writes a batch in one transaction, or nothing of it.
+    fn attempt(&mut self, batch: &[Job]) -> Result<Vec<Answer>, StoreError> {
+        if let Some(why) = &self.broken {
+            return Err(StoreError::Broken(why.clone()));
+        }
+        let fresh = match self.transact(batch) {
+            Ok(done) => done,
+            Err(error) => {
+                self.roll_back(&error);
+                return Err(error);
+            }
+        };
+        let (answers, fresh) = fresh;
+        self.durable.absorb(fresh);
+        Ok(answers)
+    }
+
+    fn transact(&self, batch: &[Job]) -> Result<(Vec<Answer>, Standings), StoreError> {
+        let lift = |error: rusqlite::Error| error::while_open(&error);
+        let connection = &self.connection;
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(lift)?;
+        let mut looking =
+            Looking { connection, durable: &self.durable, fresh: Standings::default() };
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut has_written = false;
+        for job in batch {
+            let rows = match plan(&job.write, &mut looking) {
+                Ok(rows) => rows,
+                Err(broken @ StoreError::Broken(_)) => return Err(broken),
+                Err(refused) => {
+                    answers.push(Err(refused));
+                    continue;
+                }
+            };
+            has_written |= !rows.is_empty();
+            write::rows(connection, &rows).map_err(lift)?;
+            looking.fresh.note(&rows);
+            answers.push(Ok(rows.answer));
+        }
+        let fresh = looking.fresh;
+        for (session_id, chain) in &fresh.chains {
+            write::chain(connection, *session_id, chain).map_err(lift)?;
+        }
+        let end = if has_written { "COMMIT" } else { "ROLLBACK" };
+        connection.execute_batch(end).map_err(|error| error::while_committing(&error))?;
+        Ok((answers, fresh))
+    }
+
+    /// Leaves the transaction. What is remembered does not rest on it; but after an error nothing is
+    /// taken on trust, and everything is read again.
+    fn roll_back(&mut self, error: &StoreError) {
+        self.durable = Standings::default();
+        match error {
+            StoreError::Broken(why) => self.broken = Some(why.clone()),
+            StoreError::State(_)
+            | StoreError::KeyTaken
+            | StoreError::AlreadyDecided
+            | StoreError::UnknownSession(_)
+            | StoreError::Unavailable(_)
+            | StoreError::AnswerLost(_) => {}
+        }
+        // Some errors end the transaction by themselves.
+        if self.connection.is_autocommit() {
+            return;
+        }
+        if let Err(error) = self.connection.execute_batch("ROLLBACK") {
+            let why = format!("a refused batch could not be rolled back ({error}); restart");
+            self.broken.get_or_insert(why);
+        }
+    }
+}
+
+/// Where open traces and sessions stand.
+#[derive(Debug, Default)]
+struct Standings {
+    traces: HashMap<RunId, Trace>,
+    chains: HashMap<SessionId, Chain>,
+}
+
+impl Standings {
+    /// Notes what a plan changes.
+    fn note(&mut self, rows: &Rows<'_>) {
+        self.traces.extend(rows.trace);
+        self.chains.extend(rows.chain);
+    }
+
+    /// Takes over what a committed batch has changed. A run that is over is asked for no more.
+    fn absorb(&mut self, fresh: Self) {
+        if self.traces.len() > REMEMBERED_MAX {
+            self.traces.clear();
+        }
+        if self.chains.len() > REMEMBERED_MAX {
+            self.chains.clear();
+        }
+        for (run_id, trace) in fresh.traces {
+            if trace.status.is_final() {
+                self.traces.remove(&run_id);
+            } else {
+                self.traces.insert(run_id, trace);
+            }
+        }
+        self.chains.extend(fresh.chains);
+    }
+}
+
+/// The database as the plan of a batch sees it: what the batch has changed so far, then what is
+/// remembered, then the rows.
+struct Looking<'a> {
+    connection: &'a Connection,
+    durable: &'a Standings,
+    fresh: Standings,
+}
+
+impl View for Looking<'_> {
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError> {
+        let fresh = self.fresh.traces.get(&run_id);
+        match fresh.or_else(|| self.durable.traces.get(&run_id)) {
+            Some(trace) => Ok(Some(*trace)),
+            None => read::trace(self.connection, run_id),
+        }
+    }
+
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError> {
+        let fresh = self.fresh.chains.get(&session_id);
+        match fresh.or_else(|| self.durable.chains.get(&session_id)) {
+            Some(chain) => Ok(Some(*chain)),
+            None => read::chain(self.connection, session_id),
+        }
+    }
+
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+        let Some(session) = read::session(self.connection, session_id)? else {
+            return Ok(None);
+        };
+        // The row's head is written at the end of the batch.
+        let head = self.chain(session_id)?.map_or(session.head, |chain| chain.head);
+        Ok(Some(Session { head, ..session }))
+    }
+
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {
+        read::run(self.connection, run_id)
+    }
+
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        read::binding(self.connection, key)
+    }
+
+    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {
+        let binding = read::binding_of(self.connection, run_id)?;
+        Ok(binding.map(|binding| binding.idempotency_key))
+    }
+
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        read::approval(self.connection, approval_id)
+    }
+
+    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError> {
+        let approval = read::approval_of(self.connection, run_id)?;
+        Ok(approval.map(|approval| approval.approval_id))
+    }
+
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError> {
+        read::has_checkpoint(self.connection, run_id, number)
+    }
+}

@@ -1,0 +1,17 @@
+//! One suite over every engine, and what is SQLite's alone.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod desk;
+mod conformance;
+mod faults;
+mod refusals;
+mod sqlite_files;
+mod sqlite_triggers;

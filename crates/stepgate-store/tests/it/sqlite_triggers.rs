@@ -1,0 +1,187 @@
+//! What the database itself refuses, to any program that holds the file.
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use stepgate_store::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+
+use crate::desk::Desk;
+
+/// A file with a row of every kind, finished, paused and decided, and a stranger's connection to it.
+async fn stranger() -> (TempDir, Connection) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stepgate.db");
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    let desk = Desk::open(Arc::new(store)).await;
+    desk.finished().await;
+    let mut granted = desk.step();
+    let (pausing, asked) = granted.pausing();
+    desk.store.commit(pausing).await.unwrap();
+    desk.store.commit(granted.granting(&asked).0).await.unwrap();
+    let mut paused = desk.step();
+    desk.store.commit(paused.pausing().0).await.unwrap();
+    drop(desk);
+    (directory, Connection::open(path).unwrap())
+}
+
+const TABLES: [&str; 8] = [
+    "sessions",
+    "tool_runs",
+    "journal",
+    "records",
+    "checkpoints",
+    "approvals",
+    "events",
+    "effects",
+];
+
+/// Everything in the file, as text.
+fn content(connection: &Connection) -> Vec<String> {
+    let mut content = Vec::new();
+    for table in TABLES {
+        let mut statement =
+            connection.prepare(&format!("SELECT * FROM {table} ORDER BY position")).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            for column in 0..columns {
+                content.push(format!("{:?}", row.get_ref(column).unwrap()));
+            }
+        }
+    }
+    content
+}
+
+fn refuses(connection: &Connection, sql: &str, why: &str) {
+    let before = content(connection);
+    match connection.execute_batch(sql) {
+        Ok(()) => panic!("`{sql}` was accepted"),
+        Err(error) => assert!(error.to_string().contains(why), "`{sql}`: {error}"),
+    }
+    assert_eq!(content(connection), before, "`{sql}` left something behind");
+}
+
+fn columns(connection: &Connection, table: &str) -> Vec<String> {
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
+    let names = statement.query_map([table], |row| row.get(0)).unwrap();
+    names.map(Result::unwrap).collect()
+}
+
+#[tokio::test]
+async fn no_row_is_deleted() {
+    let (_directory, stranger) = stranger().await;
+    for table in TABLES {
+        let sql = format!("DELETE FROM {table} WHERE position = 1");
+        refuses(&stranger, &sql, "rows are never deleted");
+        refuses(&stranger, &format!("DELETE FROM {table}"), "rows are never deleted");
+    }
+}
+
+#[tokio::test]
+async fn no_row_is_replaced() {
+    let (_directory, stranger) = stranger().await;
+    let why = "there is such a row already";
+    for table in TABLES {
+        let names = columns(&stranger, table);
+        let others = names[1..].join(", ");
+        for how in ["INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE", "INSERT"] {
+            // By its unique keys, under a position of its own.
+            let by_key =
+                format!("{how} INTO {table} ({others}) SELECT {others} FROM {table} LIMIT 1");
+            refuses(&stranger, &by_key, why);
+            // By its position alone, where no unique key is in the way.
+            let shifted: Vec<_> = names[1..]
+                .iter()
+                .map(|name| match name.as_str() {
+                    "session_id" | "tool_run_id" | "trace_id" | "approval_id" | "event_id"
+                    | "idempotency_key" => format!("'other-' || {name}"),
+                    other => other.to_owned(),
+                })
+                .collect();
+            let by_position = format!(
+                "{how} INTO {table} (position, {others}) SELECT position, {} FROM {table} LIMIT 1",
+                shifted.join(", ")
+            );
+            refuses(&stranger, &by_position, why);
+        }
+        let upsert = format!(
+            "INSERT INTO {table} SELECT * FROM {table} WHERE true
+             ON CONFLICT DO UPDATE SET position = 99"
+        );
+        refuses(&stranger, &upsert, why);
+    }
+}
+
+#[tokio::test]
+async fn what_is_chained_is_never_changed() {
+    let (_directory, stranger) = stranger().await;
+    for table in ["journal", "records", "checkpoints", "events"] {
+        for column in columns(&stranger, table) {
+            let sql = format!("UPDATE {table} SET {column} = {column}");
+            refuses(&stranger, &sql, "rows are never changed");
+            let sql = format!("UPDATE OR REPLACE {table} SET {column} = {column}");
+            refuses(&stranger, &sql, "rows are never changed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_fixed_in_a_changing_row_stays_fixed() {
+    let (_directory, stranger) = stranger().await;
+    let moving: [(&str, &[&str]); 4] = [
+        ("sessions", &["head_number", "head_digest", "last_step_index"]),
+        ("tool_runs", &["status", "output_json", "error_json", "latency_ms"]),
+        ("approvals", &["status", "ts_resolved", "approver_id", "note"]),
+        ("effects", &["settled"]),
+    ];
+    for (table, moving) in moving {
+        // Beside a change that is legal, so that nothing but the fixed column is in the way.
+        let legal = match table {
+            "sessions" => "head_number = head_number + 1",
+            "tool_runs" => "status = 'approved' WHERE status = 'approval_required'",
+            "approvals" => "status = 'denied' WHERE status = 'pending'",
+            _ => "settled = 1 WHERE settled = 0",
+        };
+        for column in columns(&stranger, table) {
+            if !moving.contains(&column.as_str()) {
+                let sql = format!("UPDATE OR REPLACE {table} SET {column} = {column}, {legal}");
+                refuses(&stranger, &sql, "never changes");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_is_final_never_changes() {
+    let (_directory, stranger) = stranger().await;
+    let rows = [
+        ("UPDATE tool_runs SET status = 'error' WHERE status = 'ok'", "a finalized run"),
+        ("UPDATE tool_runs SET status = 'started' WHERE status = 'ok'", "a finalized run"),
+        ("UPDATE tool_runs SET output_json = '1' WHERE status = 'ok'", "a finalized run"),
+        ("UPDATE approvals SET status = 'denied' WHERE status = 'approved'", "a decided approval"),
+        ("UPDATE approvals SET note = '' WHERE status = 'approved'", "a decided approval"),
+        ("UPDATE effects SET settled = 0 WHERE settled = 1", "settled once"),
+        ("UPDATE effects SET settled = 1 WHERE settled = 1", "settled once"),
+        ("UPDATE effects SET settled = 2 WHERE settled = 0", "settled once"),
+        ("UPDATE sessions SET head_number = head_number - 1", "never gets shorter"),
+        ("UPDATE sessions SET last_step_index = last_step_index - 1", "never gets shorter"),
+    ];
+    for (sql, why) in rows {
+        refuses(&stranger, sql, why);
+    }
+}
+
+#[tokio::test]
+async fn what_may_change_still_can() {
+    let (_directory, stranger) = stranger().await;
+    let rows = [
+        "UPDATE tool_runs SET status = 'approved' WHERE status = 'approval_required'",
+        "UPDATE approvals SET status = 'expired' WHERE status = 'pending'",
+        "UPDATE effects SET settled = 1 WHERE settled = 0",
+        "UPDATE sessions SET head_number = head_number + 1",
+    ];
+    for sql in rows {
+        assert!(stranger.execute(sql, []).unwrap() > 0, "{sql}");
+    }
+}
