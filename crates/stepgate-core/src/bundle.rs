@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::ids::{PrincipalId, RunId, SessionId};
 use crate::journal::{Appended, Checkpoint, Entry, Sealed, StateError, replay};
-use crate::json::{Value, canonical};
+use crate::json::{Value, canonical, strict};
 use crate::ports::Dossier;
 use crate::record::{Record, RecordBody};
 use crate::run::{Arrival, Ending, Payload, Run, Status};
@@ -25,6 +25,7 @@ pub struct Bundle {
     /// The journal, in order.
     pub entries: Vec<Entry>,
     /// The artifacts that the entries are about, in the same order.
+    #[serde(deserialize_with = "strict::values")]
     pub artifacts: Vec<Value>,
     /// The last checkpoint.
     pub checkpoint: Option<Checkpoint>,
@@ -75,8 +76,8 @@ impl Bundle {
     /// The bundle of a run, whose stored texts must be readable.
     pub fn of(dossier: &Dossier) -> Result<Self, StateError> {
         let artifact = |appended: &Appended| {
-            serde_json::from_str(&appended.artifact.text)
-                .map_err(|error| StateError::checksum(format!("artifact: {error}")))
+            strict::stored(&appended.artifact.text)
+                .map_err(|refusal| StateError::checksum(format!("artifact: {refusal}")))
         };
         let record = match &dossier.record {
             Some((record, link)) => Some(RecordObject {

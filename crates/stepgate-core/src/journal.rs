@@ -150,11 +150,7 @@ impl Journal {
                 ));
             }
         };
-        let tool_call_id = match &artifact {
-            Artifact::ToolCall(call) => Some(call.tool_call_id),
-            Artifact::ToolEffect(effect) => Some(effect.tool_call_id),
-            Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) => None,
-        };
+        let tool_call_id = artifact.tool_call_id();
         let sealed = artifact.seal();
         let entry = Entry::after(&self.tail, self.run_id, to_state, &sealed, tool_call_id, key);
         self.tail = self.tail.accept(&entry)?;

@@ -7,7 +7,7 @@ use crate::digest::Digest;
 use crate::failure::{Outcome, Phase};
 use crate::ids::{PrincipalId, RunId, SessionId};
 use crate::journal::artifact::Guarantee;
-use crate::json::{Value, canonical};
+use crate::json::{Value, canonical, strict};
 use crate::run::{Ending, Status};
 use crate::time::Timestamp;
 
@@ -20,6 +20,7 @@ pub struct RecordBody {
     /// Digest of the approval as decided.
     pub approval_digest: Option<Digest>,
     /// The arguments, long strings as length and digest.
+    #[serde(deserialize_with = "strict::nullable_value")]
     pub args_summary: Option<Value>,
     /// When the step ended.
     pub completed_at: Timestamp,

@@ -15,8 +15,8 @@ pub struct Timestamp {
 
 impl Timestamp {
     const MILLISECOND_MIN: i64 = -62_167_219_200_000;
-    // A day and some hours before the year's end: `jiff` leaves room for every offset from UTC.
-    const MILLISECOND_MAX: i64 = 253_402_207_200_999;
+    // 9999-12-30T22:00: `jiff` ends there, so that every offset from UTC still fits the year.
+    const MILLISECOND_MAX: i64 = 253_402_207_200_000;
 
     /// The instant so many milliseconds after 1970, held inside the years that the text can show.
     pub fn from_millisecond(millisecond: i64) -> Self {

@@ -122,6 +122,7 @@ pub struct Resource {
 #[serde(deny_unknown_fields)]
 pub struct Invocation {
     /// The arguments, an object.
+    #[serde(deserialize_with = "strict::value")]
     pub args: Value,
     /// The tool.
     pub tool_name: String,
@@ -250,7 +251,8 @@ pub struct DecisionMeta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver_id: Option<PrincipalId>,
     /// The cap that tightened the arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "strict::some_value")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Value>,
     /// Digest of the NEEDS_APPROVAL decision that came before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -291,7 +293,8 @@ pub struct CallMeta {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor_id: Option<String>,
     /// What stood there before the act; recovery compares with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "strict::some_value")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pre_state: Option<Value>,
     /// Digest of the tool's definition as pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -394,6 +397,36 @@ impl Artifact {
         }
     }
 
+    /// The call that the artifact is, or is the effect of.
+    pub fn tool_call_id(&self) -> Option<ArtifactId> {
+        match self {
+            Self::ToolCall(call) => Some(call.tool_call_id),
+            Self::ToolEffect(effect) => Some(effect.tool_call_id),
+            Self::ActionRequest(_) | Self::SupervisorDecision(_) => None,
+        }
+    }
+
+    /// The key under which the artifact calls, where it is a call.
+    fn call_key(&self) -> Option<&IdempotencyKey> {
+        match self {
+            Self::ToolCall(call) => Some(&call.idempotency_key),
+            Self::ActionRequest(_) | Self::SupervisorDecision(_) | Self::ToolEffect(_) => None,
+        }
+    }
+
+    /// Whether an entry with this call and key can be about the artifact.
+    pub(super) fn is_called_by(
+        &self,
+        tool_call_id: Option<ArtifactId>,
+        key: Option<&IdempotencyKey>,
+    ) -> bool {
+        let has_its_key = match self.call_key() {
+            Some(own) => key == Some(own),
+            None => key.is_some() == tool_call_id.is_some(),
+        };
+        tool_call_id == self.tool_call_id() && has_its_key
+    }
+
     /// The trace and session that the artifact names.
     pub fn place(&self) -> (RunId, SessionId) {
         let head = self.head();
@@ -449,8 +482,8 @@ impl Sealed {
     /// Reads a stored text back and proves it: canonical, whole, and with the digest that it names.
     pub fn open(kind: Kind, text: &str) -> Result<(Self, Artifact), StateError> {
         let mismatch = |why: &str| StateError::checksum(format!("{} {why}", kind.as_str()));
-        let value = strict::parse(text.as_bytes(), strict::DEPTH_MAX, strict::Integers::Any)
-            .map_err(|refusal| mismatch(&format!("is not JSON: {refusal}")))?;
+        let value =
+            strict::stored(text).map_err(|refusal| mismatch(&format!("is not JSON: {refusal}")))?;
         if canonical::text_of(&value) != text {
             return Err(mismatch("is not in canonical form"));
         }

@@ -227,7 +227,10 @@ impl Appended {
             && entry.artifact_id == sealed.id
             && entry.ts == sealed.ts
             && entry.claimed_move() == artifact.as_move()
-            && artifact.place().0 == entry.trace_id;
+            && artifact.place().0 == entry.trace_id
+            && artifact.is_called_by(entry.tool_call_id, entry.idempotency_key.as_ref())
+            && entry.schema_id == Entry::SCHEMA_ID
+            && entry.schema_version == Entry::SCHEMA_VERSION;
         if describes_the_artifact {
             Ok(artifact)
         } else {

@@ -29,11 +29,17 @@ pub fn replay(entries: &[Appended]) -> Result<Replayed, StateError> {
         references: Vec::with_capacity(entries.len()),
         tails: Vec::with_capacity(entries.len()),
     };
+    let mut called_under = None;
     for appended in entries {
         replayed.tail = replayed.tail.accept(&appended.entry)?;
         let artifact = appended.prove()?;
         check_reference(replayed.references.last(), &artifact)?;
+        check_place(replayed.artifacts.first(), &artifact)?;
         let entry = &appended.entry;
+        if called_under.is_some() && called_under != entry.idempotency_key.as_ref() {
+            return Err(StateError::checksum("an effect under another key than its call"));
+        }
+        called_under = entry.idempotency_key.as_ref();
         replayed.references.push(Reference {
             kind: entry.artifact_type,
             id: entry.artifact_id,
@@ -62,6 +68,16 @@ fn check_reference(before: Option<&Reference>, artifact: &Artifact) -> Result<()
         Ok(())
     } else {
         Err(StateError::checksum("an artifact does not name the one before it"))
+    }
+}
+
+/// All artifacts of a journal belong to one trace in one session.
+fn check_place(first: Option<&Artifact>, artifact: &Artifact) -> Result<(), StateError> {
+    match first {
+        Some(first) if first.place() != artifact.place() => {
+            Err(StateError::checksum("an artifact of another trace"))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -58,6 +58,45 @@ pub fn parse(bytes: &[u8], depth_max: usize, integers: Integers) -> Result<Value
     }
 }
 
+/// Reads a text that Stepgate has stored: as deep and with such numbers as can be stored.
+pub fn stored(text: &str) -> Result<Value, Refusal> {
+    parse(text.as_bytes(), DEPTH_MAX, Integers::Any)
+}
+
+/// Reads any value inside a larger one, for `deserialize_with`.
+///
+/// `serde_json` gives two private names a meaning when it reads a `Value`: a string under one of them
+/// is parsed in turn, and the value that comes out is not the one that was hashed. Here they are
+/// names like any other.
+pub fn value<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let refusal = Cell::new(None);
+    Strict { levels_left: DEPTH_MAX, refusal: &refusal }.deserialize(deserializer)
+}
+
+/// [`value`] for a field that may be left out.
+pub fn some_value<'de, D: de::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
+    value(deserializer).map(Some)
+}
+
+/// [`value`] for a field that is null where there is nothing.
+pub fn nullable_value<'de, D: de::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Value>, D::Error> {
+    value(deserializer).map(|value| (!value.is_null()).then_some(value))
+}
+
+/// [`value`] for a list.
+pub fn values<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    match value(deserializer)? {
+        Value::Array(items) => Ok(items),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            Err(de::Error::custom("not a list"))
+        }
+    }
+}
+
 /// The parser reports an overflowing number as an error of syntax; the record tells them apart.
 fn name_of_syntax_error(text: &str) -> Refusal {
     let overflows = |token: &str| token.parse().is_ok_and(f64::is_infinite);

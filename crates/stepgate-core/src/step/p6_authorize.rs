@@ -20,7 +20,7 @@ use crate::journal::artifact::{
     ActionRequest, DecisionMeta, Invocation, RequestMeta, SupervisorDecision, Verdict,
 };
 use crate::journal::{Artifact, Kind, Reference, Sealed, StateError};
-use crate::json::{Value, canonical};
+use crate::json::{Value, canonical, strict};
 use crate::ports::{ApprovalChange, PolicyDecision, PolicyRequest, PolicyVerdict, Prepared};
 use crate::time::Timestamp;
 
@@ -400,8 +400,8 @@ async fn grant(
 }
 
 fn needs_approval_digest(approval: &Approval) -> Result<Digest, Refused> {
-    let context: Value = serde_json::from_str(&approval.approval_context_json)
-        .map_err(|error| StateError::checksum(format!("approval context: {error}")))?;
+    let context = strict::stored(&approval.approval_context_json)
+        .map_err(|refusal| StateError::checksum(format!("approval context: {refusal}")))?;
     context
         .get("needs_approval_digest")
         .and_then(Value::as_str)

@@ -58,6 +58,9 @@ fn rebuild(dossier: &Dossier) -> Result<Restored, StateError> {
         .map_err(|failure| StateError::checksum(format!("payload: {}", failure.code())))?;
     let mut sent = None;
     for artifact in &replayed.artifacts {
+        if artifact.place() != (arrival.run_id, arrival.session_id) {
+            return Err(StateError::checksum("the journal is another run's"));
+        }
         match artifact {
             Artifact::ActionRequest(request) if request.meta.asked_digest != args.asked => {
                 return Err(StateError::checksum("the payload is not what was asked"));

@@ -27,6 +27,9 @@ pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
     let record = dossier.record.as_ref().and_then(|(record, _)| problems.body(record));
     problems.journal(&replayed);
     problems.checkpoints(&dossier.checkpoints, &replayed, record.is_some());
+    let has_pause = dossier.checkpoints.iter().any(|at| at.checkpoint_sequence_number == 1);
+    let was_paused = dossier.approval.is_some();
+    problems.expect("checkpoints", has_pause || !was_paused, "a pause without its checkpoint");
     match &record {
         Some(body) => {
             problems.record(body, &replayed);

@@ -1,3 +1,6 @@
+use serde::Deserialize;
+use serde_json::json;
+
 use super::{DEPTH_MAX, Integers, Refusal, parse};
 use crate::json::canonical;
 
@@ -369,4 +372,23 @@ fn names_that_the_library_keeps_for_itself_are_ordinary_names() {
         let text = format!("{{\"{name}\":\"[1]\"}}");
         check(&text, Ok(text.as_str()));
     }
+}
+
+#[test]
+fn a_value_inside_a_struct_is_what_its_text_says() {
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Holder {
+        #[serde(deserialize_with = "super::value")]
+        any: serde_json::Value,
+        #[serde(default, deserialize_with = "super::some_value")]
+        maybe: Option<serde_json::Value>,
+    }
+    let value = json!({"x": [{"$serde_json::private::RawValue": "{\"a\":1,\"a\":2}"}, 1, -1, 0.5]});
+    let holder = Holder { any: value.clone(), maybe: Some(value.clone()) };
+    let whole = json!({"any": value, "maybe": value});
+    assert_eq!(serde_json::from_str::<Holder>(&whole.to_string()).unwrap(), holder);
+    assert_eq!(serde_json::from_value::<Holder>(whole).unwrap(), holder);
+    let alone = Holder { any: json!(null), maybe: None };
+    assert_eq!(serde_json::from_str::<Holder>("{\"any\":null}").unwrap(), alone);
+    assert!(serde_json::from_str::<Holder>(r#"{"any":{"a":1,"\u0061":2}}"#).is_err());
 }
