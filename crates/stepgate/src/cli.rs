@@ -1,0 +1,248 @@
+//! The command line, with examples for every command.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use stepgate_core::ids::{RunId, SessionId};
+
+const EXAMPLES: &str = "\
+Examples:
+  stepgate run WRITE_FILE path=/sandbox/hello.txt content=hi
+  stepgate step proposal.json
+  stepgate runs show last
+  stepgate verify
+
+Exit codes: 0 success, 10 VALIDATION_ERROR, 11 DENIED, 12 EXECUTION_ERROR, 13 waiting for approval,
+14 in progress, 1 anything else.";
+
+/// The gate that every action of an AI agent passes.
+///
+/// A proposal is parsed strictly, validated, authorized, executed once, and recorded so that no
+/// change goes unseen.
+#[derive(Debug, Parser)]
+#[command(name = "stepgate", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Data directory: database, sandbox, configuration. Created on first use.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "STEPGATE_DATA",
+        default_value = "stepgate-data"
+    )]
+    pub(crate) data: PathBuf,
+    /// Configuration file; `stepgate.toml` in the data directory where it exists.
+    #[arg(long, global = true, value_name = "FILE", env = "STEPGATE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON, one value a line.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take a proposal through the gate and print its response.
+    #[command(after_help = "\
+Examples:
+  stepgate step proposal.json
+  echo '{\"schema_version\":\"1.0.0\", ...}' | stepgate step -
+  stepgate step --lines < proposals.jsonl > responses.jsonl
+
+With --lines every line is one proposal and gets one response on its own line, in order; the exit
+code is 0 when every line was answered, whatever the outcomes.")]
+    Step(StepArgs),
+    /// Make a proposal from a tool and its arguments, and take it through the gate.
+    #[command(after_help = "\
+Examples:
+  stepgate run LIST_FILES path=/sandbox/
+  stepgate run WRITE_FILE path=/sandbox/a.txt content='two words'
+  stepgate run FINISH --args '{\"response\":\"done\"}'")]
+    Run(RunArgs),
+    /// List runs, newest first; show or export one.
+    #[command(after_help = "\
+Examples:
+  stepgate runs
+  stepgate runs --status error --limit 5
+  stepgate runs show last
+  stepgate runs export last > run.json")]
+    Runs(RunsArgs),
+    /// Recompute every digest, link and transition, and say what does not hold.
+    #[command(after_help = "\
+Examples:
+  stepgate verify
+  stepgate verify --save-heads heads.json      keep this file elsewhere
+  stepgate verify --heads heads.json           proves that nothing before was rewritten
+  stepgate verify --bundle run.json            needs no data directory
+
+Without saved heads, verify finds any change except a consistent rewrite of everything after it.")]
+    Verify(VerifyArgs),
+    /// Bring every interrupted run to its end. Every other writing command does this first.
+    #[command(after_help = "\
+Examples:
+  stepgate recover
+  stepgate --data /srv/gate recover --json")]
+    Recover,
+    /// Read JSON from standard input and print its RFC 8785 form.
+    #[command(after_help = "\
+Examples:
+  echo '{\"b\":1, \"a\":2}' | stepgate canon")]
+    Canon(CanonArgs),
+    /// Read JSON from standard input and print the SHA-256 of its RFC 8785 form.
+    #[command(after_help = "\
+Examples:
+  echo '{\"b\":1, \"a\":2}' | stepgate digest
+  stepgate runs export last | jq '.entries[0]' | stepgate digest --without entry_digest")]
+    Digest(CanonArgs),
+    /// Look at data directory, database, sandbox and system, and say what is wrong.
+    #[command(after_help = "\
+Examples:
+  stepgate doctor
+  stepgate doctor --json")]
+    Doctor,
+    /// Measure durable steps a second against the bare cost of the same rows.
+    #[command(after_help = "\
+Examples:
+  stepgate bench
+  stepgate bench --clients 1,64 --steps 5000 --json
+  stepgate bench --dir /mnt/disk        on the disk that matters")]
+    Bench(BenchArgs),
+    /// Print the completion script of a shell.
+    #[command(after_help = "\
+Examples:
+  stepgate completions bash > /etc/bash_completion.d/stepgate")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StepArgs {
+    /// The proposal's file; `-` for standard input.
+    #[arg(default_value = "-", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The session that the step joins; opened on first use. Your default session otherwise.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+    /// One proposal a line in, one response a line out.
+    #[arg(long)]
+    pub(crate) lines: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The action.
+    #[arg(value_name = "TOOL")]
+    pub(crate) tool: String,
+    /// Arguments as text.
+    #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
+    pub(crate) pairs: Vec<String>,
+    /// Arguments as a JSON object.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) args: Option<String>,
+    /// The proposal's id, to ask again without acting again. A fresh one otherwise.
+    #[arg(long, value_name = "UUID")]
+    pub(crate) id: Option<String>,
+    /// Why; for the record alone.
+    #[arg(long, value_name = "TEXT", default_value = "asked on the command line")]
+    pub(crate) reasoning: String,
+    /// The session that the step joins; opened on first use. Your default session otherwise.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct RunsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RunsCommand>,
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only runs with this status.
+    #[arg(long, value_parser = ["started", "approval_required", "approved", "ok", "error", "timeout", "denied"])]
+    pub(crate) status: Option<String>,
+    /// Only runs of this tool.
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) tool: Option<String>,
+    /// Only runs of this session.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+    /// Only runs older than this one.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) before: Option<RunId>,
+    /// At most so many.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// Show a run: what was asked, decided, done and recorded.
+    #[command(after_help = "\
+Examples:
+  stepgate runs show last
+  stepgate runs show 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10 --json")]
+    Show(OneRun),
+    /// Write a run as one JSON object that anyone can verify.
+    #[command(after_help = "\
+Examples:
+  stepgate runs export last > run.json
+  stepgate verify --bundle run.json")]
+    Export(OneRun),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneRun {
+    /// The run's id, or `last` for the newest.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// Verify an exported run instead of the store; `-` for standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["heads", "save_heads"])]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Prove that these saved heads still stand.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) heads: Option<PathBuf>,
+    /// Save the heads for a later `--heads`. Only written when everything holds.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_heads: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CanonArgs {
+    /// Leave this member of the outermost object out.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) without: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Numbers of concurrent clients, one measurement each.
+    #[arg(long, value_delimiter = ',', default_value = "1,64", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: Vec<u32>,
+    /// Steps of one measurement at 64 clients; fewer clients take proportionally fewer, at least 500.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(500..=10_000_000))]
+    pub(crate) steps: u32,
+    /// Actions to measure, each alone.
+    #[arg(long, value_delimiter = ',', default_value = "READ_FILE,WRITE_FILE,THINK")]
+    pub(crate) actions: Vec<String>,
+    /// Where the temporary data directory is made; the system's temporary directory otherwise.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}

@@ -1,0 +1,55 @@
+//! One file per command.
+
+mod bench;
+mod canon;
+mod doctor;
+mod recover;
+mod run;
+mod runs;
+mod step;
+mod verify;
+
+use std::io;
+
+use clap::CommandFactory;
+use stepgate_core::failure::Outcome;
+use stepgate_core::run::{Notice, Word};
+
+use crate::cli::{Cli, Command};
+use crate::data_dir::DataDir;
+
+/// The exit code of anything that is not an outcome.
+pub(crate) const FAULT: u8 = 1;
+
+/// Runs a command; the exit code is its answer.
+pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
+    let data = DataDir::of(&cli.global);
+    let json = cli.global.json;
+    match cli.command {
+        Command::Step(args) => step::step(&data, args).await,
+        Command::Run(args) => run::run(&data, args).await,
+        Command::Runs(args) => runs::runs(&data, args, json).await,
+        Command::Verify(args) => verify::verify(&data, args, json).await,
+        Command::Recover => recover::recover(&data, json).await,
+        Command::Canon(args) => canon::canon(&args),
+        Command::Digest(args) => canon::digest(&args),
+        Command::Doctor => doctor::doctor(&data, json).await,
+        Command::Bench(args) => bench::bench(args, json).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "stepgate", &mut io::stdout());
+            Ok(0)
+        }
+    }
+}
+
+/// The exit code of a response.
+fn exit_code(word: Word) -> u8 {
+    match word {
+        Word::Outcome(Outcome::Success) => 0,
+        Word::Outcome(Outcome::ValidationError) => 10,
+        Word::Outcome(Outcome::Denied) => 11,
+        Word::Outcome(Outcome::ExecutionError) => 12,
+        Word::Notice(Notice::ApprovalRequired) => 13,
+        Word::Notice(Notice::InProgress) => 14,
+    }
+}

@@ -1,0 +1,120 @@
+//! `stepgate doctor`: looks at everything that must be right, changes nothing.
+
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::{Context, ensure};
+use serde::Serialize;
+use stepgate_core::ports::Store;
+use stepgate_exec::{Sandbox, SandboxLimits};
+use stepgate_store::sqlite::SqliteStore;
+
+use crate::data_dir::DataDir;
+use crate::show;
+
+/// Below this much free space a store may soon be unable to record.
+const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
+
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    ok: bool,
+    detail: String,
+}
+
+pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
+    let checks = [
+        check("configuration", configuration(data)),
+        check("data directory", directory(data)),
+        check("free space", free_space(data)),
+        check("holder", Ok(holder(data))),
+        check("database", database(data).await),
+        check("sandbox", sandbox(data)),
+        check("interrupted runs", interrupted(data).await),
+    ];
+    for Check { name, ok, detail } in &checks {
+        if json {
+            show::json(&Check { name, ok: *ok, detail: detail.clone() })?;
+        } else {
+            let (style, word) = if *ok { (show::GOOD, "ok   ") } else { (show::ERROR, "wrong") };
+            anstream::println!("{style}{word}{style:#}  {name:<16}  {detail}");
+        }
+    }
+    Ok(if checks.iter().all(|check| check.ok) { 0 } else { super::FAULT })
+}
+
+fn check(name: &'static str, found: anyhow::Result<String>) -> Check {
+    match found {
+        Ok(detail) => Check { name, ok: true, detail },
+        Err(error) => Check { name, ok: false, detail: format!("{error:#}") },
+    }
+}
+
+fn configuration(data: &DataDir) -> anyhow::Result<String> {
+    data.load_config()?;
+    Ok("valid".into())
+}
+
+fn directory(data: &DataDir) -> anyhow::Result<String> {
+    let root = data.root();
+    if !root.exists() {
+        return Ok(format!("`{}` is not there yet: a first step creates it", root.display()));
+    }
+    let mode = root.metadata()?.permissions().mode() & 0o777;
+    ensure!(
+        mode & 0o077 == 0,
+        "`{0}` is open to others (mode {mode:o}): `chmod 700 {0}`",
+        root.display()
+    );
+    Ok(format!("`{}`, for its owner alone", root.display()))
+}
+
+fn free_space(data: &DataDir) -> anyhow::Result<String> {
+    let existing = data.root().ancestors().find(|path| path.exists());
+    let place = existing.unwrap_or_else(|| std::path::Path::new("."));
+    let volume = rustix::fs::statvfs(place).context("cannot ask the file system")?;
+    let free = volume.f_bavail.saturating_mul(volume.f_frsize);
+    let mebibytes = free / (1024 * 1024);
+    ensure!(free >= FREE_BYTES_MIN, "only {mebibytes} MiB: without space nothing can be recorded");
+    Ok(format!("{mebibytes} MiB"))
+}
+
+fn holder(data: &DataDir) -> String {
+    match data.holder() {
+        Some(pid) => format!("process {pid} holds the directory"),
+        None => "nobody holds the directory".into(),
+    }
+}
+
+async fn database(data: &DataDir) -> anyhow::Result<String> {
+    if !data.database().exists() {
+        return Ok("not there yet".into());
+    }
+    let store = SqliteStore::open_read_only(&data.database())?;
+    let damage = store.quick_check().await?;
+    ensure!(
+        damage.is_empty(),
+        "damaged: {}: restore a backup; the sandbox is not affected",
+        damage.join("; ")
+    );
+    let counts = store.counts().await?;
+    Ok(format!("sound, {} runs, {} journal entries", counts.runs, counts.entries))
+}
+
+fn sandbox(data: &DataDir) -> anyhow::Result<String> {
+    if !data.sandbox().exists() {
+        return Ok("not there yet".into());
+    }
+    Sandbox::open(&data.sandbox(), "doctor".into(), SandboxLimits::default())?;
+    Ok("paths are resolved by the kernel".into())
+}
+
+async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
+    if !data.database().exists() {
+        return Ok("none".into());
+    }
+    let store = SqliteStore::open_read_only(&data.database())?;
+    Ok(match store.unfinished_runs().await?.len() {
+        0 => "none".into(),
+        count => format!("{count}: the next step, or `stepgate recover`, goes on with them"),
+    })
+}

@@ -1,0 +1,119 @@
+//! `stepgate verify`: the whole store, or one exported run.
+
+use std::fs;
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use indicatif::ProgressBar;
+use serde_json::json;
+use stepgate_core::bundle::Bundle;
+use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::verify::{self, Problem, Report, SavedHead};
+
+use crate::cli::VerifyArgs;
+use crate::data_dir::DataDir;
+use crate::show::{self, Cell, Table};
+
+pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyhow::Result<u8> {
+    if let Some(file) = &args.bundle {
+        return bundle(file, json);
+    }
+    let saved = match &args.heads {
+        Some(file) => heads(file)?,
+        None => Vec::new(),
+    };
+    let store = data.read()?;
+    let progress = if io::stderr().is_terminal() {
+        ProgressBar::new_spinner().with_message("verifying")
+    } else {
+        ProgressBar::hidden()
+    };
+    let report = verify::verify(&*store, &saved, |runs| progress.set_position(runs)).await?;
+    progress.finish_and_clear();
+    if json {
+        show::json(&report)?;
+    } else {
+        tell(&report, saved.len());
+    }
+    if !report.problems.is_empty() {
+        return Ok(super::FAULT);
+    }
+    if let Some(file) = &args.save_heads {
+        fs::write(file, serde_json::to_string_pretty(&report.heads)? + "\n")
+            .with_context(|| format!("cannot write `{}`", file.display()))?;
+    }
+    Ok(0)
+}
+
+fn tell(report: &Report, saved: usize) {
+    if report.problems.is_empty() {
+        anstream::println!(
+            "{}verified:{:#} {} runs, {} journal entries, {} sessions",
+            show::GOOD,
+            show::GOOD,
+            report.runs,
+            report.entries,
+            report.heads.len()
+        );
+        if saved > 0 {
+            anstream::println!("all {saved} saved heads stand");
+        }
+    } else {
+        show_problems(&report.problems);
+    }
+    let mut table = Table::new(["SESSION", "LINKS", "HEAD"]);
+    for head in &report.heads {
+        let SavedHead { session_id, number, digest } = head;
+        table.add([Cell::plain(session_id), Cell::plain(number), Cell::plain(digest)]);
+    }
+    table.print();
+}
+
+fn show_problems(problems: &[Problem]) {
+    anstream::println!(
+        "{}not verified:{:#} {} problem(s)",
+        show::ERROR,
+        show::ERROR,
+        problems.len()
+    );
+    for Problem { place, what } in problems {
+        anstream::println!("  {place}: {what}");
+    }
+}
+
+fn heads(file: &Path) -> anyhow::Result<Vec<SavedHead>> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read saved heads from `{}`", file.display()))?;
+    let heads: Vec<SavedHead> = serde_json::from_str(&text)
+        .with_context(|| format!("`{}` does not hold saved heads", file.display()))?;
+    if heads.is_empty() {
+        bail!("`{}` holds no head, so it could prove nothing", file.display());
+    }
+    Ok(heads)
+}
+
+fn bundle(file: &Path, json: bool) -> anyhow::Result<u8> {
+    let mut bytes = Vec::new();
+    if file == Path::new("-") {
+        io::stdin().read_to_end(&mut bytes)?;
+    } else {
+        bytes = fs::read(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    }
+    // Duplicate keys would let a bundle show one thing and prove another.
+    let problems = match strict::parse(&bytes, strict::DEPTH_MAX, Integers::Any) {
+        Ok(value) => match serde_json::from_value::<Bundle>(value) {
+            Ok(bundle) => bundle.verify(),
+            Err(error) => bail!("`{}` is not an exported run: {error}", file.display()),
+        },
+        Err(refusal) => bail!("`{}` is not strict JSON: {refusal}", file.display()),
+    };
+    if json {
+        show::json(&json!({ "problems": problems }))?;
+    } else if problems.is_empty() {
+        anstream::println!("{}verified{:#}", show::GOOD, show::GOOD);
+    } else {
+        show_problems(&problems);
+    }
+    Ok(if problems.is_empty() { 0 } else { super::FAULT })
+}

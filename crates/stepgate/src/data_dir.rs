@@ -1,0 +1,176 @@
+//! The data directory: one process holds it to write; readers need no permission of that process.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::policy::BuiltInRule;
+use stepgate_core::ports::Store;
+use stepgate_core::recover::{self, Report};
+use stepgate_core::session::Session;
+use stepgate_exec::Sandbox;
+use stepgate_store::sqlite::SqliteStore;
+
+use crate::cli::Global;
+use crate::config::Config;
+use crate::world::RealWorld;
+
+/// The name under which the directory's local agent acts.
+const LOCAL_AGENT: &str = "agent";
+
+/// Where things are in a data directory.
+#[derive(Clone, Debug)]
+pub(crate) struct DataDir {
+    root: PathBuf,
+    config: Option<PathBuf>,
+}
+
+/// A data directory that this process holds, recovered and ready.
+pub(crate) struct Held {
+    /// The gate.
+    pub(crate) gate: Gate,
+    /// What recovery did at this open.
+    pub(crate) recovered: Report,
+    _lock: File,
+}
+
+impl DataDir {
+    pub(crate) fn of(global: &Global) -> Self {
+        Self { root: global.data.clone(), config: global.config.clone() }
+    }
+
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned(), config: None }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.root.join("stepgate.db")
+    }
+
+    pub(crate) fn sandbox(&self) -> PathBuf {
+        self.root.join("sandbox")
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
+    pub(crate) fn load_config(&self) -> anyhow::Result<Config> {
+        let inside = self.root.join("stepgate.toml");
+        let file = match &self.config {
+            Some(file) => Some(file.clone()),
+            None => inside.exists().then_some(inside),
+        };
+        Config::load(file.as_deref(), |name| std::env::var(name).ok())
+    }
+
+    /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
+    pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
+        let config = self.load_config()?;
+        self.create()?;
+        let lock = self.lock()?;
+        let store = SqliteStore::open(&self.database(), Default::default())?;
+        let sandbox = Sandbox::open(&self.sandbox(), "sandbox".into(), config.sandbox_limits())?;
+        sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
+        let gate = Gate {
+            store: Arc::new(store),
+            executor: Arc::new(sandbox),
+            policy: Arc::new(BuiltInRule),
+            world: Arc::new(RealWorld),
+            limits: config.limits(),
+            extensions: config.extensions(),
+        };
+        let recovered = recover::recover(&gate).await?;
+        Ok(Held { gate, recovered, _lock: lock })
+    }
+
+    /// Opens the store to read, without recovery, whoever holds the directory.
+    pub(crate) fn read(&self) -> anyhow::Result<Arc<dyn Store>> {
+        if !self.database().exists() {
+            bail!(
+                "there is nothing in `{0}` yet: a first step creates it, for example \
+                 `stepgate --data {0} run LIST_FILES path=/sandbox/`",
+                self.root.display()
+            );
+        }
+        Ok(Arc::new(SqliteStore::open_read_only(&self.database())?))
+    }
+
+    fn create(&self) -> anyhow::Result<()> {
+        for directory in [self.root.clone(), self.sandbox()] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).with_context(
+                || {
+                    format!(
+                        "cannot create `{}`: check the permissions, or name another place with --data",
+                        directory.display()
+                    )
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> anyhow::Result<File> {
+        let path = self.lock_file();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| {
+                format!(
+                    "cannot open `{}`: the directory must be writable, or name another with --data",
+                    path.display()
+                )
+            })?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!(
+                "`{}` is in use by {}: wait for it to end, or name another directory with --data",
+                self.root.display(),
+                self.holder().map_or("another process".to_owned(), |pid| format!("process {pid}"))
+            );
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        write!(file, "{}", std::process::id())?;
+        Ok(file)
+    }
+
+    /// The process that holds the directory, if one does.
+    pub(crate) fn holder(&self) -> Option<String> {
+        let mut file = File::open(self.lock_file()).ok()?;
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            return None;
+        }
+        let mut pid = String::new();
+        file.read_to_string(&mut pid).ok()?;
+        Some(pid)
+    }
+}
+
+impl Held {
+    /// The local agent's session: the one that is named, or its default one.
+    pub(crate) async fn session(&self, named: Option<SessionId>) -> Result<Session, Fault> {
+        let principal = local_agent()?;
+        match named {
+            Some(id) => self.gate.named_session(id, &principal).await,
+            None => self.gate.default_session(&principal).await,
+        }
+    }
+}
+
+fn local_agent() -> Result<PrincipalId, Fault> {
+    Ok(PrincipalId::parse(LOCAL_AGENT)?)
+}

@@ -1,0 +1,418 @@
+//! The command line, as people and scripts meet it.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::binary::{Place, command, finish};
+use crate::gate::{id, proposal};
+
+fn lines_of_json(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A directory in which one file was written and read.
+fn used() -> Place {
+    let place = Place::new();
+    for args in [
+        vec!["run", "WRITE_FILE", "path=/sandbox/a.txt", "content=hello"],
+        vec!["run", "READ_FILE", "path=/sandbox/a.txt"],
+    ] {
+        let output = place.stepgate(args, "");
+        assert_eq!(output.code, 0, "{}", output.stderr);
+    }
+    place
+}
+
+#[test]
+fn a_first_step_creates_everything_and_prints_exactly_one_response() {
+    let place = Place::new();
+    let file = place.path().with_extension("json");
+    fs::write(&file, proposal(1, "LIST_FILES", json!({"path": "/sandbox/"}))).unwrap();
+    let output = place.stepgate(["step".as_ref(), file.as_os_str()], "");
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_eq!(
+        output.stdout,
+        format!(
+            "{{\"proposal_id\":\"{}\",\"action\":\"LIST_FILES\",\"outcome\":\"SUCCESS\",\
+             \"result\":{{\"files\":[]}},\"error\":null}}\n",
+            id(1)
+        )
+    );
+    assert_eq!(output.stderr, "");
+    assert!(place.path().join("sandbox").is_dir() && place.database().is_file());
+    let mode = fs::metadata(place.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn the_exit_code_is_the_outcome() {
+    let place = Place::new();
+    let rows = [
+        (proposal(1, "THINK", json!({})), 0),
+        ("{".to_owned(), 10),
+        (proposal(2, "CURL", json!({})), 11),
+        (proposal(3, "READ_FILE", json!({"path": "/sandbox/none.txt"})), 12),
+    ];
+    for (payload, code) in rows {
+        let output = place.stepgate(["step", "-"], &payload);
+        assert_eq!(output.code, code, "{payload}: {}", output.stderr);
+        assert_eq!(output.stdout.lines().count(), 1);
+    }
+}
+
+#[test]
+fn every_line_gets_its_response_in_order_also_an_empty_one() {
+    let place = Place::new();
+    let input = format!(
+        "{}\n\nnot json\n{}",
+        proposal(1, "THINK", json!({})),
+        proposal(2, "FINISH", json!({"response": "r"}))
+    );
+    let output = place.stepgate(["step", "--lines"], input);
+    assert_eq!(output.code, 0);
+    let outcomes: Vec<_> = lines_of_json(&output.stdout)
+        .iter()
+        .map(|response| (response["outcome"].clone(), response["error"]["error_code"].clone()))
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            (json!("SUCCESS"), json!(null)),
+            (json!("VALIDATION_ERROR"), json!("EMPTY_PAYLOAD")),
+            (json!("VALIDATION_ERROR"), json!("INVALID_JSON")),
+            (json!("SUCCESS"), json!(null)),
+        ]
+    );
+}
+
+#[test]
+fn run_takes_pairs_or_json_and_leaves_the_judgement_to_the_gate() {
+    let place = Place::new();
+    let rows: [(&[&str], i32); 6] = [
+        (&["run", "WRITE_FILE", "path=/sandbox/a.txt", "content=a=b"], 0),
+        (&["run", "FINISH", "--args", r#"{"response":"done"}"#], 0),
+        (&["run", "FINISH", "--args", r#"{"response":1,"response":2}"#], 10),
+        (&["run", "THINK", "--id", "not-a-uuid"], 10),
+        (&["run", "sh"], 11),
+        (&["run", "READ_FILE", "path"], 1),
+    ];
+    for (args, code) in rows {
+        assert_eq!(place.stepgate(args, "").code, code, "{args:?}");
+    }
+    let written = fs::read_to_string(place.path().join("sandbox/a.txt")).unwrap();
+    assert_eq!(written, "a=b");
+}
+
+#[test]
+fn asking_again_with_the_same_id_answers_alike_and_acts_once() {
+    let place = Place::new();
+    let args = ["run", "WRITE_FILE", "path=/sandbox/a.txt", "content=x", "--id", &id(7)];
+    let first = place.stepgate(args, "");
+    fs::remove_file(place.path().join("sandbox/a.txt")).unwrap();
+    let second = place.stepgate(args, "");
+    assert_eq!(first.stdout, second.stdout);
+    assert!(!place.path().join("sandbox/a.txt").exists());
+}
+
+#[test]
+fn sessions_are_opened_by_name_and_steps_are_counted_in_each() {
+    let place = Place::new();
+    let session = "01890a5d-ac96-774b-bcce-b302099a8057";
+    for _ in 0..2 {
+        let output = place.stepgate(["run", "THINK", "--session", session], "");
+        assert_eq!(output.code, 0, "{}", output.stderr);
+    }
+    place.stepgate(["run", "THINK"], "");
+    let listed = place.stepgate(["runs", "--session", session, "--json"], "");
+    let indexes: Vec<_> =
+        lines_of_json(&listed.stdout).iter().map(|run| run["step_index"].clone()).collect();
+    assert_eq!(indexes, [json!(2), json!(1)]);
+    assert_eq!(place.stepgate(["run", "THINK", "--session", "mine"], "").code, 2);
+}
+
+#[test]
+fn runs_are_listed_newest_first_and_filtered() {
+    let place = used();
+    place.stepgate(["run", "READ_FILE", "path=/sandbox/none.txt"], "");
+    let tools = |args: &[&str]| -> Vec<String> {
+        let output = place.stepgate(args, "");
+        lines_of_json(&output.stdout)
+            .iter()
+            .map(|run| run["tool_name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(tools(&["runs", "--json"]), ["READ_FILE", "READ_FILE", "WRITE_FILE"]);
+    assert_eq!(tools(&["runs", "--json", "--limit", "1"]), ["READ_FILE"]);
+    assert_eq!(tools(&["runs", "--json", "--status", "error"]), ["READ_FILE"]);
+    assert_eq!(tools(&["runs", "--json", "--tool", "WRITE_FILE"]), ["WRITE_FILE"]);
+    let table = place.stepgate(["runs"], "").stdout;
+    assert!(table.starts_with("RUN "), "{table}");
+    assert!(!table.contains('\u{1b}'), "colour where nobody sees it");
+}
+
+#[test]
+fn a_shown_run_tells_its_story_and_cannot_play_tricks_on_the_terminal() {
+    let place = Place::new();
+    let args = json!({"path": "/sandbox/a.txt", "content": "\u{1b}[2J"});
+    let mut payload: Value = serde_json::from_str(&proposal(1, "WRITE_FILE", args)).unwrap();
+    payload["reasoning"] = json!("\u{1b}]0;owned\u{7}");
+    place.stepgate(["step"], payload.to_string());
+    let shown = place.stepgate(["runs", "show", "last"], "").stdout;
+    for word in ["PENDING", "AUTHORIZED", "EXECUTING", "COMPLETED", "RECORD", "reasoning"] {
+        assert!(shown.contains(word), "{shown}");
+    }
+    assert!(!shown.contains('\u{1b}') && !shown.contains('\u{7}'), "{shown:?}");
+    let object = place.stepgate(["runs", "show", "last", "--json"], "");
+    assert_eq!(lines_of_json(&object.stdout)[0]["entries"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn an_exported_run_verifies_anywhere_and_a_changed_one_does_not() {
+    let place = used();
+    let bundle = place.stepgate(["runs", "export", "last"], "").stdout;
+    let object: Value = serde_json::from_str(&bundle).unwrap();
+    let mut keys: Vec<_> = object.as_object().unwrap().keys().cloned().collect();
+    keys.sort();
+    assert_eq!(keys, ["artifacts", "checkpoint", "entries", "record", "run"]);
+    let elsewhere = Place::new();
+    let verified = elsewhere.stepgate(["verify", "--bundle", "-"], &bundle);
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+    for (from, to) in [
+        ("hello", "hullo"),
+        ("\"status\":\"ok\"", "\"status\":\"error\""),
+        ("\"COMPLETED\"", "\"FAILED\""),
+        ("permitted by policy", "permitted by policx"),
+        ("\"latency_ms\":", "\"latency_ms\":1"),
+        ("asked on the command line", "asked by nobody at all"),
+        ("\"principal_id\":\"agent\"", "\"principal_id\":\"agenu\""),
+    ] {
+        let changed = bundle.replacen(from, to, 1);
+        assert_ne!(changed, bundle, "{from} is not in the bundle");
+        let refused = elsewhere.stepgate(["verify", "--bundle", "-"], &changed);
+        assert_eq!(refused.code, 1, "{from}: {}", refused.stdout);
+    }
+    let twice = bundle.replacen("{\"run\":", "{\"record\":null,\"run\":", 1);
+    assert_eq!(elsewhere.stepgate(["verify", "--bundle", "-"], twice).code, 1);
+}
+
+#[test]
+fn saved_heads_stand_until_history_is_rewritten() {
+    let place = used();
+    let heads = place.path().join("heads.json");
+    let heads = heads.to_str().unwrap();
+    assert_eq!(place.stepgate(["verify", "--save-heads", heads], "").code, 0);
+    place.stepgate(["run", "THINK"], "");
+    let stands = place.stepgate(["verify", "--heads", heads], "");
+    assert_eq!(stands.code, 0, "{}", stands.stdout);
+    let text = fs::read_to_string(heads).unwrap();
+    fs::write(heads, text.replacen("\"number\": 4", "\"number\": 3", 1)).unwrap();
+    assert_eq!(place.stepgate(["verify", "--heads", heads], "").code, 1);
+    fs::write(heads, "[]").unwrap();
+    let empty = place.stepgate(["verify", "--heads", heads], "");
+    assert!(empty.code == 1 && empty.stderr.contains("could prove nothing"), "{}", empty.stderr);
+}
+
+#[test]
+fn canon_and_digest_agree_with_rfc_8785() {
+    let place = Place::new();
+    let rows = [
+        (r#"{"b":1,"a":[1.0,1e21,0.000001,1E-7]}"#, r#"{"a":[1,1e+21,0.000001,1e-7],"b":1}"#),
+        ("\"\\u20ac\\u000F\\u000aA'\\u0042\\u0022\\u005c\"", "\"€\\u000f\\nA'B\\\"\\\\\""),
+        ("9007199254740993", "9007199254740992"),
+        (
+            "{\"\u{20ac}\":1,\"\u{fb33}\":3,\"\u{1f602}\":2}",
+            "{\"\u{20ac}\":1,\"\u{1f602}\":2,\"\u{fb33}\":3}",
+        ),
+    ];
+    for (input, expected) in rows {
+        let output = place.stepgate(["canon"], input);
+        assert_eq!(output.stdout, format!("{expected}\n"), "{}", output.stderr);
+    }
+    let digest = place.stepgate(["digest", "--without", "b"], r#"{"b":1,"a":2}"#);
+    assert_eq!(digest.stdout, place.stepgate(["digest"], r#"{"a":2}"#).stdout);
+    assert_eq!(place.stepgate(["canon"], r#"{"a":1,"a":2}"#).code, 1);
+    assert_eq!(place.stepgate(["digest", "--without", "x"], "{}").code, 1);
+}
+
+#[test]
+fn an_entry_of_an_exported_run_has_the_digest_that_the_command_line_computes() {
+    let place = used();
+    let bundle = place.stepgate(["runs", "export", "last"], "").stdout;
+    let bundle: Value = serde_json::from_str(&bundle).unwrap();
+    for entry in bundle["entries"].as_array().unwrap() {
+        let output = place.stepgate(["digest", "--without", "entry_digest"], entry.to_string());
+        assert_eq!(output.stdout.trim(), entry["entry_digest"].as_str().unwrap());
+    }
+    for artifact in bundle["artifacts"].as_array().unwrap() {
+        let output = place.stepgate(["digest", "--without", "_digest"], artifact.to_string());
+        assert_eq!(output.stdout.trim(), artifact["_digest"].as_str().unwrap());
+    }
+}
+
+#[test]
+fn every_command_has_examples_in_its_help() {
+    let place = Place::new();
+    let commands: [&[&str]; 13] = [
+        &[],
+        &["step"],
+        &["run"],
+        &["runs"],
+        &["runs", "show"],
+        &["runs", "export"],
+        &["verify"],
+        &["recover"],
+        &["canon"],
+        &["digest"],
+        &["doctor"],
+        &["bench"],
+        &["completions"],
+    ];
+    for command in commands {
+        let mut args = command.to_vec();
+        args.push("--help");
+        let help = place.stepgate(&args, "").stdout;
+        assert!(help.contains("Examples:\n  "), "{command:?}: {help}");
+    }
+}
+
+#[test]
+fn completions_are_printed_for_every_common_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = Place::new().stepgate(["completions", shell], "");
+        assert!(output.code == 0 && output.stdout.contains("stepgate"), "{shell}");
+    }
+}
+
+#[test]
+fn a_second_writer_gets_a_clear_error_and_readers_do_not_wait() {
+    let place = used();
+    let mut holder = place
+        .command(["step", "--lines"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = holder.stdin.take().unwrap();
+    writeln!(stdin, "{}", proposal(9, "THINK", json!({}))).unwrap();
+    let mut first = [0; 1];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut first).unwrap();
+    let second = place.stepgate(["run", "THINK"], "");
+    assert_eq!(second.code, 1);
+    let expected = format!("in use by process {}", holder.id());
+    assert!(second.stderr.contains(&expected), "{}", second.stderr);
+    assert_eq!(place.stepgate(["runs"], "").code, 0);
+    let verified = place.stepgate(["verify"], "");
+    assert_eq!(verified.code, 0, "{}", verified.stdout);
+    drop(stdin);
+    holder.wait().unwrap();
+    assert_eq!(place.stepgate(["run", "THINK"], "").code, 0);
+}
+
+#[test]
+fn recover_says_what_it_did() {
+    let place = used();
+    let output = place.stepgate(["recover", "--json"], "");
+    assert_eq!(output.stdout, "{\"finished\":[],\"quarantined\":[],\"waiting\":[]}\n");
+    assert_eq!(output.code, 0);
+}
+
+#[test]
+fn doctor_finds_nothing_wrong_with_a_used_directory() {
+    let place = used();
+    let output = place.stepgate(["doctor"], "");
+    assert_eq!(output.code, 0, "{}", output.stdout);
+    let checks = lines_of_json(&place.stepgate(["doctor", "--json"], "").stdout);
+    assert!(checks.iter().all(|check| check["ok"] == json!(true)), "{checks:?}");
+}
+
+#[test]
+fn nothing_to_read_is_said_with_the_way_out() {
+    let place = Place::new();
+    for args in [vec!["runs"], vec!["verify"], vec!["runs", "show", "last"]] {
+        let output = place.stepgate(args, "");
+        assert_eq!(output.code, 1);
+        assert!(output.stderr.contains("a first step creates it"), "{}", output.stderr);
+    }
+    assert!(!place.path().exists());
+}
+
+#[test]
+fn an_unusable_data_directory_is_said_with_the_way_out() {
+    let place = Place::new();
+    let file = place.path().with_extension("file");
+    fs::write(&file, "in the way").unwrap();
+    for data in [file.clone(), file.join("beneath"), "/proc/stepgate".into()] {
+        let output = finish(&mut command(&data, ["run", "THINK"]), b"");
+        assert_eq!(output.code, 1, "{}", data.display());
+        assert!(output.stderr.contains("--data"), "{}", output.stderr);
+        assert_eq!(output.stdout, "");
+    }
+}
+
+#[test]
+fn a_foreign_damaged_or_newer_database_is_refused_and_left_alone() {
+    let garbage: fn(&Place) = |place| fs::write(place.database(), "not a database at all").unwrap();
+    let newer: fn(&Place) = |place| {
+        let connection = rusqlite::Connection::open(place.database()).unwrap();
+        connection.execute_batch("PRAGMA user_version = 999").unwrap();
+    };
+    let foreign: fn(&Place) = |place| {
+        fs::remove_file(place.database()).unwrap();
+        let connection = rusqlite::Connection::open(place.database()).unwrap();
+        connection.execute_batch("CREATE TABLE theirs (x)").unwrap();
+    };
+    for (damage, expected) in [(garbage, "database"), (newer, "999"), (foreign, "another program")]
+    {
+        let place = used();
+        damage(&place);
+        let before = fs::read(place.database()).unwrap();
+        for args in [vec!["run", "THINK"], vec!["verify"]] {
+            let output = place.stepgate(&args, "");
+            assert_eq!(output.code, 1, "{args:?}");
+            assert!(output.stderr.contains(expected), "{expected}: {}", output.stderr);
+        }
+        assert_eq!(fs::read(place.database()).unwrap(), before);
+    }
+}
+
+#[test]
+fn a_corrupted_page_is_said_and_nothing_is_lost() {
+    let place = used();
+    let mut bytes = fs::read(place.database()).unwrap();
+    let middle = bytes.len() / 2;
+    for byte in &mut bytes[4096..middle] {
+        *byte = 0x5a;
+    }
+    fs::write(place.database(), &bytes).unwrap();
+    for args in [vec!["run", "READ_FILE", "path=/sandbox/a.txt"], vec!["verify"], vec!["doctor"]] {
+        let output = place.stepgate(&args, "");
+        assert_eq!(output.code, 1, "{args:?}: {} {}", output.stdout, output.stderr);
+    }
+    assert_eq!(fs::read_to_string(place.path().join("sandbox/a.txt")).unwrap(), "hello");
+}
+
+#[test]
+fn bad_configuration_is_refused_with_file_line_and_key() {
+    let place = used();
+    fs::write(place.path().join("stepgate.toml"), "[limits]\npayload_max = 1\n").unwrap();
+    let output = place.stepgate(["run", "THINK"], "");
+    assert_eq!(output.code, 1);
+    for word in ["stepgate.toml", "line 2", "payload_max"] {
+        assert!(output.stderr.contains(word), "{word}: {}", output.stderr);
+    }
+}
+
+#[test]
+fn limits_come_from_file_and_environment() {
+    let place = used();
+    let long = proposal(1, "FINISH", json!({"response": "r".repeat(500)}));
+    fs::write(place.path().join("stepgate.toml"), "[limits]\npayload_bytes_max = 300\n").unwrap();
+    assert_eq!(place.stepgate(["step"], &long).code, 10);
+    let mut wider = place.command(["step"]);
+    wider.env("STEPGATE_LIMITS_PAYLOAD_BYTES_MAX", "2000");
+    assert_eq!(finish(&mut wider, long.as_bytes()).code, 0);
+}

@@ -1,0 +1,21 @@
+//! The whole of Stepgate, seen from outside: the gate in process, and the binary itself.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod binary;
+mod cli;
+mod crash_exhaustive;
+mod crash_real;
+mod determinism;
+mod docs;
+mod gate;
+mod spec_000;
+mod spec_001;
+mod spec_004;
+mod tamper;

@@ -1,0 +1,457 @@
+//! Spec 004: the seven invariants, recovery, idempotency and the six codes, by name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stepgate_core::action::Call;
+use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::digest::Digest;
+use stepgate_core::event::EventType;
+use stepgate_core::gate::Fault;
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::journal::{StateCode, StateError, replay};
+use stepgate_core::json::canonical;
+use stepgate_core::machine::State;
+use stepgate_core::policy::BuiltInRule;
+use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Place, Prepared, Store, StoreError};
+use stepgate_core::recover::{self, Remedy};
+use stepgate_core::run::{Notice, Status, Word};
+use stepgate_core::step::{self, Person, Refused};
+use stepgate_core::verify;
+use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_store::memory::MemoryStore;
+
+use crate::gate::{AskAlways, CountingWorld, DenyAll, Fixture, gate, id, proposal, submit};
+
+fn write(number: u32) -> String {
+    proposal(number, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": "once"}))
+}
+
+fn operator() -> PrincipalId {
+    PrincipalId::parse("operator").unwrap()
+}
+
+fn grants() -> Person {
+    Person::Grants { approver_id: operator(), note: Some("looks right".into()) }
+}
+
+fn state_code(error: StoreError) -> StateCode {
+    match error {
+        StoreError::State(StateError { code, .. }) => code,
+        other => panic!("{other}"),
+    }
+}
+
+async fn assert_verified(store: &dyn Store) {
+    let report = verify::verify(store, &[], |_| {}).await.unwrap();
+    assert_eq!(report.problems, []);
+}
+
+/// Counts what reaches the executor, and can stop just after the act.
+struct Counting {
+    inner: Arc<dyn Executor>,
+    dispatched: Arc<AtomicU64>,
+    stop_after_the_act: bool,
+}
+
+#[async_trait]
+impl Executor for Counting {
+    fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+        self.inner.prepare(call).await
+    }
+
+    async fn hold(&self, call: &Call) -> Hold {
+        self.inner.hold(call).await
+    }
+
+    async fn dispatch(&self, call: &Call, before: Option<&Value>, dispatch: Dispatch) -> Effect {
+        self.dispatched.fetch_add(1, Ordering::SeqCst);
+        let effect = self.inner.dispatch(call, before, dispatch).await;
+        if self.stop_after_the_act { Effect::Unknown("stopped".into()) } else { effect }
+    }
+}
+
+fn counting(fixture: &mut Fixture, stop_after_the_act: bool) -> Arc<AtomicU64> {
+    let dispatched = Arc::new(AtomicU64::new(0));
+    fixture.gate.executor = Arc::new(Counting {
+        inner: fixture.gate.executor.clone(),
+        dispatched: dispatched.clone(),
+        stop_after_the_act,
+    });
+    dispatched
+}
+
+#[tokio::test]
+async fn i1_transitions_are_appended_with_a_dense_increasing_sequence_number() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let entries = fixture.dossier(&answer).await.entries;
+    let numbers: Vec<_> = entries.iter().map(|row| row.entry.sequence_number).collect();
+    let states: Vec<_> = entries.iter().map(|row| row.entry.to_state).collect();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    assert_eq!(states, [State::Pending, State::Authorized, State::Executing, State::Completed]);
+}
+
+#[tokio::test]
+async fn i1_an_entry_is_never_overwritten() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let place = Place { session_id: answer.session_id, run_id: answer.run_id };
+    let entries = fixture.dossier(&answer).await.entries;
+    for entry in entries.clone() {
+        let refused = fixture.gate.store.append_log_entry(place, entry).await.unwrap_err();
+        assert_eq!(state_code(refused), StateCode::SequenceGap);
+    }
+    assert_eq!(fixture.dossier(&answer).await.entries, entries);
+}
+
+#[tokio::test]
+async fn i1_recovery_replays_the_log_to_reconstruct_the_state() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let entries = fixture.gate.store.list_log_entries(answer.run_id, 0).await.unwrap();
+    let replayed = replay(&entries).unwrap();
+    let state = fixture.gate.store.load_state(answer.run_id).await.unwrap().unwrap();
+    assert_eq!(replayed.tail.state, Some(state.current_state));
+    assert_eq!(replayed.tail.entry_digest, state.last_entry_digest);
+    assert_eq!(replayed.tail.sequence_number, state.last_sequence_number);
+}
+
+#[tokio::test]
+async fn i2_write_class_calls_include_their_idempotency_key() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let call = &fixture.dossier(&answer).await.entries[2];
+    let artifact: Value = serde_json::from_str(&call.artifact.text).unwrap();
+    assert_eq!(artifact["tool_class"], "write");
+    assert_eq!(artifact["idempotency_key"], format!("agent/{}", id(1)));
+    assert_eq!(call.entry.idempotency_key.as_ref().unwrap().as_str(), format!("agent/{}", id(1)));
+}
+
+#[tokio::test]
+async fn i2_the_same_key_never_executes_again_and_gets_the_recorded_response() {
+    let mut fixture = Fixture::new();
+    let dispatched = counting(&mut fixture, false);
+    let first = fixture.submit(write(1)).await;
+    std::fs::remove_file(fixture.path("a.txt")).unwrap();
+    let again = fixture.submit(write(1)).await;
+    assert_eq!(again.response, first.response);
+    assert_eq!((again.run_id, again.replayed), (first.run_id, true));
+    assert_eq!(dispatched.load(Ordering::SeqCst), 1);
+    assert!(!fixture.path("a.txt").exists());
+    let events = fixture.dossier(&first).await.events;
+    assert_eq!(events.last().unwrap().event.event_type, EventType::ToolReplayed);
+    assert_eq!(fixture.gate.store.counts().await.unwrap().runs, 1);
+    assert_verified(&*fixture.gate.store).await;
+}
+
+#[tokio::test]
+async fn i2_a_key_that_names_another_action_is_a_conflict() {
+    let fixture = Fixture::new();
+    fixture.submit(write(1)).await;
+    for other in [
+        proposal(1, "THINK", json!({})),
+        proposal(1, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": "twice"})),
+    ] {
+        let response = fixture.respond(other).await;
+        assert_eq!(response["outcome"], "VALIDATION_ERROR");
+        assert_eq!(response["error"]["error_code"], "IDEMPOTENCY_CONFLICT");
+    }
+    assert_eq!(std::fs::read_to_string(fixture.path("a.txt")).unwrap(), "once");
+    assert_verified(&*fixture.gate.store).await;
+}
+
+#[tokio::test]
+async fn i2_a_refused_proposal_binds_nothing_and_a_denied_one_is_replayed() {
+    let mut fixture = Fixture::new();
+    fixture.submit(proposal(1, "READ_FILE", json!({}))).await;
+    fixture.submit(proposal(1, "CURL", json!({}))).await;
+    assert_eq!(fixture.respond(proposal(1, "THINK", json!({}))).await["outcome"], "SUCCESS");
+    let denied = proposal(2, "READ_FILE", json!({"path": "/sandbox/a.exe"}));
+    assert_eq!(fixture.respond(&denied).await["outcome"], "DENIED");
+    fixture.gate.extensions.read.push("exe".into());
+    let again = fixture.submit(&denied).await;
+    assert!(again.replayed && again.response.contains("DENIED"));
+}
+
+#[tokio::test]
+async fn i2_another_principals_equal_id_is_another_key() {
+    let fixture = Fixture::new();
+    fixture.submit(write(1)).await;
+    let other = PrincipalId::parse("other").unwrap();
+    let session = fixture.gate.default_session(&other).await.unwrap();
+    let submission = step::Submission {
+        session_id: session.session_id,
+        principal_id: other,
+        payload: write(1).into_bytes(),
+    };
+    let answer = step::run(&fixture.gate, submission).await.unwrap();
+    assert!(!answer.replayed);
+}
+
+#[tokio::test]
+async fn i2_two_at_once_with_one_key_execute_once() {
+    for _ in 0..50 {
+        let mut fixture = Fixture::new();
+        let dispatched = counting(&mut fixture, false);
+        fixture.gate.default_session(&crate::gate::agent()).await.unwrap();
+        let tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let gate = fixture.gate.clone();
+                tokio::spawn(async move { submit(&gate, write(1)).await.unwrap() })
+            })
+            .collect();
+        for task in tasks {
+            let word = task.await.unwrap().word;
+            let is_known = matches!(word, Word::Outcome(_) | Word::Notice(Notice::InProgress));
+            assert!(is_known, "{word:?}");
+        }
+        assert_eq!(dispatched.load(Ordering::SeqCst), 1);
+        assert_verified(&*fixture.gate.store).await;
+    }
+}
+
+#[tokio::test]
+async fn i3_an_effect_that_is_not_recorded_is_dispatched_again_with_the_same_call_and_key() {
+    let mut fixture = Fixture::new();
+    let real = fixture.gate.executor.clone();
+    counting(&mut fixture, true);
+    let fault = submit(&fixture.gate, write(1)).await.unwrap_err();
+    assert!(matches!(fault, Fault::Executor(_)));
+    fixture.gate.executor = real;
+    let report = recover::recover(&fixture.gate).await.unwrap();
+    let [run_id] = report.finished[..] else { panic!("{report:?}") };
+    let dossier = fixture.gate.store.dossier(run_id).await.unwrap().unwrap();
+    let ids: Vec<_> = dossier.entries[2..]
+        .iter()
+        .map(|row| (row.entry.tool_call_id, row.entry.idempotency_key.clone()))
+        .collect();
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(dossier.run.status, Status::Ok);
+    let again = fixture.submit(write(1)).await;
+    assert!(again.replayed && again.response.contains("SUCCESS"));
+    assert_verified(&*fixture.gate.store).await;
+}
+
+#[tokio::test]
+async fn i3_a_recorded_effect_is_never_dispatched_again() {
+    let mut fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let dispatched = counting(&mut fixture, false);
+    assert_eq!(recover::recover(&fixture.gate).await.unwrap(), recover::Report::default());
+    let read = step::redispatch(&fixture.gate, answer.run_id).await.unwrap();
+    assert_eq!(read.response, answer.response);
+    assert_eq!(dispatched.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn i3_all_artifacts_are_persisted_with_ids_and_digests() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    for appended in fixture.dossier(&answer).await.entries {
+        let mut artifact: Value = serde_json::from_str(&appended.artifact.text).unwrap();
+        let digest = artifact.as_object_mut().unwrap().remove("_digest").unwrap();
+        assert_eq!(digest, Digest::of(&artifact).to_string());
+        assert_eq!(digest, appended.entry.artifact_digest.to_string());
+    }
+}
+
+#[tokio::test]
+async fn i4_the_checkpoint_digest_is_sha256_of_the_canonical_state() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let checkpoint =
+        fixture.gate.store.load_latest_checkpoint(answer.run_id).await.unwrap().unwrap();
+    let text = canonical::text_of(&checkpoint.checkpoint_state);
+    assert_eq!(checkpoint.checkpoint_digest, Digest::of_bytes(text.as_bytes()));
+    assert_eq!(checkpoint.checkpoint_sequence_number, 4);
+}
+
+#[tokio::test]
+async fn i5_each_entry_names_the_digest_of_the_one_before() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let mut before = Digest::ZERO;
+    for appended in fixture.dossier(&answer).await.entries {
+        assert_eq!(appended.entry.prev_entry_digest, before);
+        assert_eq!(appended.entry.entry_digest, appended.entry.recomputed_digest());
+        before = appended.entry.entry_digest;
+    }
+}
+
+#[tokio::test]
+async fn i6_at_most_one_executor_appends_to_a_trace() {
+    let store = MemoryStore::with_lock_wait(std::time::Duration::from_millis(20));
+    let fixture = Fixture::with_store(Arc::new(store));
+    let answer = fixture.submit(write(1)).await;
+    fixture.gate.store.acquire_trace_lock(answer.run_id).await.unwrap();
+    let fault = step::redispatch(&fixture.gate, answer.run_id).await.unwrap_err();
+    let Fault::Store(error) = fault else { panic!("{fault}") };
+    assert_eq!(state_code(error), StateCode::LockAcquireFailed);
+    fixture.gate.store.release_trace_lock(answer.run_id).await.unwrap();
+    step::redispatch(&fixture.gate, answer.run_id).await.unwrap();
+}
+
+#[tokio::test]
+async fn i7_artifact_and_transition_commit_together_or_not_at_all() {
+    let memory = MemoryStore::new();
+    let faults = Faults::new(Stop::Never);
+    let store = Arc::new(FaultyStore::new(memory.clone(), faults.clone()));
+    let fixture = Fixture::with_store(store);
+    fixture.submit(write(1)).await;
+    let before = memory.counts().await.unwrap();
+    faults.crash();
+    submit(&fixture.gate, write(2)).await.unwrap_err();
+    assert_eq!(memory.counts().await.unwrap(), before);
+    assert_verified(&memory).await;
+}
+
+#[tokio::test]
+async fn the_runtime_recovers_from_a_crash_without_losing_trace_integrity() {
+    let memory = MemoryStore::new();
+    // The second commit of the step is the fourth write: two sessions are opened first.
+    let faults = Faults::new(Stop::Before(4));
+    let fixture = Fixture::with_store(Arc::new(FaultyStore::new(memory.clone(), faults)));
+    submit(&fixture.gate, write(1)).await.unwrap_err();
+    assert_eq!(std::fs::read_to_string(fixture.path("a.txt")).unwrap(), "once");
+    let mut restarted = gate(Arc::new(memory.reopened()), fixture.directory.path());
+    restarted.world = CountingWorld::starting_at(1_000_000);
+    let report = recover::recover(&restarted).await.unwrap();
+    assert_eq!(report.finished.len(), 1, "{report:?}");
+    assert_verified(&*restarted.store).await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_does_not_fix_the_journal_quarantines_the_trace() {
+    let fixture = Fixture::new().with_policy(AskAlways);
+    let answer = fixture.submit(write(1)).await;
+    let mut checkpoint =
+        fixture.gate.store.load_latest_checkpoint(answer.run_id).await.unwrap().unwrap();
+    checkpoint.checkpoint_state.last_entry_digest = Digest::ZERO;
+    let refused = fixture.gate.store.write_checkpoint(checkpoint).await.unwrap_err();
+    assert_eq!(state_code(refused), StateCode::ChecksumMismatch);
+}
+
+#[test]
+fn the_recovery_table_says_what_happens_for_every_pair() {
+    use ApprovalStatus::{Approved, Denied, Expired, Pending};
+    let approvals = [None, Some(Pending), Some(Approved), Some(Denied), Some(Expired)];
+    use Remedy::{Decide, Dispatch, Quarantine, Read, Redispatch, Wait};
+    let rows = [
+        (State::Pending, [Decide, Wait, Quarantine, Quarantine, Quarantine]),
+        (State::Authorized, [Dispatch, Quarantine, Dispatch, Quarantine, Quarantine]),
+        (State::Executing, [Redispatch, Quarantine, Redispatch, Quarantine, Quarantine]),
+        (State::Completed, [Read, Quarantine, Read, Read, Read]),
+        (State::Failed, [Read, Quarantine, Read, Read, Read]),
+        (State::Denied, [Read, Quarantine, Read, Read, Read]),
+    ];
+    for (state, remedies) in rows {
+        for (approval, remedy) in approvals.into_iter().zip(remedies) {
+            assert_eq!(recover::remedy(state, approval), remedy, "{state} {approval:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_paused_step_says_so_and_says_the_same_again() {
+    let fixture = Fixture::new().with_policy(AskAlways);
+    let first = fixture.submit(write(1)).await;
+    assert_eq!(first.word, Word::Notice(Notice::ApprovalRequired));
+    let response: Value = serde_json::from_str(&first.response).unwrap();
+    assert_eq!(response["outcome"], "APPROVAL_REQUIRED");
+    assert_eq!(response["result"]["run_id"], first.run_id.to_string());
+    assert_eq!(response["error"], json!(null));
+    let again = fixture.submit(write(1)).await;
+    assert_eq!(again.response, first.response);
+    assert!(!fixture.path("a.txt").exists());
+    assert_eq!(fixture.dossier(&first).await.run.status, Status::ApprovalRequired);
+    let report = recover::recover(&fixture.gate).await.unwrap();
+    assert_eq!(report.waiting, [first.run_id]);
+    assert_verified(&*fixture.gate.store).await;
+}
+
+async fn paused(fixture: &Fixture) -> (step::Answer, stepgate_core::ids::ApprovalId) {
+    let answer = fixture.submit(write(1)).await;
+    let approval = fixture.dossier(&answer).await.approval.unwrap();
+    (answer, approval.approval_id)
+}
+
+#[tokio::test]
+async fn a_granted_step_executes_once_and_a_second_decision_is_refused() {
+    let fixture = Fixture::new().with_policy(AskAlways);
+    let (answer, approval) = paused(&fixture).await;
+    let done = step::resume(&fixture.gate, approval, grants()).await.unwrap();
+    assert_eq!(done.run_id, answer.run_id);
+    assert!(done.response.contains("SUCCESS"));
+    assert_eq!(std::fs::read_to_string(fixture.path("a.txt")).unwrap(), "once");
+    let second = step::resume(&fixture.gate, approval, grants()).await.unwrap_err();
+    assert_eq!(second, Refused::AlreadyDecided);
+    let dossier = fixture.dossier(&answer).await;
+    assert_eq!(dossier.run.status, Status::Ok);
+    assert_eq!(dossier.approval.unwrap().status, ApprovalStatus::Approved);
+    assert_verified(&*fixture.gate.store).await;
+}
+
+#[tokio::test]
+async fn a_refused_or_expired_step_is_never_executed() {
+    let refuses = Person::Refuses { approver_id: operator(), note: None };
+    for (person, detail) in [(refuses, "DENIED_BY_OPERATOR"), (Person::Nobody, "APPROVAL_EXPIRED")]
+    {
+        let fixture = Fixture::new().with_policy(AskAlways);
+        let (answer, approval) = paused(&fixture).await;
+        let done = step::resume(&fixture.gate, approval, person).await.unwrap();
+        assert!(done.response.contains("APPROVAL_DENIED"));
+        assert!(!fixture.path("a.txt").exists());
+        let dossier = fixture.dossier(&answer).await;
+        assert_eq!(dossier.run.status, Status::Denied);
+        let body = dossier.record.unwrap().0.body().unwrap();
+        assert_eq!(body.detail.as_deref(), Some(detail));
+        assert_verified(&*fixture.gate.store).await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_decides_on_their_own_request() {
+    let fixture = Fixture::new().with_policy(AskAlways);
+    let (_, approval) = paused(&fixture).await;
+    let own = Person::Grants { approver_id: crate::gate::agent(), note: None };
+    let refused = step::resume(&fixture.gate, approval, own).await.unwrap_err();
+    assert_eq!(refused, Refused::OwnRequest);
+    assert!(!fixture.path("a.txt").exists());
+}
+
+#[tokio::test]
+async fn a_grant_does_not_bypass_policy() {
+    let mut fixture = Fixture::new().with_policy(AskAlways);
+    let (answer, approval) = paused(&fixture).await;
+    fixture.gate.policy = Arc::new(DenyAll);
+    let done = step::resume(&fixture.gate, approval, grants()).await.unwrap();
+    assert!(done.response.contains("POLICY_VIOLATION"));
+    assert!(!fixture.path("a.txt").exists());
+    let dossier = fixture.dossier(&answer).await;
+    assert_eq!(dossier.approval.unwrap().status, ApprovalStatus::Approved);
+    assert_eq!(dossier.run.status, Status::Error);
+    assert_verified(&*fixture.gate.store).await;
+}
+
+#[tokio::test]
+async fn a_granted_step_that_crashed_is_dispatched_again() {
+    let mut fixture = Fixture::new().with_policy(AskAlways);
+    let real = fixture.gate.executor.clone();
+    let (answer, approval) = paused(&fixture).await;
+    counting(&mut fixture, true);
+    step::resume(&fixture.gate, approval, grants()).await.unwrap_err();
+    assert_eq!(fixture.dossier(&answer).await.run.status, Status::Approved);
+    assert_verified(&*fixture.gate.store).await;
+    fixture.gate.executor = real;
+    fixture.gate.policy = Arc::new(BuiltInRule);
+    recover::recover(&fixture.gate).await.unwrap();
+    assert_eq!(fixture.dossier(&answer).await.run.status, Status::Ok);
+    assert_verified(&*fixture.gate.store).await;
+}
