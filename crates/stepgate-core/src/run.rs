@@ -101,9 +101,11 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Whether all that came is kept.
-    pub fn is_whole(&self) -> bool {
-        u64::try_from(self.bytes.len()).is_ok_and(|kept| kept == self.length)
+    /// A payload of which everything is kept.
+    pub fn whole(bytes: impl Into<Arc<[u8]>>) -> Self {
+        let bytes = bytes.into();
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        Self { bytes, length }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::StateError;
 use crate::machine::State;
 use crate::ports::StoreError;
-use crate::run::Word;
+use crate::run::{Payload, Word};
 
 use p1_receive::StepContext;
 use p7_execute::ExecutionResult;
@@ -44,8 +44,8 @@ pub struct Submission {
     pub session_id: SessionId,
     /// The principal, as authenticated.
     pub principal_id: PrincipalId,
-    /// The bytes as they came.
-    pub payload: Vec<u8>,
+    /// The bytes as they came. A reader that stops at the limit keeps the beginning and the length.
+    pub payload: Payload,
 }
 
 /// What the caller gets.

@@ -23,14 +23,15 @@ pub(super) async fn receive(
 ) -> Result<(Trail, Result<StepContext, Failure>), Fault> {
     let Submission { session_id, principal_id, payload } = submission;
     let limit = gate.limits.payload_bytes_max;
-    let length = payload.len();
-    let kept: Arc<[u8]> = match payload.get(..limit) {
-        Some(beginning) => beginning.into(),
-        None => payload.into(),
+    let length = payload.length;
+    let kept = match payload.bytes.get(..limit) {
+        Some(beginning) if beginning.len() < payload.bytes.len() => beginning.into(),
+        Some(_) | None => payload.bytes,
     };
+    let is_too_large = u64::try_from(limit).is_ok_and(|limit| length > limit);
     let context = match length {
         0 => Err(Failure::EmptyPayload),
-        _ if length > limit => Err(Failure::PayloadTooLarge),
+        _ if is_too_large => Err(Failure::PayloadTooLarge),
         _ => Ok(StepContext { payload: Arc::clone(&kept) }),
     };
     let arrival = Arrival {
@@ -39,7 +40,7 @@ pub(super) async fn receive(
         principal_id,
         step_index: gate.store.next_step_index(session_id).await?,
         received_at: gate.world.now(),
-        payload: Payload { bytes: kept, length: u64::try_from(length).unwrap_or(u64::MAX) },
+        payload: Payload { bytes: kept, length },
     };
     Ok((Trail::begin(arrival), context))
 }

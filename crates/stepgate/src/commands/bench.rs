@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::gate::Gate;
+use stepgate_core::run::Payload;
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Submission};
 use stepgate_store::sqlite::Roofline;
@@ -189,7 +190,7 @@ async fn run_client(
         let submission = Submission {
             session_id: session.session_id,
             principal_id: session.principal_id.clone(),
-            payload: proposal.to_string().into_bytes(),
+            payload: Payload::whole(proposal.to_string().into_bytes()),
         };
         let start = Instant::now();
         let answer = step::run(gate, submission).await?;

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use stepgate_core::limits::Limits;
+use stepgate_core::run::Payload;
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Answer, Submission};
 
@@ -40,7 +41,7 @@ pub(super) async fn submit(
     let submission = Submission {
         session_id: session.session_id,
         principal_id: session.principal_id.clone(),
-        payload,
+        payload: Payload::whole(payload),
     };
     Ok(tokio::spawn(async move { step::run(&gate, submission).await }).await??)
 }

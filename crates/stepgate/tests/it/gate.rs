@@ -14,6 +14,7 @@ use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
     Dossier, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Store, World,
 };
+use stepgate_core::run::Payload;
 use stepgate_core::step::{self, Answer, Submission};
 use stepgate_core::time::Timestamp;
 use stepgate_exec::{Sandbox, SandboxLimits};
@@ -152,7 +153,7 @@ pub(crate) async fn submit(
     let submission = Submission {
         session_id: session.session_id,
         principal_id: agent(),
-        payload: payload.as_ref().to_vec(),
+        payload: Payload::whole(payload.as_ref()),
     };
     step::run(gate, submission).await
 }

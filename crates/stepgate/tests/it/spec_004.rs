@@ -17,7 +17,7 @@ use stepgate_core::machine::State;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Place, Prepared, Store, StoreError};
 use stepgate_core::recover::{self, Remedy};
-use stepgate_core::run::{Notice, Status, Word};
+use stepgate_core::run::{Notice, Payload, Status, Word};
 use stepgate_core::step::{self, Person, Refused};
 use stepgate_core::verify;
 use stepgate_store::faulty::{Faults, FaultyStore, Stop};
@@ -189,7 +189,7 @@ async fn i2_another_principals_equal_id_is_another_key() {
     let submission = step::Submission {
         session_id: session.session_id,
         principal_id: other,
-        payload: write(1).into_bytes(),
+        payload: Payload::whole(write(1).into_bytes()),
     };
     let answer = step::run(&fixture.gate, submission).await.unwrap();
     assert!(!answer.replayed);
