@@ -7,11 +7,13 @@ mod canonical;
 mod machine;
 mod parser;
 mod path;
+mod step;
 
 pub use canonical::canonical;
 pub use machine::machine;
 pub use parser::parser;
 pub use path::path;
+pub use step::step;
 
 #[cfg(test)]
 mod tests;

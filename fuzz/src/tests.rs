@@ -9,11 +9,12 @@ use proptest::prelude::*;
 type Target = fn(&[u8]);
 
 /// Every target, with the name of its corpus.
-const TARGETS: [(&str, Target); 4] = [
+const TARGETS: [(&str, Target); 5] = [
     ("canonical", crate::canonical),
     ("machine", crate::machine),
     ("parser", crate::parser),
     ("path", crate::path),
+    ("step", crate::step),
 ];
 
 fn root() -> PathBuf {

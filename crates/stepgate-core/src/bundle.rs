@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::ids::{PrincipalId, RunId, SessionId};
-use crate::journal::{Appended, Checkpoint, Entry, Sealed, StateError, replay};
+use crate::journal::{Appended, Artifact, Checkpoint, Entry, Replayed, Sealed, StateError, replay};
 use crate::json::{Value, canonical, strict};
+use crate::machine::State;
 use crate::ports::Dossier;
 use crate::record::{Record, RecordBody};
 use crate::run::{Arrival, Ending, Payload, Run, Status};
@@ -121,10 +122,35 @@ impl Bundle {
             if !record.link_holds() {
                 problems.found.push(Problem::new("record", "the link has another digest"));
             }
-        } else if self.run.status.is_final() {
-            problems.found.push(Problem::new("record", "the run is over and has none"));
+        } else {
+            problems.found.extend(self.unfinished(&replayed));
         }
         problems.found
+    }
+
+    /// A run without a record has no ending, and the status that its journal and its pause imply.
+    fn unfinished(&self, replayed: &Replayed) -> Option<Problem> {
+        let run = &self.run;
+        let RunObject { output_json, error_json, latency_ms, .. } = run;
+        if output_json.is_some() || error_json.is_some() || latency_ms.is_some() {
+            return Some(Problem::new("run", "has an ending and no record"));
+        }
+        let was_approved = replayed.artifacts.iter().any(|artifact| match artifact {
+            Artifact::SupervisorDecision(decision) => decision.meta.approval_id.is_some(),
+            Artifact::ActionRequest(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_) => false,
+        });
+        let expected = match replayed.tail.state {
+            None => return Some(Problem::new("record", "there is neither journal nor record")),
+            Some(State::Completed | State::Failed | State::Denied) => {
+                return Some(Problem::new("record", "the journal has ended and there is none"));
+            }
+            // A checkpoint before the end is that of a pause.
+            Some(State::Pending) if self.checkpoint.is_some() => Status::ApprovalRequired,
+            Some(State::Authorized | State::Executing) if was_approved => Status::Approved,
+            Some(State::Pending | State::Authorized | State::Executing) => Status::Started,
+        };
+        let what = format!("status is not `{}`", expected.as_str());
+        (run.status != expected).then(|| Problem::new("run", what))
     }
 
     fn appended(&self) -> Result<Vec<Appended>, StateError> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use sha2::{Digest as _, Sha256};
 
 use crate::ids::InvalidId;
@@ -82,7 +82,8 @@ impl FromStr for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let hex = self.hex();
+        serializer.serialize_str(std::str::from_utf8(&hex).map_err(ser::Error::custom)?)
     }
 }
 

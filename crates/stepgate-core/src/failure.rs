@@ -1,7 +1,7 @@
 //! The closed table of outcomes, codes and messages.
 //!
 //! A [`Failure`] is part of the contract with the agent: a phase, a code, a fixed message, and a
-//! detail that only the record sees. What is Stepgate's own trouble is a `Fault` (`ports.rs`).
+//! detail that only the record sees. What is Stepgate's own trouble is a `Fault` (`gate.rs`).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,14 +1,15 @@
 //! The gate: the ports and limits that every step passes with, and the sessions that steps join.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event::{Event, EventType};
-use crate::ids::{ArtifactId, InvalidId, PrincipalId, SessionId};
+use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::StateError;
 use crate::json::Value;
 use crate::limits::Limits;
-use crate::ports::{Executor, Policy, Store, StoreError, World};
-use crate::session::{Head, Session, SessionKind};
+use crate::ports::{Executor, Hold, Policy, Store, StoreError, World};
+use crate::session::{Head, Session, SessionKind, Uniqueness};
 
 /// Everything a step needs of the world.
 #[derive(Clone)]
@@ -25,6 +26,27 @@ pub struct Gate {
     pub limits: Limits,
     /// Which files may be touched.
     pub extensions: Extensions,
+    /// What steps hold whose effect is not recorded.
+    pub parked: Parked,
+}
+
+/// What a step held when it could not record its effect. It stays held until recovery ends the run:
+/// whoever touched the same in between would be overwritten by the second dispatch.
+#[derive(Clone, Default)]
+pub struct Parked(Arc<Mutex<HashMap<RunId, Hold>>>);
+
+impl Parked {
+    pub(crate) fn keep(&self, run_id: RunId, hold: Hold) {
+        self.holds().insert(run_id, hold);
+    }
+
+    pub(crate) fn take(&self, run_id: RunId) -> Option<Hold> {
+        self.holds().remove(&run_id)
+    }
+
+    fn holds(&self) -> MutexGuard<'_, HashMap<RunId, Hold>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The extensions of files that may be read and written (decision D8). Exact spelling, no dot.
@@ -56,7 +78,7 @@ pub enum Fault {
     /// The session belongs to another principal.
     #[error("there is no session {0} for this principal")]
     ForeignSession(SessionId),
-    /// Another principal has the system's name.
+    /// A name that no principal can have.
     #[error(transparent)]
     Name(#[from] InvalidId),
 }
@@ -127,9 +149,18 @@ impl Gate {
         principal_id: PrincipalId,
         kind: SessionKind,
     ) -> Session {
-        Session { session_id, principal_id, kind, ts: self.world.now(), head: Head::EMPTY }
+        Session {
+            session_id,
+            principal_id,
+            kind,
+            ts: self.world.now(),
+            head: Head::EMPTY,
+            last_step_index: 0,
+        }
     }
 
+    /// Opens a session. Of a kind that there is one of, another caller may have been first: theirs is
+    /// the one, whichever way the store says so.
     async fn open(&self, chained_in: SessionId, session: Session) -> Result<Session, Fault> {
         let event = Event {
             event_id: self.fresh_id(),
@@ -140,7 +171,18 @@ impl Gate {
             session_id: chained_in,
             ts: session.ts,
         };
-        Ok(self.store.open_session(session, event).await?)
+        let (principal_id, kind) = (session.principal_id.clone(), session.kind);
+        let refused = match self.store.open_session(session, event).await {
+            Err(refused @ StoreError::State(_)) => refused,
+            answer => return Ok(answer?),
+        };
+        match kind.uniqueness() {
+            Uniqueness::None => Err(refused.into()),
+            Uniqueness::InStore | Uniqueness::ForPrincipal => {
+                let there = self.store.session_of(&principal_id, kind).await?;
+                there.ok_or_else(|| refused.into())
+            }
+        }
     }
 }
 
@@ -150,5 +192,6 @@ pub(crate) fn opening_payload(session: &Session) -> Value {
         "kind": session.kind.as_str(),
         "principal_id": session.principal_id,
         "session_id": session.session_id,
+        "ts": session.ts,
     })
 }

@@ -20,16 +20,15 @@ impl InvalidId {
     }
 }
 
-/// Reads the one spelling of a UUID that Stepgate writes: hyphenated, lower case.
-fn lower_case_uuid(text: &str) -> Result<Uuid, InvalidId> {
-    let id = Uuid::try_parse(text)
-        .map_err(|_| InvalidId::new(text, "a UUID in lower case with hyphens"))?;
+/// Reads the one spelling of a UUIDv7 that Stepgate writes: hyphenated, lower case.
+fn lower_case_uuid_v7(text: &str) -> Result<Uuid, InvalidId> {
+    let invalid = || InvalidId::new(text, "a UUIDv7 in lower case with hyphens");
+    let id = Uuid::try_parse(text).map_err(|_| invalid())?;
     let mut spelling = Uuid::encode_buffer();
-    if id.hyphenated().encode_lower(&mut spelling) == text {
-        Ok(id)
-    } else {
-        Err(InvalidId::new(text, "a UUID in lower case with hyphens"))
-    }
+    let is_ours = id.hyphenated().encode_lower(&mut spelling) == text
+        && id.get_version_num() == 7
+        && id.get_variant() == uuid::Variant::RFC4122;
+    if is_ours { Ok(id) } else { Err(invalid()) }
 }
 
 macro_rules! uuid_id {
@@ -60,7 +59,7 @@ macro_rules! uuid_id {
             type Err = InvalidId;
 
             fn from_str(text: &str) -> Result<Self, InvalidId> {
-                lower_case_uuid(text).map(Self)
+                lower_case_uuid_v7(text).map(Self)
             }
         }
 

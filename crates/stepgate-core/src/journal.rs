@@ -36,6 +36,17 @@ pub enum StateCode {
 }
 
 impl StateCode {
+    /// Whether the code tells that a journal ends elsewhere than its writer thought.
+    pub(crate) fn is_about_the_tail(self) -> bool {
+        match self {
+            Self::SequenceGap | Self::ChecksumMismatch => true,
+            Self::InvalidTransition
+            | Self::RecoveryFailed
+            | Self::LockAcquireFailed
+            | Self::ConcurrentExecution => false,
+        }
+    }
+
     /// The specification's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -153,7 +164,7 @@ impl Journal {
         let tool_call_id = artifact.tool_call_id();
         let sealed = artifact.seal();
         let entry = Entry::after(&self.tail, self.run_id, to_state, &sealed, tool_call_id, key);
-        self.tail = self.tail.accept(&entry)?;
+        self.tail = self.tail.accept_hashed(&entry)?;
         let Sealed { kind, id, digest, ts, .. } = sealed;
         let reference = Reference { kind, id, digest, ts };
         self.references.push(reference);

@@ -21,9 +21,6 @@ pub struct Limits {
     pub approval_ttl_ms: u64,
 }
 
-/// Longest name of an action, in bytes.
-pub const ACTION_BYTES_MAX: usize = 256;
-
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -38,8 +35,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The greatest depth that may be configured.
-    pub const JSON_DEPTH_CEILING: usize = strict::DEPTH_MAX;
+    /// The greatest depth that may be configured: what Stepgate wraps around a payload must still be
+    /// readable.
+    pub const JSON_DEPTH_CEILING: usize = strict::DEPTH_MAX - 8;
     /// The greatest payload that may be configured.
     pub const PAYLOAD_BYTES_CEILING: usize = 64 * 1024 * 1024;
 }

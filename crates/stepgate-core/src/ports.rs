@@ -175,6 +175,20 @@ pub struct Counts {
     pub approvals: u64,
     /// `effects`.
     pub bindings: u64,
+    /// `sessions`.
+    pub sessions: u64,
+}
+
+/// What the answer to a known proposal is made of. Unlike a [`Dossier`] it does not grow with the
+/// number of times the proposal comes again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recollection {
+    /// The row.
+    pub run: Run,
+    /// The last sequence number of the journal; 0 where there is none.
+    pub last_sequence_number: u64,
+    /// The record, where the step is over.
+    pub record: Option<Record>,
 }
 
 /// Which runs to list, newest first.
@@ -265,6 +279,16 @@ pub trait Store: Send + Sync {
 
     /// Everything about one run.
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
+
+    /// What the answer to a known proposal is made of.
+    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
+        let dossier = self.dossier(run_id).await?;
+        Ok(dossier.map(|dossier| Recollection {
+            last_sequence_number: dossier.entries.last().map_or(0, |row| row.entry.sequence_number),
+            record: dossier.record.map(|(record, _)| record),
+            run: dossier.run,
+        }))
+    }
 
     /// Runs, newest first.
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError>;

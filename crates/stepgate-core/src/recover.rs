@@ -3,9 +3,10 @@
 use crate::approval::ApprovalStatus;
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
-use crate::journal::{StateCode, replay};
+use crate::journal::{StateCode, StateError, replay};
 use crate::machine::State;
 use crate::ports::{Dossier, StoreError};
+use crate::run::{Notice, Word};
 use crate::step;
 
 /// What recovery does with a trace.
@@ -65,52 +66,99 @@ pub struct Report {
     pub finished: Vec<RunId>,
     /// Runs that wait for a person.
     pub waiting: Vec<RunId>,
-    /// Runs whose journal does not verify, with the reason. The others go on without them.
+    /// Runs that do not verify, with the reason. The others go on without them.
     pub quarantined: Vec<(RunId, String)>,
+    /// Runs that could not go on now, with the reason: the executor stopped, or somebody else holds
+    /// the trace. The next recovery tries again.
+    pub stuck: Vec<(RunId, String)>,
 }
 
 /// Brings every unfinished run to its end, or says why it stays.
 ///
-/// Only a fault of the store or the executor stops it; the next recovery goes on from there.
+/// Only a fault of the store stops it; the next recovery goes on from there.
 pub async fn recover(gate: &Gate) -> Result<Report, Fault> {
     let mut report = Report::default();
     for run_id in gate.store.unfinished_runs().await? {
         match recover_run(gate, run_id).await {
-            Ok(Remedy::Wait) => report.waiting.push(run_id),
-            Ok(Remedy::Quarantine) => {
-                report.quarantined.push((run_id, "journal and approval contradict".into()));
+            Ok(Left::Finished) => report.finished.push(run_id),
+            Ok(Left::Waiting) => report.waiting.push(run_id),
+            Err(Fault::Store(StoreError::State(error))) => match error.code {
+                StateCode::LockAcquireFailed | StateCode::ConcurrentExecution => {
+                    report.stuck.push((run_id, error.to_string()));
+                }
+                StateCode::InvalidTransition
+                | StateCode::SequenceGap
+                | StateCode::ChecksumMismatch
+                | StateCode::RecoveryFailed => {
+                    report.quarantined.push((run_id, error.to_string()));
+                }
+            },
+            Err(fault @ Fault::Executor(_)) => report.stuck.push((run_id, fault.to_string())),
+            Err(fault @ (Fault::Store(_) | Fault::ForeignSession(_) | Fault::Name(_))) => {
+                return Err(fault);
             }
-            Ok(Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch | Remedy::Read) => {
-                report.finished.push(run_id);
-            }
-            Err(Fault::Store(StoreError::State(error))) => {
-                report.quarantined.push((run_id, error.to_string()));
-            }
-            Err(fault) => return Err(fault),
         }
     }
     Ok(report)
 }
 
-/// Applies the table to one run. Spec 004's steps 1 to 6: lock, checkpoint, replay, go on, unlock.
-async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Remedy, Fault> {
-    let Some(dossier) = gate.store.dossier(run_id).await? else { return Ok(Remedy::Read) };
-    let remedy = remedy_for(&dossier)?;
-    match remedy {
-        Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch => {
-            step::redispatch(gate, run_id).await?;
-        }
-        Remedy::Read | Remedy::Wait | Remedy::Quarantine => {}
-    }
-    Ok(remedy)
+/// How recovery left a run that verifies.
+enum Left {
+    Finished,
+    Waiting,
 }
 
-fn remedy_for(dossier: &Dossier) -> Result<Remedy, Fault> {
-    let run_id = dossier.run.arrival.run_id;
-    let failed = |why: String| {
-        crate::journal::StateError::new(StateCode::RecoveryFailed, format!("run {run_id}: {why}"))
+/// Applies the table to one run. Spec 004's steps 1 to 6: lock, checkpoint, replay, go on, unlock.
+///
+/// What goes on is read and proven once more under the lock that it goes on with, so the lock of the
+/// first look may be given back in between.
+async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
+    gate.store.acquire_trace_lock(run_id).await?;
+    let looked = look(gate, run_id).await;
+    gate.store.release_trace_lock(run_id).await?;
+    match looked? {
+        Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch => {
+            let answer = step::redispatch(gate, run_id).await?;
+            match answer.word {
+                Word::Outcome(_) => Ok(Left::Finished),
+                Word::Notice(Notice::ApprovalRequired | Notice::InProgress) => Ok(Left::Waiting),
+            }
+        }
+        Remedy::Read => Ok(Left::Finished),
+        Remedy::Wait => Ok(Left::Waiting),
+        Remedy::Quarantine => Err(failed(run_id, "journal and approval contradict").into()),
+    }
+}
+
+/// Reads a run and asks the table. Whatever does not verify is STATE_RECOVERY_FAILED.
+async fn look(gate: &Gate, run_id: RunId) -> Result<Remedy, Fault> {
+    let dossier = match gate.store.dossier(run_id).await {
+        Ok(Some(dossier)) => dossier,
+        Ok(None) => return Err(failed(run_id, "there is no such run").into()),
+        Err(StoreError::State(error)) => return Err(failed(run_id, error).into()),
+        Err(error) => return Err(error.into()),
     };
-    let replayed = replay(&dossier.entries).map_err(|error| failed(error.to_string()))?;
-    let state = replayed.tail.state.ok_or_else(|| failed("no journal".into()))?;
-    Ok(remedy(state, dossier.approval.as_ref().map(|approval| approval.status)))
+    remedy_for(&dossier).map_err(|error| failed(run_id, error).into())
+}
+
+fn failed(run_id: RunId, why: impl ToString) -> StateError {
+    StateError::new(StateCode::RecoveryFailed, format!("run {run_id}: {}", why.to_string()))
+}
+
+fn remedy_for(dossier: &Dossier) -> Result<Remedy, StateError> {
+    let replayed = replay(&dossier.entries)?;
+    for checkpoint in &dossier.checkpoints {
+        replayed.check(checkpoint)?;
+    }
+    let state = replayed
+        .tail
+        .state
+        .ok_or_else(|| StateError::checksum("an unfinished run without a journal"))?;
+    let remedy = remedy(state, dossier.approval.as_ref().map(|approval| approval.status));
+    let is_over = dossier.record.is_some() && dossier.run.status.is_final();
+    // The last transition and the record are one commit: one without the other was made by hand.
+    if remedy == Remedy::Read && !is_over {
+        return Err(StateError::checksum("its journal has ended, and it has no record"));
+    }
+    Ok(remedy)
 }

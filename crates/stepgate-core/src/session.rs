@@ -20,6 +20,17 @@ pub enum SessionKind {
     Named,
 }
 
+/// How many sessions of a kind there may be, so that one who names none always joins the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uniqueness {
+    /// One in the store.
+    InStore,
+    /// One for each principal.
+    ForPrincipal,
+    /// As many as are named.
+    None,
+}
+
 impl SessionKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::System, Self::Default, Self::Named];
@@ -30,6 +41,15 @@ impl SessionKind {
             Self::System => "system",
             Self::Default => "default",
             Self::Named => "named",
+        }
+    }
+
+    /// How many of this kind there may be.
+    pub fn uniqueness(self) -> Uniqueness {
+        match self {
+            Self::System => Uniqueness::InStore,
+            Self::Default => Uniqueness::ForPrincipal,
+            Self::Named => Uniqueness::None,
         }
     }
 
@@ -52,6 +72,8 @@ pub struct Session {
     pub ts: Timestamp,
     /// The end of its chain.
     pub head: Head,
+    /// The highest step index that a run in it has; 0 before the first.
+    pub last_step_index: u64,
 }
 
 /// The end of a session's chain.

@@ -174,7 +174,10 @@ async fn conclude(
             }
             Stop::Known(run_id) => return p9_respond::recalled(gate, run_id).await,
             Stop::Paused(approval_id) => return Ok(p9_respond::paused(&trail, approval_id)),
-            Stop::Fault(fault) => return Err(fault),
+            Stop::Fault(fault) => {
+                trail.park(gate);
+                return Err(fault);
+            }
         };
     }
 }
@@ -189,7 +192,8 @@ async fn locked<T, E: From<StoreError>>(
 ) -> Result<T, E> {
     gate.store.acquire_trace_lock(run_id).await?;
     let done = work.await;
-    gate.store.release_trace_lock(run_id).await?;
+    // What is done is done, whatever becomes of the lock.
+    let _released = gate.store.release_trace_lock(run_id).await;
     done
 }
 

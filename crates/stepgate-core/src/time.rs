@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 use crate::ids::InvalidId;
 
@@ -40,22 +40,36 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// The text as bytes. Every step writes a dozen of these, so no formatting machinery.
+    fn text(self) -> [u8; 24] {
+        let at = jiff::Timestamp::from_millisecond(self.millisecond)
+            .map(|instant| jiff::tz::Offset::UTC.to_datetime(instant))
+            .unwrap_or_default();
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let fields = [
+            (0..4, i32::from(at.year())),
+            (5..7, i32::from(at.month())),
+            (8..10, i32::from(at.day())),
+            (11..13, i32::from(at.hour())),
+            (14..16, i32::from(at.minute())),
+            (17..19, i32::from(at.second())),
+            (20..23, i32::from(at.millisecond())),
+        ];
+        for (place, value) in fields {
+            let mut rest = value.unsigned_abs();
+            for digit in text.get_mut(place).unwrap_or_default().iter_mut().rev() {
+                *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+                rest /= 10;
+            }
+        }
+        text
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let instant =
-            jiff::Timestamp::from_millisecond(self.millisecond).map_err(|_| fmt::Error)?;
-        let at = jiff::tz::Offset::UTC.to_datetime(instant);
-        write!(
-            f,
-            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-            at.year(),
-            at.month(),
-            at.day(),
-            at.hour(),
-            at.minute(),
-            at.second(),
-            at.millisecond()
-        )
+        f.write_str(std::str::from_utf8(&self.text()).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -72,7 +86,8 @@ impl FromStr for Timestamp {
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let text = self.text();
+        serializer.serialize_str(std::str::from_utf8(&text).map_err(ser::Error::custom)?)
     }
 }
 

@@ -6,6 +6,8 @@
 mod chain;
 pub(crate) mod run;
 
+use std::collections::{HashMap, HashSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -13,7 +15,7 @@ use crate::event::EventType;
 use crate::gate::opening_payload;
 use crate::ids::{RunId, SessionId};
 use crate::ports::{Counts, Dossier, Store, StoreError};
-use crate::session::{LinkKind, Session};
+use crate::session::{LinkKind, Session, Uniqueness};
 
 use chain::Chains;
 
@@ -105,10 +107,21 @@ pub async fn verify(
 struct Walk {
     seen: Counts,
     chains: Chains,
+    /// What the runs of a session say of it.
+    steps: HashMap<SessionId, Steps>,
     /// Openings that the system session tells of.
     openings: Vec<crate::json::Value>,
     heads: Vec<SavedHead>,
     problems: Vec<Problem>,
+}
+
+/// The runs of one session, walked from the newest.
+#[derive(Default)]
+struct Steps {
+    /// The number of the first link of the run that was walked last.
+    first_link: Option<u64>,
+    /// The highest step index.
+    last_index: u64,
 }
 
 impl Walk {
@@ -140,10 +153,26 @@ impl Walk {
         self.problems.extend(run::check(dossier));
         let run_id = dossier.run.arrival.run_id;
         let session_id = dossier.run.arrival.session_id;
-        for (kind, link, body) in run::links(dossier) {
+        let links = run::links(dossier);
+        self.step(dossier, links.iter().map(|(_, link, _)| link.number).min());
+        for (kind, link, body) in links {
             let place = Some(run_id);
             self.problems.extend(self.chains.add(session_id, kind, place, body, link));
         }
+    }
+
+    /// A run comes into being with its first link, so within a session rows and links have one order.
+    fn step(&mut self, dossier: &Dossier, first_link: Option<u64>) {
+        let arrival = &dossier.run.arrival;
+        let steps = self.steps.entry(arrival.session_id).or_default();
+        steps.last_index = steps.last_index.max(arrival.step_index);
+        if let (Some(newer), Some(older)) = (steps.first_link, first_link)
+            && older >= newer
+        {
+            let place = place_of("tool_runs", arrival.run_id);
+            self.problems.push(Problem::new(place, "position does not follow from the links"));
+        }
+        steps.first_link = first_link.or(steps.first_link);
     }
 
     async fn loose_events(&mut self, store: &dyn Store) -> Result<(), StoreError> {
@@ -151,6 +180,7 @@ impl Walk {
             Ok(events) => events,
             Err(error) => return self.unreadable("events", error),
         };
+        let mut before: HashMap<SessionId, u64> = HashMap::new();
         for linked in events {
             self.seen.events += 1;
             let event = &linked.event;
@@ -162,6 +192,10 @@ impl Walk {
                 self.problems.push(Problem::new(place, "has no link"));
                 continue;
             };
+            if before.insert(event.session_id, link.number).is_some_and(|it| it >= link.number) {
+                let place = format!("event {}", event.event_id);
+                self.problems.push(Problem::new(place, "position does not follow from the links"));
+            }
             let body = Digest::of(event);
             let added =
                 self.chains.add(event.session_id, LinkKind::Event, event.run_id, body, link);
@@ -175,8 +209,22 @@ impl Walk {
             Ok(sessions) => sessions,
             Err(error) => return self.unreadable("sessions", error),
         };
+        self.seen.sessions = u64::try_from(sessions.len()).unwrap_or(u64::MAX);
+        let mut sole = HashSet::new();
         for session in &sessions {
             self.session(session);
+            let is_another = match session.kind.uniqueness() {
+                Uniqueness::InStore => !sole.insert((session.kind, None)),
+                Uniqueness::ForPrincipal => {
+                    !sole.insert((session.kind, Some(&session.principal_id)))
+                }
+                Uniqueness::None => false,
+            };
+            if is_another {
+                let place = format!("session {}", session.session_id);
+                let what = format!("is another {} session", session.kind.as_str());
+                self.problems.push(Problem::new(place, what));
+            }
         }
         let known: Vec<SessionId> = sessions.iter().map(|session| session.session_id).collect();
         self.problems.extend(self.chains.outside(&known));
@@ -197,6 +245,15 @@ impl Walk {
             let place = format!("session {}", session.session_id);
             self.problems.push(Problem::new(place, "is not as the system session says"));
         }
+        let last_index = self.steps.get(&session.session_id).map_or(0, |steps| steps.last_index);
+        if session.last_step_index != last_index {
+            let place = format!("session {}", session.session_id);
+            let what = format!(
+                "last_step_index is {} and that of its runs {last_index}",
+                session.last_step_index
+            );
+            self.problems.push(Problem::new(place, what));
+        }
         self.heads.push(SavedHead {
             session_id: session.session_id,
             number: session.head.number,
@@ -214,10 +271,11 @@ impl Walk {
             ("events", self.seen.events, counts.events),
             ("approvals", self.seen.approvals, counts.approvals),
             ("effects", self.seen.bindings, counts.bindings),
+            ("sessions", self.seen.sessions, counts.sessions),
         ];
         for (table, seen, stored) in pairs {
             if seen != stored {
-                let what = format!("{stored} rows, of which {seen} belong to a run");
+                let what = format!("{stored} rows, of which {seen} are accounted for");
                 self.problems.push(Problem::new(table, what));
             }
         }

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::json;
 use stepgate_core::action::{Call, Touch};
+use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Value, canonical};
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
@@ -127,18 +128,26 @@ impl Executor for Sandbox {
     }
 
     async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
-        // INVARIANT: the lock comes before the look, so that what was seen still stands at the act.
-        let hold = self.hold(call).await;
-        let pre_state = match call.touch() {
-            Touch::Nothing => None,
-            Touch::Reads | Touch::Writes => {
-                let call = call.clone();
-                self.blocking(move |root| pre_state::read(root, &call))
-                    .await
-                    .unwrap_or(Err(rule::NO_ANSWER))?
+        let call = call.clone();
+        match call.touch() {
+            Touch::Nothing => Ok(Prepared { pre_state: None, hold: Box::new(()) }),
+            // A look at names and attributes, no content: shorter than the way to another thread.
+            Touch::Reads => {
+                let pre_state = pre_state::read(&self.root, &call)?;
+                Ok(Prepared { pre_state, hold: Box::new(()) })
             }
-        };
-        Ok(Prepared { pre_state, hold })
+            Touch::Writes => {
+                // INVARIANT: the lock comes before the look, so that what was seen still stands at
+                // the act.
+                let Some(locks) = self.locks.acquire_in_time(call.paths()).await else {
+                    let pre_state = Some(pre_state::of_failure(ExecutionFailure::Unavailable));
+                    return Ok(Prepared { pre_state, hold: Box::new(()) });
+                };
+                let look = self.blocking(move |root| pre_state::read(root, &call)).await;
+                let pre_state = look.unwrap_or(Err(rule::NO_ANSWER))?;
+                Ok(Prepared { pre_state, hold: Box::new(locks) })
+            }
+        }
     }
 
     async fn hold(&self, call: &Call) -> Hold {

@@ -12,12 +12,14 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
-use stepgate_core::ports::{Counts, Dossier, LinkedEvent, RunQuery, StepCommit, Store, StoreError};
+use stepgate_core::ports::{
+    Counts, Dossier, LinkedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+};
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 
 use crate::locks::{LOCK_WAIT_DEFAULT, TraceLocks};
-use crate::plan::Write;
+use crate::plan::{Step, Write};
 use data::Data;
 
 /// A store whose rows live as long as a handle to them. A clone is the same store.
@@ -104,7 +106,7 @@ impl Store for MemoryStore {
     }
 
     async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
-        let write = Write::Step(Box::new(commit));
+        let write = Write::Step(Box::new(Step::of(commit)));
         self.rows().write(&write).map(drop)
     }
 
@@ -157,6 +159,10 @@ impl Store for MemoryStore {
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
         Ok(self.rows().dossier(run_id))
+    }
+
+    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
+        Ok(self.rows().recall(run_id))
     }
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {

@@ -21,11 +21,35 @@ use stepgate_core::session::{self, Head, Link, LinkKind, Session};
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
     /// Everything of one step that becomes durable together.
-    Step(Box<StepCommit>),
+    Step(Box<Step>),
     /// An event outside any step.
     Event(Box<Event>),
     /// A session, with its event in the system session.
     Session(Box<Session>, Box<Event>),
+}
+
+/// A step's commit, with every digest that can be computed before the store is looked at: the one
+/// thread that writes has better things to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    commit: StepCommit,
+    /// The first entry whose digest is not that of its fields.
+    unhashed: Option<u64>,
+    /// Digest of the arrival and of the events, where an OPEN link will need them.
+    opening: Option<(Digest, Digest)>,
+}
+
+impl Step {
+    /// Weighs a commit, on the caller's thread.
+    pub(crate) fn of(commit: StepCommit) -> Self {
+        let mut entries = commit.entries.iter().map(|appended| &appended.entry);
+        let unhashed = entries.find(|entry| !entry.has_its_digest());
+        let opening = match (&commit.open, &commit.record) {
+            (Some(run), None) => Some((run.arrival_digest(), event::digest_of(&commit.events))),
+            (Some(_) | None, _) => None,
+        };
+        Self { unhashed: unhashed.map(|entry| entry.sequence_number), opening, commit }
+    }
 }
 
 /// Where a trace stands: what a commit on it is judged by.
@@ -63,6 +87,10 @@ pub(crate) trait View {
 
     /// A whole session, for opening it again.
     fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError>;
+
+    /// The session that is in the way of opening this one, where there is one of its kind: in the
+    /// store, or for its principal.
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError>;
 
     /// A whole run, for a genesis that comes after the commit that opened the run.
     fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError>;
@@ -164,18 +192,19 @@ impl Rows<'_> {
 /// Decides a write: the rows that it comes to, or why nothing is written.
 pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
     match write {
-        Write::Step(commit) => plan_step(commit, view),
+        Write::Step(step) => plan_step(step, view),
         Write::Event(event) => plan_event(event, view),
         Write::Session(session, event) => plan_session(session, event, view),
     }
 }
 
-fn plan_step<'a>(commit: &'a StepCommit, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+    let commit = &step.commit;
     let place = commit.place;
     let chain = known_chain(place.session_id, view)?;
     let before = view.trace(place.run_id)?;
     check::is_about_its_place(commit)?;
-    let tail = check::journal_goes_on(commit, before.as_ref())?;
+    let tail = check::journal_goes_on(commit, step.unhashed, before.as_ref())?;
     let status = check::status_after(commit, before.as_ref(), &tail)?;
     check::checkpoint_fits(commit, &tail, view)?;
     check::key_is_free(commit, view)?;
@@ -197,7 +226,7 @@ fn plan_step<'a>(commit: &'a StepCommit, view: &mut impl View) -> Result<Rows<'a
         events: commit.events.iter().map(|event| (event, None)).collect(),
         ..Rows::default()
     };
-    link_step(commit, view, &mut links, &mut rows)?;
+    link_step(step, view, &mut links, &mut rows)?;
     let trace = Trace { session_id: place.session_id, status, tail };
     rows.trace = Some((place.run_id, trace));
     let opened_index = commit.open.as_ref().map_or(0, |run| run.arrival.step_index);
@@ -221,11 +250,12 @@ fn change_of(commit: &StepCommit) -> Option<RunChange<'_>> {
 
 /// Links a commit into its session: one CLOSE, or one OPEN, or an EVENT for each event.
 fn link_step<'a>(
-    commit: &'a StepCommit,
+    step: &'a Step,
     view: &mut impl View,
     links: &mut Linking,
     rows: &mut Rows<'a>,
 ) -> Result<(), StoreError> {
+    let commit = &step.commit;
     let run_id = commit.place.run_id;
     if let Some(record) = &commit.record {
         let link = links.add(LinkKind::Close, Some(run_id), record.digest);
@@ -235,15 +265,14 @@ fn link_step<'a>(
     let genesis =
         rows.entries.first_mut().filter(|(appended, _)| appended.entry.sequence_number == 1);
     if let Some((genesis, link)) = genesis {
-        let arrival_digest = match &commit.open {
-            Some(run) => run.arrival_digest(),
-            None => view.run(run_id)?.ok_or_else(|| check::no_run(run_id))?.arrival_digest(),
+        let (arrival, events) = match step.opening {
+            Some(opening) => opening,
+            None => {
+                let run = view.run(run_id)?.ok_or_else(|| check::no_run(run_id))?;
+                (run.arrival_digest(), event::digest_of(&commit.events))
+            }
         };
-        let body = session::open_body(
-            genesis.entry.entry_digest,
-            arrival_digest,
-            event::digest_of(&commit.events),
-        );
+        let body = session::open_body(genesis.entry.entry_digest, arrival, events);
         *link = Some(links.add(LinkKind::Open, Some(run_id), body));
         return Ok(());
     }
@@ -268,13 +297,15 @@ fn plan_session<'a>(
     event: &'a Event,
     view: &mut impl View,
 ) -> Result<Rows<'a>, StoreError> {
-    if let Some(there) = view.session(session.session_id)? {
+    if let Some(there) = session_there(session, view)? {
         // Another principal's session is none that the caller could know of.
-        return if there.principal_id == session.principal_id {
-            Ok(Rows { answer: Some(there), ..Rows::default() })
-        } else {
-            Err(StoreError::UnknownSession(session.session_id))
-        };
+        if there.principal_id != session.principal_id {
+            return Err(StoreError::UnknownSession(session.session_id));
+        }
+        // The row of a session that other writes of a batch have changed lags behind its chain.
+        let Chain { head, last_step_index } = known_chain(there.session_id, view)?;
+        let answer = Some(Session { head, last_step_index, ..there });
+        return Ok(Rows { answer, ..Rows::default() });
     }
     // The system session chains its own opening.
     let opens_itself = event.session_id == session.session_id;
@@ -284,7 +315,16 @@ fn plan_session<'a>(
         Some((_, chain)) if opens_itself => chain.head,
         Some(_) | None => Head::EMPTY,
     };
-    Ok(Rows { session: Some(session), answer: Some(Session { head, ..session.clone() }), ..rows })
+    let answer = Session { head, last_step_index: 0, ..session.clone() };
+    Ok(Rows { session: Some(session), answer: Some(answer), ..rows })
+}
+
+/// The session that stands where another was to be opened: the same, or the only one of its kind.
+fn session_there(asked: &Session, view: &mut impl View) -> Result<Option<Session>, StoreError> {
+    match view.session(asked.session_id)? {
+        Some(same) => Ok(Some(same)),
+        None => view.only_session_like(asked),
+    }
 }
 
 fn event_rows(event: &Event, chain: Chain) -> Rows<'_> {

@@ -21,7 +21,9 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
-use stepgate_core::ports::{Counts, Dossier, LinkedEvent, RunQuery, StepCommit, Store, StoreError};
+use stepgate_core::ports::{
+    Counts, Dossier, LinkedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+};
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 use tokio::sync::Semaphore;
@@ -31,7 +33,7 @@ pub use open::SqliteOptions;
 pub use roofline::Roofline;
 
 use crate::locks::TraceLocks;
-use crate::plan::Write;
+use crate::plan::{Step, Write};
 use writer::Writer;
 
 /// A store in one SQLite file.
@@ -223,7 +225,7 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
-        self.write(Write::Step(Box::new(commit))).await.map(drop)
+        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
     }
 
     async fn append_event(&self, event: Event) -> Result<(), StoreError> {
@@ -285,6 +287,11 @@ impl Store for SqliteStore {
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
         let query = move |connection: &Connection| read::dossier(connection, run_id);
+        self.readers.read(query).await
+    }
+
+    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
+        let query = move |connection: &Connection| read::recollection(connection, run_id);
         self.readers.read(query).await
     }
 

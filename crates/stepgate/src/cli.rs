@@ -239,8 +239,8 @@ pub(crate) struct BenchArgs {
     /// Steps of one measurement at 64 clients; fewer clients take proportionally fewer, at least 500.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(500..=10_000_000))]
     pub(crate) steps: u32,
-    /// Actions to measure, each alone.
-    #[arg(long, value_delimiter = ',', default_value = "READ_FILE,WRITE_FILE,THINK")]
+    /// Actions to measure, each alone; MIX for thinking, listing, reading and writing in turns.
+    #[arg(long, value_delimiter = ',', default_value = "READ_FILE,WRITE_FILE,MIX,THINK,FINISH")]
     pub(crate) actions: Vec<String>,
     /// Where the temporary data directory is made; the system's temporary directory otherwise.
     #[arg(long, value_name = "DIR")]

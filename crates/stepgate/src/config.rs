@@ -1,5 +1,7 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +11,23 @@ use serde::{Deserialize, Serialize};
 use stepgate_core::gate::Extensions;
 use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
+
+/// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
+const PREFIX: &str = "STEPGATE_";
+
+/// The variables that stand for a flag.
+const FLAG_VARIABLES: [&str; 2] = ["STEPGATE_CONFIG", "STEPGATE_DATA"];
+
+/// Most tries to write a record.
+const ATTEMPTS_CEILING: u32 = 1000;
+/// Longest pause between two tries.
+const PAUSE_CEILING_MS: u64 = 60_000;
+/// Longest time to decide: a year.
+const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
+/// Largest file, as large as the largest payload.
+const FILE_BYTES_CEILING: u64 = 64 * 1024 * 1024;
+/// Most entries of a listing.
+const ENTRIES_CEILING: usize = 1_000_000;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,16 +43,24 @@ pub(crate) struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitsConfig {
-    /// Longest payload in bytes, up to 64 MiB.
+    /// Longest payload, in bytes.
+    #[schemars(range(min = 1, max = Limits::PAYLOAD_BYTES_CEILING))]
     payload_bytes_max: usize,
-    /// Deepest nesting of a payload, up to 120.
+    /// Deepest nesting of a payload.
+    #[schemars(range(min = 2, max = Limits::JSON_DEPTH_CEILING))]
     json_depth_max: usize,
-    /// Longest string that the record's args_summary repeats.
+    /// Longest string that the record's args_summary repeats, in bytes.
+    #[schemars(range(min = 0, max = Limits::PAYLOAD_BYTES_CEILING))]
     summary_string_bytes_max: usize,
     /// How often RECORD tries to write.
+    #[schemars(range(min = 1, max = ATTEMPTS_CEILING))]
     record_attempts_max: u32,
     /// How long RECORD waits between two tries, in milliseconds.
+    #[schemars(range(min = 0, max = PAUSE_CEILING_MS))]
     record_retry_pause_ms: u64,
+    /// How long a person has to decide on an approval, in milliseconds.
+    #[schemars(range(min = 1, max = APPROVAL_CEILING_MS))]
+    approval_ttl_ms: u64,
 }
 
 /// The directory behind `/sandbox/`.
@@ -44,9 +71,11 @@ pub(crate) struct SandboxConfig {
     read_extensions: Vec<String>,
     /// Extensions of files that may be written, deleted and renamed, with their dot.
     write_extensions: Vec<String>,
-    /// Largest file that READ_FILE returns, in bytes.
+    /// Largest file that READ_FILE returns and WRITE_FILE writes, in bytes.
+    #[schemars(range(min = 1, max = FILE_BYTES_CEILING))]
     file_bytes_max: u64,
     /// Most entries that LIST_FILES returns.
+    #[schemars(range(min = 1, max = ENTRIES_CEILING))]
     entries_max: usize,
 }
 
@@ -60,6 +89,7 @@ impl Default for LimitsConfig {
             record_attempts_max: limits.record_attempts_max,
             record_retry_pause_ms: u64::try_from(limits.record_retry_pause.as_millis())
                 .unwrap_or(u64::MAX),
+            approval_ttl_ms: limits.approval_ttl_ms,
         }
     }
 }
@@ -102,23 +132,19 @@ impl Config {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        let limits = &self.limits;
-        let payload = 1..=Limits::PAYLOAD_BYTES_CEILING;
-        let depth = 2..=Limits::JSON_DEPTH_CEILING;
-        ensure!(
-            payload.contains(&limits.payload_bytes_max),
-            "limits.payload_bytes_max must be from {} to {}",
-            payload.start(),
-            payload.end()
-        );
-        ensure!(
-            depth.contains(&limits.json_depth_max),
-            "limits.json_depth_max must be from {} to {}",
-            depth.start(),
-            depth.end()
-        );
-        ensure!(limits.record_attempts_max > 0, "limits.record_attempts_max must be at least 1");
-        let extensions = self.sandbox.read_extensions.iter().chain(&self.sandbox.write_extensions);
+        let (limits, sandbox) = (&self.limits, &self.sandbox);
+        let payload = Limits::PAYLOAD_BYTES_CEILING;
+        within("limits.payload_bytes_max", limits.payload_bytes_max, 1..=payload)?;
+        let depth = Limits::JSON_DEPTH_CEILING;
+        within("limits.json_depth_max", limits.json_depth_max, 2..=depth)?;
+        within("limits.summary_string_bytes_max", limits.summary_string_bytes_max, 0..=payload)?;
+        within("limits.record_attempts_max", limits.record_attempts_max, 1..=ATTEMPTS_CEILING)?;
+        let pause = limits.record_retry_pause_ms;
+        within("limits.record_retry_pause_ms", pause, 0..=PAUSE_CEILING_MS)?;
+        within("limits.approval_ttl_ms", limits.approval_ttl_ms, 1..=APPROVAL_CEILING_MS)?;
+        within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
+        within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
+        let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {
             let is_extension = extension.len() > 1
                 && extension.starts_with('.')
@@ -137,7 +163,7 @@ impl Config {
             summary_string_bytes_max: limits.summary_string_bytes_max,
             record_attempts_max: limits.record_attempts_max,
             record_retry_pause: Duration::from_millis(limits.record_retry_pause_ms),
-            ..Limits::default()
+            approval_ttl_ms: limits.approval_ttl_ms,
         }
     }
 
@@ -161,6 +187,45 @@ impl Config {
     }
 }
 
+fn within<T: PartialOrd + std::fmt::Display>(
+    key: &str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> anyhow::Result<()> {
+    let (least, most) = (range.start(), range.end());
+    ensure!(range.contains(&value), "{key} is {value} and must be from {least} to {most}");
+    Ok(())
+}
+
+/// A misspelled variable would silently leave a limit, or a directory, as it is by default.
+pub(crate) fn refuse_unknown_variables(
+    names: impl IntoIterator<Item = OsString>,
+) -> anyhow::Result<()> {
+    let mut known: Vec<String> = FLAG_VARIABLES.map(str::to_owned).to_vec();
+    for (section, keys) in toml::Table::try_from(Config::default())? {
+        if let toml::Value::Table(keys) = keys {
+            known.extend(keys.keys().map(|key| variable(&section, key)));
+        }
+    }
+    let is_unknown = |name: &OsString| {
+        name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
+            && !known.iter().any(|known| OsStr::new(known) == name)
+    };
+    if let Some(name) = names.into_iter().find(is_unknown) {
+        bail!(
+            "there is no environment variable `{}`: unset it, or use one of {}",
+            name.display(),
+            known.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// The environment variable of a key.
+fn variable(section: &str, key: &str) -> String {
+    format!("{PREFIX}{section}_{key}").to_uppercase()
+}
+
 /// Lays `STEPGATE_SECTION_KEY` over the file, for every key that there is. Lists are split at commas.
 fn overlay(
     table: &mut toml::Table,
@@ -169,7 +234,7 @@ fn overlay(
     for (section, keys) in toml::Table::try_from(Config::default())? {
         let toml::Value::Table(keys) = keys else { continue };
         for (key, default) in keys {
-            let name = format!("STEPGATE_{section}_{key}").to_uppercase();
+            let name = variable(&section, &key);
             let Some(text) = environment(&name) else { continue };
             let value = value_like(&default, &text)
                 .with_context(|| format!("environment variable {name} is not valid"))?;

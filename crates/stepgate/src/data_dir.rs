@@ -1,14 +1,14 @@
 //! The data directory: one process holds it to write; readers need no permission of that process.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
-use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::gate::{Fault, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::Store;
@@ -89,6 +89,7 @@ impl DataDir {
             world: Arc::new(RealWorld),
             limits: config.limits(),
             extensions: config.extensions(),
+            parked: Parked::default(),
         };
         let recovered = recover::recover(&gate).await?;
         Ok(Held { gate, recovered, _lock: lock })
@@ -108,14 +109,11 @@ impl DataDir {
 
     fn create(&self) -> anyhow::Result<()> {
         for directory in [self.root.clone(), self.sandbox()] {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).with_context(
-                || {
-                    format!(
-                        "cannot create `{}`: check the permissions, or name another place with --data",
-                        directory.display()
-                    )
-                },
-            )?;
+            create_durably(&directory).map_err(|error| {
+                let way_out = way_out(&error);
+                let what = format!("cannot create `{}`: {way_out}", directory.display());
+                anyhow::Error::new(error).context(what)
+            })?;
         }
         Ok(())
     }
@@ -129,23 +127,43 @@ impl DataDir {
             .truncate(false)
             .mode(0o600)
             .open(&path)
-            .with_context(|| {
-                format!(
-                    "cannot open `{}`: the directory must be writable, or name another with --data",
-                    path.display()
-                )
+            .map_err(|error| {
+                let what = format!("cannot open `{}`: {}", path.display(), way_out(&error));
+                anyhow::Error::new(error).context(what)
             })?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(
                 "`{}` is in use by {}: wait for it to end, or name another directory with --data",
                 self.root.display(),
-                self.holder().map_or("another process".to_owned(), |pid| format!("process {pid}"))
+                self.holder().as_deref().unwrap_or("another process")
             );
         }
-        file.set_len(0)?;
-        file.rewind()?;
-        write!(file, "{}", std::process::id())?;
+        // INVARIANT: the lock is what counts. The number in the file only tells others whom to wait
+        // for, so a full disk does not stop the process here.
+        let _ = file.set_len(0).and_then(|()| file.rewind());
+        let _ = write!(file, "{}", std::process::id());
         Ok(file)
+    }
+
+    /// Free space on the volume that holds the directory, or would.
+    pub(crate) fn free_bytes(&self) -> io::Result<u64> {
+        let existing = self.root.ancestors().find(|path| path.exists());
+        let place = existing.unwrap_or_else(|| Path::new("."));
+        let volume = rustix::fs::statvfs(place)?;
+        Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
+    }
+
+    /// Adds what is most likely behind a fault on a full disk: its own text may name only the file
+    /// that could not grow.
+    pub(crate) fn explain(&self, fault: anyhow::Error) -> anyhow::Error {
+        const FREE_BYTES_MIN: u64 = 1024 * 1024;
+        match self.free_bytes() {
+            Ok(free) if free < FREE_BYTES_MIN => fault.context(format!(
+                "the disk that holds `{}` is full: free some space, and ask again",
+                self.root.display()
+            )),
+            Ok(_) | Err(_) => fault,
+        }
     }
 
     /// The process that holds the directory, if one does.
@@ -156,7 +174,8 @@ impl DataDir {
         }
         let mut pid = String::new();
         file.read_to_string(&mut pid).ok()?;
-        Some(pid)
+        let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+        Some(if is_number { format!("process {pid}") } else { "another process".to_owned() })
     }
 }
 
@@ -168,6 +187,37 @@ impl Held {
             Some(id) => self.gate.named_session(id, &principal).await,
             None => self.gate.default_session(&principal).await,
         }
+    }
+}
+
+/// Makes a directory and what is missing above it, so that a power cut does not take it back: nothing
+/// that is durable inside is, unless its directory is too.
+fn create_durably(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Err(io::ErrorKind::NotFound.into()),
+    };
+    create_durably(parent)?;
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        // Another process was faster, and has made it durable.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => File::open(parent)?.sync_all(),
+    }
+}
+
+/// What an operator can do about it.
+fn way_out(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::StorageFull {
+        "free some space on the disk, and start again"
+    } else if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        "make the file system writable, or name another place with --data"
+    } else {
+        "check the permissions, or name another place with --data"
     }
 }
 

@@ -14,8 +14,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// A step makes some hundreds of small allocations, on one thread and frees them on another: what the
+/// system's allocator is worst at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => return usage(&refused),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = match runtime {
         Ok(runtime) => runtime.block_on(commands::run(cli)),
@@ -23,19 +31,18 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => ExitCode::from(code),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("{}error:{:#} {error:#}", show::ERROR, show::ERROR);
+            let text = show::printable_lines(&format!("{error:#}"));
+            show::note(format!("{}error:{:#} {text}", show::ERROR, show::ERROR));
             ExitCode::from(commands::FAULT)
         }
     }
 }
 
-/// A reader that has seen enough, such as `head`, is no error.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    })
+/// Help that was asked for is a success. A wrong usage has no code of its own: 2 and above are
+/// outcomes of steps, or could become some.
+fn usage(refused: &clap::Error) -> ExitCode {
+    // Where even this cannot be written, the exit code is all that is left.
+    let _ = refused.print();
+    if refused.use_stderr() { ExitCode::from(commands::FAULT) } else { ExitCode::SUCCESS }
 }

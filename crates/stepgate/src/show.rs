@@ -2,9 +2,11 @@
 
 pub(crate) mod timeline;
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+use anyhow::Context;
 use serde::Serialize;
 use stepgate_core::run::Status;
 
@@ -19,10 +21,26 @@ pub(crate) const DIM: Style = Style::new().dimmed();
 
 /// One JSON value on one line.
 pub(crate) fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer(&mut out, value)?;
-    writeln!(out)?;
-    Ok(())
+    say(serde_json::to_string(value)?)
+}
+
+/// A line of what was asked for, or several.
+///
+/// A reader that has seen enough, such as `head`, is no error, and neither does it change the answer:
+/// the command goes on to its own exit code. A step's response is not written with this: whoever does
+/// not get it must be told.
+pub(crate) fn say(text: impl Display) -> anyhow::Result<()> {
+    let mut out = anstream::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write the output"),
+    }
+}
+
+/// A line about the work, beside what was asked for.
+pub(crate) fn note(text: impl Display) {
+    // Whoever closed standard error does not want to know.
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
 /// A table without lines: columns as wide as their widest cell.
@@ -51,22 +69,25 @@ impl<const N: usize> Table<N> {
     pub(crate) fn add(&mut self, row: [Cell; N]) {
         self.rows.push(row);
     }
+}
 
-    pub(crate) fn print(&self) {
+impl<const N: usize> Display for Table<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut widths = [0; N];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.text.chars().count().max(*width);
             }
         }
-        for row in &self.rows {
-            let mut line = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let mut line = String::from(if number == 0 { "" } else { "\n" });
             for (Cell { text, style }, width) in row.iter().zip(widths) {
                 let space = " ".repeat(width.saturating_sub(text.chars().count()) + 2);
                 line.push_str(&format!("{style}{text}{style:#}{space}"));
             }
-            anstream::println!("{}", line.trim_end());
+            f.write_str(line.trim_end_matches(' '))?;
         }
+        Ok(())
     }
 }
 
@@ -80,16 +101,30 @@ pub(crate) fn status(status: Status) -> Cell {
     Cell { text: status.as_str().to_owned(), style }
 }
 
-impl std::fmt::Display for Cell {
+impl Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { text, style } = self;
         write!(f, "{style}{text}{style:#}")
     }
 }
 
-/// Text that cannot play tricks on a terminal.
+/// Text that cannot play tricks on a terminal: no escape sequences, and no characters that turn the
+/// order of what is read around.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Printable, line by line: for texts that have lines of their own.
+pub(crate) fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
+}
+
+/// Unicode's bidirectional controls.
+fn turns(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// The beginning of a long text.
@@ -99,3 +134,6 @@ pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
     }
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,9 +71,12 @@ impl Checkpoint {
         })
     }
 
-    /// Whether the digest follows from the state and the two copies of its place agree.
+    /// Whether it is a checkpoint of this version whose digest follows from the state and whose two
+    /// copies of its place agree.
     pub fn is_sound(&self) -> bool {
-        self.checkpoint_digest == Digest::of(&self.checkpoint_state)
+        self.schema_id == Self::SCHEMA_ID
+            && self.schema_version == Self::SCHEMA_VERSION
+            && self.checkpoint_digest == Digest::of(&self.checkpoint_state)
             && self.checkpoint_sequence_number == self.checkpoint_state.last_sequence_number
             && self.trace_id == self.checkpoint_state.trace_id
     }

@@ -106,6 +106,18 @@ impl Entry {
         entry
     }
 
+    /// Whether the digest is that of the other fields.
+    pub fn has_its_digest(&self) -> bool {
+        self.entry_digest == self.recomputed_digest()
+    }
+
+    /// The refusal of an entry whose digest is another.
+    pub fn without_its_digest(&self) -> StateError {
+        let detail =
+            format!("entry {} does not have the digest of its fields", self.sequence_number);
+        StateError::checksum(detail)
+    }
+
     /// The digest that follows from the other fields.
     pub fn recomputed_digest(&self) -> Digest {
         Digest::of(&Covered {
@@ -146,6 +158,12 @@ impl Tail {
     ///
     /// Judges the entry alone; [`Appended::prove`] judges its artifact.
     pub fn accept(&self, entry: &Entry) -> Result<Self, StateError> {
+        let next = self.accept_hashed(entry)?;
+        if entry.has_its_digest() { Ok(next) } else { Err(entry.without_its_digest()) }
+    }
+
+    /// Like [`Tail::accept`], for an entry whose digest is known to be that of its fields.
+    pub fn accept_hashed(&self, entry: &Entry) -> Result<Self, StateError> {
         if entry.sequence_number != self.sequence_number + 1 {
             return Err(StateError::new(
                 StateCode::SequenceGap,
@@ -159,12 +177,6 @@ impl Tail {
             )));
         }
         self.accept_transition(entry)?;
-        if entry.entry_digest != entry.recomputed_digest() {
-            return Err(StateError::checksum(format!(
-                "entry {} does not have the digest of its fields",
-                entry.sequence_number
-            )));
-        }
         Ok(Self {
             state: Some(entry.to_state),
             sequence_number: entry.sequence_number,

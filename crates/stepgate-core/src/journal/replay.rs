@@ -89,11 +89,14 @@ impl Replayed {
             .ok()
             .and_then(|number| number.checked_sub(1))
             .and_then(|index| self.tails.get(index));
+        let state = &checkpoint.checkpoint_state;
+        let place = self.artifacts.first().map(Artifact::place);
+        let is_ours = place == Some((state.trace_id, state.plan_id));
         match tail {
             _ if !checkpoint.is_sound() => {
                 Err(StateError::checksum(format!("checkpoint {number} has another digest")))
             }
-            Some((tail, ts)) if checkpoint.fixes(tail) && checkpoint.ts == *ts => Ok(()),
+            Some((tail, ts)) if is_ours && checkpoint.fixes(tail) && checkpoint.ts == *ts => Ok(()),
             Some(_) => {
                 Err(StateError::checksum(format!("checkpoint {number} fixes another journal")))
             }

@@ -5,7 +5,6 @@ use super::p8_record::Trail;
 use crate::failure::Failure;
 use crate::ids::ProposalId;
 use crate::json::{Map, Value, strict};
-use crate::limits::ACTION_BYTES_MAX;
 
 /// The versions that this runtime speaks.
 pub(super) const SUPPORTED_VERSION_RANGE: &str = "1.x.x";
@@ -41,9 +40,7 @@ pub(super) fn validate_schema(
         Some(_) => return Err(broken("reasoning", "not a string")),
         None => return Err(broken("reasoning", "missing")),
     }
-    let action = readable
-        .action
-        .ok_or_else(|| broken("action", "missing, not a string, or longer than 256 bytes"))?;
+    let action = readable.action.ok_or_else(|| broken("action", "missing or not a string"))?;
     match fields.remove("args") {
         Some(Value::Object(args)) => Ok(ValidatedProposal { id, action, args }),
         Some(_) => Err(broken("args", "not an object")),
@@ -75,9 +72,7 @@ impl Readable {
             schema_version: text("schema_version").map(str::to_owned),
             id: text("id").and_then(|id| ProposalId::parse(id).ok()),
             reasoning: text("reasoning").map(str::to_owned),
-            action: text("action")
-                .filter(|action| action.len() <= ACTION_BYTES_MAX)
-                .map(str::to_owned),
+            action: text("action").map(str::to_owned),
             args: fields.get("args").filter(|args| args.is_object()).cloned(),
         }
     }
@@ -102,10 +97,13 @@ fn check_version(version: Option<&Value>) -> Result<(), Failure> {
     let groups: Vec<&str> = version.splitn(4, '.').collect();
     match groups.as_slice() {
         [major, minor, patch] if [major, minor, patch].iter().all(|group| is_number(group)) => {
-            if *major == SUPPORTED_MAJOR {
-                Ok(())
-            } else {
-                Err(Failure::SchemaVersionIncompatible(version.clone()))
+            match *major {
+                SUPPORTED_MAJOR => Ok(()),
+                // `01` is no other MAJOR; it is no MAJOR at all.
+                _ if major.parse() == SUPPORTED_MAJOR.parse::<u32>() => {
+                    Err(broken("schema_version", "a MAJOR with leading zeros"))
+                }
+                _ => Err(Failure::SchemaVersionIncompatible(version.clone())),
             }
         }
         _ => Err(broken("schema_version", "not three groups of at most 9 digits")),

@@ -31,7 +31,11 @@ pub(super) struct AuthorizedRequest {
     pub(super) key: IdempotencyKey,
     pub(super) pre_state: Option<Value>,
     pub(super) decision: Reference,
+    /// Nobody outside this file can make one.
+    _authority: Authority,
 }
+
+struct Authority;
 
 /// What a person, or time, said to a paused step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +122,8 @@ fn authorized(
 ) -> AuthorizedRequest {
     trail.keep(prepared.hold);
     let ValidatedArgs { call, args, key, .. } = args;
-    AuthorizedRequest { call, args, key, pre_state: prepared.pre_state, decision }
+    let pre_state = prepared.pre_state;
+    AuthorizedRequest { call, args, key, pre_state, decision, _authority: Authority }
 }
 
 /// What the sandbox and the policy say together.
@@ -332,14 +337,17 @@ pub(super) async fn authorize_by_person(
     ground.meta.needs_approval_digest = Some(needs_approval_digest(&approval)?);
     let verdict = if granted.is_ok() { Verdict::Approve } else { Verdict::Deny };
     let decision = append_decision(gate, trail, verdict, ground)?;
-    let payload = serde_json::json!({
-        "approval_id": approval.approval_id,
-        "approver_id": said.approver_id,
-    });
-    trail.note(gate, said.event_type, payload);
-    let Said { status, approver_id, note, .. } = said;
+    let Said { status, event_type, approver_id, note, .. } = said;
     let resolution = Some(Resolution { approver_id, note, ts_resolved: gate.world.now() });
-    trail.change_approval(ApprovalChange::Decide(Approval { status, resolution, ..approval }));
+    let decided = Approval { status, resolution, ..approval };
+    // The digest, so that the row is provable before there is a record.
+    let payload = serde_json::json!({
+        "approval_digest": decided.digest(),
+        "approval_id": decided.approval_id,
+        "approver_id": decided.resolution.as_ref().and_then(|made| made.approver_id.as_ref()),
+    });
+    trail.note(gate, event_type, payload);
+    trail.change_approval(ApprovalChange::Decide(decided));
     Ok(granted.map(|prepared| authorized(trail, args, prepared, decision)))
 }
 
@@ -439,6 +447,7 @@ fn refuse(
     why: String,
 ) -> Result<Stop, StateError> {
     let ValidatedArgs { call, args, key, .. } = args;
-    let request = AuthorizedRequest { call, args, key, pre_state: None, decision };
+    let request =
+        AuthorizedRequest { call, args, key, pre_state: None, decision, _authority: Authority };
     p7_execute::refuse(gate, trail, request, why).map(Stop::Failure)
 }

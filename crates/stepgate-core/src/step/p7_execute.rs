@@ -56,8 +56,9 @@ pub(super) async fn execute_again(
     trail: &mut Trail,
     sent: Sent,
 ) -> Result<ExecutionResult, Stop> {
-    if sent.call.touch() == Touch::Writes {
-        trail.keep(gate.executor.hold(&sent.call).await);
+    match gate.parked.take(trail.run_id()) {
+        Some(hold) => trail.keep(hold),
+        None => trail.keep(gate.executor.hold(&sent.call).await),
     }
     let payload = serde_json::json!({ "tool": sent.call.action().name() });
     trail.note(gate, EventType::ToolRedispatched, payload);
@@ -211,6 +212,7 @@ fn append_effect(
 ) -> Result<(), StateError> {
     let call = trail.journal().reference(Kind::ToolCall)?;
     let head = trail.journal().head(gate.fresh_id(), gate.world.now());
+    trail.guarantee(meta.guarantee);
     let effect = ToolEffect::new(head, meta, outcome, call.digest, call.id, head.id);
     trail.journal_mut().advance(Artifact::ToolEffect(effect), Some(key.clone()))?;
     Ok(())

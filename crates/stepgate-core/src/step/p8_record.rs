@@ -5,10 +5,10 @@
 
 use serde::Serialize;
 
-use super::Stop;
 use super::p3_validate_schema::{Readable, SUPPORTED_VERSION_RANGE};
 use super::p7_execute::ExecutionResult;
 use super::p9_respond;
+use super::{Answer, Stop};
 use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
@@ -17,7 +17,7 @@ use crate::gate::{Fault, Gate};
 use crate::idempotency::Binding;
 use crate::ids::{PrincipalId, ProposalId, RunId};
 use crate::journal::artifact::Guarantee;
-use crate::journal::{Journal, Kind};
+use crate::journal::{Journal, StateCode, StateError};
 use crate::json::{Value, canonical};
 use crate::machine::State;
 use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, StoreError};
@@ -45,13 +45,13 @@ pub(super) struct Trail {
     approval_change: Option<ApprovalChange>,
     /// What others must not touch until the effect is committed.
     hold: Option<Hold>,
+    /// How often the effect can have happened, as the effect itself says.
+    guarantee: Option<Guarantee>,
 }
 
 /// What RECORD made durable; RESPOND needs nothing else.
 pub(super) struct TraceRecord {
-    pub(super) arrival: Arrival,
-    pub(super) outcome: Outcome,
-    pub(super) response: String,
+    pub(super) answer: Answer,
 }
 
 impl Trail {
@@ -73,6 +73,7 @@ impl Trail {
             approval: None,
             approval_change: None,
             hold: None,
+            guarantee: None,
         }
     }
 
@@ -143,6 +144,18 @@ impl Trail {
         self.hold = Some(hold);
     }
 
+    /// The record guarantees what the effect does.
+    pub(super) fn guarantee(&mut self, guarantee: Option<Guarantee>) {
+        self.guarantee = guarantee;
+    }
+
+    /// Leaves to recovery what is held, if the call is durable and its effect is not.
+    pub(super) fn park(&mut self, gate: &Gate) {
+        if let (true, Some(hold)) = (self.is_open, self.hold.take()) {
+            gate.parked.keep(self.arrival.run_id, hold);
+        }
+    }
+
     /// The next commit asks, or decides.
     pub(super) fn change_approval(&mut self, change: ApprovalChange) {
         let (ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval)) = &change;
@@ -165,6 +178,7 @@ impl Trail {
         self.journal = Journal::empty(self.arrival.run_id, self.arrival.session_id);
         self.binding = None;
         self.hold = None;
+        self.guarantee = None;
         self.events.clear();
         self.events_committed = 0;
         self.approval = None;
@@ -209,8 +223,14 @@ impl Trail {
         Ok(())
     }
 
+    /// What a refused commit means. Nobody but the holder of a trace's lock appends to it: an entry that
+    /// no longer fits tells that another executor took the trace over (decision D10).
     fn stopped_by(&self, error: StoreError) -> Stop {
         match (error, &self.binding) {
+            (StoreError::State(error), _) if self.is_open && error.code.is_about_the_tail() => {
+                let taken_over = StateError::new(StateCode::ConcurrentExecution, error.detail);
+                Stop::Fault(taken_over.into())
+            }
             (StoreError::KeyTaken, Some(binding)) => {
                 Stop::KeyTaken { key: binding.idempotency_key.clone(), asked: binding.asked_digest }
             }
@@ -250,8 +270,9 @@ impl Trail {
         p9_respond::compose(id, self.action.as_deref(), word, result, error)
     }
 
-    pub(super) fn arrival(&self) -> &Arrival {
-        &self.arrival
+    /// Answers the step that the trail is of.
+    pub(super) fn answer(&self, word: Word, response: String, replayed: bool) -> Answer {
+        p9_respond::answer(&self.arrival, word, response, replayed)
     }
 }
 
@@ -287,7 +308,7 @@ pub(super) async fn record(
     commit.record = Some(record);
     write(gate, commit).await.map_err(|error| trail.stopped_by(error))?;
     trail.hold = None;
-    Ok(TraceRecord { arrival: trail.arrival.clone(), outcome, response })
+    Ok(TraceRecord { answer: trail.answer(Word::Outcome(outcome), response, false) })
 }
 
 /// Commits, again and again while that is safe and within the limit.
@@ -408,7 +429,7 @@ fn record_body(
         detail: failure.and_then(Failure::detail),
         error_code: failure.map(|failure| failure.code().to_owned()),
         events_digest: event::digest_of(&trail.events),
-        guarantee: trail.journal.reference(Kind::ToolEffect).ok().map(|_| Guarantee::ExactlyOnce),
+        guarantee: trail.guarantee,
         last_entry_digest: tail.state.map(|_| tail.entry_digest),
         outcome,
         payload_bytes: payload.length,

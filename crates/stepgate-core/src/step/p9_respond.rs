@@ -9,7 +9,7 @@ use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
 use crate::json::canonical;
-use crate::ports::Dossier;
+use crate::ports::{Dossier, Recollection};
 use crate::record::RecordBody;
 use crate::run::{Arrival, Notice, Run, Word};
 
@@ -34,23 +34,22 @@ pub(super) fn compose(
 
 /// The answer to a step that is recorded.
 pub(super) fn respond(record: TraceRecord) -> Answer {
-    let TraceRecord { arrival, outcome, response } = record;
-    answer(&arrival, Word::Outcome(outcome), response, false)
+    record.answer
 }
 
 /// The notice that a person is asked.
 pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
     let word = Word::Notice(Notice::ApprovalRequired);
-    let arrival = trail.arrival();
-    let result = approval_notice(approval_id, arrival.run_id);
-    answer(arrival, word, trail.response(word, Some(&result), None), false)
+    let result = approval_notice(approval_id, trail.run_id());
+    trail.answer(word, trail.response(word, Some(&result), None), false)
 }
 
 fn approval_notice(approval_id: ApprovalId, run_id: RunId) -> String {
     canonical::text_of(&serde_json::json!({ "approval_id": approval_id, "run_id": run_id }))
 }
 
-fn answer(arrival: &Arrival, word: Word, response: String, replayed: bool) -> Answer {
+/// The answer to a step that arrived like this. When it arrived is no part of it.
+pub(super) fn answer(arrival: &Arrival, word: Word, response: String, replayed: bool) -> Answer {
     Answer {
         response,
         word,
@@ -75,18 +74,19 @@ pub fn response_of(run: &Run, record: &RecordBody) -> String {
 
 /// The answer to a proposal that is known already. A replay is no step: an event, no run.
 pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
-    let dossier = dossier(gate, run_id).await?;
-    if dossier.record.is_none() {
-        return notice(&dossier);
+    let known = recall(gate, run_id).await?;
+    if known.record.is_none() {
+        let dossier = gate.store.dossier(run_id).await?;
+        return notice(&dossier.ok_or_else(|| unknown(run_id))?);
     }
-    let answer = replayed(&dossier)?;
+    let answer = replayed(&known)?;
     let event = Event {
         event_id: gate.fresh_id(),
         event_type: EventType::ToolReplayed,
-        payload: serde_json::json!({ "tool": dossier.run.tool_name }),
+        payload: serde_json::json!({ "tool": known.run.tool_name }),
         run_id: Some(run_id),
-        sequence_number: dossier.entries.last().map_or(0, |last| last.entry.sequence_number),
-        session_id: dossier.run.arrival.session_id,
+        sequence_number: known.last_sequence_number,
+        session_id: known.run.arrival.session_id,
         ts: gate.world.now(),
     };
     gate.store.append_event(event).await?;
@@ -95,26 +95,30 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
 
 /// The answer of a run that is over.
 pub(super) async fn recorded(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
-    replayed(&dossier(gate, run_id).await?)
+    replayed(&recall(gate, run_id).await?)
 }
 
-async fn dossier(gate: &Gate, run_id: RunId) -> Result<Dossier, Fault> {
-    gate.store.dossier(run_id).await?.ok_or_else(|| {
-        StateError::new(StateCode::RecoveryFailed, format!("no run {run_id}")).into()
-    })
+/// Costs the same however often it was asked: the events of earlier replays are not read.
+async fn recall(gate: &Gate, run_id: RunId) -> Result<Recollection, Fault> {
+    Ok(gate.store.recall(run_id).await?.ok_or_else(|| unknown(run_id))?)
 }
 
-fn replayed(dossier: &Dossier) -> Result<Answer, Fault> {
-    let Some((record, _)) = &dossier.record else {
-        let detail = format!("run {} has no record", dossier.run.arrival.run_id);
+fn unknown(run_id: RunId) -> StateError {
+    StateError::new(StateCode::RecoveryFailed, format!("no run {run_id}"))
+}
+
+fn replayed(known: &Recollection) -> Result<Answer, Fault> {
+    let Recollection { run, record, .. } = known;
+    let Some(record) = record else {
+        let detail = format!("run {} has no record", run.arrival.run_id);
         return Err(StateError::new(StateCode::RecoveryFailed, detail).into());
     };
     let body = record.body().map_err(StateError::checksum)?;
-    let response = response_of(&dossier.run, &body);
+    let response = response_of(run, &body);
     if Digest::of_bytes(response.as_bytes()) != body.response_digest {
         return Err(StateError::checksum("the recorded response has changed").into());
     }
-    Ok(answer(&dossier.run.arrival, Word::Outcome(body.outcome), response, true))
+    Ok(answer(&run.arrival, Word::Outcome(body.outcome), response, true))
 }
 
 /// The notice for a known proposal that is not over: the same question again, or patience.

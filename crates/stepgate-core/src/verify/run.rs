@@ -9,7 +9,7 @@ use crate::journal::artifact::{DecisionMeta, EffectMeta, RequestMeta};
 use crate::journal::{Artifact, Checkpoint, Replayed, StateError, replay};
 use crate::json::{Value, canonical};
 use crate::machine::State;
-use crate::ports::Dossier;
+use crate::ports::{Dossier, LinkedEvent};
 use crate::record::{Record, RecordBody};
 use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
@@ -50,12 +50,7 @@ pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
 pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
     let mut links = Vec::new();
     if let (Some(link), Some(genesis)) = (dossier.open_link, dossier.entries.first()) {
-        let opening: Vec<Event> = dossier
-            .events
-            .iter()
-            .take_while(|linked| linked.link.is_none() && opens(linked.event.event_type))
-            .map(|linked| linked.event.clone())
-            .collect();
+        let opening: Vec<Event> = opening(dossier).map(|linked| linked.event.clone()).collect();
         let arrival = dossier.run.arrival_digest();
         let events = event::digest_of(&opening);
         let body = session::open_body(genesis.entry.entry_digest, arrival, events);
@@ -70,6 +65,12 @@ pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
         links.push((LinkKind::Close, *link, record.digest));
     }
     links
+}
+
+/// The events that the OPEN link covers.
+fn opening(dossier: &Dossier) -> impl Iterator<Item = &LinkedEvent> {
+    let events = dossier.events.iter();
+    events.take_while(|linked| linked.link.is_none() && opens(linked.event.event_type))
 }
 
 /// Whether an event of this type is committed with the opening of a run.
@@ -102,6 +103,24 @@ fn closes(event_type: EventType) -> bool {
         | EventType::ToolRedispatched
         | EventType::RunRecovered
         | EventType::SessionOpened => false,
+    }
+}
+
+/// What an event of this type says of an approval, where it decides one.
+fn decided(event_type: EventType) -> Option<ApprovalStatus> {
+    match event_type {
+        EventType::ApprovalGranted => Some(ApprovalStatus::Approved),
+        EventType::ApprovalDenied => Some(ApprovalStatus::Denied),
+        EventType::ApprovalExpired => Some(ApprovalStatus::Expired),
+        EventType::ToolCalled
+        | EventType::ToolSucceeded
+        | EventType::ToolFailed
+        | EventType::PolicyViolation
+        | EventType::ApprovalRequested
+        | EventType::ToolReplayed
+        | EventType::ToolRedispatched
+        | EventType::RunRecovered
+        | EventType::SessionOpened => None,
     }
 }
 
@@ -230,15 +249,17 @@ impl<'a> Problems<'a> {
         let end = tail.state.map(|_| tail.entry_digest);
         self.expect("records", body.last_entry_digest == end, "last_entry_digest");
         self.expect("records", outcome_fits(tail.state, body.outcome), "outcome");
+        let mut guaranteed = None;
         for artifact in &replayed.artifacts {
             if let Artifact::ToolEffect(effect) = artifact {
                 let EffectMeta { result_digest, guarantee, .. } = &effect.meta;
                 let output =
                     ending.output_json.as_ref().map(|text| Digest::of_bytes(text.as_bytes()));
                 self.expect("tool_runs", *result_digest == output, "output_json");
-                self.expect("records", *guarantee == body.guarantee, "guarantee");
+                guaranteed = *guarantee;
             }
         }
+        self.expect("records", body.guarantee == guaranteed, "guarantee");
     }
 
     fn unfinished(&mut self, dossier: &Dossier, replayed: &Replayed) {
@@ -254,6 +275,10 @@ impl<'a> Problems<'a> {
         let is_open = replayed.tail.state.is_some_and(|state| !state.is_terminal());
         self.expect("records", is_open, "the absence of a record");
         self.expect("journal", dossier.open_link.is_some(), "the absence of an OPEN link");
+        // There is no record that could cover them.
+        let mut later = dossier.events.iter().skip(opening(dossier).count());
+        let are_linked = later.all(|later| later.link.is_some());
+        self.expect("events", are_linked, "an event after the opening without a link");
     }
 
     fn events(&mut self, dossier: &Dossier) {
@@ -267,6 +292,9 @@ impl<'a> Problems<'a> {
         let after = closing.map_or(dossier.events.len(), |closing| closing + 1);
         let later_are_linked = dossier.events.iter().skip(after).all(|later| later.link.is_some());
         self.expect("events", later_are_linked, "an event after the record without a link");
+        let links = dossier.events.iter().filter_map(|linked| linked.link);
+        let are_in_order = links.is_sorted_by(|before, after| before.number < after.number);
+        self.expect("events", are_in_order, "the order of the events");
     }
 
     /// What a person was asked is what the event says, and the decision is the journal's.
@@ -282,6 +310,7 @@ impl<'a> Problems<'a> {
             Approval { status, resolution: None, ..approval.clone() }.digest().to_string()
         });
         self.expect("approvals", requested == asked.as_deref(), "what was asked");
+        self.decision(dossier);
         let resolution =
             dossier.approval.as_ref().and_then(|approval| approval.resolution.as_ref());
         for artifact in &replayed.artifacts {
@@ -294,6 +323,29 @@ impl<'a> Problems<'a> {
                 self.expect("approvals", holds, "the decision");
             }
         }
+    }
+
+    /// A decided approval is as its event says, also while there is no record; one that waits has no
+    /// such event.
+    fn decision(&mut self, dossier: &Dossier) {
+        let events = dossier.events.iter().map(|linked| &linked.event);
+        let told: Vec<(ApprovalStatus, Option<&str>)> = events
+            .filter_map(|event| {
+                let digest = event.payload.get("approval_digest").and_then(Value::as_str);
+                Some((decided(event.event_type)?, digest))
+            })
+            .collect();
+        let holds = match &dossier.approval {
+            None => told.is_empty(),
+            Some(approval) if approval.status == ApprovalStatus::Pending => {
+                told.is_empty() && approval.resolution.is_none()
+            }
+            Some(approval) => {
+                let digest = approval.digest().to_string();
+                told == [(approval.status, Some(digest.as_str()))]
+            }
+        };
+        self.expect("approvals", holds, "status, ts_resolved, approver_id or note");
     }
 
     fn binding(&mut self, dossier: &Dossier, replayed: &Replayed, is_over: bool) {

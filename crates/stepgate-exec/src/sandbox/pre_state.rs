@@ -28,9 +28,14 @@ pub(super) fn read(root: &Root, call: &Call) -> Result<Option<Value>, &'static s
     match look(root, call) {
         Ok(pre_state) => Ok(pre_state),
         Err(Stop::Refused(rule)) => Err(rule),
-        Err(Stop::Failed(failure)) => Ok(Some(json!({ "failure": failure.code() }))),
+        Err(Stop::Failed(failure)) => Ok(Some(of_failure(failure))),
         Err(Stop::Unknown(_)) => Err(rule::NO_ANSWER),
     }
+}
+
+/// The state before an act that must not happen, because nobody could look.
+pub(super) fn of_failure(failure: ExecutionFailure) -> Value {
+    json!({ "failure": failure.code() })
 }
 
 /// The failure of the look before the act, where it failed.

@@ -170,8 +170,11 @@ impl Place<'_> {
     /// Makes what changed in the directory durable. If that fails after a change, nobody knows
     /// whether the change survives, so recovery decides.
     pub(super) fn sync(&self) -> Result<(), Stop> {
-        rustix::fs::fsync(&self.directory)
-            .map_err(|_| Stop::Unknown("a directory could not be made durable".into()))
+        match rustix::fs::fsync(&self.directory) {
+            // A file system that knows no such thing as a directory's fsync says so.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(_) => Err(Stop::Unknown("a directory could not be made durable".into())),
+        }
     }
 }
 

@@ -66,7 +66,9 @@ fn sweep_directory(directory: OwnedFd) -> Result<Found, Errno> {
     for name in temporary {
         match rustix::fs::unlinkat(reader.fd()?, &name, AtFlags::empty()) {
             Ok(()) => removed += 1,
-            Err(Errno::NOENT) => {}
+            // Gone, or put there by somebody whose directory is not ours to change: none of our
+            // writes can have left it.
+            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
             Err(errno) => return Err(errno),
         }
     }

@@ -117,7 +117,7 @@ fn judge(tally: &mut Tally, effect: &Effect) -> Result<(), String> {
 fn run(world: &World, calls: &[Call], swaps: &[Swap], steps: usize) -> Result<Tally, String> {
     let is_over = AtomicBool::new(false);
     let mut tally = Tally::default();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {

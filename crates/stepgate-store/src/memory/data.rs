@@ -8,11 +8,11 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
-    ApprovalChange, Counts, Dossier, KeyChange, LinkedEvent, RunQuery, StoreError,
+    ApprovalChange, Counts, Dossier, KeyChange, LinkedEvent, Recollection, RunQuery, StoreError,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
-use stepgate_core::session::{Link, Session, SessionKind};
+use stepgate_core::session::{Head, Link, Session, SessionKind, Uniqueness};
 
 use crate::plan::{Chain, NewRun, Rows, RunChange, Trace, View, Write, plan, refusal};
 
@@ -33,7 +33,6 @@ pub(super) struct Data {
 #[derive(Debug)]
 struct Seat {
     session: Session,
-    last_step_index: u64,
     number: usize,
 }
 
@@ -61,8 +60,8 @@ impl Data {
 
     fn apply(&mut self, rows: Rows<'_>) {
         if let Some(session) = rows.session {
-            let seat =
-                Seat { session: session.clone(), last_step_index: 0, number: self.sessions.len() };
+            let session = Session { head: Head::EMPTY, last_step_index: 0, ..session.clone() };
+            let seat = Seat { session: session.clone(), number: self.sessions.len() };
             self.sessions.insert(session.session_id, seat);
         }
         if let Some(new) = rows.run {
@@ -81,7 +80,7 @@ impl Data {
             && let Some(seat) = self.sessions.get_mut(&session_id)
         {
             seat.session.head = chain.head;
-            seat.last_step_index = chain.last_step_index;
+            seat.session.last_step_index = chain.last_step_index;
         }
     }
 
@@ -139,6 +138,15 @@ impl Data {
         self.runs.get(&run_id).cloned()
     }
 
+    pub(super) fn recall(&self, run_id: RunId) -> Option<Recollection> {
+        let Dossier { run, entries, record, .. } = self.runs.get(&run_id)?;
+        Some(Recollection {
+            run: run.clone(),
+            last_sequence_number: entries.last().map_or(0, |row| row.entry.sequence_number),
+            record: record.as_ref().map(|(record, _)| record.clone()),
+        })
+    }
+
     pub(super) fn session(&self, session_id: SessionId) -> Option<Session> {
         let seat = self.sessions.get(&session_id)?;
         Some(seat.session.clone())
@@ -161,7 +169,7 @@ impl Data {
     }
 
     pub(super) fn last_step_index(&self, session_id: SessionId) -> Option<u64> {
-        Some(self.sessions.get(&session_id)?.last_step_index)
+        Some(self.sessions.get(&session_id)?.session.last_step_index)
     }
 
     pub(super) fn binding(&self, key: &IdempotencyKey) -> Option<Binding> {
@@ -209,6 +217,7 @@ impl Data {
             events: number(self.events.len()),
             approvals: number(self.approvals.len()),
             bindings: number(self.keys.len()),
+            sessions: number(self.sessions.len()),
             ..Counts::default()
         };
         for dossier in self.runs.values() {
@@ -287,15 +296,28 @@ impl View for Looking<'_> {
     }
 
     fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError> {
-        Ok(self
-            .0
-            .sessions
-            .get(&session_id)
-            .map(|seat| Chain { head: seat.session.head, last_step_index: seat.last_step_index }))
+        let seat = self.0.sessions.get(&session_id);
+        Ok(seat.map(|Seat { session: Session { head, last_step_index, .. }, .. }| Chain {
+            head: *head,
+            last_step_index: *last_step_index,
+        }))
     }
 
     fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
         Ok(self.0.session(session_id))
+    }
+
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
+        let mut there = self.0.sessions.values().map(|seat| &seat.session);
+        let is_like = |there: &&Session| {
+            there.kind == asked.kind
+                && match asked.kind.uniqueness() {
+                    Uniqueness::InStore => true,
+                    Uniqueness::ForPrincipal => there.principal_id == asked.principal_id,
+                    Uniqueness::None => false,
+                }
+        };
+        Ok(there.find(is_like).cloned())
     }
 
     fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {

@@ -62,14 +62,19 @@ pub(super) fn is_about_its_place(commit: &StepCommit) -> Result<(), StoreError> 
     }
 }
 
-/// The journal's tail after the entries of the commit.
+/// The journal's tail after the entries of the commit. `unhashed` is the first entry whose digest is
+/// not that of its fields.
 pub(super) fn journal_goes_on(
     commit: &StepCommit,
+    unhashed: Option<u64>,
     before: Option<&Trace>,
 ) -> Result<Tail, StoreError> {
     let mut tail = before.map_or(Tail::EMPTY, |trace| trace.tail);
     for Appended { entry, artifact } in &commit.entries {
-        tail = tail.accept(entry)?;
+        tail = tail.accept_hashed(entry)?;
+        if unhashed == Some(entry.sequence_number) {
+            return Err(entry.without_its_digest().into());
+        }
         let describes = entry.artifact_digest == artifact.digest
             && entry.artifact_id == artifact.id
             && entry.artifact_type == artifact.kind

@@ -83,16 +83,19 @@ pub(super) fn damage(connection: &Connection) -> Result<Vec<String>, StoreError>
     Ok(found.into_iter().filter(|line| line != "ok").collect())
 }
 
-/// How many rows there are. Positions count them without a gap, because nothing is ever deleted: a
-/// table whose last position is another number was changed.
+/// How many rows there are. Positions count them from 1 without a gap, because nothing is ever
+/// deleted: a table whose first or last position is another number was changed.
 pub(super) fn counts(connection: &Connection) -> Result<Counts, StoreError> {
     let count = |table: &str| {
-        let sql = format!("SELECT count(*), coalesce(max(position), 0) FROM {table}");
-        let rows = connection
-            .query_row(&sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)));
-        let (rows, last) = rows.map_err(|error| error::while_open(&error))?;
-        if rows != last {
-            let detail = format!("{table} has {rows} rows, and the last is at position {last}");
+        let sql = format!(
+            "SELECT count(*), coalesce(min(position), 1), coalesce(max(position), 0) FROM {table}"
+        );
+        let rows = connection.query_row(&sql, [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        });
+        let (rows, first, last) = rows.map_err(|error| error::while_open(&error))?;
+        if first != 1 || rows != last {
+            let detail = format!("{table} has {rows} rows, at positions {first} to {last}");
             return Err(StateError::checksum(detail).into());
         }
         Ok::<_, StoreError>(u64::try_from(rows).unwrap_or(0))
@@ -105,5 +108,6 @@ pub(super) fn counts(connection: &Connection) -> Result<Counts, StoreError> {
         events: count("events")?,
         approvals: count("approvals")?,
         bindings: count("effects")?,
+        sessions: count("sessions")?,
     })
 }

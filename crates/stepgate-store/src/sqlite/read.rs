@@ -13,7 +13,7 @@ use stepgate_core::journal::{
 };
 use stepgate_core::json::{canonical, strict};
 use stepgate_core::machine::State;
-use stepgate_core::ports::{Dossier, LinkedEvent, StoreError};
+use stepgate_core::ports::{Dossier, LinkedEvent, Recollection, StoreError};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
 use stepgate_core::session::{Head, Link, Session, SessionKind};
@@ -83,6 +83,7 @@ fn session_from(cells: &Cells<'_>) -> Result<Session, StoreError> {
         kind: cells.spelled("kind", SessionKind::parse)?,
         ts: cells.parsed("ts")?,
         head: head_of(cells)?,
+        last_step_index: cells.number("last_step_index")?,
     })
 }
 
@@ -354,6 +355,19 @@ pub(super) fn dossier(
         record: record(connection, &run)?,
         run,
     }))
+}
+
+/// What the answer to a known proposal is made of. The caller holds a transaction.
+pub(super) fn recollection(
+    connection: &Connection,
+    run_id: RunId,
+) -> Result<Option<Recollection>, StoreError> {
+    let Some(run) = run(connection, run_id)? else {
+        return Ok(None);
+    };
+    let record = record(connection, &run)?.map(|(record, _)| record);
+    let last_sequence_number = tail(connection, run_id)?.sequence_number;
+    Ok(Some(Recollection { run, last_sequence_number, record }))
 }
 
 /// The record of a run, with the status and the ending that the run's row holds of it.

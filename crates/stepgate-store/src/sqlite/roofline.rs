@@ -21,6 +21,7 @@ pub struct Roofline {
 
 /// One step's statements with their values. Without a first commit the step had only one.
 struct Step {
+    tool: Option<String>,
     before_the_act: Vec<Statement>,
     after_the_act: Vec<Statement>,
 }
@@ -49,6 +50,11 @@ impl Roofline {
     /// How many steps there are.
     pub fn steps(&self) -> usize {
         self.steps.len()
+    }
+
+    /// The tool of a step.
+    pub fn tool(&self, step: usize) -> Option<&str> {
+        self.steps.get(step)?.tool.as_deref()
     }
 
     /// Writes all steps into a fresh database, as many at a time as there are clients, and says how
@@ -105,6 +111,9 @@ fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
             "SELECT EXISTS (SELECT 1 FROM journal WHERE trace_id = ?1 AND link_number IS NOT NULL)",
         )?
         .query_row([run], |row| row.get(0))?;
+    let tool = connection
+        .prepare_cached("SELECT tool_name FROM tool_runs WHERE tool_run_id = ?1")?
+        .query_row([run], |row| row.get(0))?;
     let rows = |table: &str, condition: &str| inserts(connection, table, condition, run);
     let whole = |table: &str, id: &str| rows(table, &format!("{id} = ?1"));
     let later = format!("tool_run_id = ?1 AND event_type IN {FIRST_EVENT_ENDS}");
@@ -131,7 +140,7 @@ fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
     }
     after.extend(whole("checkpoints", "trace_id")?);
     after.extend(whole("records", "tool_run_id")?);
-    Ok(Step { before_the_act: before, after_the_act: after })
+    Ok(Step { tool, before_the_act: before, after_the_act: after })
 }
 
 /// The rows of a table as inserts; a row gets its position anew.

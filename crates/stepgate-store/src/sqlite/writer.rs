@@ -1,11 +1,17 @@
-//! The one thread that writes: group commit.
+//! The one place that writes: group commit.
 //!
 //! Writes that wait together share one transaction and one fsync. Each is planned on its own, so one
 //! that is refused harms no other; and where the database refuses a batch, every write of it is tried
 //! again alone. Nothing is answered before it is durable.
+//!
+//! A thread takes the writes that queue. While nobody else writes, a caller writes for itself: two
+//! changes of thread cost as much as a third of an fsync.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
@@ -13,12 +19,17 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, RunId, SessionId};
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::Run;
-use stepgate_core::session::Session;
+use stepgate_core::session::{Session, Uniqueness};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 
 use super::open::SqliteOptions;
-use super::{error, read, write};
+use super::{error, locked, read, write};
 use crate::plan::{Chain, Rows, Trace, View, Write, plan};
+
+/// How long the thread waits for more of the callers that it has just answered. They come back within
+/// a fraction of an fsync, and each that shares the next one spares its own.
+const GATHERING_PAUSE: Duration = Duration::from_micros(50);
 
 /// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
 /// and what is asked for is read again.
@@ -32,12 +43,22 @@ struct Job {
     answer: oneshot::Sender<Answer>,
 }
 
-/// The writing thread's address. Dropping it ends the thread when the queue is empty.
+/// The way to write. Dropping it ends the thread when the queue is empty.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// INVARIANT: both are there until the drop.
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    desk: Arc<Desk>,
+}
+
+/// What the thread and its callers share.
+#[derive(Debug)]
+struct Desk {
+    /// Whoever has it writes.
+    writing: Mutex<Writing>,
+    /// How many writes shared the last commit.
+    last_batch_jobs: AtomicUsize,
 }
 
 impl Writer {
@@ -45,18 +66,26 @@ impl Writer {
     pub(super) fn start(connection: Connection, options: &SqliteOptions) -> std::io::Result<Self> {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
         let writing = Writing { connection, durable: Standings::default(), broken: None };
+        let desk =
+            Arc::new(Desk { writing: Mutex::new(writing), last_batch_jobs: AtomicUsize::new(0) });
         let batch_jobs_max = options.batch_jobs_max.max(1);
+        let serving = Arc::clone(&desk);
         let thread = std::thread::Builder::new()
             .name("stepgate-writer".into())
-            .spawn(move || writing.serve(jobs, batch_jobs_max))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+            .spawn(move || serving.serve(jobs, batch_jobs_max))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread), desk })
     }
 
-    /// Queues a write and waits until it is durable or refused. A caller who leaves while it waits
-    /// for the answer does not stop the write.
+    /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
+    /// answer does not stop the write.
     pub(super) async fn write(&self, write: Write) -> Answer {
         let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        let nobody_waits = queue.capacity() == queue.max_capacity();
+        let write = match self.desk.write_alone(write, nobody_waits) {
+            Ok(answer) => return answer,
+            Err(write) => write,
+        };
         let (answer, answered) = oneshot::channel();
         let job = Job { write, answer };
         queue.send(job).await.map_err(|_| stopped())?;
@@ -76,7 +105,58 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread owns.
+impl Desk {
+    /// Writes on the caller's thread, if nobody else is writing or was just now; else gives the write
+    /// back. It blocks for one fsync, and no more than one caller at a time: a runtime with a second
+    /// thread goes on meanwhile.
+    fn write_alone(&self, write: Write, nobody_waits: bool) -> Result<Answer, Write> {
+        let is_quiet = nobody_waits && self.last_batch_jobs.load(Ordering::Relaxed) <= 1;
+        let others_go_on = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if !is_quiet || !others_go_on {
+            return Err(write);
+        }
+        let mut writing = match self.writing.try_lock() {
+            Ok(writing) => writing,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(write),
+        };
+        let (answer, mut answered) = oneshot::channel();
+        writing.write_batch(&mut vec![Job { write, answer }]);
+        let unanswered = || StoreError::AnswerLost("the write was not answered".into());
+        Ok(answered.try_recv().unwrap_or_else(|_| Err(unanswered())))
+    }
+
+    fn serve(&self, mut jobs: mpsc::Receiver<Job>, batch_jobs_max: usize) {
+        let mut batch = Vec::with_capacity(batch_jobs_max);
+        while jobs.blocking_recv_many(&mut batch, batch_jobs_max) > 0 {
+            self.gather(&mut jobs, &mut batch, batch_jobs_max);
+            self.last_batch_jobs.store(batch.len(), Ordering::Relaxed);
+            locked(&self.writing).write_batch(&mut batch);
+        }
+        locked(&self.writing).close();
+    }
+
+    /// Waits for as many writes as shared the last commit, while they keep coming.
+    fn gather(&self, jobs: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>, batch_jobs_max: usize) {
+        let expected = self.last_batch_jobs.load(Ordering::Relaxed).min(batch_jobs_max);
+        while batch.len() < expected {
+            std::thread::sleep(GATHERING_PAUSE);
+            let before = batch.len();
+            while batch.len() < batch_jobs_max
+                && let Ok(job) = jobs.try_recv()
+            {
+                batch.push(job);
+            }
+            if batch.len() == before {
+                break;
+            }
+        }
+    }
+}
+
+/// What writing needs.
+#[derive(Debug)]
 struct Writing {
     connection: Connection,
     durable: Standings,
@@ -85,13 +165,9 @@ struct Writing {
 }
 
 impl Writing {
-    fn serve(mut self, mut jobs: mpsc::Receiver<Job>, batch_jobs_max: usize) {
-        let mut batch = Vec::with_capacity(batch_jobs_max);
-        while jobs.blocking_recv_many(&mut batch, batch_jobs_max) > 0 {
-            self.write_batch(&mut batch);
-        }
+    /// Moves the log into the file. Failing to is no loss.
+    fn close(&mut self) {
         if self.broken.is_none() {
-            // The log is only moved; failing to is no loss.
             let _moved =
                 self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         }
@@ -255,6 +331,15 @@ impl View for Looking<'_> {
         // The row's head is written at the end of the batch.
         let head = self.chain(session_id)?.map_or(session.head, |chain| chain.head);
         Ok(Some(Session { head, ..session }))
+    }
+
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
+        match asked.kind.uniqueness() {
+            Uniqueness::None => Ok(None),
+            Uniqueness::InStore | Uniqueness::ForPrincipal => {
+                read::session_of(self.connection, &asked.principal_id, asked.kind)
+            }
+        }
     }
 
     fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{self, EventType};
-use stepgate_core::ids::{RunId, SessionId};
+use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{ExecutionState, StateCode};
-use stepgate_core::ports::{Counts, Dossier, LinkedEvent, RunQuery, StepCommit, Store, StoreError};
+use stepgate_core::ports::{
+    Counts, Dossier, LinkedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{self, Head, Link, LinkKind, SessionKind};
 use stepgate_store::{MemoryStore, SqliteOptions, SqliteStore};
@@ -61,7 +63,10 @@ over_every_engine! {
     links_are_dense_under_concurrent_commits,
     a_refused_write_in_a_crowd_harms_no_other,
     a_session_is_opened_once_and_belongs_to_its_principal,
-    the_first_session_of_a_kind_is_found,
+    a_session_is_found_by_principal_and_kind,
+    a_store_has_one_system_session_and_each_principal_one_default,
+    a_session_knows_the_highest_index_of_its_runs,
+    a_run_is_recalled_as_its_dossier_says,
     step_indexes_increase_in_each_session,
     runs_are_listed_newest_first_and_filtered,
     unfinished_runs_are_listed_oldest_first,
@@ -381,16 +386,83 @@ async fn a_session_is_opened_once_and_belongs_to_its_principal(desk: Desk) {
     assert_eq!(system.head.number, 2);
 }
 
-async fn the_first_session_of_a_kind_is_found(desk: Desk) {
-    let later = SessionId::new(Uuid::nil());
-    desk.open_session(later, agent(), SessionKind::Default).await.unwrap();
-    let found = desk.store.session_of(&agent(), SessionKind::Default).await;
-    assert_eq!(found.unwrap().unwrap().session_id, desk.session);
+async fn a_session_is_found_by_principal_and_kind(desk: Desk) {
+    // Opened last, with the smallest id.
+    let old = uuid::Builder::from_unix_timestamp_millis(1, &[7; 10]).into_uuid();
+    let named = SessionId::new(old);
     let none = desk.store.session_of(&agent(), SessionKind::Named).await;
     assert_eq!(none, Ok(None));
+    desk.open_session(named, agent(), SessionKind::Named).await.unwrap();
+    for (kind, expected) in [(SessionKind::Default, desk.session), (SessionKind::Named, named)] {
+        let found = desk.store.session_of(&agent(), kind).await;
+        assert_eq!(found.unwrap().unwrap().session_id, expected);
+    }
     let sessions = desk.store.sessions().await.unwrap();
     let ids: Vec<_> = sessions.iter().map(|session| session.session_id).collect();
-    assert_eq!(ids, [later, desk.system, desk.session]);
+    assert_eq!(ids, [named, desk.system, desk.session]);
+}
+
+/// The one that is there is answered, or the opening is refused; there are never two.
+async fn a_store_has_one_system_session_and_each_principal_one_default(desk: Desk) {
+    let newcomer = PrincipalId::parse("newcomer").unwrap();
+    let mut tasks = Vec::new();
+    for number in 0..16_u32 {
+        let (desk, newcomer) = (desk.clone(), newcomer.clone());
+        tasks.push(tokio::spawn(async move {
+            let fresh = SessionId::new(Uuid::now_v7());
+            match number % 2 {
+                0 => desk.open_session(fresh, newcomer, SessionKind::Default).await,
+                _ => desk.open_session(fresh, operator(), SessionKind::System).await,
+            }
+        }));
+    }
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    let theirs = desk.store.session_of(&newcomer, SessionKind::Default).await.unwrap().unwrap();
+    for answer in answers {
+        match answer {
+            Ok(there) => assert!([desk.system, theirs.session_id].contains(&there.session_id)),
+            Err(StoreError::State(error)) => assert_eq!(error.code, StateCode::InvalidTransition),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    // The loser of a race leaves no event behind either.
+    let counts = desk.store.counts().await.unwrap();
+    assert_eq!((counts.sessions, counts.events), (3, 3));
+    let usurper =
+        desk.open_session(SessionId::new(Uuid::nil()), agent(), SessionKind::System).await;
+    assert!(usurper.is_err());
+    assert_eq!(desk.store.counts().await.unwrap(), counts);
+}
+
+async fn a_session_knows_the_highest_index_of_its_runs(desk: Desk) {
+    for index in [3, 7, 5] {
+        let mut step = Step::new(desk.session, index);
+        desk.store.commit(step.refused_at_once()).await.unwrap();
+    }
+    let session = desk.store.session(desk.session).await.unwrap().unwrap();
+    assert_eq!(session.last_step_index, 7);
+    let again = desk.open_session(desk.session, agent(), SessionKind::Default).await;
+    assert_eq!(again, Ok(session));
+}
+
+async fn a_run_is_recalled_as_its_dossier_says(desk: Desk) {
+    let (done, mut open) = (desk.finished().await, desk.step());
+    let mut refused = desk.step();
+    desk.store.commit(open.opening()).await.unwrap();
+    desk.store.commit(refused.refused_at_once()).await.unwrap();
+    for (run_id, last) in [(done.id(), 4), (open.id(), 3), (refused.id(), 0)] {
+        let dossier = desk.store.dossier(run_id).await.unwrap().unwrap();
+        let expected = Recollection {
+            run: dossier.run,
+            last_sequence_number: last,
+            record: dossier.record.map(|(record, _)| record),
+        };
+        assert_eq!(desk.store.recall(run_id).await, Ok(Some(expected)));
+    }
+    assert_eq!(desk.store.recall(RunId::new(Uuid::nil())).await, Ok(None));
 }
 
 async fn step_indexes_increase_in_each_session(desk: Desk) {
@@ -494,6 +566,7 @@ async fn every_row_is_counted(desk: Desk) {
         events: 5,
         approvals: 1,
         bindings: 2,
+        sessions: 2,
     };
     assert_eq!(desk.store.counts().await, Ok(expected));
 }

@@ -56,11 +56,22 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) async fn open(store: Arc<dyn Store>) -> Self {
         let system = SessionId::new(Uuid::now_v7());
-        let session = SessionId::new(Uuid::now_v7());
-        let desk = Self { store, system, session };
-        desk.open_session(system, operator(), SessionKind::System).await.unwrap();
-        desk.open_session(session, agent(), SessionKind::Default).await.unwrap();
+        let mut desk = Self { store, system, session: system };
+        desk.system = desk.joined(operator(), SessionKind::System).await;
+        desk.session = desk.joined(agent(), SessionKind::Default).await;
         desk
+    }
+
+    /// The session of this kind, opened on first use; the system session chains itself.
+    async fn joined(&self, principal_id: PrincipalId, kind: SessionKind) -> SessionId {
+        if let Some(there) = self.store.session_of(&principal_id, kind).await.unwrap() {
+            return there.session_id;
+        }
+        let fresh = match kind {
+            SessionKind::System => self.system,
+            SessionKind::Default | SessionKind::Named => SessionId::new(Uuid::now_v7()),
+        };
+        self.open_session(fresh, principal_id, kind).await.unwrap().session_id
     }
 
     pub(crate) async fn open_session(
@@ -69,7 +80,14 @@ impl Desk {
         principal_id: PrincipalId,
         kind: SessionKind,
     ) -> Result<Session, StoreError> {
-        let session = Session { session_id, principal_id, kind, ts: at(0), head: Head::EMPTY };
+        let session = Session {
+            session_id,
+            principal_id,
+            kind,
+            ts: at(0),
+            head: Head::EMPTY,
+            last_step_index: 0,
+        };
         self.store.open_session(session, self.loose_event()).await
     }
 

@@ -147,10 +147,13 @@ async fn a_store_opened_for_reading_reads_beside_the_writer_and_writes_nothing()
     assert!(matches!(missing, OpenError::Missing { .. }));
     assert!(!path.exists());
     let desk = Desk::open(Arc::new(open(&path))).await;
-    let reading = SqliteStore::open_read_only(&path).unwrap();
     let step = desk.finished().await;
+    let reading = SqliteStore::open_read_only(&path).unwrap();
     let seen = reading.dossier(step.id()).await.unwrap();
     assert_eq!(seen, desk.store.dossier(step.id()).await.unwrap());
+    // What is read is of the moment of the opening.
+    let later = desk.finished().await;
+    assert_eq!(reading.dossier(later.id()).await, Ok(None));
     let read_only = StoreError::Unavailable("opened read-only".into());
     let commit = desk.step().opening();
     assert_eq!(reading.commit(commit).await, Err(read_only.clone()));

@@ -114,6 +114,22 @@ async fn no_row_is_replaced() {
 }
 
 #[tokio::test]
+async fn the_only_session_of_its_kind_is_not_replaced_by_another() {
+    let (_directory, stranger) = stranger().await;
+    for how in ["INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE", "INSERT"] {
+        for kind in ["system", "default"] {
+            let another = format!(
+                "{how} INTO sessions (session_id, principal_id, kind, ts, head_number,
+                                      head_digest, last_step_index)
+                 SELECT 'other-' || session_id, principal_id, kind, ts, 0, head_digest, 0
+                 FROM sessions WHERE kind = '{kind}'"
+            );
+            refuses(&stranger, &another, "there is such a row already");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_is_chained_is_never_changed() {
     let (_directory, stranger) = stranger().await;
     for table in ["journal", "records", "checkpoints", "events"] {

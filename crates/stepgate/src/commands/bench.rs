@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,10 +29,41 @@ const ROUNDS: usize = 3;
 const WARM_UP_STEPS: usize = 64;
 const CONTENT: &str = "The quick brown fox jumps over the lazy dog, durably and exactly once.\n";
 
+/// What the clients propose.
+#[derive(Clone, Copy)]
+enum Load {
+    /// One action, over and over.
+    Only(Action),
+    /// What an agent does: thinking, listing, reading, writing, in turns.
+    Mix,
+}
+
+impl Load {
+    fn parse(name: &str) -> anyhow::Result<Self> {
+        if name == "MIX" {
+            return Ok(Self::Mix);
+        }
+        match Action::parse(name) {
+            Some(action) => Ok(Self::Only(action)),
+            None => bail!("there is no action `{name}`: name one, or MIX"),
+        }
+    }
+
+    fn action(self, step: usize) -> Action {
+        match (self, step % 4) {
+            (Self::Only(action), _) => action,
+            (Self::Mix, 0) => Action::Think,
+            (Self::Mix, 1) => Action::ListFiles,
+            (Self::Mix, 2) => Action::ReadFile,
+            (Self::Mix, _) => Action::WriteFile,
+        }
+    }
+}
+
 /// One measurement.
 #[derive(Serialize)]
 struct Figure {
-    action: &'static str,
+    action: String,
     clients: usize,
     steps: usize,
     steps_per_second: f64,
@@ -51,18 +81,18 @@ pub(super) async fn bench(args: BenchArgs, json: bool) -> anyhow::Result<u8> {
     let mut table =
         Table::new(["ACTION", "CLIENTS", "STEPS/S", "P50 MS", "P99 MS", "BARE/S", "PART"]);
     for name in &args.actions {
-        let action = Action::parse(name).with_context(|| format!("there is no action `{name}`"))?;
+        let load = Load::parse(name)?;
         for clients in &args.clients {
             let clients = usize::try_from(*clients)?;
             let steps = (usize::try_from(args.steps)? * clients / 64).max(500);
-            let figure = measure(&args, action, clients, steps).await?;
+            let figure = measure(&args, name, load, clients, steps).await?;
             if json {
                 show::json(&figure)?;
                 continue;
             }
             anstream::eprintln!("measured {name} with {clients} client(s)");
             table.add([
-                Cell::plain(figure.action),
+                Cell::plain(&figure.action),
                 Cell::plain(figure.clients),
                 Cell::plain(format!("{:.0}", figure.steps_per_second)),
                 Cell::plain(format!("{:.2}", figure.latency_p50_ms)),
@@ -73,14 +103,15 @@ pub(super) async fn bench(args: BenchArgs, json: bool) -> anyhow::Result<u8> {
         }
     }
     if !json {
-        table.print();
+        show::say(table)?;
     }
     Ok(0)
 }
 
 async fn measure(
     args: &BenchArgs,
-    action: Action,
+    name: &str,
+    load: Load,
     clients: usize,
     steps: usize,
 ) -> anyhow::Result<Figure> {
@@ -92,8 +123,8 @@ async fn measure(
     let mut rounds = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         let directory = place.path().join(round.to_string());
-        let real = real_steps(&directory, action, clients, steps).await?;
-        let bare = bare_rows(&directory, action, clients).await?;
+        let real = real_steps(&directory, load, clients, steps).await?;
+        let bare = bare_rows(&directory, clients).await?;
         fs::remove_dir_all(&directory)?;
         rounds.push((real, bare));
     }
@@ -103,7 +134,7 @@ async fn measure(
     bare.sort_by(f64::total_cmp);
     let bare = *bare.get(ROUNDS / 2).context("no round")?;
     Ok(Figure {
-        action: action.name(),
+        action: name.to_owned(),
         clients,
         steps,
         steps_per_second: real.per_second,
@@ -131,7 +162,7 @@ impl Real {
 /// Real steps through a real gate: so many clients, each proposing as soon as it is answered.
 async fn real_steps(
     directory: &Path,
-    action: Action,
+    load: Load,
     clients: usize,
     steps: usize,
 ) -> anyhow::Result<Real> {
@@ -139,9 +170,9 @@ async fn real_steps(
     let held = data.hold().await?;
     fs::write(data.sandbox().join("read.txt"), CONTENT)?;
     let session = held.session(None).await?;
-    run_clients(&held, &session, action, 1, WARM_UP_STEPS).await?;
+    run_clients(&held, &session, load, 1, WARM_UP_STEPS).await?;
     let start = Instant::now();
-    let mut latencies = run_clients(&held, &session, action, clients, steps).await?;
+    let mut latencies = run_clients(&held, &session, load, clients, steps).await?;
     let elapsed = start.elapsed();
     latencies.sort();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -152,7 +183,7 @@ async fn real_steps(
 async fn run_clients(
     held: &Held,
     session: &Session,
-    action: Action,
+    load: Load,
     clients: usize,
     steps: usize,
 ) -> anyhow::Result<Vec<Duration>> {
@@ -161,7 +192,7 @@ async fn run_clients(
     for client in 0..clients {
         let (gate, session) = (held.gate.clone(), session.clone());
         let steps = steps.div_ceil(clients);
-        tasks.spawn(async move { run_client(&gate, &session, action, client, steps).await });
+        tasks.spawn(async move { run_client(&gate, &session, load, client, steps).await });
     }
     let mut latencies = Vec::with_capacity(steps);
     while let Some(client) = tasks.join_next().await {
@@ -173,19 +204,19 @@ async fn run_clients(
 async fn run_client(
     gate: &Gate,
     session: &Session,
-    action: Action,
+    load: Load,
     client: usize,
     steps: usize,
 ) -> anyhow::Result<Vec<Duration>> {
-    let args = arguments(action, client)?;
     let mut latencies = Vec::with_capacity(steps);
-    for _ in 0..steps {
+    for step in 0..steps {
+        let action = load.action(step);
         let proposal = json!({
             "schema_version": "1.0.0",
             "id": uuid::Uuid::new_v4(),
             "reasoning": "a measurement",
             "action": action.name(),
-            "args": args,
+            "args": arguments(action, client)?,
         });
         let submission = Submission {
             session_id: session.session_id,
@@ -216,27 +247,16 @@ fn arguments(action: Action, client: usize) -> anyhow::Result<Value> {
 }
 
 /// The rows of those steps, written back by SQL alone, with the file writes that WRITE_FILE makes.
-async fn bare_rows(directory: &Path, action: Action, clients: usize) -> anyhow::Result<f64> {
+async fn bare_rows(directory: &Path, clients: usize) -> anyhow::Result<f64> {
     let roofline = Roofline::of(&directory.join("stepgate.db"))?;
     let files = directory.join("bare");
     fs::create_dir_all(&files)?;
     let scratch = directory.join("bare.db");
     let steps = roofline.steps();
-    let writes = match action {
-        Action::WriteFile => true,
-        Action::Think
-        | Action::Finish
-        | Action::ReadFile
-        | Action::ListFiles
-        | Action::CreateDirectory
-        | Action::DeleteFile
-        | Action::RenameFile => false,
-    };
     let elapsed = tokio::task::spawn_blocking(move || {
         roofline.write(&scratch, clients, |range| {
-            if writes {
-                write_files(&files, range);
-            }
+            let is_write = |step: &usize| roofline.tool(*step) == Some(Action::WriteFile.name());
+            write_files(&files, range.filter(is_write).count());
         })
     })
     .await??;
@@ -245,8 +265,8 @@ async fn bare_rows(directory: &Path, action: Action, clients: usize) -> anyhow::
     Ok(per_second)
 }
 
-/// As many durable file replacements at once as there are clients.
-fn write_files(directory: &Path, range: Range<usize>) {
+/// So many durable file replacements, all at once.
+fn write_files(directory: &Path, count: usize) {
     let write = |number: usize| -> std::io::Result<()> {
         let path: PathBuf = directory.join(format!("{number}.txt"));
         let temporary = path.with_extension("tmp");
@@ -256,7 +276,6 @@ fn write_files(directory: &Path, range: Range<usize>) {
         fs::rename(&temporary, &path)?;
         File::open(directory)?.sync_all()
     };
-    let count = range.len();
     std::thread::scope(|scope| {
         for number in 0..count {
             scope.spawn(move || write(number));

@@ -1,6 +1,6 @@
 //! `stepgate canon` and `stepgate digest`: RFC 8785 for people and scripts.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 use anyhow::{Context, anyhow, bail};
 use stepgate_core::digest::Digest;
@@ -8,14 +8,15 @@ use stepgate_core::json::strict::{self, Integers};
 use stepgate_core::json::{Value, canonical};
 
 use crate::cli::CanonArgs;
+use crate::show;
 
 pub(super) fn canon(args: &CanonArgs) -> anyhow::Result<u8> {
-    writeln!(io::stdout(), "{}", canonical_input(args)?)?;
+    show::say(canonical_input(args)?)?;
     Ok(0)
 }
 
 pub(super) fn digest(args: &CanonArgs) -> anyhow::Result<u8> {
-    writeln!(io::stdout(), "{}", Digest::of_bytes(canonical_input(args)?.as_bytes()))?;
+    show::say(Digest::of_bytes(canonical_input(args)?.as_bytes()))?;
     Ok(0)
 }
 

@@ -36,7 +36,8 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
             show::json(&Check { name, ok: *ok, detail: detail.clone() })?;
         } else {
             let (style, word) = if *ok { (show::GOOD, "ok   ") } else { (show::ERROR, "wrong") };
-            anstream::println!("{style}{word}{style:#}  {name:<16}  {detail}");
+            let detail = show::printable_lines(detail);
+            show::say(format!("{style}{word}{style:#}  {name:<16}  {detail}"))?;
         }
     }
     Ok(if checks.iter().all(|check| check.ok) { 0 } else { super::FAULT })
@@ -69,10 +70,7 @@ fn directory(data: &DataDir) -> anyhow::Result<String> {
 }
 
 fn free_space(data: &DataDir) -> anyhow::Result<String> {
-    let existing = data.root().ancestors().find(|path| path.exists());
-    let place = existing.unwrap_or_else(|| std::path::Path::new("."));
-    let volume = rustix::fs::statvfs(place).context("cannot ask the file system")?;
-    let free = volume.f_bavail.saturating_mul(volume.f_frsize);
+    let free = data.free_bytes().context("cannot ask the file system")?;
     let mebibytes = free / (1024 * 1024);
     ensure!(free >= FREE_BYTES_MIN, "only {mebibytes} MiB: without space nothing can be recorded");
     Ok(format!("{mebibytes} MiB"))
@@ -80,7 +78,7 @@ fn free_space(data: &DataDir) -> anyhow::Result<String> {
 
 fn holder(data: &DataDir) -> String {
     match data.holder() {
-        Some(pid) => format!("process {pid} holds the directory"),
+        Some(holder) => format!("{holder} holds the directory"),
         None => "nobody holds the directory".into(),
     }
 }

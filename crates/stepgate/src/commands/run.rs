@@ -1,9 +1,8 @@
 //! `stepgate run`: a proposal made of a tool and its arguments.
 
-use std::io::{self, Write};
-
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
+use stepgate_core::run::Payload;
 
 use crate::cli::RunArgs;
 use crate::commands::{exit_code, recover, step};
@@ -14,8 +13,8 @@ pub(super) async fn run(data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
     let held = data.hold().await?;
     recover::tell(&held.recovered);
     let session = held.session(args.session).await?;
-    let answer = step::submit(&held, &session, payload).await?;
-    writeln!(io::stdout(), "{}", answer.response)?;
+    let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
+    step::answer(&answer)?;
     Ok(exit_code(answer.word))
 }
 

@@ -46,15 +46,13 @@ async fn list(store: &dyn Store, args: ListArgs, json: bool) -> anyhow::Result<(
         return Ok(());
     }
     if runs.is_empty() {
-        anstream::println!("no runs");
-        return Ok(());
+        return show::say("no runs");
     }
     let mut table = Table::new(["RUN", "TIME", "STEP", "TOOL", "STATUS", "MS", "WHAT"]);
     for run in &runs {
         table.add(row(run));
     }
-    table.print();
-    Ok(())
+    show::say(table)
 }
 
 fn row(run: &Run) -> [Cell; 7] {

@@ -1,12 +1,11 @@
 //! `stepgate step`: proposals in, responses out.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use stepgate_core::limits::Limits;
 use stepgate_core::run::Payload;
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Answer, Submission};
@@ -16,18 +15,19 @@ use crate::commands::{exit_code, recover};
 use crate::data_dir::{DataDir, Held};
 
 pub(super) async fn step(data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
-    let (input, length) = open(&args.file)?;
+    let (mut input, length) = open(&args.file)?;
     let held = data.hold().await?;
     recover::tell(&held.recovered);
     let session = held.session(args.session).await?;
     if args.lines {
         return lines(&held, &session, input, length).await;
     }
-    let payload = bounded(input, |reader, payload| reader.read_to_end(payload))?;
-    let answer = submit(&held, &session, payload).await?;
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", answer.response)?;
-    Ok(exit_code(answer.word))
+    let payload = read(&mut *input, End::Input, held.gate.limits.payload_bytes_max)
+        .context("cannot read the proposal")?;
+    let payload = payload.unwrap_or_else(|| Payload::whole([]));
+    let answered = submit(&held, &session, payload).await?;
+    answer(&answered)?;
+    Ok(exit_code(answered.word))
 }
 
 /// Takes a payload through the gate. The step is a task of its own: an impatient caller never stops
@@ -35,15 +35,24 @@ pub(super) async fn step(data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
 pub(super) async fn submit(
     held: &Held,
     session: &Session,
-    payload: Vec<u8>,
+    payload: Payload,
 ) -> anyhow::Result<Answer> {
     let gate = held.gate.clone();
     let submission = Submission {
         session_id: session.session_id,
         principal_id: session.principal_id.clone(),
-        payload: Payload::whole(payload),
+        payload,
     };
     Ok(tokio::spawn(async move { step::run(&gate, submission).await }).await??)
+}
+
+/// Prints a response. A caller who is not there to get it is an error, unlike everywhere else: the
+/// step is done, and somebody must know.
+pub(super) fn answer(answer: &Answer) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", answer.response).and_then(|()| out.flush()).with_context(|| {
+        format!("run {} is recorded, and its response cannot be written", answer.run_id)
+    })
 }
 
 /// Every line is one payload, also an empty one, so that line n of the output answers line n of the
@@ -55,20 +64,13 @@ async fn lines(
     length: Option<u64>,
 ) -> anyhow::Result<u8> {
     let progress = progress(length);
-    loop {
-        let mut line = bounded(&mut input, |reader, line| reader.read_until(b'\n', line))?;
-        if line.is_empty() {
-            break;
-        }
-        progress.inc(u64::try_from(line.len())?);
-        if line.ends_with(b"\n") {
-            line.pop();
-        }
-        let answer = submit(held, session, line).await?;
+    let bytes_max = held.gate.limits.payload_bytes_max;
+    while let Some(line) =
+        read(&mut *input, End::Line, bytes_max).context("cannot read the next proposal")?
+    {
+        progress.inc(line.length.saturating_add(1));
         // Written at once: what is printed is recorded, and what is recorded is printed soon.
-        let mut out = io::stdout().lock();
-        writeln!(out, "{}", answer.response)?;
-        out.flush()?;
+        answer(&submit(held, session, line).await?)?;
     }
     progress.finish_and_clear();
     Ok(0)
@@ -97,17 +99,49 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn BufRead + Send>, Option<u64>)> {
     Ok((Box::new(BufReader::new(open)), Some(length)))
 }
 
-/// Reads no more than the largest payload that could ever be configured, and one byte.
-fn bounded(
-    mut input: impl BufRead,
-    read: impl FnOnce(&mut io::Take<&mut dyn BufRead>, &mut Vec<u8>) -> io::Result<usize>,
-) -> anyhow::Result<Vec<u8>> {
-    const READ_BYTES_MAX: u64 = Limits::PAYLOAD_BYTES_CEILING as u64 + 1;
-    let mut bytes = Vec::new();
-    let input: &mut dyn BufRead = &mut input;
-    read(&mut input.take(READ_BYTES_MAX), &mut bytes).context("cannot read the proposal")?;
-    if u64::try_from(bytes.len())? == READ_BYTES_MAX && !bytes.ends_with(b"\n") {
-        bail!("a proposal of more than {} bytes", Limits::PAYLOAD_BYTES_CEILING);
-    }
-    Ok(bytes)
+/// Where a payload ends.
+#[derive(Clone, Copy)]
+enum End {
+    /// With the line.
+    Line,
+    /// With the input.
+    Input,
 }
+
+/// Reads one payload; none where the input is over.
+///
+/// What goes beyond the limit is counted and dropped: it will be refused, recorded with its beginning
+/// and its true length, and it never has more memory than a payload may have.
+fn read(input: &mut dyn BufRead, end: End, bytes_max: usize) -> io::Result<Option<Payload>> {
+    let mut kept = Vec::new();
+    let mut length: u64 = 0;
+    let mut is_over = true;
+    loop {
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if buffer.is_empty() {
+            break;
+        }
+        is_over = false;
+        let part = match end {
+            End::Line => buffer.split(|byte| *byte == b'\n').next().unwrap_or_default(),
+            End::Input => buffer,
+        };
+        let room = bytes_max.saturating_sub(kept.len());
+        kept.extend_from_slice(part.get(..room).unwrap_or(part));
+        length = length.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX));
+        let has_ended = part.len() < buffer.len();
+        let consumed = part.len() + usize::from(has_ended);
+        input.consume(consumed);
+        if has_ended {
+            break;
+        }
+    }
+    Ok((!is_over).then(|| Payload { bytes: kept.into(), length }))
+}
+
+#[cfg(test)]
+mod tests;

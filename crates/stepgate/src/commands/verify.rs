@@ -34,7 +34,7 @@ pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyh
     if json {
         show::json(&report)?;
     } else {
-        tell(&report, saved.len());
+        tell(&report, saved.len())?;
     }
     if !report.problems.is_empty() {
         return Ok(super::FAULT);
@@ -46,40 +46,38 @@ pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyh
     Ok(0)
 }
 
-fn tell(report: &Report, saved: usize) {
+fn tell(report: &Report, saved: usize) -> anyhow::Result<()> {
     if report.problems.is_empty() {
-        anstream::println!(
+        show::say(format!(
             "{}verified:{:#} {} runs, {} journal entries, {} sessions",
             show::GOOD,
             show::GOOD,
             report.runs,
             report.entries,
             report.heads.len()
-        );
+        ))?;
         if saved > 0 {
-            anstream::println!("all {saved} saved heads stand");
+            show::say(format!("all {saved} saved heads stand"))?;
         }
     } else {
-        show_problems(&report.problems);
+        show_problems(&report.problems)?;
     }
     let mut table = Table::new(["SESSION", "LINKS", "HEAD"]);
     for head in &report.heads {
         let SavedHead { session_id, number, digest } = head;
         table.add([Cell::plain(session_id), Cell::plain(number), Cell::plain(digest)]);
     }
-    table.print();
+    show::say(table)
 }
 
-fn show_problems(problems: &[Problem]) {
-    anstream::println!(
-        "{}not verified:{:#} {} problem(s)",
-        show::ERROR,
-        show::ERROR,
-        problems.len()
-    );
+fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
+    let count = problems.len();
+    show::say(format!("{}not verified:{:#} {count} problem(s)", show::ERROR, show::ERROR))?;
     for Problem { place, what } in problems {
-        anstream::println!("  {place}: {what}");
+        // What does not verify may be anybody's text.
+        show::say(show::printable(&format!("  {place}: {what}")))?;
     }
+    Ok(())
 }
 
 fn heads(file: &Path) -> anyhow::Result<Vec<SavedHead>> {
@@ -111,9 +109,9 @@ fn bundle(file: &Path, json: bool) -> anyhow::Result<u8> {
     if json {
         show::json(&json!({ "problems": problems }))?;
     } else if problems.is_empty() {
-        anstream::println!("{}verified{:#}", show::GOOD, show::GOOD);
+        show::say(format!("{}verified{:#}", show::GOOD, show::GOOD))?;
     } else {
-        show_problems(&problems);
+        show_problems(&problems)?;
     }
     Ok(if problems.is_empty() { 0 } else { super::FAULT })
 }

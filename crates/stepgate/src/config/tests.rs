@@ -1,6 +1,10 @@
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 
-use super::Config;
+use stepgate_core::limits::Limits;
+
+use super::{Config, refuse_unknown_variables};
 
 fn load(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
     let directory = tempfile::TempDir::new()?;
@@ -32,8 +36,6 @@ fn bad_configuration_is_refused_with_its_place() {
         ("[limits]\npayload = 1\n", "unknown field `payload`"),
         ("[nonsense]\n", "unknown field `nonsense`"),
         ("[limits]\njson_depth_max = 1\njson_depth_max = 2\n", "duplicate key"),
-        ("[limits]\njson_depth_max = 121\n", "json_depth_max must be from 2 to 120"),
-        ("[limits]\npayload_bytes_max = 0\n", "payload_bytes_max must be from 1"),
         ("[sandbox]\nread_extensions = [\"txt\"]\n", "write it like `.txt`"),
         ("[limits]\njson_depth_max = \"a\"\n", "line 2"),
     ];
@@ -43,6 +45,74 @@ fn bad_configuration_is_refused_with_its_place() {
     }
     let error = load("", &[("STEPGATE_LIMITS_JSON_DEPTH_MAX", "deep")]).unwrap_err();
     assert!(format!("{error:#}").contains("STEPGATE_LIMITS_JSON_DEPTH_MAX"));
+}
+
+/// Every limit, its place, and the least and most that may be set.
+const RANGES: [(&str, &str, u64, u64); 8] = [
+    ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
+    ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
+    ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
+    ("limits", "record_attempts_max", 1, 1000),
+    ("limits", "record_retry_pause_ms", 0, 60_000),
+    ("limits", "approval_ttl_ms", 1, 31_536_000_000),
+    ("sandbox", "file_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
+    ("sandbox", "entries_max", 1, 1_000_000),
+];
+
+#[test]
+fn every_limit_has_limits_of_its_own() {
+    for (section, key, least, most) in RANGES {
+        let set = |value: i128| load(&format!("[{section}]\n{key} = {value}\n"), &[]);
+        let (least, most) = (i128::from(least), i128::from(most));
+        for allowed in [least, least + 1, most - 1, most] {
+            set(allowed).unwrap();
+        }
+        for refused in [least - 1, most + 1] {
+            let error = format!("{:#}", set(refused).unwrap_err());
+            assert!(refused < 0 || error.contains(&format!("from {least} to {most}")), "{error}");
+            assert!(error.contains(key) || error.contains("line 2"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn every_limit_reaches_the_gate() {
+    let text = "[limits]\npayload_bytes_max = 3\njson_depth_max = 4\nsummary_string_bytes_max = 5\n\
+                record_attempts_max = 6\nrecord_retry_pause_ms = 7\napproval_ttl_ms = 8\n\
+                [sandbox]\nfile_bytes_max = 9\nentries_max = 10\n";
+    let config = load(text, &[]).unwrap();
+    let expected = Limits {
+        payload_bytes_max: 3,
+        json_depth_max: 4,
+        summary_string_bytes_max: 5,
+        record_attempts_max: 6,
+        record_retry_pause: std::time::Duration::from_millis(7),
+        approval_ttl_ms: 8,
+    };
+    assert_eq!(config.limits(), expected);
+    let sandbox = config.sandbox_limits();
+    assert_eq!((sandbox.file_bytes_max, sandbox.entries_max), (9, 10));
+}
+
+#[test]
+fn the_defaults_are_those_of_the_gate() {
+    let config = Config::load(None, |_| None).unwrap();
+    assert_eq!(config.limits(), Limits::default());
+    assert_eq!(config.extensions(), stepgate_core::gate::Extensions::default());
+    assert_eq!(config.sandbox_limits(), stepgate_exec::SandboxLimits::default());
+}
+
+#[test]
+fn a_variable_that_is_not_known_is_refused_with_those_that_are() {
+    let refuse = |names: &[&str]| refuse_unknown_variables(names.iter().map(OsString::from));
+    refuse(&["PATH", "STEPGATE", "STEPGATE_DATA", "STEPGATE_CONFIG"]).unwrap();
+    refuse(&["STEPGATE_LIMITS_APPROVAL_TTL_MS", "STEPGATE_SANDBOX_READ_EXTENSIONS"]).unwrap();
+    let error = refuse(&["STEPGATE_DATA", "STEPGATE_LIMITS_PAYLOAD_MAX"]).unwrap_err().to_string();
+    for name in ["STEPGATE_LIMITS_PAYLOAD_MAX", "STEPGATE_DATA", "STEPGATE_SANDBOX_ENTRIES_MAX"] {
+        assert!(error.contains(name), "{error}");
+    }
+    refuse(&["stepgate_data", "STEPGATE_BLESS"]).unwrap_err();
+    refuse_unknown_variables([OsString::from_vec(b"STEPGATE_\xff".to_vec())]).unwrap_err();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use stepgate_core::ports::Dossier;
 use stepgate_core::record::RecordBody;
 use stepgate_core::step::response_of;
 
-use super::{DIM, printable, shortened, status};
+use super::{DIM, printable, say, shortened, status};
 
 const TEXT_CHARS_MAX: usize = 400;
 const DIGEST_CHARS: usize = 12;
@@ -34,16 +34,16 @@ pub(crate) fn print(dossier: &Dossier) -> anyhow::Result<()> {
     let arrival = &run.arrival;
     let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
     let body = body.map_err(anyhow::Error::msg)?;
-    line("run", &arrival.run_id.to_string());
-    line("status", &status(run.status).to_string());
-    line("tool", &printable(run.tool_name.as_deref().unwrap_or("-")));
-    line("session", &format!("{}  step {}", arrival.session_id, arrival.step_index));
-    line("principal", arrival.principal_id.as_str());
+    line("run", &arrival.run_id.to_string())?;
+    line("status", &status(run.status).to_string())?;
+    line("tool", &printable(run.tool_name.as_deref().unwrap_or("-")))?;
+    line("session", &format!("{}  step {}", arrival.session_id, arrival.step_index))?;
+    line("principal", &printable(arrival.principal_id.as_str()))?;
     if let Some(body) = &body {
-        print_record(body);
+        print_record(body)?;
     }
-    anstream::println!();
-    moment(&arrival.received_at.to_string(), "RECEIVE", &bytes(arrival.payload.length));
+    say("")?;
+    moment(&arrival.received_at.to_string(), "RECEIVE", &bytes(arrival.payload.length))?;
     for appended in &dossier.entries {
         print_entry(appended)?;
     }
@@ -51,25 +51,26 @@ pub(crate) fn print(dossier: &Dossier) -> anyhow::Result<()> {
         let digest: String = record.digest.to_string().chars().take(DIGEST_CHARS).collect();
         let what =
             format!("{}  {DIM}record {digest} link {}{DIM:#}", body.outcome.as_str(), link.number);
-        moment(&body.completed_at.to_string(), "RECORD", &what);
-        anstream::println!();
-        anstream::println!("{}", printable(&response_of(run, body)));
+        moment(&body.completed_at.to_string(), "RECORD", &what)?;
+        say("")?;
+        say(printable(&response_of(run, body)))?;
     }
     Ok(())
 }
 
-fn print_record(body: &RecordBody) {
+fn print_record(body: &RecordBody) -> anyhow::Result<()> {
     if let Some(reasoning) = &body.reasoning {
-        line("reasoning", &shortened(&printable(reasoning), TEXT_CHARS_MAX));
+        line("reasoning", &shortened(&printable(reasoning), TEXT_CHARS_MAX))?;
     }
     if let Some(args) = &body.args_summary {
-        line("args", &shortened(&printable(&args.to_string()), TEXT_CHARS_MAX));
+        line("args", &shortened(&printable(&args.to_string()), TEXT_CHARS_MAX))?;
     }
     if let Some(phase) = body.phase_failed_at {
         let code = body.error_code.as_deref().unwrap_or("-");
         let detail = body.detail.as_deref().unwrap_or("-");
-        line("failed", &format!("{} {code}: {}", phase.as_str(), printable(detail)));
+        line("failed", &format!("{} {code}: {}", phase.as_str(), printable(detail)))?;
     }
+    Ok(())
 }
 
 fn print_entry(appended: &Appended) -> anyhow::Result<()> {
@@ -94,16 +95,15 @@ fn print_entry(appended: &Appended) -> anyhow::Result<()> {
         shortened(&printable(&said), TEXT_CHARS_MAX),
         entry.sequence_number
     );
-    moment(&entry.ts.to_string(), entry.to_state.as_str(), &what);
-    Ok(())
+    moment(&entry.ts.to_string(), entry.to_state.as_str(), &what)
 }
 
-fn line(name: &str, value: &str) {
-    anstream::println!("{DIM}{name:<10}{DIM:#} {value}");
+fn line(name: &str, value: &str) -> anyhow::Result<()> {
+    say(format!("{DIM}{name:<10}{DIM:#} {value}"))
 }
 
-fn moment(ts: &str, state: &str, what: &str) {
-    anstream::println!("{DIM}{ts}{DIM:#}  {state:<10}  {what}");
+fn moment(ts: &str, state: &str, what: &str) -> anyhow::Result<()> {
+    say(format!("{DIM}{ts}{DIM:#}  {state:<10}  {what}"))
 }
 
 fn bytes(count: u64) -> String {

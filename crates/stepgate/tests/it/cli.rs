@@ -90,6 +90,48 @@ fn every_line_gets_its_response_in_order_also_an_empty_one() {
 }
 
 #[test]
+fn a_payload_beyond_the_limit_is_answered_and_recorded_and_the_next_lines_go_on() {
+    const BYTES_MAX: usize = 300;
+    let place = Place::new();
+    let at_the_limit = "x".repeat(BYTES_MAX);
+    let above = "y".repeat(BYTES_MAX + 1);
+    // Far more than any buffer on the way, so that whatever is kept of it would show.
+    let far_above = "z".repeat(5_000_000);
+    let lines = [&at_the_limit, &above, &far_above, &proposal(1, "THINK", json!({}))];
+    let input = lines.map(|line| format!("{line}\n")).concat();
+    let limited = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("STEPGATE_LIMITS_PAYLOAD_BYTES_MAX", BYTES_MAX.to_string());
+        command
+    };
+    let output = finish(&mut limited(&["step", "--lines"]), input.as_bytes());
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let codes: Vec<_> = lines_of_json(&output.stdout)
+        .iter()
+        .map(|response| response["error"]["error_code"].clone())
+        .collect();
+    let too_large = json!("PAYLOAD_TOO_LARGE");
+    assert_eq!(codes, [json!("INVALID_JSON"), too_large.clone(), too_large, json!(null)]);
+    let alone = finish(&mut limited(&["step"]), far_above.as_bytes());
+    assert_eq!(alone.code, 10, "{}", alone.stderr);
+    assert!(alone.stdout.contains("PAYLOAD_TOO_LARGE"), "{}", alone.stdout);
+
+    let connection = rusqlite::Connection::open(place.database()).unwrap();
+    let mut kept = connection
+        .prepare("SELECT length(payload), payload_bytes FROM tool_runs ORDER BY step_index")
+        .unwrap();
+    let kept: Vec<(i64, i64)> = kept
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let whole = i64::try_from(lines[3].len()).unwrap();
+    let expected = [(300, 300), (300, 301), (300, 5_000_000), (whole, whole), (300, 5_000_000)];
+    assert_eq!(kept, expected);
+    assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
+
+#[test]
 fn run_takes_pairs_or_json_and_leaves_the_judgement_to_the_gate() {
     let place = Place::new();
     let rows: [(&[&str], i32); 6] = [
@@ -131,7 +173,7 @@ fn sessions_are_opened_by_name_and_steps_are_counted_in_each() {
     let indexes: Vec<_> =
         lines_of_json(&listed.stdout).iter().map(|run| run["step_index"].clone()).collect();
     assert_eq!(indexes, [json!(2), json!(1)]);
-    assert_eq!(place.stepgate(["run", "THINK", "--session", "mine"], "").code, 2);
+    assert_eq!(place.stepgate(["run", "THINK", "--session", "mine"], "").code, 1);
 }
 
 #[test]
@@ -313,10 +355,142 @@ fn a_second_writer_gets_a_clear_error_and_readers_do_not_wait() {
 }
 
 #[test]
+fn a_wrong_usage_ends_with_1_and_help_with_0() {
+    let place = Place::new();
+    let wrong: [&[&str]; 5] =
+        [&[], &["fly"], &["step", "--fast"], &["runs", "--limit", "0"], &["run"]];
+    for args in wrong {
+        let output = place.stepgate(args, "");
+        assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{args:?}: {}", output.stderr);
+        assert!(output.stderr.contains("--help"), "{args:?}: {}", output.stderr);
+    }
+    for args in [["--help"], ["--version"], ["help"]] {
+        let output = place.stepgate(args, "");
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+    }
+}
+
+/// Runs the command with nobody at the other end of its output.
+fn unheard(command: &mut std::process::Command, input: &str) -> (i32, String) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code().unwrap_or(-1), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error_but_a_response_that_nobody_gets_is() {
+    let place = used();
+    let reading: [(&[&str], &str); 9] = [
+        (&["runs"], ""),
+        (&["runs", "--json"], ""),
+        (&["runs", "show", "last"], ""),
+        (&["runs", "export", "last"], ""),
+        (&["verify"], ""),
+        (&["doctor", "--json"], ""),
+        (&["canon"], "{}"),
+        (&["completions", "bash"], ""),
+        (&["recover"], ""),
+    ];
+    for (args, input) in reading {
+        assert_eq!(unheard(&mut place.command(args), input), (0, String::new()), "{args:?}");
+    }
+    let line = proposal(1, "THINK", json!({})) + "\n";
+    let acting: [(&[&str], &str); 3] =
+        [(&["run", "THINK"], ""), (&["step"], &line), (&["step", "--lines"], &line)];
+    for (args, input) in acting {
+        let (code, stderr) = unheard(&mut place.command(args), input);
+        assert_eq!(code, 1, "{args:?}: {stderr}");
+        assert!(stderr.contains("is recorded, and its response cannot be written"), "{stderr}");
+    }
+    // What does not hold is still said by the exit code.
+    let bundle = place.stepgate(["runs", "export", "last"], "").stdout;
+    let changed = bundle.replacen("\"status\":\"ok\"", "\"status\":\"error\"", 1);
+    let mut verify = place.command(["verify", "--bundle", "-"]);
+    assert_eq!(unheard(&mut verify, &changed), (1, String::new()));
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    let place = used();
+    let commands: [(&[&str], &str); 6] = [
+        (&["runs"], ""),
+        (&["verify", "--json"], ""),
+        (&["runs", "show", "last"], ""),
+        (&["digest"], "{}"),
+        (&["completions", "zsh"], ""),
+        (&["run", "THINK"], ""),
+    ];
+    for (args, input) in commands {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut child = place
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains("cannot") && stderr.contains("No space"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn an_unknown_variable_of_ours_is_refused_before_anything_happens() {
+    let place = Place::new();
+    for args in [["run", "THINK"].as_slice(), &["verify"], &["doctor"]] {
+        let mut command = place.command(args);
+        command.env("STEPGATE_LIMITS_PAYLOAD_MAX", "1");
+        let output = finish(&mut command, b"");
+        assert_eq!(output.code, 1, "{args:?}");
+        for name in ["`STEPGATE_LIMITS_PAYLOAD_MAX`", "STEPGATE_LIMITS_PAYLOAD_BYTES_MAX"] {
+            assert!(output.stderr.contains(name), "{}", output.stderr);
+        }
+    }
+    assert!(!place.path().exists());
+}
+
+#[test]
+fn what_verify_says_of_a_tampered_database_cannot_play_tricks_on_the_terminal() {
+    let place = used();
+    let connection = rusqlite::Connection::open(place.database()).unwrap();
+    let triggers: Vec<String> = connection
+        .prepare("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    for trigger in triggers {
+        connection.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
+    }
+    let trick = "\u{1b}]0;owned\u{7}\u{202e}";
+    for column in ["tool_name", "status", "principal_id"] {
+        connection.execute(&format!("UPDATE tool_runs SET {column} = ?1"), [trick]).unwrap();
+        for args in [["verify"].as_slice(), &["runs"], &["runs", "show", "last"], &["recover"]] {
+            let output = place.stepgate(args, "");
+            let said = output.stdout + &output.stderr;
+            assert!(
+                !said.is_empty() && !said.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+                "{said:?}"
+            );
+        }
+        let verified = place.stepgate(["verify"], "");
+        assert_eq!(verified.code, 1, "{column}: {}", verified.stdout);
+    }
+}
+
+#[test]
 fn recover_says_what_it_did() {
     let place = used();
     let output = place.stepgate(["recover", "--json"], "");
-    assert_eq!(output.stdout, "{\"finished\":[],\"quarantined\":[],\"waiting\":[]}\n");
+    assert_eq!(output.stdout, "{\"finished\":[],\"quarantined\":[],\"stuck\":[],\"waiting\":[]}\n");
     assert_eq!(output.code, 0);
 }
 
@@ -345,11 +519,22 @@ fn an_unusable_data_directory_is_said_with_the_way_out() {
     let place = Place::new();
     let file = place.path().with_extension("file");
     fs::write(&file, "in the way").unwrap();
-    for data in [file.clone(), file.join("beneath"), "/proc/stepgate".into()] {
+    for data in [file.clone(), file.join("beneath"), "/proc/stepgate".into(), "".into()] {
         let output = finish(&mut command(&data, ["run", "THINK"]), b"");
         assert_eq!(output.code, 1, "{}", data.display());
         assert!(output.stderr.contains("--data"), "{}", output.stderr);
         assert_eq!(output.stdout, "");
+    }
+}
+
+#[test]
+fn a_data_directory_is_made_with_all_that_is_missing_above_it() {
+    let place = Place::new();
+    let data = place.path().join("deep/down");
+    assert_eq!(finish(&mut command(&data, ["run", "THINK"]), b"").code, 0);
+    for made in [place.path(), place.path().join("deep"), data.clone(), data.join("sandbox")] {
+        let mode = fs::metadata(&made).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", made.display());
     }
 }
 

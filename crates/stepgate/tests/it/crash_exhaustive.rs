@@ -304,7 +304,7 @@ async fn crash(place: &impl Reopen, stop: Stop, act_stop: ActStop, reference: &R
     let (gate, executor) = gate_on(store.clone(), sandbox.path(), ActStop::Never, 1);
     executor.inner.sweep().await.unwrap();
     let report = recover::recover(&gate).await.unwrap();
-    assert_eq!(report.quarantined, [], "{context}");
+    assert_eq!((report.quarantined, report.stuck), (vec![], vec![]), "{context}");
     assert_invariants(&*store).await;
     let responses = play(&gate).await.unwrap_or_else(|fault| panic!("{context}: {fault}"));
     for (number, response) in &responses {
@@ -365,4 +365,28 @@ async fn a_fault_is_told_as_unknown_and_never_as_an_outcome() {
     let fault = submit(&gate, proposal(1, "WRITE_FILE", write)).await.unwrap_err();
     assert!(matches!(fault, Fault::Store(StoreError::Broken(_))), "{fault}");
     assert_eq!(tree(sandbox.path()), BTreeMap::new());
+}
+
+#[tokio::test]
+async fn a_path_whose_effect_is_not_recorded_stays_held_until_recovery_has_ended_it() {
+    let sandbox = TempDir::new().unwrap();
+    let memory = MemoryStore::new();
+    let write = |number, content: &str| {
+        proposal(number, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": content}))
+    };
+    let (mut gate, executor) = gate_on(Arc::new(memory), sandbox.path(), ActStop::After(1), 0);
+    submit(&gate, write(1, "first")).await.unwrap_err();
+    executor.inner.set_crash_hook(None);
+    gate.executor = executor.inner.clone();
+    let mut second = tokio::spawn({
+        let gate = gate.clone();
+        async move { submit(&gate, write(2, "second")).await.unwrap() }
+    });
+    let patience = std::time::Duration::from_millis(300);
+    let early = tokio::time::timeout(patience, &mut second).await;
+    assert!(early.is_err(), "the path was free while its effect was unknown");
+    recover::recover(&gate).await.unwrap();
+    second.await.unwrap();
+    let content = std::fs::read_to_string(sandbox.path().join("a.txt")).unwrap();
+    assert_eq!(content, "second", "recovery wrote over a later effect");
 }

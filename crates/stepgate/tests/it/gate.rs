@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use stepgate_core::gate::{Extensions, Gate};
+use stepgate_core::gate::{Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
@@ -138,6 +138,7 @@ pub(crate) fn gate(store: Arc<dyn Store>, sandbox: &Path) -> Gate {
         world: CountingWorld::starting_at(0),
         limits: Limits { payload_bytes_max: 4096, ..Limits::default() },
         extensions: Extensions::default(),
+        parked: Parked::default(),
     }
 }
 

@@ -13,6 +13,7 @@ mod cli;
 mod crash_exhaustive;
 mod crash_real;
 mod determinism;
+mod disk;
 mod docs;
 mod gate;
 mod spec_000;

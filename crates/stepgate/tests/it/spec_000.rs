@@ -7,7 +7,7 @@ use stepgate_core::failure::{Outcome, Phase};
 use stepgate_core::machine::State;
 use stepgate_core::ports::RunQuery;
 
-use crate::gate::{DenyAll, Fixture, id, proposal};
+use crate::gate::{CountingWorld, DenyAll, Fixture, id, proposal};
 
 fn error_code(response: &Value) -> &str {
     response["error"]["error_code"].as_str().unwrap()
@@ -131,6 +131,37 @@ async fn every_failure_goes_straight_to_record_and_respond() {
 }
 
 #[tokio::test]
+async fn the_phases_come_in_their_strict_order() {
+    let fixture = Fixture::new();
+    let proposal = |action: &str, path: &str, further: Option<&str>| {
+        let mut args = json!({"path": path});
+        let mut proposal: Value = serde_json::from_str(&proposal(1, action, json!({}))).unwrap();
+        match further {
+            Some("top") => proposal["further"] = json!(1),
+            Some(_) => args["further"] = json!(1),
+            None => {}
+        }
+        proposal["args"] = args;
+        proposal.to_string()
+    };
+    let too_long = format!("{{{}", " ".repeat(fixture.gate.limits.payload_bytes_max));
+    // Each row also has faults that later phases would find: the earliest phase is the one that speaks.
+    let rows = [
+        (too_long, Phase::Receive),
+        (proposal("CURL", "/sandbox/a.exe", Some("top")) + ",", Phase::Parse),
+        (proposal("CURL", "/sandbox/a.exe", Some("top")), Phase::ValidateSchema),
+        (proposal("CURL", "/sandbox/a.exe", Some("args")), Phase::ValidateAction),
+        (proposal("READ_FILE", "/sandbox/a.exe", Some("args")), Phase::ValidateArgs),
+        (proposal("READ_FILE", "/sandbox/a.exe", None), Phase::Authorize),
+        (proposal("READ_FILE", "/sandbox/a.txt", None).replace(&id(1), &id(2)), Phase::Execute),
+    ];
+    for (payload, phase) in rows {
+        let record = fixture.record_of(&payload).await;
+        assert_eq!(record.phase_failed_at, Some(phase), "{payload}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_executed_after_a_failed_phase() {
     let fixture = Fixture::new().with_policy(DenyAll);
     let write = proposal(1, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": "1"}));
@@ -175,6 +206,30 @@ async fn receive_refuses_an_empty_payload_and_one_above_the_limit() {
     let kept = fixture.dossier(&answer).await.run.arrival.payload;
     assert_eq!((kept.bytes.len(), kept.length), (limit, limit as u64 + 1));
     assert_eq!(error_code(&fixture.respond(&above).await), "PAYLOAD_TOO_LARGE");
+}
+
+#[tokio::test]
+async fn the_time_of_arrival_decides_nothing() {
+    let proposals = [
+        proposal(1, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": "x"})),
+        proposal(2, "READ_FILE", json!({"path": "/sandbox/a.exe"})),
+        proposal(3, "READ_FILE", json!({"path": "/sandbox/none.txt"})),
+        "{".to_owned(),
+    ];
+    let mut told = Vec::new();
+    for ticks in [0, 1_000_000_000_000] {
+        let mut fixture = Fixture::new();
+        fixture.gate.world = CountingWorld::starting_at(ticks);
+        let mut states = Vec::new();
+        for proposal in &proposals {
+            let answer = fixture.submit(proposal).await;
+            let entries = fixture.dossier(&answer).await.entries;
+            let path: Vec<_> = entries.iter().map(|row| row.entry.to_state).collect();
+            states.push((answer.response, path));
+        }
+        told.push(states);
+    }
+    assert_eq!(told[0], told[1]);
 }
 
 #[tokio::test]
@@ -226,7 +281,6 @@ async fn validate_schema_requires_each_of_the_five_fields() {
         ("reasoning", json!("")),
         ("reasoning", json!(null)),
         ("action", json!(["THINK"])),
-        ("action", json!("A".repeat(257))),
         ("args", json!("{}")),
         ("args", json!([])),
     ];
@@ -443,6 +497,38 @@ async fn execute_does_each_of_the_eight_actions_and_no_other() {
         assert_eq!(response["result"], result, "{action}");
     }
     assert!(!fixture.path("b.txt").exists() && fixture.path("d/e").is_dir());
+}
+
+#[tokio::test]
+async fn execute_maps_what_goes_wrong_to_stable_error_types() {
+    let fixture = Fixture::new();
+    fixture.write("a.txt", "x");
+    fixture.write("bytes.txt", b"\xff");
+    fixture.write("d.txt/inside.txt", "x");
+    fixture.write("large.txt", "x".repeat(1024 * 1024 + 1));
+    let path = |path: &str| json!({ "path": path });
+    let rename = |source: &str, to: &str| json!({"source": source, "destination": to});
+    let rows = [
+        ("READ_FILE", path("/sandbox/none.txt"), "File not found", "FILE_NOT_FOUND"),
+        ("LIST_FILES", path("/sandbox/nowhere/"), "Path not found", "PATH_NOT_FOUND"),
+        ("READ_FILE", path("/sandbox/d.txt"), "Not a file", "NOT_A_FILE"),
+        ("READ_FILE", path("/sandbox/bytes.txt"), "File is not valid UTF-8", "INVALID_UTF8"),
+        ("READ_FILE", path("/sandbox/large.txt"), "File is too large", "FILE_TOO_LARGE"),
+        ("LIST_FILES", path("/sandbox/a.txt"), "Not a directory", "NOT_A_DIRECTORY"),
+        (
+            "RENAME_FILE",
+            rename("/sandbox/a.txt", "/sandbox/bytes.txt"),
+            "Already exists",
+            "ALREADY_EXISTS",
+        ),
+    ];
+    for (number, (action, args, message, detail)) in rows.into_iter().enumerate() {
+        let payload = proposal(u32::try_from(number).unwrap(), action, args);
+        let response = fixture.respond(&payload).await;
+        assert_eq!(response["outcome"], "EXECUTION_ERROR", "{payload}");
+        assert_eq!(response["error"], json!({"error_code": "EXECUTION_ERROR", "message": message}));
+        assert_eq!(fixture.record_of(&payload).await.detail.as_deref(), Some(detail), "{payload}");
+    }
 }
 
 #[tokio::test]

@@ -58,6 +58,30 @@ async fn another_major_version_is_a_structured_error() {
 }
 
 #[tokio::test]
+async fn another_major_version_never_falls_back_in_silence() {
+    let fixture = Fixture::new();
+    let write = json!({"path": "/sandbox/a.txt", "content": "x"});
+    let payload = proposal(1, "WRITE_FILE", write);
+    let other = payload.replace("\"1.0.0\"", "\"2.0.0\"");
+    assert_ne!(other, payload);
+    let answer = fixture.submit(other).await;
+    assert!(!fixture.path("a.txt").exists());
+    assert!(fixture.dossier(&answer).await.entries.is_empty());
+    // Nothing is bound either: the same proposal in a version that is supported is a new one.
+    assert_eq!(fixture.respond(payload).await["outcome"], "SUCCESS");
+}
+
+#[tokio::test]
+async fn a_compatible_version_gets_the_action_s_result() {
+    let fixture = Fixture::new();
+    fixture.write("a.txt", "hello world\n");
+    let read = proposal(1, "READ_FILE", json!({"path": "/sandbox/a.txt"}));
+    let response = fixture.respond(read.replace("\"1.0.0\"", "\"1.2.3\"")).await;
+    assert_eq!(response["outcome"], "SUCCESS");
+    assert_eq!(response["result"], json!({"content": "hello world\n"}));
+}
+
+#[tokio::test]
 async fn the_version_is_judged_before_every_other_field() {
     let payload = json!({"schema_version": "2.0.0", "action": "read_file", "unknown": 1});
     let response = Fixture::new().respond(payload.to_string()).await;

@@ -9,19 +9,26 @@ use stepgate_core::action::Call;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
+use stepgate_core::failure::Outcome;
 use stepgate_core::gate::Fault;
-use stepgate_core::ids::PrincipalId;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{PrincipalId, RunId};
+use stepgate_core::journal::artifact::Guarantee;
 use stepgate_core::journal::{StateCode, StateError, replay};
 use stepgate_core::json::canonical;
 use stepgate_core::machine::State;
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Place, Prepared, Store, StoreError};
+use stepgate_core::ports::{
+    Dispatch, Effect, Executor, Hold, KeyChange, Place, Policy, Prepared, StepCommit, Store,
+    StoreError,
+};
 use stepgate_core::recover::{self, Remedy};
-use stepgate_core::run::{Notice, Payload, Status, Word};
+use stepgate_core::run::{Notice, Payload, Run, Status, Word};
 use stepgate_core::step::{self, Person, Refused};
 use stepgate_core::verify;
 use stepgate_store::faulty::{Faults, FaultyStore, Stop};
 use stepgate_store::memory::MemoryStore;
+use stepgate_store::sqlite::SqliteStore;
 
 use crate::gate::{AskAlways, CountingWorld, DenyAll, Fixture, gate, id, proposal, submit};
 
@@ -328,7 +335,7 @@ async fn the_runtime_recovers_from_a_crash_without_losing_trace_integrity() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_does_not_fix_the_journal_quarantines_the_trace() {
+async fn a_checkpoint_that_does_not_fix_the_journal_is_refused() {
     let fixture = Fixture::new().with_policy(AskAlways);
     let answer = fixture.submit(write(1)).await;
     let mut checkpoint =
@@ -336,6 +343,251 @@ async fn a_checkpoint_that_does_not_fix_the_journal_quarantines_the_trace() {
     checkpoint.checkpoint_state.last_entry_digest = Digest::ZERO;
     let refused = fixture.gate.store.write_checkpoint(checkpoint).await.unwrap_err();
     assert_eq!(state_code(refused), StateCode::ChecksumMismatch);
+}
+
+/// A database with a paused run and one whose act was cut short, changed behind the store's back.
+async fn recovered_after(change: &str) -> (recover::Report, step::Answer, Fixture) {
+    let place = tempfile::TempDir::new().unwrap();
+    let path = place.path().join("stepgate.db");
+    let open = || Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+    let mut fixture = Fixture::with_store(open());
+    let real = fixture.gate.executor.clone();
+    counting(&mut fixture, true);
+    submit(&fixture.gate, write(1)).await.unwrap_err();
+    fixture.gate.executor = real;
+    fixture.gate.policy = Arc::new(AskAlways);
+    let elsewhere = json!({"path": "/sandbox/b.txt", "content": "asked"});
+    let paused = fixture.submit(proposal(2, "WRITE_FILE", elsewhere)).await;
+    fixture.gate.store = Arc::new(MemoryStore::new());
+
+    let stranger = rusqlite::Connection::open(&path).unwrap();
+    let triggers: Vec<String> = stranger
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    for trigger in triggers {
+        stranger.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
+    }
+    assert_eq!(stranger.execute(change, [paused.run_id.to_string()]).unwrap(), 1, "{change}");
+    drop(stranger);
+    fixture.gate.store = open();
+    let report = recover::recover(&fixture.gate).await.unwrap();
+    (report, paused, fixture)
+}
+
+#[tokio::test]
+async fn a_trace_that_does_not_verify_is_quarantined_and_the_others_go_on() {
+    let changes = [
+        "UPDATE checkpoints SET ts = '2020-01-01T00:00:00.000Z' WHERE trace_id = ?1",
+        "UPDATE checkpoints SET checkpoint_digest = printf('%064d', 0) WHERE trace_id = ?1",
+        "UPDATE checkpoints SET checkpoint_state = '{' WHERE trace_id = ?1",
+        "UPDATE journal SET entry_digest = printf('%064d', 0) WHERE trace_id = ?1",
+        "UPDATE journal SET trace_id = 'elsewhere' WHERE trace_id = ?1",
+        "UPDATE approvals SET status = 'approved' WHERE tool_run_id = ?1",
+    ];
+    for change in changes {
+        let (report, paused, fixture) = recovered_after(change).await;
+        let [(run_id, why)] = &report.quarantined[..] else { panic!("{change}: {report:?}") };
+        assert_eq!(*run_id, paused.run_id, "{change}");
+        assert!(why.starts_with("STATE_RECOVERY_FAILED"), "{change}: {why}");
+        assert_eq!((report.waiting, report.stuck), (vec![], vec![]), "{change}");
+        let [other] = report.finished[..] else { panic!("{change}: {:?}", report.finished) };
+        let run = fixture.gate.store.dossier(other).await.unwrap().unwrap().run;
+        assert_eq!(run.status, Status::Ok, "{change}");
+    }
+}
+
+#[tokio::test]
+async fn a_finished_journal_without_a_record_is_quarantined() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let (restarted, dispatched) = cut(&fixture, answer.run_id, 4).await;
+    let report = recover::recover(&restarted.gate).await.unwrap();
+    let [(run_id, why)] = &report.quarantined[..] else { panic!("{report:?}") };
+    assert_eq!(*run_id, answer.run_id);
+    assert!(why.contains("it has no record"), "{why}");
+    assert_eq!((report.finished, dispatched.load(Ordering::SeqCst)), (vec![], 0));
+}
+
+/// A restart on a store to which the first `length` entries of a run were appended, and nothing after.
+async fn cut(from: &Fixture, run_id: RunId, length: usize) -> (Fixture, Arc<AtomicU64>) {
+    let old = &from.gate.store;
+    let new = Arc::new(MemoryStore::new());
+    for linked in old.loose_events().await.unwrap() {
+        let named = linked.event.payload["session_id"].as_str().unwrap().parse().unwrap();
+        let session = old.session(named).await.unwrap().unwrap();
+        new.open_session(session, linked.event).await.unwrap();
+    }
+    let dossier = old.dossier(run_id).await.unwrap().unwrap();
+    let place = Place { session_id: dossier.run.arrival.session_id, run_id };
+    let mut entries = dossier.entries.into_iter().take(length);
+    let binding = Binding { settled: false, ..dossier.binding.unwrap() };
+    let opening = StepCommit {
+        open: Some(Run { status: Status::Started, ending: None, ..dossier.run }),
+        entries: entries.next().into_iter().collect(),
+        key: Some(KeyChange::Bind(binding)),
+        ..StepCommit::at(place)
+    };
+    new.commit(opening).await.unwrap();
+    for entry in entries {
+        new.append_log_entry(place, entry).await.unwrap();
+    }
+    let mut fixture = Fixture::with_store(new);
+    fixture.gate.world = CountingWorld::starting_at(1_000_000);
+    let dispatched = counting(&mut fixture, false);
+    (fixture, dispatched)
+}
+
+#[tokio::test]
+async fn what_was_authorized_before_a_crash_is_dispatched_once() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    for length in [1, 2] {
+        let (restarted, dispatched) = cut(&fixture, answer.run_id, length).await;
+        assert_verified(&*restarted.gate.store).await;
+        let report = recover::recover(&restarted.gate).await.unwrap();
+        assert_eq!(report.finished, [answer.run_id], "{report:?}");
+        assert_eq!(dispatched.load(Ordering::SeqCst), 1);
+        assert_eq!(std::fs::read_to_string(restarted.path("a.txt")).unwrap(), "once");
+        let dossier = restarted.dossier(&answer).await;
+        assert_eq!((dossier.run.status, dossier.entries.len()), (Status::Ok, 4));
+        let body = dossier.record.unwrap().0.body().unwrap();
+        assert_eq!(body.guarantee, Some(Guarantee::ExactlyOnce));
+        assert_verified(&*restarted.gate.store).await;
+        assert_eq!(restarted.submit(write(1)).await.response, answer.response);
+        assert_eq!(dispatched.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test]
+async fn what_was_authorized_before_a_crash_and_is_refused_now_is_recorded_and_not_dispatched() {
+    let policies: [Arc<dyn Policy>; 2] = [Arc::new(DenyAll), Arc::new(AskAlways)];
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    for policy in policies {
+        let (mut restarted, dispatched) = cut(&fixture, answer.run_id, 2).await;
+        restarted.gate.policy = policy;
+        let report = recover::recover(&restarted.gate).await.unwrap();
+        assert_eq!(report.finished, [answer.run_id], "{report:?}");
+        assert_eq!(dispatched.load(Ordering::SeqCst), 0);
+        assert!(!restarted.path("a.txt").exists());
+        let dossier = restarted.dossier(&answer).await;
+        let states: Vec<_> = dossier.entries.iter().map(|row| row.entry.to_state).collect();
+        use State::{Authorized, Executing, Failed, Pending};
+        assert_eq!(states, [Pending, Authorized, Executing, Failed]);
+        let effect: Value = serde_json::from_str(&dossier.entries[3].artifact.text).unwrap();
+        assert_eq!(effect["outcome"]["status"], "DENIED");
+        let body = dossier.record.unwrap().0.body().unwrap();
+        assert_eq!((body.outcome, body.guarantee), (Outcome::Denied, None));
+        assert_eq!(dossier.run.status, Status::Error);
+        assert_verified(&*restarted.gate.store).await;
+        let again = restarted.submit(write(1)).await;
+        assert!(again.replayed && again.response.contains("DENIED"), "{}", again.response);
+    }
+}
+
+#[tokio::test]
+async fn what_policy_asks_about_after_a_crash_waits() {
+    let fixture = Fixture::new();
+    let answer = fixture.submit(write(1)).await;
+    let (mut restarted, dispatched) = cut(&fixture, answer.run_id, 1).await;
+    restarted.gate.policy = Arc::new(AskAlways);
+    let report = recover::recover(&restarted.gate).await.unwrap();
+    assert_eq!((report.waiting, report.finished), (vec![answer.run_id], vec![]));
+    assert_eq!(dispatched.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn an_executor_that_stops_for_one_run_does_not_keep_the_others() {
+    let mut fixture = Fixture::new();
+    let real = fixture.gate.executor.clone();
+    counting(&mut fixture, true);
+    let path = |name: &str| json!({"path": format!("/sandbox/{name}.txt"), "content": "x"});
+    for (number, name) in [(1, "stuck"), (2, "b"), (3, "c")] {
+        submit(&fixture.gate, proposal(number, "WRITE_FILE", path(name))).await.unwrap_err();
+    }
+    fixture.gate.executor = Arc::new(StopsAt { inner: real.clone(), name: "stuck" });
+    let report = recover::recover(&fixture.gate).await.unwrap();
+    assert_eq!((report.finished.len(), &report.quarantined[..]), (2, &[][..]));
+    let [(stuck, why)] = &report.stuck[..] else { panic!("{report:?}") };
+    assert!(why.contains("the executor stopped"), "{why}");
+    assert_verified(&*fixture.gate.store).await;
+    fixture.gate.executor = real;
+    assert_eq!(recover::recover(&fixture.gate).await.unwrap().finished, [*stuck]);
+    assert_verified(&*fixture.gate.store).await;
+}
+
+#[tokio::test]
+async fn a_trace_that_somebody_holds_is_stuck_and_not_quarantined() {
+    let store = MemoryStore::with_lock_wait(std::time::Duration::from_millis(20));
+    let mut fixture = Fixture::with_store(Arc::new(store));
+    counting(&mut fixture, true);
+    submit(&fixture.gate, write(1)).await.unwrap_err();
+    let [run_id] = fixture.gate.store.unfinished_runs().await.unwrap()[..] else { panic!() };
+    fixture.gate.store.acquire_trace_lock(run_id).await.unwrap();
+    let report = recover::recover(&fixture.gate).await.unwrap();
+    let [(stuck, why)] = &report.stuck[..] else { panic!("{report:?}") };
+    assert_eq!(*stuck, run_id);
+    assert!(why.starts_with("STATE_LOCK_ACQUIRE_FAILED"), "{why}");
+    assert_eq!((report.finished, report.quarantined), (vec![], vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn first_steps_that_come_at_once_join_one_session() {
+    for round in 0..10 {
+        let place = tempfile::TempDir::new().unwrap();
+        let path = place.path().join("stepgate.db");
+        let stores: [Arc<dyn Store>; 2] = [
+            Arc::new(MemoryStore::new()),
+            Arc::new(SqliteStore::open(&path, Default::default()).unwrap()),
+        ];
+        for store in stores {
+            let fixture = Fixture::with_store(store);
+            let tasks: Vec<_> = (0..8)
+                .map(|number| {
+                    let gate = fixture.gate.clone();
+                    let think = proposal(number, "THINK", json!({}));
+                    tokio::spawn(async move { submit(&gate, think).await.unwrap() })
+                })
+                .collect();
+            for task in tasks {
+                assert_eq!(task.await.unwrap().word, Word::Outcome(Outcome::Success), "{round}");
+            }
+            assert_eq!(fixture.gate.store.counts().await.unwrap().sessions, 2, "{round}");
+            assert_verified(&*fixture.gate.store).await;
+        }
+    }
+}
+
+/// Stops at calls on paths with this name.
+struct StopsAt {
+    inner: Arc<dyn Executor>,
+    name: &'static str,
+}
+
+#[async_trait]
+impl Executor for StopsAt {
+    fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+        self.inner.prepare(call).await
+    }
+
+    async fn hold(&self, call: &Call) -> Hold {
+        self.inner.hold(call).await
+    }
+
+    async fn dispatch(&self, call: &Call, before: Option<&Value>, dispatch: Dispatch) -> Effect {
+        if call.paths().iter().any(|path| path.as_str().contains(self.name)) {
+            return Effect::Unknown("stopped".into());
+        }
+        self.inner.dispatch(call, before, dispatch).await
+    }
 }
 
 #[test]

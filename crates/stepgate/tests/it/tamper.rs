@@ -3,21 +3,61 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, params};
-use serde_json::json;
-use stepgate_core::ids::PrincipalId;
-use stepgate_core::ports::{Store, StoreError};
+use serde_json::{Value, json};
+use stepgate_core::action::Call;
+use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::bundle::Bundle;
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
+use stepgate_core::journal::Checkpoint;
+use stepgate_core::journal::checkpoint::CheckpointState;
+use stepgate_core::json::canonical;
+use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared, Store, StoreError, World};
 use stepgate_core::recover;
+use stepgate_core::run::{Payload, Status};
+use stepgate_core::session::SessionKind;
 use stepgate_core::step::{self, Person};
+use stepgate_core::time::Timestamp;
 use stepgate_core::verify::{self, Report, SavedHead};
 use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
-use crate::gate::{AskAlways, Fixture, proposal};
+use crate::gate::{AskAlways, CountingWorld, Fixture, agent, proposal, submit};
 
-/// A database with every kind of row: done, failed, denied, refused early, granted, refused by a
-/// person, still waiting, stopped in the middle and recovered, and replayed.
+/// An id that no row has.
+fn fresh() -> uuid::Uuid {
+    CountingWorld::starting_at(9_000_000).fresh_uuid()
+}
+
+/// Stops before it acts.
+struct Stopped(Arc<dyn Executor>);
+
+#[async_trait]
+impl Executor for Stopped {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+        self.0.prepare(call).await
+    }
+
+    async fn hold(&self, call: &Call) -> Hold {
+        self.0.hold(call).await
+    }
+
+    async fn dispatch(&self, _: &Call, _: Option<&Value>, _: Dispatch) -> Effect {
+        Effect::Unknown("stopped".into())
+    }
+}
+
+/// A database with every kind of row: done, replayed, failed, denied, refused early, granted, refused
+/// by a person, expired, another principal's, stopped and recovered, granted and stopped, and, last,
+/// still waiting.
 async fn database() -> TempDir {
     let place = TempDir::new().unwrap();
     let store = SqliteStore::open(&place.path().join("stepgate.db"), Default::default()).unwrap();
@@ -32,6 +72,14 @@ async fn database() -> TempDir {
     fixture.submit(write(3, "a.exe")).await;
     fixture.submit("{ not json").await;
     fixture.submit(proposal(4, "FINISH", json!({"response": "done"}))).await;
+    let other = PrincipalId::parse("other").unwrap();
+    let session = fixture.gate.default_session(&other).await.unwrap();
+    let submission = step::Submission {
+        session_id: session.session_id,
+        principal_id: other,
+        payload: Payload::whole(write(8, "other.txt").into_bytes()),
+    };
+    step::run(&fixture.gate, submission).await.unwrap();
     let built_in = std::mem::replace(&mut fixture.gate.policy, Arc::new(AskAlways));
     let operator = || PrincipalId::parse("operator").unwrap();
     let people = [
@@ -44,9 +92,20 @@ async fn database() -> TempDir {
         let approval = fixture.dossier(&answer).await.approval.unwrap();
         step::resume(&fixture.gate, approval.approval_id, person).await.unwrap();
     }
-    fixture.submit(write(8, "waiting.txt")).await;
-    fixture.gate.policy = built_in;
-    assert_eq!(recover::recover(&fixture.gate).await.unwrap().waiting.len(), 1);
+    let real = fixture.gate.executor.clone();
+    fixture.gate.executor = Arc::new(Stopped(real.clone()));
+    let asking = std::mem::replace(&mut fixture.gate.policy, built_in);
+    submit(&fixture.gate, write(9, "stopped.txt")).await.unwrap_err();
+    fixture.gate.executor = real.clone();
+    assert_eq!(recover::recover(&fixture.gate).await.unwrap().finished.len(), 1);
+
+    fixture.gate.policy = asking;
+    fixture.gate.executor = Arc::new(Stopped(real));
+    let answer = fixture.submit(write(10, "granted.txt")).await;
+    let approval = fixture.dossier(&answer).await.approval.unwrap().approval_id;
+    let grants = Person::Grants { approver_id: operator(), note: Some("go".into()) };
+    step::resume(&fixture.gate, approval, grants).await.unwrap_err();
+    fixture.submit(write(11, "waiting.txt")).await;
     place
 }
 
@@ -95,97 +154,142 @@ impl Tampered {
 }
 
 fn columns(connection: &Connection, table: &str) -> Vec<String> {
+    let columns = columns_with_types(connection, table);
+    columns.into_iter().map(|(name, _)| name).collect()
+}
+
+fn columns_with_types(connection: &Connection, table: &str) -> Vec<(String, String)> {
     connection
-        .prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))
+        .prepare(&format!("SELECT name, type FROM pragma_table_info('{table}')"))
         .unwrap()
-        .query_map([], |row| row.get(0))
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
         .unwrap()
         .map(Result::unwrap)
         .collect()
 }
 
-/// Another value of the same kind: one character, one bit, one more.
-fn changed(value: Cell, declared: &str) -> Cell {
-    match value {
-        Cell::Null if declared == "INTEGER" => Cell::Integer(7),
-        Cell::Null => Cell::Text("tampered".into()),
-        Cell::Integer(number) => Cell::Integer(number + 1),
-        Cell::Real(number) => Cell::Real(number + 1.0),
-        Cell::Blob(mut bytes) => {
-            match bytes.last_mut() {
-                Some(last) => *last ^= 1,
-                None => bytes.push(1),
-            }
-            Cell::Blob(bytes)
-        }
-        Cell::Text(text) => {
-            let at = text.rfind(|c: char| c.is_ascii_alphanumeric()).unwrap_or(0);
-            let other = match text[at..].chars().next() {
-                Some('1') => '2',
-                Some(c) if c.is_ascii_digit() => '1',
-                Some('a') => 'b',
-                Some(c) if c.is_ascii_lowercase() => 'a',
-                Some('A') => 'B',
-                Some(_) | None => 'A',
-            };
-            Cell::Text(format!("{}{other}{}", &text[..at], text.get(at + 1..).unwrap_or_default()))
-        }
+/// Other values of the same kind: one character, one bit, one more, one less; and for words of which
+/// there are few, all the others.
+fn changes(column: &str, declared: &str, value: &Cell) -> Vec<Cell> {
+    let text = |text: &str| Cell::Text(text.to_owned());
+    let mut changes = match value {
+        Cell::Null if declared == "INTEGER" => vec![Cell::Integer(7)],
+        Cell::Null => vec![text("agent"), text("2020-01-01T00:00:00.000Z")],
+        Cell::Integer(number) => [number + 1, number - 1, 0, -1].map(Cell::Integer).to_vec(),
+        Cell::Real(number) => vec![Cell::Real(number + 1.0)],
+        Cell::Blob(bytes) => vec![Cell::Blob(other_byte(bytes))],
+        Cell::Text(text) => vec![Cell::Text(other_character(text))],
+    };
+    if *value != Cell::Null {
+        changes.push(Cell::Null);
     }
+    let words: Vec<&str> = match column {
+        "status" => Status::ALL
+            .map(Status::as_str)
+            .into_iter()
+            .chain(ApprovalStatus::ALL.map(ApprovalStatus::as_str))
+            .collect(),
+        "kind" => SessionKind::ALL.map(SessionKind::as_str).to_vec(),
+        "ts" | "ts_requested" | "ts_resolved" => vec!["2020-01-01T00:00:00.000Z"],
+        _ => Vec::new(),
+    };
+    changes.extend(words.into_iter().map(text));
+    let mut seen = vec![value.clone()];
+    changes.retain(|change| {
+        let is_new = !seen.contains(change);
+        seen.push(change.clone());
+        is_new
+    });
+    changes
 }
 
-const TABLES: [&str; 7] =
-    ["journal", "records", "checkpoints", "events", "approvals", "tool_runs", "effects"];
+fn other_byte(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    match bytes.last_mut() {
+        Some(last) => *last ^= 1,
+        None => bytes.push(1),
+    }
+    bytes
+}
+
+fn other_character(text: &str) -> String {
+    let at = text.rfind(|c: char| c.is_ascii_alphanumeric()).unwrap_or(0);
+    let other = match text[at..].chars().next() {
+        Some('1') => '2',
+        Some(c) if c.is_ascii_digit() => '1',
+        Some('a') => 'b',
+        Some(c) if c.is_ascii_lowercase() => 'a',
+        Some('A') => 'B',
+        Some(_) | None => 'A',
+    };
+    format!("{}{other}{}", &text[..at], text.get(at + 1..).unwrap_or_default())
+}
+
+const TABLES: [&str; 8] = [
+    "journal",
+    "records",
+    "checkpoints",
+    "events",
+    "approvals",
+    "tool_runs",
+    "effects",
+    "sessions",
+];
 
 #[tokio::test]
 async fn the_untouched_database_verifies() {
     let original = database().await;
     let report = report(&original.path().join("stepgate.db"), &[]).await;
     assert_eq!(report.problems, []);
-    assert_eq!(report.runs, 9);
+    assert_eq!(report.runs, 12);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn every_changed_value_of_every_row_is_found() {
     let original = database().await;
-    let tampered = Tampered::copy_of(original.path());
-    let connection = tampered.connect();
+    let tasks = TABLES.map(|table| {
+        let tampered = Tampered::copy_of(original.path());
+        tokio::spawn(async move { change_every_value(tampered, table).await })
+    });
     let mut tried = 0;
-    for table in TABLES {
-        let rows: i64 = connection
-            .query_row(&format!("SELECT max(position) FROM {table}"), [], |row| row.get(0))
-            .unwrap();
-        for column in columns(&connection, table) {
-            let declared: String = connection
-                .query_row(
-                    &format!("SELECT type FROM pragma_table_info('{table}') WHERE name = ?1"),
-                    [&column],
-                    |row| row.get(0),
-                )
-                .unwrap();
-            for position in 1..=rows {
-                let select = format!("SELECT {column} FROM {table} WHERE position = ?1");
-                let before: Cell =
-                    connection.query_row(&select, [position], |row| row.get(0)).unwrap();
-                let update = format!("UPDATE {table} SET {column} = ?1 WHERE position = ?2");
-                let after = changed(before.clone(), &declared);
-                if connection.execute(&update, params![after, position]).is_err() {
-                    // Another row has this value: it could not be there twice.
+    for task in tasks {
+        tried += task.await.unwrap();
+    }
+    println!("changed values tried: {tried}");
+    assert!(tried > 1_500, "{tried}");
+}
+
+/// Changes one value after the other, and back. Says how many.
+async fn change_every_value(tampered: Tampered, table: &str) -> usize {
+    let rows: i64 = tampered
+        .connect()
+        .query_row(&format!("SELECT max(position) FROM {table}"), [], |row| row.get(0))
+        .unwrap();
+    let mut tried = 0;
+    for (column, declared) in columns_with_types(&tampered.connect(), table) {
+        for position in 1..=rows {
+            let select = format!("SELECT {column} FROM {table} WHERE position = ?1");
+            let before: Cell =
+                tampered.connect().query_row(&select, [position], |row| row.get(0)).unwrap();
+            let update = format!("UPDATE {table} SET {column} = ?1 WHERE position = ?2");
+            for after in changes(&column, &declared, &before) {
+                if tampered.connect().execute(&update, params![after, position]).is_err() {
+                    // The column is never empty, or another row has this value: it could not be
+                    // there twice.
                     continue;
                 }
                 let found = tampered.report(&[]).await.problems;
-                assert!(
-                    !found.is_empty(),
-                    "{table}.{column} of row {position}: {before:?} {after:?}"
-                );
-                let at = if column == "position" { position + 1 } else { position };
-                connection.execute(&update, params![before, at]).unwrap();
+                let what = format!("{table}.{column} of row {position}: {before:?} {after:?}");
+                assert!(!found.is_empty(), "{what}");
+                let is_elsewhere = column == "position";
+                let at = if is_elsewhere { after } else { Cell::Integer(position) };
+                tampered.connect().execute(&update, params![before, at]).unwrap();
                 tried += 1;
             }
         }
     }
     assert_eq!(tampered.report(&[]).await.problems, []);
-    println!("changed values tried: {tried}");
-    assert!(tried > 500, "{tried}");
+    tried
 }
 
 #[tokio::test]
@@ -242,6 +346,7 @@ async fn swapped_rows_are_found() {
         ("records", "record"),
         ("journal", "artifact"),
         ("events", "position"),
+        ("tool_runs", "position"),
         ("events", "payload_json"),
         ("tool_runs", "payload"),
         ("approvals", "approval_context_json"),
@@ -294,6 +399,180 @@ async fn an_old_entry_that_is_played_again_is_found() {
 }
 
 #[tokio::test]
+async fn an_event_without_a_link_is_found_in_a_run_that_is_not_over() {
+    let original = database().await;
+    for status in ["approval_required", "approved"] {
+        for event_type in ["approval_granted", "tool_called", "run_recovered"] {
+            let tampered = Tampered::copy_of(original.path());
+            // It gets the position after the last.
+            let inserted = tampered.connect().execute(
+                "INSERT INTO events
+                     (event_id, ts, session_id, tool_run_id, event_type, payload_json,
+                      sequence_number)
+                 SELECT ?1, ts, session_id, tool_run_id, ?2, '{}', 1
+                 FROM tool_runs WHERE status = ?3",
+                params![fresh().to_string(), event_type, status],
+            );
+            assert_eq!(inserted.unwrap(), 1);
+            let problems = tampered.report(&[]).await.problems;
+            let is_named =
+                problems.iter().any(|problem| problem.place.starts_with("events of run"));
+            let breaks_open = problems.iter().any(|problem| problem.place.contains("Open of run"));
+            assert!(is_named || breaks_open, "{status} {event_type}: {problems:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_another_session_is_found_whatever_its_digest() {
+    let original = database().await;
+    let tampered = Tampered::copy_of(original.path());
+    let connection = tampered.connect();
+    let mut state: CheckpointState = connection
+        .query_row("SELECT checkpoint_state FROM checkpoints WHERE position = 1", [], |row| {
+            row.get::<_, String>(0)
+        })
+        .map(|text| serde_json::from_str(&text).unwrap())
+        .unwrap();
+    state.plan_id = SessionId::new(fresh());
+    let text = canonical::text_of(&state);
+    let sql = "UPDATE checkpoints SET checkpoint_state = ?1, checkpoint_digest = ?2
+               WHERE position = 1";
+    let row = params![text, Digest::of_bytes(text.as_bytes()).to_string()];
+    assert_eq!(connection.execute(sql, row).unwrap(), 1);
+    let problems = tampered.report(&[]).await.problems;
+    assert!(problems.iter().any(|problem| problem.place.contains("checkpoints")), "{problems:?}");
+}
+
+#[tokio::test]
+async fn a_second_session_of_a_kind_is_found_though_the_system_session_tells_of_it() {
+    for (kind, another) in [(SessionKind::Default, agent()), (SessionKind::System, agent())] {
+        let place = TempDir::new().unwrap();
+        let path = place.path().join("stepgate.db");
+        let store = SqliteStore::open(&path, Default::default()).unwrap();
+        let fixture = Fixture::with_store(Arc::new(store));
+        fixture.submit(proposal(1, "THINK", json!({}))).await;
+        // As a program without these indexes would have made it.
+        let stranger = Connection::open(&path).unwrap();
+        stranger
+            .execute_batch(
+                "DROP INDEX sessions_one_system; DROP INDEX sessions_one_default;
+                 DROP TRIGGER sessions_one_of_a_kind;",
+            )
+            .unwrap();
+        let system = fixture.gate.system_session().await.unwrap();
+        let ts = Timestamp::from_millisecond(1_790_000_000_000);
+        let session_id = SessionId::new(fresh());
+        let payload = json!({
+            "kind": kind.as_str(), "principal_id": another, "session_id": session_id, "ts": ts,
+        });
+        let event = Event {
+            event_id: ArtifactId::new(fresh()),
+            event_type: EventType::SessionOpened,
+            payload,
+            run_id: None,
+            sequence_number: 0,
+            session_id: system.session_id,
+            ts,
+        };
+        fixture.gate.store.append_event(event).await.unwrap();
+        let insert = "INSERT INTO sessions (session_id, principal_id, kind, ts, head_number,
+                                            head_digest, last_step_index)
+                      VALUES (?1, ?2, ?3, ?4, 0, ?5, 0)";
+        let digest = Digest::ZERO.to_string();
+        let row =
+            [&session_id.to_string(), another.as_str(), kind.as_str(), &ts.to_string(), &digest];
+        stranger.execute(insert, row).unwrap();
+        let problems = report(&path, &[]).await.problems;
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert!(problem.what.contains("is another"), "{problem:?}");
+    }
+}
+
+/// The bundle of each run of the database, by its status.
+async fn bundles(original: &Path) -> Vec<Bundle> {
+    let store = SqliteStore::open_read_only(&original.join("stepgate.db")).unwrap();
+    let mut bundles = Vec::new();
+    for run_id in store.run_ids(None, 100).await.unwrap() {
+        bundles.push(Bundle::of(&store.dossier(run_id).await.unwrap().unwrap()).unwrap());
+    }
+    bundles
+}
+
+#[tokio::test]
+async fn a_bundle_of_every_run_verifies_and_one_with_another_status_does_not() {
+    let original = database().await;
+    for bundle in bundles(original.path()).await {
+        assert_eq!(bundle.verify(), [], "{:?}", bundle.run.status);
+        for status in Status::ALL.into_iter().filter(|status| *status != bundle.run.status) {
+            let mut tampered = bundle.clone();
+            tampered.run.status = status;
+            assert_ne!(tampered.verify(), [], "{:?} as {status:?}", bundle.run.status);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bundle_without_a_record_has_no_ending() {
+    let original = database().await;
+    let changes: [fn(&mut Bundle); 6] = [
+        |bundle| bundle.run.output_json = Some("1".into()),
+        |bundle| bundle.run.error_json = Some("1".into()),
+        |bundle| bundle.run.latency_ms = Some(1),
+        |bundle| bundle.checkpoint = None,
+        |bundle| {
+            bundle.entries.clear();
+            bundle.artifacts.clear();
+        },
+        |bundle| bundle.run.status = Status::Started,
+    ];
+    let mut paused = bundles(original.path()).await;
+    paused.retain(|bundle| bundle.run.status == Status::ApprovalRequired);
+    assert_eq!(paused.len(), 1);
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut tampered = paused[0].clone();
+        change(&mut tampered);
+        assert_ne!(tampered.verify(), [], "change {number}");
+    }
+    for mut bundle in bundles(original.path()).await {
+        if bundle.record.take().is_some() {
+            assert_ne!(bundle.verify(), [], "{:?} without its record", bundle.run.status);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bundle_whose_checkpoint_is_of_another_schema_does_not_verify() {
+    let original = database().await;
+    let changes: [fn(&mut Checkpoint); 2] =
+        [|it| it.schema_id.push('x'), |it| it.schema_version.push('x')];
+    let mut bundles = bundles(original.path()).await;
+    bundles.retain(|bundle| bundle.checkpoint.is_some());
+    for change in changes {
+        let mut tampered = bundles[0].clone();
+        change(tampered.checkpoint.as_mut().unwrap());
+        assert_ne!(tampered.verify(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_replay_reads_no_event_of_the_replays_before_it() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("stepgate.db");
+    let store = SqliteStore::open(&path, Default::default()).unwrap();
+    let fixture = Fixture::with_store(Arc::new(store));
+    let think = proposal(1, "THINK", json!({}));
+    let first = fixture.submit(&think).await;
+    fixture.submit(&think).await;
+    let stranger = Connection::open(&path).unwrap();
+    stranger.execute_batch("DROP TRIGGER events_no_update").unwrap();
+    stranger.execute("UPDATE events SET payload_json = '{' WHERE position > 2", []).unwrap();
+    fixture.gate.store.dossier(first.run_id).await.unwrap_err();
+    let again = fixture.submit(&think).await;
+    assert_eq!((again.response, again.replayed), (first.response, true));
+}
+
+#[tokio::test]
 async fn a_deleted_trace_is_found_whether_it_is_over_or_not() {
     let original = database().await;
     let untouched = Tampered::copy_of(original.path());
@@ -341,14 +620,19 @@ async fn a_consistent_cut_of_the_tail_stands_alone_and_falls_against_saved_heads
     delete_run(&connection, &last);
     connection
         .execute(
-            "UPDATE sessions SET head_number = head_number - 1, head_digest = (
-                 SELECT link_digest FROM (
-                     SELECT link_number, link_digest FROM records
-                     UNION ALL SELECT link_number, link_digest FROM journal
-                     UNION ALL SELECT link_number, link_digest FROM events
-                               WHERE session_id = sessions.session_id)
-                 WHERE link_number = head_number - 1)
-             WHERE kind = 'default'",
+            "UPDATE sessions SET
+                 head_number = head_number - 1,
+                 head_digest = (
+                     SELECT link_digest FROM (
+                         SELECT link_number, link_digest, tool_run_id FROM records
+                         UNION ALL SELECT link_number, link_digest, trace_id FROM journal
+                         UNION ALL SELECT link_number, link_digest, tool_run_id FROM events)
+                     JOIN tool_runs USING (tool_run_id)
+                     WHERE session_id = sessions.session_id AND link_number = head_number - 1),
+                 last_step_index = (
+                     SELECT max(step_index) FROM tool_runs
+                     WHERE session_id = sessions.session_id)
+             WHERE kind = 'default' AND principal_id = 'agent'",
             [],
         )
         .unwrap();

@@ -17,6 +17,19 @@ CREATE TABLE sessions (
 
 CREATE INDEX sessions_by_principal ON sessions (principal_id, kind);
 
+-- One system session, and one default session for each principal.
+CREATE UNIQUE INDEX sessions_one_system ON sessions (kind) WHERE kind = 'system';
+CREATE UNIQUE INDEX sessions_one_default ON sessions (principal_id) WHERE kind = 'default';
+
+-- REPLACE would delete the row in its way (V0002 says more).
+CREATE TRIGGER sessions_one_of_a_kind BEFORE INSERT ON sessions
+WHEN (NEW.kind = 'system' AND EXISTS (SELECT 1 FROM sessions WHERE kind = 'system'))
+  OR (NEW.kind = 'default' AND EXISTS
+      (SELECT 1 FROM sessions WHERE kind = 'default' AND principal_id = NEW.principal_id))
+BEGIN
+  SELECT RAISE(ABORT, 'sessions: there is such a row already');
+END;
+
 CREATE TABLE tool_runs (
   position      INTEGER PRIMARY KEY,
   tool_run_id   TEXT NOT NULL UNIQUE,

@@ -2,46 +2,47 @@
 --
 -- REPLACE deletes the row in its way without firing a delete trigger (unless the connection asks for
 -- recursive triggers, which binds only our own), so a BEFORE INSERT trigger refuses any insert whose
--- unique keys are taken. `position` of a row that names none is -1 there, which no row has.
+-- unique keys are taken. `position` of a row that names none is -1 there, as with every row of ours, so
+-- it is not looked for.
 
 -- No row is replaced.
 CREATE TRIGGER sessions_no_replace BEFORE INSERT ON sessions
-WHEN EXISTS (SELECT 1 FROM sessions WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM sessions WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM sessions WHERE session_id = NEW.session_id)
 BEGIN
   SELECT RAISE(ABORT, 'sessions: there is such a row already');
 END;
 
 CREATE TRIGGER tool_runs_no_replace BEFORE INSERT ON tool_runs
-WHEN EXISTS (SELECT 1 FROM tool_runs WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM tool_runs WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM tool_runs WHERE tool_run_id = NEW.tool_run_id)
 BEGIN
   SELECT RAISE(ABORT, 'tool_runs: there is such a row already');
 END;
 
 CREATE TRIGGER journal_no_replace BEFORE INSERT ON journal
-WHEN EXISTS (SELECT 1 FROM journal WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM journal WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM journal WHERE trace_id = NEW.trace_id AND sequence_number = NEW.sequence_number)
 BEGIN
   SELECT RAISE(ABORT, 'journal: there is such a row already');
 END;
 
 CREATE TRIGGER records_no_replace BEFORE INSERT ON records
-WHEN EXISTS (SELECT 1 FROM records WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM records WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM records WHERE tool_run_id = NEW.tool_run_id)
 BEGIN
   SELECT RAISE(ABORT, 'records: there is such a row already');
 END;
 
 CREATE TRIGGER checkpoints_no_replace BEFORE INSERT ON checkpoints
-WHEN EXISTS (SELECT 1 FROM checkpoints WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM checkpoints WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM checkpoints WHERE trace_id = NEW.trace_id AND checkpoint_sequence_number = NEW.checkpoint_sequence_number)
 BEGIN
   SELECT RAISE(ABORT, 'checkpoints: there is such a row already');
 END;
 
 CREATE TRIGGER approvals_no_replace BEFORE INSERT ON approvals
-WHEN EXISTS (SELECT 1 FROM approvals WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM approvals WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM approvals WHERE approval_id = NEW.approval_id)
   OR EXISTS (SELECT 1 FROM approvals WHERE tool_run_id = NEW.tool_run_id)
 BEGIN
@@ -49,14 +50,14 @@ BEGIN
 END;
 
 CREATE TRIGGER events_no_replace BEFORE INSERT ON events
-WHEN EXISTS (SELECT 1 FROM events WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM events WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM events WHERE event_id = NEW.event_id)
 BEGIN
   SELECT RAISE(ABORT, 'events: there is such a row already');
 END;
 
 CREATE TRIGGER effects_no_replace BEFORE INSERT ON effects
-WHEN EXISTS (SELECT 1 FROM effects WHERE position = NEW.position)
+WHEN (NEW.position >= 0 AND EXISTS (SELECT 1 FROM effects WHERE position = NEW.position))
   OR EXISTS (SELECT 1 FROM effects WHERE idempotency_key = NEW.idempotency_key)
   OR EXISTS (SELECT 1 FROM effects WHERE trace_id = NEW.trace_id)
 BEGIN
