@@ -16,6 +16,7 @@ const NOBODY: u32 = 65_534;
 
 fn unprivileged() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .on_thread_start(|| {
             if geteuid().is_root() {
                 let nobody = Uid::from_raw(NOBODY);
