@@ -98,6 +98,11 @@ pub(crate) trait View {
     /// What a key is bound to.
     fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
 
+    /// Whether a key is bound to anything: what every step asks.
+    fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool, StoreError> {
+        Ok(self.binding(key)?.is_some())
+    }
+
     /// The key that a trace has bound.
     fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError>;
 

@@ -159,7 +159,7 @@ pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(
     match &commit.key {
         None => Ok(()),
         Some(KeyChange::Bind(binding)) => {
-            if view.binding(&binding.idempotency_key)?.is_some() {
+            if view.is_bound(&binding.idempotency_key)? {
                 return Err(StoreError::KeyTaken);
             }
             // A run that opens with this commit has no row to look for.

@@ -227,6 +227,15 @@ pub(super) fn binding(
     one(connection, EFFECTS, sql, [key.as_str()], binding_from)
 }
 
+/// Whether a key is bound, told by the index alone.
+pub(super) fn is_bound(connection: &Connection, key: &IdempotencyKey) -> Result<bool, StoreError> {
+    let sql = "SELECT 1 FROM effects WHERE idempotency_key = ?1";
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut select| select.exists([key.as_str()]))
+        .map_err(|error| super::error::while_open(&error))
+}
+
 /// What a trace has bound.
 pub(super) fn binding_of(
     connection: &Connection,

@@ -1,6 +1,6 @@
 //! Rows out: every statement that changes the database.
 
-use rusqlite::{Connection, Result, params};
+use rusqlite::{CachedStatement, Connection, Result, params};
 use stepgate_core::approval::Approval;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
@@ -14,48 +14,78 @@ use stepgate_core::session::{Head, Link, Session};
 
 use crate::plan::{Chain, NewRun, Rows, RunChange};
 
+/// The statements of one batch, each looked up once however many rows it writes.
+pub(super) struct Statements<'c> {
+    connection: &'c Connection,
+    prepared: Vec<(&'static str, CachedStatement<'c>)>,
+}
+
+impl<'c> Statements<'c> {
+    pub(super) fn of_batch(connection: &'c Connection) -> Self {
+        Self { connection, prepared: Vec::with_capacity(16) }
+    }
+
+    /// The statement with this text. Texts are told apart by where they stand in the program.
+    fn of(&mut self, sql: &'static str) -> Result<&mut CachedStatement<'c>> {
+        let at = match self.prepared.iter().position(|(text, _)| std::ptr::eq(*text, sql)) {
+            Some(at) => at,
+            None => {
+                self.prepared.push((sql, self.connection.prepare_cached(sql)?));
+                self.prepared.len() - 1
+            }
+        };
+        let found = self.prepared.get_mut(at).map(|(_, statement)| statement);
+        found.ok_or(rusqlite::Error::InvalidQuery)
+    }
+}
+
 /// Writes the rows of one plan. Where a session stands is written once for all plans of a batch, by
 /// [`chain`].
-pub(super) fn rows(connection: &Connection, rows: &Rows<'_>) -> Result<()> {
+pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<()> {
     if let Some(session) = rows.session {
-        insert_session(connection, session)?;
+        insert_session(statements, session)?;
     }
     if let Some(new) = rows.run {
-        insert_run(connection, new)?;
+        insert_run(statements, new)?;
     }
     for (appended, link) in &rows.entries {
-        insert_entry(connection, appended, *link)?;
+        insert_entry(statements, appended, *link)?;
     }
     if let Some(checkpoint) = rows.checkpoint {
-        insert_checkpoint(connection, checkpoint)?;
+        insert_checkpoint(statements, checkpoint)?;
     }
     match rows.approval {
-        Some(ApprovalChange::Ask(approval)) => insert_approval(connection, approval)?,
-        Some(ApprovalChange::Decide(approval)) => decide_approval(connection, approval)?,
+        Some(ApprovalChange::Ask(approval)) => insert_approval(statements, approval)?,
+        Some(ApprovalChange::Decide(approval)) => decide_approval(statements, approval)?,
         None => {}
     }
     match rows.key {
-        Some(KeyChange::Bind(binding)) => insert_binding(connection, binding)?,
-        Some(KeyChange::Settle(key)) => settle(connection, key)?,
+        Some(KeyChange::Bind(binding)) => insert_binding(statements, binding)?,
+        Some(KeyChange::Settle(key)) => settle(statements, key)?,
         None => {}
     }
     match rows.change {
-        Some(RunChange::Status(run_id, status)) => update_status(connection, run_id, status)?,
-        Some(RunChange::End(record)) => end_run(connection, record)?,
+        Some(RunChange::Status(run_id, status)) => update_status(statements, run_id, status)?,
+        Some(RunChange::End(record)) => end_run(statements, record)?,
         None => {}
     }
     for (event, link) in &rows.events {
-        insert_event(connection, event, *link)?;
+        insert_event(statements, event, *link)?;
     }
     if let Some((record, link)) = rows.record {
-        insert_record(connection, record, link)?;
+        insert_record(statements, record, link)?;
     }
     Ok(())
 }
 
 /// Writes where a session stands.
-pub(super) fn chain(connection: &Connection, session_id: SessionId, chain: &Chain) -> Result<()> {
-    let sql = "UPDATE sessions SET head_number = ?2, head_digest = ?3, last_step_index = ?4
+pub(super) fn chain(
+    statements: &mut Statements<'_>,
+    session_id: SessionId,
+    chain: &Chain,
+) -> Result<()> {
+    let sql =
+        "UPDATE OR ROLLBACK sessions SET head_number = ?2, head_digest = ?3, last_step_index = ?4
                WHERE session_id = ?1";
     let row = params![
         session_id.to_string(),
@@ -63,11 +93,11 @@ pub(super) fn chain(connection: &Connection, session_id: SessionId, chain: &Chai
         chain.head.digest.to_string(),
         integer(chain.last_step_index),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_session(connection: &Connection, session: &Session) -> Result<()> {
-    let sql = "INSERT INTO sessions
+fn insert_session(statements: &mut Statements<'_>, session: &Session) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO sessions
                (session_id, principal_id, kind, ts, head_number, head_digest, last_step_index)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)";
     let row = params![
@@ -78,11 +108,11 @@ fn insert_session(connection: &Connection, session: &Session) -> Result<()> {
         integer(Head::EMPTY.number),
         Head::EMPTY.digest.to_string(),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_run(connection: &Connection, new: NewRun<'_>) -> Result<()> {
-    let sql = "INSERT INTO tool_runs
+fn insert_run(statements: &mut Statements<'_>, new: NewRun<'_>) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO tool_runs
                (tool_run_id, ts, session_id, principal_id, step_index, tool_name, status,
                 input_json, output_json, error_json, latency_ms, payload_bytes, payload)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
@@ -102,11 +132,15 @@ fn insert_run(connection: &Connection, new: NewRun<'_>) -> Result<()> {
         integer(arrival.payload.length),
         &*arrival.payload.bytes,
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_entry(connection: &Connection, appended: &Appended, link: Option<Link>) -> Result<()> {
-    let sql = "INSERT INTO journal
+fn insert_entry(
+    statements: &mut Statements<'_>,
+    appended: &Appended,
+    link: Option<Link>,
+) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO journal
                (trace_id, sequence_number, prev_entry_digest, entry_digest, ts, from_state,
                 to_state, artifact_type, artifact_id, artifact_digest, tool_call_id,
                 idempotency_key, artifact, link_number, link_prev, link_digest)
@@ -130,11 +164,11 @@ fn insert_entry(connection: &Connection, appended: &Appended, link: Option<Link>
         link.map(|link| link.prev.to_string()),
         link.map(|link| link.digest.to_string()),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_checkpoint(connection: &Connection, checkpoint: &Checkpoint) -> Result<()> {
-    let sql = "INSERT INTO checkpoints
+fn insert_checkpoint(statements: &mut Statements<'_>, checkpoint: &Checkpoint) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO checkpoints
                (trace_id, checkpoint_sequence_number, checkpoint_state, checkpoint_digest, ts)
                VALUES (?1, ?2, ?3, ?4, ?5)";
     let row = params![
@@ -144,11 +178,11 @@ fn insert_checkpoint(connection: &Connection, checkpoint: &Checkpoint) -> Result
         checkpoint.checkpoint_digest.to_string(),
         checkpoint.ts.to_string(),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_approval(connection: &Connection, approval: &Approval) -> Result<()> {
-    let sql = "INSERT INTO approvals
+fn insert_approval(statements: &mut Statements<'_>, approval: &Approval) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO approvals
                (approval_id, tool_run_id, ts_requested, status, approval_context_json)
                VALUES (?1, ?2, ?3, ?4, ?5)";
     let row = params![
@@ -158,11 +192,11 @@ fn insert_approval(connection: &Connection, approval: &Approval) -> Result<()> {
         approval.status.as_str(),
         approval.approval_context_json.as_str(),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn decide_approval(connection: &Connection, approval: &Approval) -> Result<()> {
-    let sql = "UPDATE approvals SET status = ?2, ts_resolved = ?3, approver_id = ?4, note = ?5
+fn decide_approval(statements: &mut Statements<'_>, approval: &Approval) -> Result<()> {
+    let sql = "UPDATE OR ROLLBACK approvals SET status = ?2, ts_resolved = ?3, approver_id = ?4, note = ?5
                WHERE approval_id = ?1 AND status = 'pending'";
     let resolution = approval.resolution.as_ref();
     let approver_id = resolution.and_then(|resolution| resolution.approver_id.as_ref());
@@ -173,11 +207,11 @@ fn decide_approval(connection: &Connection, approval: &Approval) -> Result<()> {
         approver_id.map(|approver_id| approver_id.as_str()),
         resolution.and_then(|resolution| resolution.note.as_deref()),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_binding(connection: &Connection, binding: &Binding) -> Result<()> {
-    let sql = "INSERT INTO effects
+fn insert_binding(statements: &mut Statements<'_>, binding: &Binding) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO effects
                (idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let row = params![
@@ -188,22 +222,22 @@ fn insert_binding(connection: &Connection, binding: &Binding) -> Result<()> {
         binding.trace_id.to_string(),
         i64::from(binding.settled),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn settle(connection: &Connection, key: &IdempotencyKey) -> Result<()> {
-    let sql = "UPDATE effects SET settled = 1 WHERE idempotency_key = ?1";
-    one_row(connection.prepare_cached(sql)?.execute([key.as_str()])?)
+fn settle(statements: &mut Statements<'_>, key: &IdempotencyKey) -> Result<()> {
+    let sql = "UPDATE OR ROLLBACK effects SET settled = 1 WHERE idempotency_key = ?1";
+    one_row(statements.of(sql)?.execute([key.as_str()])?)
 }
 
-fn update_status(connection: &Connection, run_id: RunId, status: Status) -> Result<()> {
-    let sql = "UPDATE tool_runs SET status = ?2 WHERE tool_run_id = ?1";
+fn update_status(statements: &mut Statements<'_>, run_id: RunId, status: Status) -> Result<()> {
+    let sql = "UPDATE OR ROLLBACK tool_runs SET status = ?2 WHERE tool_run_id = ?1";
     let row = params![run_id.to_string(), status.as_str()];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn end_run(connection: &Connection, record: &Record) -> Result<()> {
-    let sql = "UPDATE tool_runs SET status = ?2, output_json = ?3, error_json = ?4, latency_ms = ?5
+fn end_run(statements: &mut Statements<'_>, record: &Record) -> Result<()> {
+    let sql = "UPDATE OR ROLLBACK tool_runs SET status = ?2, output_json = ?3, error_json = ?4, latency_ms = ?5
                WHERE tool_run_id = ?1";
     let Ending { output_json, error_json, latency_ms } = &record.ending;
     let row = params![
@@ -213,11 +247,11 @@ fn end_run(connection: &Connection, record: &Record) -> Result<()> {
         error_json.as_deref(),
         integer(*latency_ms),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_event(connection: &Connection, event: &Event, link: Option<Link>) -> Result<()> {
-    let sql = "INSERT INTO events
+fn insert_event(statements: &mut Statements<'_>, event: &Event, link: Option<Link>) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO events
                (event_id, ts, session_id, tool_run_id, event_type, payload_json,
                 sequence_number, link_number, link_prev, link_digest)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -233,11 +267,11 @@ fn insert_event(connection: &Connection, event: &Event, link: Option<Link>) -> R
         link.map(|link| link.prev.to_string()),
         link.map(|link| link.digest.to_string()),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
-fn insert_record(connection: &Connection, record: &Record, link: Link) -> Result<()> {
-    let sql = "INSERT INTO records
+fn insert_record(statements: &mut Statements<'_>, record: &Record, link: Link) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO records
                (tool_run_id, record, record_digest, link_number, link_prev, link_digest)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let row = params![
@@ -248,7 +282,7 @@ fn insert_record(connection: &Connection, record: &Record, link: Link) -> Result
         link.prev.to_string(),
         link.digest.to_string(),
     ];
-    one_row(connection.prepare_cached(sql)?.execute(row)?)
+    one_row(statements.of(sql)?.execute(row)?)
 }
 
 /// A number as SQLite holds it. Counts and indexes do not come near the limit.

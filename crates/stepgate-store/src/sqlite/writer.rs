@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
@@ -24,12 +23,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 
 use super::open::SqliteOptions;
+use super::write::Statements;
 use super::{error, locked, read, write};
 use crate::plan::{Chain, Rows, Trace, View, Write, plan};
-
-/// How long the thread waits for more of the callers that it has just answered. They come back within
-/// a fraction of an fsync, and each that shares the next one spares its own.
-const GATHERING_PAUSE: Duration = Duration::from_micros(50);
 
 /// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
 /// and what is asked for is read again.
@@ -130,28 +126,10 @@ impl Desk {
     fn serve(&self, mut jobs: mpsc::Receiver<Job>, batch_jobs_max: usize) {
         let mut batch = Vec::with_capacity(batch_jobs_max);
         while jobs.blocking_recv_many(&mut batch, batch_jobs_max) > 0 {
-            self.gather(&mut jobs, &mut batch, batch_jobs_max);
             self.last_batch_jobs.store(batch.len(), Ordering::Relaxed);
             locked(&self.writing).write_batch(&mut batch);
         }
         locked(&self.writing).close();
-    }
-
-    /// Waits for as many writes as shared the last commit, while they keep coming.
-    fn gather(&self, jobs: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>, batch_jobs_max: usize) {
-        let expected = self.last_batch_jobs.load(Ordering::Relaxed).min(batch_jobs_max);
-        while batch.len() < expected {
-            std::thread::sleep(GATHERING_PAUSE);
-            let before = batch.len();
-            while batch.len() < batch_jobs_max
-                && let Ok(job) = jobs.try_recv()
-            {
-                batch.push(job);
-            }
-            if batch.len() == before {
-                break;
-            }
-        }
     }
 }
 
@@ -214,9 +192,13 @@ impl Writing {
     fn transact(&self, batch: &[Job]) -> Result<(Vec<Answer>, Standings), StoreError> {
         let lift = |error: rusqlite::Error| error::while_open(&error);
         let connection = &self.connection;
-        connection.execute_batch("BEGIN IMMEDIATE").map_err(lift)?;
+        connection
+            .prepare_cached("BEGIN IMMEDIATE")
+            .and_then(|mut begin| begin.execute([]))
+            .map_err(lift)?;
         let mut looking =
             Looking { connection, durable: &self.durable, fresh: Standings::default() };
+        let mut statements = Statements::of_batch(connection);
         let mut answers = Vec::with_capacity(batch.len());
         let mut has_written = false;
         for job in batch {
@@ -229,16 +211,18 @@ impl Writing {
                 }
             };
             has_written |= !rows.is_empty();
-            write::rows(connection, &rows).map_err(lift)?;
+            write::rows(&mut statements, &rows).map_err(lift)?;
             looking.fresh.note(&rows);
             answers.push(Ok(rows.answer));
         }
         let fresh = looking.fresh;
         for (session_id, chain) in &fresh.chains {
-            write::chain(connection, *session_id, chain).map_err(lift)?;
+            write::chain(&mut statements, *session_id, chain).map_err(lift)?;
         }
+        drop(statements);
         let end = if has_written { "COMMIT" } else { "ROLLBACK" };
-        connection.execute_batch(end).map_err(|error| error::while_committing(&error))?;
+        let end = connection.prepare_cached(end).and_then(|mut end| end.execute([]));
+        end.map_err(|error| error::while_committing(&error))?;
         Ok((answers, fresh))
     }
 
@@ -348,6 +332,10 @@ impl View for Looking<'_> {
 
     fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
         read::binding(self.connection, key)
+    }
+
+    fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool, StoreError> {
+        read::is_bound(self.connection, key)
     }
 
     fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {

@@ -27,7 +27,7 @@ WHEN (NEW.kind = 'system' AND EXISTS (SELECT 1 FROM sessions WHERE kind = 'syste
   OR (NEW.kind = 'default' AND EXISTS
       (SELECT 1 FROM sessions WHERE kind = 'default' AND principal_id = NEW.principal_id))
 BEGIN
-  SELECT RAISE(ABORT, 'sessions: there is such a row already');
+  SELECT RAISE(ROLLBACK, 'sessions: there is such a row already');
 END;
 
 CREATE TABLE tool_runs (
