@@ -111,7 +111,20 @@ impl Sandbox {
         self.root.crash_points.set(hook);
     }
 
-    /// File work blocks, so it never runs on a thread that serves others. `None`: it stopped.
+    /// Whether a call takes less time than the way to a thread that may block.
+    fn is_short(&self, call: &Call) -> bool {
+        match call {
+            Call::Think | Call::Finish { .. } => true,
+            Call::ReadFile { path } => read_file::is_short(&self.root, path),
+            Call::ListFiles { .. }
+            | Call::WriteFile { .. }
+            | Call::CreateDirectory { .. }
+            | Call::DeleteFile { .. }
+            | Call::RenameFile { .. } => false,
+        }
+    }
+
+    /// File work that may take long never runs on a thread that serves others. `None`: it stopped.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Root) -> T + Send + 'static,
@@ -158,12 +171,11 @@ impl Executor for Sandbox {
     }
 
     async fn dispatch(&self, call: &Call, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect {
-        let done = match call.touch() {
-            Touch::Nothing => Some(act(&self.root, call, pre_state, dispatch)),
-            Touch::Reads | Touch::Writes => {
-                let (call, pre_state) = (call.clone(), pre_state.cloned());
-                self.blocking(move |root| act(root, &call, pre_state.as_ref(), dispatch)).await
-            }
+        let done = if self.is_short(call) {
+            Some(act(&self.root, call, pre_state, dispatch))
+        } else {
+            let (call, pre_state) = (call.clone(), pre_state.cloned());
+            self.blocking(move |root| act(root, &call, pre_state.as_ref(), dispatch)).await
         };
         match done {
             Some(Ok(result)) => Effect::Done(result),

@@ -114,6 +114,11 @@ impl Place<'_> {
         self.stat()?.map_or(Ok(Seen::Nothing), |stat| judge(&stat))
     }
 
+    /// How large it is, where there is something.
+    pub(super) fn size(&self) -> Result<Option<i64>, Stop> {
+        Ok(self.stat()?.map(|stat| stat.st_size))
+    }
+
     fn stat(&self) -> Result<Option<Stat>, Stop> {
         match rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),

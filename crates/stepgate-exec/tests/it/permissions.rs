@@ -14,17 +14,34 @@ use crate::world::*;
 
 const NOBODY: u32 = 65_534;
 
-fn unprivileged() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .on_thread_start(|| {
-            if geteuid().is_root() {
-                let nobody = Uid::from_raw(NOBODY);
-                set_thread_res_uid(nobody, nobody, nobody).unwrap();
-            }
+/// A runtime all of whose threads, the caller's included, have no privileges.
+struct Unprivileged(tokio::runtime::Runtime);
+
+impl Unprivileged {
+    fn block_on<T: Send>(&self, work: impl Future<Output = T> + Send) -> T {
+        std::thread::scope(|scope| {
+            let caller = scope.spawn(|| {
+                drop_privileges();
+                self.0.block_on(work)
+            });
+            caller.join().unwrap()
         })
-        .build()
-        .unwrap()
+    }
+}
+
+fn unprivileged() -> Unprivileged {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .on_thread_start(drop_privileges)
+        .build();
+    Unprivileged(runtime.unwrap())
+}
+
+fn drop_privileges() {
+    if geteuid().is_root() {
+        let nobody = Uid::from_raw(NOBODY);
+        set_thread_res_uid(nobody, nobody, nobody).unwrap();
+    }
 }
 
 /// Gives the path to whoever the file work runs as.
