@@ -386,21 +386,10 @@ fn error_json(failure: &Failure) -> String {
         #[serde(skip_serializing_if = "Option::is_none")]
         supported_version_range: Option<&'a str>,
     }
-    let received_version = match failure {
-        Failure::SchemaVersionIncompatible(version) => Some(version.as_str()),
-        Failure::EmptyPayload
-        | Failure::PayloadTooLarge
-        | Failure::InvalidJson(_)
-        | Failure::InvalidProposal(_)
-        | Failure::CommandExecution
-        | Failure::ActionNotAllowed
-        | Failure::InvalidArgs(_)
-        | Failure::IdempotencyConflict
-        | Failure::PolicyViolation(_)
-        | Failure::DeniedByOperator
-        | Failure::ApprovalExpired
-        | Failure::RefusedAtExecution(_)
-        | Failure::Execution(_) => None,
+    let received_version = if let Failure::SchemaVersionIncompatible(version) = failure {
+        Some(version.as_str())
+    } else {
+        None
     };
     canonical::text_of(&ErrorBody {
         error_code: failure.code(),
