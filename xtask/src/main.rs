@@ -1,8 +1,9 @@
 //! The project's own commands. `cargo xtask test` is the one that passes or fails a change.
 
 use std::env;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
@@ -28,11 +29,11 @@ fn main() -> anyhow::Result<()> {
         Some("test") => {
             lint()?;
             dependencies()?;
-            run("tests", cargo(["test", "--workspace", "--quiet"]))
+            tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"]))
         }
         Some("fast") => {
             lint()?;
-            run("unit tests", cargo(["test", "--workspace", "--lib", "--bins", "--quiet"]))
+            tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins"]))
         }
         Some("lint") => lint(),
         Some("--help" | "-h" | "help") => {
@@ -83,6 +84,33 @@ fn cargo<const N: usize>(args: [&str; N]) -> Command {
     command
 }
 
+/// Runs the tests, and closes with how many there were in all.
+fn tests(mut command: Command) -> anyhow::Result<()> {
+    println!("== tests");
+    let start = Instant::now();
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let output = child.stdout.take().context("no output")?;
+    let (mut passed, mut failed) = (0, 0);
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        passed += count(&line, " passed");
+        failed += count(&line, " failed");
+    }
+    let status = child.wait()?;
+    println!("== tests: {:.1} s", start.elapsed().as_secs_f32());
+    println!("{passed} passed, {failed} failed");
+    ensure!(status.success() && failed == 0 && passed > 0, "tests failed: {command:?}");
+    Ok(())
+}
+
+/// The number before a word in the closing line of a test binary.
+fn count(line: &str, word: &str) -> u32 {
+    let Some(results) = line.strip_prefix("test result: ") else { return 0 };
+    let before = results.split(word).next().unwrap_or_default();
+    before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
 fn run(name: &str, mut command: Command) -> anyhow::Result<()> {
     println!("== {name}");
     let start = Instant::now();
@@ -90,4 +118,16 @@ fn run(name: &str, mut command: Command) -> anyhow::Result<()> {
     ensure!(status.success(), "{name} failed: {command:?}");
     println!("== {name}: passed in {:.1} s", start.elapsed().as_secs_f32());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn the_numbers_of_a_closing_line_are_read() {
+        let line = "test result: ok. 143 passed; 2 failed; 0 ignored; finished in 72.38s";
+        assert_eq!((count(line, " passed"), count(line, " failed")), (143, 2));
+        assert_eq!(count("12 passed", " passed"), 0);
+    }
 }
