@@ -397,8 +397,10 @@ async fn authorize_resolves_the_path_and_denies_what_leaves_the_sandbox() {
         assert_eq!(error_code(&response), "POLICY_VIOLATION", "{path}");
     }
     let write = json!({"path": "/sandbox/way-out/new.txt", "content": "x"});
-    let response = fixture.respond(proposal(3, "WRITE_FILE", write)).await;
-    assert_eq!(error_code(&response), "POLICY_VIOLATION");
+    let record = fixture.record_of(proposal(3, "WRITE_FILE", write)).await;
+    assert_eq!(record.error_code.as_deref(), Some("POLICY_VIOLATION"));
+    // Not only at the moment of use: nothing is called at all.
+    assert_eq!(record.phase_failed_at, Some(Phase::Authorize));
     assert!(!outside.path().join("new.txt").exists());
 }
 
