@@ -42,7 +42,7 @@ impl Default for SqliteOptions {
             readers_max: 4,
             lock_wait: LOCK_WAIT_DEFAULT,
             busy_wait: Duration::from_secs(5),
-            wal_pages: 8000,
+            wal_pages: 32_000,
             pages_max: None,
         }
     }

@@ -107,8 +107,11 @@ impl Desk {
     /// thread goes on meanwhile.
     fn write_alone(&self, write: Write, nobody_waits: bool) -> Result<Answer, Write> {
         let is_quiet = nobody_waits && self.last_batch_jobs.load(Ordering::Relaxed) <= 1;
-        let others_go_on = Handle::try_current()
-            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        // With one thread for all callers, each would write alone before the next could even queue.
+        let others_go_on = Handle::try_current().is_ok_and(|runtime| {
+            runtime.runtime_flavor() == RuntimeFlavor::MultiThread
+                && runtime.metrics().num_workers() > 1
+        });
         if !is_quiet || !others_go_on {
             return Err(write);
         }

@@ -176,9 +176,11 @@ async fn real_steps(
     let held = data.hold().await?;
     fs::write(data.sandbox().join("read.txt"), CONTENT)?;
     let session = held.session(None).await?;
-    run_clients(&held, &session, load, 1, WARM_UP_STEPS).await?;
+    run_clients(&held, &session, proposals(load, 1, WARM_UP_STEPS)?).await?;
+    // What the clients do is not the gate's cost.
+    let proposals = proposals(load, clients, steps)?;
     let start = Instant::now();
-    let mut latencies = run_clients(&held, &session, load, clients, steps).await?;
+    let mut latencies = run_clients(&held, &session, proposals).await?;
     let elapsed = start.elapsed();
     latencies.sort();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -186,21 +188,36 @@ async fn real_steps(
     Ok(Real { per_second, latencies })
 }
 
+/// What each client will propose, ready to be sent.
+fn proposals(load: Load, clients: usize, steps: usize) -> anyhow::Result<Vec<Vec<Payload>>> {
+    let proposal = |client: usize, step: usize| {
+        let action = load.action(step);
+        let proposal = json!({
+            "schema_version": "1.0.0",
+            "id": uuid::Uuid::new_v4(),
+            "reasoning": "a measurement",
+            "action": action.name(),
+            "args": arguments(action, client)?,
+        });
+        Ok(Payload::whole(proposal.to_string().into_bytes()))
+    };
+    let of_client =
+        |client| (0..steps.div_ceil(clients)).map(|step| proposal(client, step)).collect();
+    (0..clients).map(of_client).collect()
+}
+
 async fn run_clients(
     held: &Held,
     session: &Session,
-    load: Load,
-    clients: usize,
-    steps: usize,
+    proposals: Vec<Vec<Payload>>,
 ) -> anyhow::Result<Vec<Duration>> {
     let session = Arc::new(session.clone());
     let mut tasks = tokio::task::JoinSet::new();
-    for client in 0..clients {
+    for payloads in proposals {
         let (gate, session) = (held.gate.clone(), session.clone());
-        let steps = steps.div_ceil(clients);
-        tasks.spawn(async move { run_client(&gate, &session, load, client, steps).await });
+        tasks.spawn(async move { run_client(&gate, &session, payloads).await });
     }
-    let mut latencies = Vec::with_capacity(steps);
+    let mut latencies = Vec::new();
     while let Some(client) = tasks.join_next().await {
         latencies.extend(client??);
     }
@@ -210,24 +227,14 @@ async fn run_clients(
 async fn run_client(
     gate: &Gate,
     session: &Session,
-    load: Load,
-    client: usize,
-    steps: usize,
+    payloads: Vec<Payload>,
 ) -> anyhow::Result<Vec<Duration>> {
-    let mut latencies = Vec::with_capacity(steps);
-    for step in 0..steps {
-        let action = load.action(step);
-        let proposal = json!({
-            "schema_version": "1.0.0",
-            "id": uuid::Uuid::new_v4(),
-            "reasoning": "a measurement",
-            "action": action.name(),
-            "args": arguments(action, client)?,
-        });
+    let mut latencies = Vec::with_capacity(payloads.len());
+    for payload in payloads {
         let submission = Submission {
             session_id: session.session_id,
             principal_id: session.principal_id.clone(),
-            payload: Payload::whole(proposal.to_string().into_bytes()),
+            payload,
         };
         let start = Instant::now();
         let answer = step::run(gate, submission).await?;
