@@ -4,8 +4,8 @@
 //! that is refused harms no other; and where the database refuses a batch, every write of it is tried
 //! again alone. Nothing is answered before it is durable.
 //!
-//! A thread takes the writes that queue. While nobody else writes, a caller writes for itself: two
-//! changes of thread cost as much as a third of an fsync.
+//! A thread takes the writes that queue. While nobody else writes, a caller writes for itself, and
+//! spares its commit two changes of thread.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
