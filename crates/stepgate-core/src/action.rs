@@ -80,7 +80,7 @@ impl Action {
     }
 
     /// The call that these arguments make, or which rule they break.
-    pub fn call(self, args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
+    pub fn call(self, args: &Map<String, Value>) -> Result<CoreCall, InvalidArgs> {
         match self {
             Self::Think => think::call(args),
             Self::Finish => finish::call(args),
@@ -97,7 +97,7 @@ impl Action {
 /// A call with arguments that keep the action's contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the specification's")]
-pub enum Call {
+pub enum CoreCall {
     Think,
     Finish { response: String },
     ReadFile { path: SandboxPath },
@@ -119,7 +119,7 @@ pub enum Touch {
     Writes,
 }
 
-impl Call {
+impl CoreCall {
     /// The action that it is a call of.
     pub fn action(&self) -> Action {
         match self {

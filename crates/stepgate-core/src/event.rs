@@ -33,13 +33,25 @@ pub enum EventType {
     ToolRedispatched,
     /// Recovery ended a run.
     RunRecovered,
+    /// A result came after the tool's time was over.
+    LateResult,
+    /// Somebody said what became of a call in doubt.
+    RunResolved,
     /// A session began.
     SessionOpened,
+    /// A tool's definition is known from now on, or a changed one was accepted.
+    ToolAccepted,
+    /// A policy set is in force.
+    PolicyLoaded,
+    /// A token was made.
+    TokenCreated,
+    /// A token is no longer good.
+    TokenRevoked,
 }
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::ToolCalled,
         Self::ToolSucceeded,
         Self::ToolFailed,
@@ -51,7 +63,13 @@ impl EventType {
         Self::ToolReplayed,
         Self::ToolRedispatched,
         Self::RunRecovered,
+        Self::LateResult,
+        Self::RunResolved,
         Self::SessionOpened,
+        Self::ToolAccepted,
+        Self::PolicyLoaded,
+        Self::TokenCreated,
+        Self::TokenRevoked,
     ];
 
     /// The spelling that users know.
@@ -68,7 +86,13 @@ impl EventType {
             Self::ToolReplayed => "tool_replayed",
             Self::ToolRedispatched => "tool_redispatched",
             Self::RunRecovered => "run_recovered",
+            Self::LateResult => "late_result",
+            Self::RunResolved => "run_resolved",
             Self::SessionOpened => "session_opened",
+            Self::ToolAccepted => "tool_accepted",
+            Self::PolicyLoaded => "policy_loaded",
+            Self::TokenCreated => "token_created",
+            Self::TokenRevoked => "token_revoked",
         }
     }
 

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::PrincipalId;
 use crate::json::strict;
 
 /// The nine phases of spec 000, in their order.
@@ -107,13 +108,18 @@ pub enum Failure {
     /// Policy or sandbox said no: the policies, or the sandbox rule.
     PolicyViolation(String),
     /// An operator said no.
-    DeniedByOperator,
+    DeniedByOperator {
+        /// Who.
+        approver_id: PrincipalId,
+        /// Why, where it was said.
+        note: Option<String>,
+    },
     /// Nobody decided in time.
     ApprovalExpired,
     /// The executor refused after AUTHORIZE had agreed: the rule.
     RefusedAtExecution(String),
-    /// It could not be done.
-    Execution(ExecutionFailure),
+    /// It could not be done; what only the record is told.
+    Execution(ExecutionFailure, Option<String>),
 }
 
 /// A row of the table, apart from what varies.
@@ -180,13 +186,13 @@ impl Failure {
                 "POLICY_VIOLATION",
                 "Action is not permitted by policy",
             ),
-            Self::DeniedByOperator | Self::ApprovalExpired => {
+            Self::DeniedByOperator { .. } | Self::ApprovalExpired => {
                 row(Phase::Authorize, Denied, "APPROVAL_DENIED", "Action was not approved")
             }
             Self::RefusedAtExecution(_) => {
                 row(Phase::Execute, Denied, "POLICY_VIOLATION", "Action is not permitted by policy")
             }
-            Self::Execution(failure) => {
+            Self::Execution(failure, _) => {
                 row(Phase::Execute, ExecutionError, "EXECUTION_ERROR", failure.message())
             }
         }
@@ -226,9 +232,15 @@ impl Failure {
             | Self::InvalidArgs(why)
             | Self::PolicyViolation(why)
             | Self::RefusedAtExecution(why) => Some(why.clone()),
-            Self::DeniedByOperator => Some("DENIED_BY_OPERATOR".into()),
+            Self::DeniedByOperator { approver_id, note: None } => {
+                Some(format!("DENIED_BY_OPERATOR: by {approver_id}"))
+            }
+            Self::DeniedByOperator { approver_id, note: Some(note) } => {
+                Some(format!("DENIED_BY_OPERATOR: by {approver_id}, who noted: {note}"))
+            }
             Self::ApprovalExpired => Some("APPROVAL_EXPIRED".into()),
-            Self::Execution(failure) => Some(failure.code().into()),
+            Self::Execution(failure, None) => Some(failure.code().into()),
+            Self::Execution(failure, Some(detail)) => Some(format!("{}: {detail}", failure.code())),
         }
     }
 }
@@ -302,6 +314,25 @@ impl ExecutionFailure {
     /// The fixed message.
     pub fn message(self) -> &'static str {
         self.row().1
+    }
+
+    /// Whether something may have happened all the same.
+    pub fn leaves_doubt(self) -> bool {
+        match self {
+            Self::OutputInvalid | Self::Timeout | Self::Io => true,
+            Self::FileNotFound
+            | Self::PathNotFound
+            | Self::NotAFile
+            | Self::NotADirectory
+            | Self::AlreadyExists
+            | Self::InvalidUtf8
+            | Self::FileTooLarge
+            | Self::TooManyEntries
+            | Self::PermissionDenied
+            | Self::StorageFull
+            | Self::ToolFailed
+            | Self::Unavailable => false,
+        }
     }
 
     /// The failure that an effect's code names.

@@ -8,7 +8,7 @@ use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::StateError;
 use crate::json::Value;
 use crate::limits::Limits;
-use crate::ports::{Executor, Hold, Policy, Store, StoreError, World};
+use crate::ports::{Executor, Hold, Policy, Store, StoreError, ToolServers, World};
 use crate::session::{Head, Session, SessionKind, Uniqueness};
 
 /// Everything a step needs of the world.
@@ -16,8 +16,10 @@ use crate::session::{Head, Session, SessionKind, Uniqueness};
 pub struct Gate {
     /// What remembers.
     pub store: Arc<dyn Store>,
-    /// What acts.
+    /// What acts on the sandbox.
     pub executor: Arc<dyn Executor>,
+    /// What acts through tool servers.
+    pub tools: Arc<dyn ToolServers>,
     /// What permits.
     pub policy: Arc<dyn Policy>,
     /// Clock and chance.

@@ -6,10 +6,13 @@
 pub mod gate;
 pub mod step;
 pub mod recover;
+pub mod late;
 pub mod verify;
 pub mod bundle;
 pub mod failure;
+pub mod call;
 pub mod action;
+pub mod tool;
 pub mod path;
 pub mod json;
 pub mod machine;

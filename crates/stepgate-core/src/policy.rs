@@ -1,5 +1,8 @@
-//! The built-in rule: core actions are permitted, and nothing else exists to be asked about.
+//! The built-in rule: core actions are permitted, and nothing else is.
 
+use std::collections::BTreeMap;
+
+use crate::call::Call;
 use crate::digest::Digest;
 use crate::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 
@@ -12,11 +15,16 @@ impl BuiltInRule {
 }
 
 impl Policy for BuiltInRule {
-    fn decide(&self, _: PolicyRequest<'_>) -> PolicyDecision {
+    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
+        let (verdict, policies) = match request.call {
+            Call::Core(_) => (PolicyVerdict::Permit, vec![Self::NAME.to_owned()]),
+            Call::Server(_) => (PolicyVerdict::Deny, vec![]),
+        };
         PolicyDecision {
-            verdict: PolicyVerdict::Permit,
-            policies: vec![Self::NAME.to_owned()],
+            verdict,
+            policies,
             policy_hash: Digest::of(Self::NAME),
+            caps: BTreeMap::new(),
         }
     }
 }

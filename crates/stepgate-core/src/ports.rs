@@ -4,23 +4,27 @@
 //! runs in memory with a simulated clock and a store that crashes on demand.
 
 use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::action::Call;
-use crate::approval::Approval;
+use crate::action::CoreCall;
+use crate::approval::{Approval, ApprovalStatus};
+use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
-use crate::event::Event;
+use crate::event::{Event, EventType};
 use crate::failure::ExecutionFailure;
 use crate::idempotency::Binding;
-use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::{Appended, Checkpoint, ExecutionState, StateError};
 use crate::json::Value;
 use crate::record::Record;
 use crate::run::{Run, Status};
 use crate::session::{Link, Session, SessionKind};
 use crate::time::Timestamp;
+use crate::tool::{Tool, ToolName};
 
 /// Clock and chance.
 #[async_trait]
@@ -80,6 +84,9 @@ pub struct StepCommit {
     pub status: Option<Status>,
     /// What happened.
     pub events: Vec<Event>,
+    /// The payload as it came, where the run's row has it with redacted arguments. It is kept until
+    /// the record is written, and then erased.
+    pub sealed: Option<Arc<[u8]>>,
     /// The end.
     pub record: Option<Record>,
 }
@@ -96,6 +103,7 @@ impl StepCommit {
             key: None,
             status: None,
             events: Vec::new(),
+            sealed: None,
             record: None,
         }
     }
@@ -154,6 +162,8 @@ pub struct Dossier {
     pub binding: Option<Binding>,
     /// Events, in order.
     pub events: Vec<LinkedEvent>,
+    /// The payload as it came, where the row has it redacted and the step is not over.
+    pub sealed: Option<Arc<[u8]>>,
     /// The record with its CLOSE link, where the step is over.
     pub record: Option<(Record, Link)>,
 }
@@ -198,10 +208,47 @@ pub struct RunQuery {
     pub before: Option<RunId>,
     /// Only this session's.
     pub session_id: Option<SessionId>,
+    /// Only this principal's.
+    pub principal_id: Option<PrincipalId>,
     /// Only those with this status.
     pub status: Option<Status>,
     /// Only those of this tool.
     pub tool_name: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Which events to list, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct EventQuery {
+    /// Only events after this position.
+    pub after: u64,
+    /// Only those of this principal's sessions.
+    pub principal_id: Option<PrincipalId>,
+    /// Only those of these types; all where none is named.
+    pub event_types: Vec<EventType>,
+    /// Only those that belong to no run.
+    pub loose_only: bool,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// An event with its place in the order of all events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedEvent {
+    /// From 1, increasing. A stream resumes after it.
+    pub position: u64,
+    /// The event.
+    pub event: Event,
+}
+
+/// Which approvals to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct ApprovalQuery {
+    /// Only those with this status.
+    pub status: Option<ApprovalStatus>,
+    /// Only those that this principal's runs wait for.
+    pub principal_id: Option<PrincipalId>,
     /// At most so many.
     pub limit: usize,
 }
@@ -277,6 +324,12 @@ pub trait Store: Send + Sync {
     /// An approval.
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError>;
 
+    /// Approvals, newest first.
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError>;
+
+    /// Events, oldest first.
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;
+
     /// Everything about one run.
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
 
@@ -334,15 +387,34 @@ pub enum Dispatch {
 pub enum Effect {
     /// Done; the result as canonical JSON, where there is one.
     Done(Option<String>),
-    /// Not done.
-    Failed(ExecutionFailure),
+    /// Not done, or done and unusable.
+    Failed(Failed),
     /// Refused at the moment of use, by this rule.
     Refused(&'static str),
     /// The executor itself stopped: nothing is known, recovery decides.
     Unknown(String),
 }
 
-/// What acts.
+/// A call that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// What the caller is told.
+    pub failure: ExecutionFailure,
+    /// What only the record is told.
+    pub detail: Option<String>,
+    /// SHA-256 of a result that came and cannot be used.
+    pub result_digest: Option<Digest>,
+    /// Whether something may have happened, or may still happen, that nobody told us.
+    pub in_doubt: bool,
+}
+
+impl From<ExecutionFailure> for Failed {
+    fn from(failure: ExecutionFailure) -> Self {
+        Self { failure, detail: None, result_digest: None, in_doubt: failure.leaves_doubt() }
+    }
+}
+
+/// What acts on the sandbox.
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// The executor's name, for the tool_call.
@@ -350,13 +422,78 @@ pub trait Executor: Send + Sync {
 
     /// AUTHORIZE's look at the world: resolves what the call touches, holds what it changes, reads
     /// what stands there. The error is the sandbox rule that says no.
-    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str>;
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str>;
 
     /// Holds what the call changes, for a call whose state before the act is already recorded.
-    async fn hold(&self, call: &Call) -> Hold;
+    async fn hold(&self, call: &CoreCall) -> Hold;
 
     /// Acts.
-    async fn dispatch(&self, call: &Call, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect;
+    async fn dispatch(
+        &self,
+        call: &CoreCall,
+        pre_state: Option<&Value>,
+        dispatch: Dispatch,
+    ) -> Effect;
+}
+
+/// A call on its way to a tool server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sending {
+    /// The run.
+    pub run_id: RunId,
+    /// The tool_call, the same at every dispatch.
+    pub tool_call_id: ArtifactId,
+    /// The key under which the tool acts once, where it honours one.
+    pub key: IdempotencyKey,
+    /// Whether it is sent for the first time.
+    pub dispatch: Dispatch,
+}
+
+/// What acts through tool servers.
+#[async_trait]
+pub trait ToolServers: Send + Sync {
+    /// The tool of this name, as it is known now.
+    fn tool(&self, name: &ToolName) -> Option<Arc<Tool>>;
+
+    /// Every tool, in the order of their names.
+    fn tools(&self) -> Vec<Arc<Tool>>;
+
+    /// The name of what acts for this server, for the tool_call.
+    fn executor_id(&self, server: &str) -> String;
+
+    /// Takes the server's permit for one call. An error means that nothing can be sent now, and
+    /// nothing was.
+    async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed>;
+
+    /// Sends it and waits for the answer, no longer than the tool may take.
+    async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect;
+}
+
+/// No tool server is configured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoToolServers;
+
+#[async_trait]
+impl ToolServers for NoToolServers {
+    fn tool(&self, _: &ToolName) -> Option<Arc<Tool>> {
+        None
+    }
+
+    fn tools(&self) -> Vec<Arc<Tool>> {
+        Vec::new()
+    }
+
+    fn executor_id(&self, server: &str) -> String {
+        server.to_owned()
+    }
+
+    async fn prepare(&self, _: &ServerCall) -> Result<Hold, Failed> {
+        Err(ExecutionFailure::Unavailable.into())
+    }
+
+    async fn dispatch(&self, _: &ServerCall, _: &Sending) -> Effect {
+        Effect::Unknown("no tool server is configured".into())
+    }
 }
 
 /// What a policy is asked. Reasoning, clock and payload text are not in it.
@@ -364,7 +501,7 @@ pub trait Executor: Send + Sync {
 pub struct PolicyRequest<'a> {
     /// Who asks.
     pub principal_id: &'a PrincipalId,
-    /// What for.
+    /// What for; redacted arguments as their digests.
     pub call: &'a Call,
 }
 
@@ -388,6 +525,8 @@ pub struct PolicyDecision {
     pub policies: Vec<String>,
     /// Digest of the policy set.
     pub policy_hash: Digest,
+    /// The largest value that an argument of a tool may have; the argument is lowered to it.
+    pub caps: BTreeMap<String, i64>,
 }
 
 /// What permits.

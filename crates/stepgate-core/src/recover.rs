@@ -1,12 +1,15 @@
 //! Recovery (decision D11): a table from where a journal ends to what happens next.
 
+mod doubt;
+
+use crate::action::Action;
 use crate::approval::ApprovalStatus;
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::journal::{StateCode, StateError, replay};
 use crate::machine::State;
 use crate::ports::{Dossier, StoreError};
-use crate::run::{Notice, Word};
+use crate::run::{Notice, Run, Word};
 use crate::step;
 
 /// What recovery does with a trace.
@@ -66,6 +69,8 @@ pub struct Report {
     pub finished: Vec<RunId>,
     /// Runs that wait for a person.
     pub waiting: Vec<RunId>,
+    /// Runs whose call was sent, and nobody knows what became of it.
+    pub in_doubt: Vec<RunId>,
     /// Runs that do not verify, with the reason. The others go on without them.
     pub quarantined: Vec<(RunId, String)>,
     /// Runs that could not go on now, with the reason: the executor stopped, or somebody else holds
@@ -73,15 +78,36 @@ pub struct Report {
     pub stuck: Vec<(RunId, String)>,
 }
 
+/// Which runs recovery brings to their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of core actions: it depends on nobody else, and ends before the first request.
+    Core,
+    /// Those of tool servers: it goes on beside the requests, for as long as the servers need.
+    Servers,
+}
+
+impl Scope {
+    fn covers(self, run: &Run) -> bool {
+        let is_core = run.tool_name.as_deref().is_some_and(|name| Action::parse(name).is_some());
+        match self {
+            Self::Core => is_core,
+            Self::Servers => !is_core,
+        }
+    }
+}
+
 /// Brings every unfinished run to its end, or says why it stays.
 ///
 /// Only a fault of the store stops it; the next recovery goes on from there.
-pub async fn recover(gate: &Gate) -> Result<Report, Fault> {
+pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     let mut report = Report::default();
     for run_id in gate.store.unfinished_runs().await? {
-        match recover_run(gate, run_id).await {
+        match recover_run(gate, scope, run_id).await {
+            Ok(Left::Alone) => {}
             Ok(Left::Finished) => report.finished.push(run_id),
             Ok(Left::Waiting) => report.waiting.push(run_id),
+            Ok(Left::InDoubt) => report.in_doubt.push(run_id),
             Err(Fault::Store(StoreError::State(error))) => match error.code {
                 StateCode::LockAcquireFailed | StateCode::ConcurrentExecution => {
                     report.stuck.push((run_id, error.to_string()));
@@ -104,24 +130,32 @@ pub async fn recover(gate: &Gate) -> Result<Report, Fault> {
 
 /// How recovery left a run that verifies.
 enum Left {
+    /// It is not in the scope.
+    Alone,
     Finished,
     Waiting,
+    InDoubt,
 }
 
 /// Applies the table to one run. Spec 004's steps 1 to 6: lock, checkpoint, replay, go on, unlock.
 ///
 /// What goes on is read and proven once more under the lock that it goes on with, so the lock of the
 /// first look may be given back in between.
-async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
+async fn recover_run(gate: &Gate, scope: Scope, run_id: RunId) -> Result<Left, Fault> {
     gate.store.acquire_trace_lock(run_id).await?;
     let looked = look(gate, run_id).await;
     gate.store.release_trace_lock(run_id).await?;
-    match looked? {
+    let (dossier, remedy) = looked?;
+    if !scope.covers(&dossier.run) {
+        return Ok(Left::Alone);
+    }
+    match remedy {
         Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch => {
             let answer = step::redispatch(gate, run_id).await?;
             match answer.word {
                 Word::Outcome(_) => Ok(Left::Finished),
-                Word::Notice(Notice::ApprovalRequired | Notice::InProgress) => Ok(Left::Waiting),
+                Word::Notice(Notice::ApprovalRequired) => Ok(Left::Waiting),
+                Word::Notice(Notice::InProgress) => doubt::ask_the_tool(gate, &dossier).await,
             }
         }
         Remedy::Read => Ok(Left::Finished),
@@ -131,14 +165,15 @@ async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
 }
 
 /// Reads a run and asks the table. Whatever does not verify is STATE_RECOVERY_FAILED.
-async fn look(gate: &Gate, run_id: RunId) -> Result<Remedy, Fault> {
+async fn look(gate: &Gate, run_id: RunId) -> Result<(Dossier, Remedy), Fault> {
     let dossier = match gate.store.dossier(run_id).await {
         Ok(Some(dossier)) => dossier,
         Ok(None) => return Err(failed(run_id, "there is no such run").into()),
         Err(StoreError::State(error)) => return Err(failed(run_id, error).into()),
         Err(error) => return Err(error.into()),
     };
-    remedy_for(&dossier).map_err(|error| failed(run_id, error).into())
+    let remedy = remedy_for(&dossier).map_err(|error| failed(run_id, error))?;
+    Ok((dossier, remedy))
 }
 
 fn failed(run_id: RunId, why: impl ToString) -> StateError {

@@ -71,8 +71,8 @@ impl Status {
     pub fn of_ending(failure: Option<&Failure>) -> Self {
         match failure {
             None => Self::Ok,
-            Some(Failure::Execution(ExecutionFailure::Timeout)) => Self::Timeout,
-            Some(Failure::DeniedByOperator | Failure::ApprovalExpired) => Self::Denied,
+            Some(Failure::Execution(ExecutionFailure::Timeout, _)) => Self::Timeout,
+            Some(Failure::DeniedByOperator { .. } | Failure::ApprovalExpired) => Self::Denied,
             Some(
                 Failure::EmptyPayload
                 | Failure::PayloadTooLarge
@@ -85,7 +85,7 @@ impl Status {
                 | Failure::IdempotencyConflict
                 | Failure::PolicyViolation(_)
                 | Failure::RefusedAtExecution(_)
-                | Failure::Execution(_),
+                | Failure::Execution(..),
             ) => Self::Error,
         }
     }

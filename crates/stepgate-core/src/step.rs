@@ -15,6 +15,9 @@ mod p8_record;
 mod p9_respond;
 mod restore;
 
+use std::collections::BTreeMap;
+
+use crate::call::Call;
 use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
@@ -23,12 +26,14 @@ use crate::journal::StateError;
 use crate::machine::State;
 use crate::ports::StoreError;
 use crate::run::{Payload, Word};
+use crate::tool::Delivery;
 
 use p1_receive::StepContext;
 use p7_execute::ExecutionResult;
 use p8_record::Trail;
 
 pub use p6_authorize::Person;
+pub use p7_execute::Settlement;
 pub use p9_respond::response_of;
 
 pub(crate) use p3_validate_schema::Readable;
@@ -85,7 +90,7 @@ async fn attempt(
 ) -> Result<ExecutionResult, Stop> {
     let object = p2_parse::parse(gate, context?)?;
     let proposal = p3_validate_schema::validate_schema(trail, object)?;
-    let action = p4_validate_action::validate_action(proposal)?;
+    let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(trail, action)?;
     p5_validate_args::claim_key(gate, &args).await?;
     let request = p6_authorize::authorize(gate, trail, args).await?;
@@ -110,7 +115,7 @@ pub async fn resume(gate: &Gate, approval: ApprovalId, person: Person) -> Result
 /// Goes on with a step that a crash stopped, from the state that its journal proves.
 pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     locked(gate, run_id, async {
-        let Restored { mut trail, args, state, sent } = restore(gate, run_id).await?;
+        let Restored { mut trail, args, state, caps, sent } = restore(gate, run_id).await?;
         if state.is_terminal() {
             return p9_respond::recorded(gate, run_id).await;
         }
@@ -118,7 +123,7 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
             return Ok(p9_respond::paused(&trail, approval.approval_id));
         }
         trail.note_recovery(gate, state);
-        let ended = attempt_again(gate, &mut trail, args, state, sent).await;
+        let ended = attempt_again(gate, &mut trail, args, state, caps, sent).await;
         conclude(gate, trail, ended).await
     })
     .await
@@ -130,19 +135,66 @@ async fn attempt_again(
     trail: &mut Trail,
     args: ValidatedArgs,
     state: State,
+    caps: BTreeMap<String, i64>,
     sent: Option<Sent>,
 ) -> Result<ExecutionResult, Stop> {
     let request = match (state, sent) {
-        (State::Executing, Some(sent)) => {
-            return p7_execute::execute_again(gate, trail, sent).await;
-        }
+        (State::Executing, Some(sent)) => match may_be_sent_again(&sent.call) {
+            true => return p7_execute::execute_again(gate, trail, sent).await,
+            false => return Err(Stop::InDoubt),
+        },
         (State::Pending, _) => p6_authorize::decide(gate, trail, args).await?,
-        (State::Authorized, _) => p6_authorize::authorize_again(gate, trail, args).await?,
+        (State::Authorized, _) => p6_authorize::authorize_again(gate, trail, args, &caps).await?,
         (State::Executing | State::Completed | State::Failed | State::Denied, _) => {
             return Err(StateError::checksum("the journal does not allow it to go on").into());
         }
     };
     p7_execute::execute(gate, trail, request).await
+}
+
+/// Whether recovery may send a call again of its own accord (decision D12).
+fn may_be_sent_again(call: &Call) -> bool {
+    match call {
+        Call::Core(_) => true,
+        Call::Server(call) => match call.tool.delivery {
+            Delivery::HonoursKey | Delivery::Redispatch => true,
+            Delivery::Query(_) | Delivery::Ask => false,
+        },
+    }
+}
+
+/// Settles a call in doubt as somebody says, or as the run of a status tool found: it goes on from
+/// there to its record.
+pub async fn resolve(
+    gate: &Gate,
+    run_id: RunId,
+    settlement: Settlement,
+    resolved_by: PrincipalId,
+    query_run_id: Option<RunId>,
+) -> Result<Answer, Refused> {
+    locked(gate, run_id, async {
+        let Restored { mut trail, state, sent, .. } = match restore(gate, run_id).await {
+            Ok(restored) => restored,
+            Err(fault) => return Err(fault.into()),
+        };
+        let sent = match (state, sent) {
+            (State::Executing, Some(sent)) => sent,
+            (
+                State::Pending
+                | State::Authorized
+                | State::Executing
+                | State::Completed
+                | State::Failed
+                | State::Denied,
+                _,
+            ) => return Err(Refused::NotInDoubt),
+        };
+        let ended =
+            p7_execute::settle_doubt(gate, &mut trail, sent, settlement, resolved_by, query_run_id)
+                .await;
+        Ok(conclude(gate, trail, ended).await?)
+    })
+    .await
 }
 
 /// RECORD and RESPOND, whatever happened before them.
@@ -174,6 +226,7 @@ async fn conclude(
             }
             Stop::Known(run_id) => return p9_respond::recalled(gate, run_id).await,
             Stop::Paused(approval_id) => return Ok(p9_respond::paused(&trail, approval_id)),
+            Stop::InDoubt => return Ok(p9_respond::in_doubt(&trail)),
             Stop::Fault(fault) => {
                 trail.park(gate);
                 return Err(fault);
@@ -208,6 +261,8 @@ enum Stop {
     Known(RunId),
     /// A person is asked.
     Paused(ApprovalId),
+    /// Nobody knows what became of a call, and it may not be sent again.
+    InDoubt,
     /// Our own trouble; nobody is told an outcome.
     Fault(Fault),
 }
@@ -239,6 +294,9 @@ pub enum Refused {
     /// Somebody else was first.
     #[error("the approval is decided already")]
     AlreadyDecided,
+    /// The run is over, or has not come so far that anything could be in doubt.
+    #[error("the run has no call in doubt")]
+    NotInDoubt,
     /// Never by the principal that asked.
     #[error("the principal that asked cannot decide")]
     OwnRequest,

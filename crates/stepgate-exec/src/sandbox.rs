@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::json;
-use stepgate_core::action::{Call, Touch};
+use stepgate_core::action::{CoreCall, Touch};
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Value, canonical};
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
@@ -112,15 +112,15 @@ impl Sandbox {
     }
 
     /// Whether a call takes less time than the way to a thread that may block.
-    fn is_short(&self, call: &Call) -> bool {
+    fn is_short(&self, call: &CoreCall) -> bool {
         match call {
-            Call::Think | Call::Finish { .. } => true,
-            Call::ReadFile { path } => read_file::is_short(&self.root, path),
-            Call::ListFiles { .. }
-            | Call::WriteFile { .. }
-            | Call::CreateDirectory { .. }
-            | Call::DeleteFile { .. }
-            | Call::RenameFile { .. } => false,
+            CoreCall::Think | CoreCall::Finish { .. } => true,
+            CoreCall::ReadFile { path } => read_file::is_short(&self.root, path),
+            CoreCall::ListFiles { .. }
+            | CoreCall::WriteFile { .. }
+            | CoreCall::CreateDirectory { .. }
+            | CoreCall::DeleteFile { .. }
+            | CoreCall::RenameFile { .. } => false,
         }
     }
 
@@ -140,7 +140,7 @@ impl Executor for Sandbox {
         &self.executor_id
     }
 
-    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         let call = call.clone();
         match call.touch() {
             Touch::Nothing => Ok(Prepared { pre_state: None, hold: Box::new(()) }),
@@ -163,14 +163,19 @@ impl Executor for Sandbox {
         }
     }
 
-    async fn hold(&self, call: &Call) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Hold {
         match call.touch() {
             Touch::Nothing | Touch::Reads => Box::new(()),
             Touch::Writes => Box::new(self.locks.acquire(call.paths()).await),
         }
     }
 
-    async fn dispatch(&self, call: &Call, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect {
+    async fn dispatch(
+        &self,
+        call: &CoreCall,
+        pre_state: Option<&Value>,
+        dispatch: Dispatch,
+    ) -> Effect {
         let done = if self.is_short(call) {
             Some(act(&self.root, call, pre_state, dispatch))
         } else {
@@ -180,7 +185,7 @@ impl Executor for Sandbox {
         match done {
             Some(Ok(result)) => Effect::Done(result),
             Some(Err(Stop::Refused(rule))) => Effect::Refused(rule),
-            Some(Err(Stop::Failed(failure))) => Effect::Failed(failure),
+            Some(Err(Stop::Failed(failure))) => Effect::Failed(failure.into()),
             Some(Err(Stop::Unknown(why))) => Effect::Unknown(why),
             None => Effect::Unknown("the sandbox stopped while it acted".into()),
         }
@@ -190,7 +195,7 @@ impl Executor for Sandbox {
 /// Does it; the result as canonical JSON, where the action has one.
 fn act(
     root: &Root,
-    call: &Call,
+    call: &CoreCall,
     pre_state: Option<&Value>,
     dispatch: Dispatch,
 ) -> Result<Option<String>, Stop> {
@@ -205,22 +210,22 @@ fn act(
         Dispatch::Again => pre_state::recorded_file(pre_state, key),
     };
     match call {
-        Call::Think => Ok(None),
-        Call::Finish { response } => {
+        CoreCall::Think => Ok(None),
+        CoreCall::Finish { response } => {
             Ok(Some(canonical::text_of(&json!({ "final_response": response }))))
         }
-        Call::ReadFile { path } => read_file::read_file(root, path).map(Some),
-        Call::ListFiles { path } => list_files::list_files(root, path).map(Some),
-        Call::WriteFile { path, content } => {
+        CoreCall::ReadFile { path } => read_file::read_file(root, path).map(Some),
+        CoreCall::ListFiles { path } => list_files::list_files(root, path).map(Some),
+        CoreCall::WriteFile { path, content } => {
             write_file::write_file(root, path, content, dispatch).map(|()| None)
         }
-        Call::CreateDirectory { path } => {
+        CoreCall::CreateDirectory { path } => {
             create_directory::create_directory(root, path).map(|()| None)
         }
-        Call::DeleteFile { path } => {
+        CoreCall::DeleteFile { path } => {
             delete_file::delete_file(root, path, recorded(None)).map(|()| None)
         }
-        Call::RenameFile { source, destination } => {
+        CoreCall::RenameFile { source, destination } => {
             rename_file::rename_file(root, source, destination, recorded(Some("source")))
                 .map(|()| None)
         }

@@ -15,7 +15,8 @@ impl InvalidArgs {
     /// Longest name of a field that the record repeats.
     const FIELD_BYTES_MAX: usize = 64;
 
-    pub(super) fn new(field: &str, rule: impl ToString) -> Self {
+    /// This argument breaks this rule.
+    pub fn new(field: &str, rule: impl ToString) -> Self {
         let field = field.chars().take(Self::FIELD_BYTES_MAX).collect();
         Self { field, rule: rule.to_string() }
     }

@@ -1,16 +1,16 @@
 use serde_json::{Value, json};
 
-use super::{Action, CORE_SERVER, Call, Touch};
+use super::{Action, CORE_SERVER, CoreCall, Touch};
 use crate::journal::artifact::{Resource, RiskLevel, ToolClass};
 use crate::path::{COMPONENT_BYTES_MAX, COMPONENTS_MAX, PATH_BYTES_MAX, SandboxPath};
 
-fn call(action: &str, args: Value) -> Result<Call, String> {
+fn call(action: &str, args: Value) -> Result<CoreCall, String> {
     let Value::Object(args) = args else { panic!("arguments are an object") };
     let action = Action::parse(action).expect("a registered action");
     action.call(&args).map_err(|invalid| invalid.to_string())
 }
 
-fn accepted(action: &str, args: Value, expected: Call) {
+fn accepted(action: &str, args: Value, expected: CoreCall) {
     assert_eq!(call(action, args), Ok(expected));
 }
 
@@ -42,33 +42,37 @@ fn valid() -> [(&'static str, Value); 8] {
 
 #[test]
 fn every_action_takes_its_arguments() {
-    accepted("THINK", json!({}), Call::Think);
+    accepted("THINK", json!({}), CoreCall::Think);
     let response = String::new();
-    accepted("FINISH", json!({"response": ""}), Call::Finish { response });
+    accepted("FINISH", json!({"response": ""}), CoreCall::Finish { response });
     let path = file("/sandbox/a.txt");
-    accepted("READ_FILE", json!({"path": "/sandbox/a.txt"}), Call::ReadFile { path: path.clone() });
+    accepted(
+        "READ_FILE",
+        json!({"path": "/sandbox/a.txt"}),
+        CoreCall::ReadFile { path: path.clone() },
+    );
     accepted(
         "DELETE_FILE",
         json!({"path": "/sandbox/a.txt"}),
-        Call::DeleteFile { path: path.clone() },
+        CoreCall::DeleteFile { path: path.clone() },
     );
     accepted(
         "WRITE_FILE",
         json!({"path": "/sandbox/a.txt", "content": "é\u{0}"}),
-        Call::WriteFile { path: path.clone(), content: "é\u{0}".into() },
+        CoreCall::WriteFile { path: path.clone(), content: "é\u{0}".into() },
     );
     accepted(
         "RENAME_FILE",
         json!({"destination": "/sandbox/d/b", "source": "/sandbox/a.txt"}),
-        Call::RenameFile { source: path, destination: file("/sandbox/d/b") },
+        CoreCall::RenameFile { source: path, destination: file("/sandbox/d/b") },
     );
     for text in ["/sandbox/", "/sandbox/d", "/sandbox/d/"] {
         let path = directory(text);
-        accepted("LIST_FILES", json!({"path": text}), Call::ListFiles { path });
+        accepted("LIST_FILES", json!({"path": text}), CoreCall::ListFiles { path });
     }
     for text in ["/sandbox/d", "/sandbox/d/", "/sandbox/d/e/f"] {
         let path = directory(text);
-        accepted("CREATE_DIRECTORY", json!({"path": text}), Call::CreateDirectory { path });
+        accepted("CREATE_DIRECTORY", json!({"path": text}), CoreCall::CreateDirectory { path });
     }
 }
 
@@ -168,7 +172,7 @@ fn paths_at_the_limits_are_accepted() {
     long.push_str(&"n".repeat(PATH_BYTES_MAX - long.len()));
     for text in [&wide, &deep, &long] {
         let path = file(text);
-        accepted("READ_FILE", json!({ "path": text }), Call::ReadFile { path });
+        accepted("READ_FILE", json!({ "path": text }), CoreCall::ReadFile { path });
     }
 }
 
@@ -178,7 +182,7 @@ fn content_has_at_least_one_character() {
     refused("WRITE_FILE", write(""), "content: empty");
     for content in ["x", "\u{0}", " ", "é", "two"] {
         let path = file("/sandbox/a.txt");
-        let expected = Call::WriteFile { path, content: content.into() };
+        let expected = CoreCall::WriteFile { path, content: content.into() };
         accepted("WRITE_FILE", write(content), expected);
     }
 }

@@ -1,11 +1,11 @@
-//! THINK: no arguments, no effect. Call and effect are committed at once, so there is no second
+//! THINK: no arguments, no effect. CoreCall and effect are committed at once, so there is no second
 //! dispatch.
 
-use super::Call;
+use super::CoreCall;
 use super::args::{self, InvalidArgs};
 use crate::json::{Map, Value};
 
-pub(super) fn call(args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
+pub(super) fn call(args: &Map<String, Value>) -> Result<CoreCall, InvalidArgs> {
     args::only(args, &[])?;
-    Ok(Call::Think)
+    Ok(CoreCall::Think)
 }

@@ -2,17 +2,17 @@
 //! character, and no more than the payload allows. A second dispatch finds the new content there and
 //! is done, or writes it.
 
-use super::Call;
+use super::CoreCall;
 use super::args::{self, InvalidArgs};
 use crate::json::{Map, Value};
 use crate::path::SandboxPath;
 
-pub(super) fn call(args: &Map<String, Value>) -> Result<Call, InvalidArgs> {
+pub(super) fn call(args: &Map<String, Value>) -> Result<CoreCall, InvalidArgs> {
     args::only(args, &["path", "content"])?;
     let path = args::path(args, "path", SandboxPath::file)?;
     let content = args::string(args, "content")?;
     if content.is_empty() {
         return Err(InvalidArgs::new("content", "empty"));
     }
-    Ok(Call::WriteFile { path, content: content.to_owned() })
+    Ok(CoreCall::WriteFile { path, content: content.to_owned() })
 }

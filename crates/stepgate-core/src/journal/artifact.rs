@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::action::CORE_SERVER;
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::json::{Value, canonical, strict};
@@ -128,6 +129,16 @@ pub struct Invocation {
     pub tool_name: String,
     /// Its server; `core` for core actions.
     pub tool_server: String,
+}
+
+impl Invocation {
+    /// The name in a proposal: a tool's has its server in front.
+    pub fn action(&self) -> String {
+        match self.tool_server.as_str() {
+            CORE_SERVER => self.tool_name.clone(),
+            server => format!("{server}.{}", self.tool_name),
+        }
+    }
 }
 
 macro_rules! artifact {
@@ -341,6 +352,8 @@ pub enum Guarantee {
     ExactlyOnce,
     /// Once or more: the executor cannot tell.
     AtLeastOnce,
+    /// Once or not at all: nothing sends it again but a person.
+    AtMostOnce,
 }
 
 /// What an effect came to.

@@ -1,27 +1,62 @@
 //! VALIDATE_ACTION: registered, or denied.
 
+use std::sync::Arc;
+
 use super::p3_validate_schema::ValidatedProposal;
 use crate::action::Action;
 use crate::failure::Failure;
+use crate::gate::Gate;
 use crate::ids::ProposalId;
 use crate::json::{Map, Value};
+use crate::tool::{Tool, ToolName};
 
 /// A registered action with arguments that nobody has looked at yet.
 pub(super) struct ValidatedAction {
     pub(super) id: ProposalId,
-    pub(super) action: Action,
+    pub(super) action: Registered,
     pub(super) args: Map<String, Value>,
+}
+
+/// What an action's name stands for.
+pub(super) enum Registered {
+    Core(Action),
+    Tool(Arc<Tool>),
 }
 
 /// Spec 000, VALIDATE_ACTION: "MUST enforce action ∈ allowlist". The two of spec 001 have a message
 /// of their own, and no configuration can enable them (decision D5).
-pub(super) fn validate_action(proposal: ValidatedProposal) -> Result<ValidatedAction, Failure> {
+pub(super) fn validate_action(
+    gate: &Gate,
+    proposal: ValidatedProposal,
+) -> Result<ValidatedAction, Failure> {
     let ValidatedProposal { id, action, args } = proposal;
-    match action.as_str() {
-        "run_command" | "spawn_process" => Err(Failure::CommandExecution),
+    let action = match action.as_str() {
+        "run_command" | "spawn_process" => return Err(Failure::CommandExecution),
         name => match Action::parse(name) {
-            Some(action) => Ok(ValidatedAction { id, action, args }),
-            None => Err(Failure::ActionNotAllowed),
+            Some(action) => Registered::Core(action),
+            None => Registered::Tool(registered(gate, name).ok_or(Failure::ActionNotAllowed)?),
         },
+    };
+    Ok(ValidatedAction { id, action, args })
+}
+
+/// The action of a proposal that was accepted before. A tool that is no longer there is known as gone,
+/// so that its run can be read and decided on, and never called.
+pub(super) fn recall_action(
+    gate: &Gate,
+    proposal: ValidatedProposal,
+) -> Result<ValidatedAction, Failure> {
+    match ToolName::parse(&proposal.action) {
+        Ok(name) if gate.tools.tool(&name).is_none() => {
+            let ValidatedProposal { id, args, .. } = proposal;
+            Ok(ValidatedAction { id, action: Registered::Tool(Arc::new(Tool::gone(name))), args })
+        }
+        Ok(_) | Err(_) => validate_action(gate, proposal),
     }
+}
+
+/// Facts, 004: "tools are resolved by exact {server_id, tool_name}; one that is not listed is
+/// denied".
+fn registered(gate: &Gate, name: &str) -> Option<Arc<Tool>> {
+    gate.tools.tool(&ToolName::parse(name).ok()?)
 }

@@ -3,19 +3,22 @@
 use serde::Serialize;
 
 use super::Stop;
-use super::p4_validate_action::ValidatedAction;
+use super::p4_validate_action::{Registered, ValidatedAction};
 use super::p8_record::Trail;
-use crate::action::{CORE_SERVER, Call};
+use crate::action::Action;
+use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::idempotency::Binding;
-use crate::ids::IdempotencyKey;
-use crate::json::Value;
+use crate::ids::{IdempotencyKey, ProposalId};
+use crate::json::{Map, Value};
 
 /// Arguments that keep the action's contract: from here on there is a call to decide on.
+#[derive(Clone)]
 pub(super) struct ValidatedArgs {
     pub(super) call: Call,
+    /// The arguments as asked, and as they are written down.
     pub(super) args: Value,
     pub(super) key: IdempotencyKey,
     pub(super) asked: Digest,
@@ -35,14 +38,61 @@ pub(crate) fn asked_digest(action: &str, args: &Value) -> Digest {
 
 /// Spec 000, VALIDATE_ARGS: "MUST apply per-action schema (contract)", "MUST reject unknown keys".
 pub(super) fn validate_args(
-    trail: &Trail,
+    trail: &mut Trail,
     action: ValidatedAction,
 ) -> Result<ValidatedArgs, Failure> {
     let ValidatedAction { id, action, args } = action;
+    match action {
+        Registered::Core(action) => core(trail, id, action, args),
+        Registered::Tool(tool) => {
+            let written = tool.redact(&args);
+            if written != args {
+                trail.seal(&written);
+            }
+            let checked = tool.contract.check(&args);
+            checked.map_err(|broken| Failure::InvalidArgs(broken.to_string()))?;
+            let call = Call::Server(ServerCall { tool, args });
+            Ok(validated(trail, id, call, written))
+        }
+    }
+}
+
+/// The arguments of a proposal that was accepted before. A tool's contract may be another today, and
+/// the arguments that were redacted come from the payload as it came.
+pub(super) fn recall_args(
+    trail: &Trail,
+    action: ValidatedAction,
+    sealed: Option<Map<String, Value>>,
+) -> Result<ValidatedArgs, Failure> {
+    let ValidatedAction { id, action, args: written } = action;
+    match action {
+        Registered::Core(action) => core(trail, id, action, written),
+        Registered::Tool(tool) => {
+            let args = sealed.unwrap_or_else(|| written.clone());
+            Ok(validated(trail, id, Call::Server(ServerCall { tool, args }), written))
+        }
+    }
+}
+
+fn core(
+    trail: &Trail,
+    id: ProposalId,
+    action: Action,
+    args: Map<String, Value>,
+) -> Result<ValidatedArgs, Failure> {
     let call = action.call(&args).map_err(|broken| Failure::InvalidArgs(broken.to_string()))?;
-    let args = Value::Object(args);
-    let asked = asked_digest(action.name(), &args);
-    Ok(ValidatedArgs { call, args, key: IdempotencyKey::of(trail.principal_id(), &id), asked })
+    Ok(validated(trail, id, Call::Core(call), args))
+}
+
+fn validated(
+    trail: &Trail,
+    id: ProposalId,
+    call: Call,
+    written: Map<String, Value>,
+) -> ValidatedArgs {
+    let args = Value::Object(written);
+    let asked = asked_digest(call.name(), &args);
+    ValidatedArgs { call, args, key: IdempotencyKey::of(trail.principal_id(), &id), asked }
 }
 
 /// Asks whether the key is free. It binds when the journal opens; the commit checks again.
@@ -76,8 +126,8 @@ impl ValidatedArgs {
     pub(super) fn binding(&self, trail: &Trail) -> Binding {
         Binding {
             idempotency_key: self.key.clone(),
-            tool_server: CORE_SERVER.into(),
-            tool_name: self.call.action().name().into(),
+            tool_server: self.call.tool_server().into(),
+            tool_name: self.call.tool_name().into(),
             asked_digest: self.asked,
             trace_id: trail.run_id(),
             settled: false,

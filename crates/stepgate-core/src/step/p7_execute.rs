@@ -6,19 +6,20 @@ use super::Stop;
 use super::p6_authorize::AuthorizedRequest;
 use super::p8_record::Trail;
 use super::restore::Sent;
-use crate::action::{CORE_SERVER, Call, Touch};
+use crate::action::{CoreCall, Touch};
+use crate::call::Call;
 use crate::digest::Digest;
 use crate::event::EventType;
 use crate::failure::{ExecutionFailure, Failure};
 use crate::gate::{Fault, Gate};
-use crate::ids::IdempotencyKey;
+use crate::ids::{IdempotencyKey, PrincipalId, RunId};
 use crate::journal::artifact::{
     CallMeta, EffectError, EffectMeta, EffectOutcome, EffectStatus, Guarantee, Invocation,
     ToolCall, ToolEffect,
 };
 use crate::journal::{Artifact, Kind, StateError};
 use crate::json::canonical;
-use crate::ports::{Dispatch, Effect};
+use crate::ports::{Dispatch, Effect, Failed, Sending};
 
 /// A done action: its result, as canonical JSON, where it has one.
 #[derive(Debug)]
@@ -36,8 +37,12 @@ pub(super) async fn execute(
     request: AuthorizedRequest,
 ) -> Result<ExecutionResult, Stop> {
     append_call(gate, trail, &request)?;
-    let AuthorizedRequest { call, key, pre_state, .. } = request;
-    let payload = serde_json::json!({ "tool": call.action().name(), "idempotency_key": key });
+    let AuthorizedRequest { call, key, pre_state, unready, .. } = request;
+    if let Some(failed) = unready {
+        // Nothing is sent, so call and effect become durable together, and nothing is promised.
+        return settle(gate, trail, &key, Effect::Failed(failed), EffectMeta::default());
+    }
+    let payload = serde_json::json!({ "tool": call.name(), "idempotency_key": key });
     trail.note(gate, EventType::ToolCalled, payload);
     match call.touch() {
         // Nothing to lose: RECORD commits call and effect together.
@@ -56,13 +61,79 @@ pub(super) async fn execute_again(
     trail: &mut Trail,
     sent: Sent,
 ) -> Result<ExecutionResult, Stop> {
-    match gate.parked.take(trail.run_id()) {
-        Some(hold) => trail.keep(hold),
-        None => trail.keep(gate.executor.hold(&sent.call).await),
-    }
-    let payload = serde_json::json!({ "tool": sent.call.action().name() });
+    hold_again(gate, trail, &sent.call).await?;
+    let payload = serde_json::json!({ "tool": sent.call.name() });
     trail.note(gate, EventType::ToolRedispatched, payload);
     act(gate, trail, &sent, Dispatch::Again).await
+}
+
+/// Holds what the first dispatch held.
+async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), Stop> {
+    let hold = match (gate.parked.take(trail.run_id()), call) {
+        (Some(hold), _) => hold,
+        (None, Call::Core(call)) => gate.executor.hold(call).await,
+        (None, Call::Server(call)) => gate.tools.prepare(call).await.map_err(|failed| {
+            let why = failed.detail.unwrap_or_else(|| failed.failure.message().to_owned());
+            Stop::Fault(Fault::Executor(format!("{}: {why}", call.tool.name)))
+        })?,
+    };
+    trail.keep(hold);
+    Ok(())
+}
+
+/// What somebody who looked says about a call in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// It was done; the result as JSON, where it is known.
+    Succeeded(Option<String>),
+    /// It was not done, and shall not be.
+    Failed,
+    /// It shall be sent again, with the same call and key.
+    Redispatch,
+}
+
+/// Ends a call in doubt as somebody says.
+pub(super) async fn settle_doubt(
+    gate: &Gate,
+    trail: &mut Trail,
+    sent: Sent,
+    settlement: Settlement,
+    resolved_by: PrincipalId,
+    query_run_id: Option<RunId>,
+) -> Result<ExecutionResult, Stop> {
+    let (word, effect) = match settlement {
+        Settlement::Succeeded(result) => ("succeeded", Some(Effect::Done(result))),
+        Settlement::Failed => {
+            let detail = Some(format!("resolved by {resolved_by}"));
+            (
+                "failed",
+                Some(Effect::Failed(Failed { detail, ..ExecutionFailure::ToolFailed.into() })),
+            )
+        }
+        Settlement::Redispatch => ("redispatch", None),
+    };
+    let payload = serde_json::json!({
+        "query_run_id": query_run_id,
+        "resolved_as": word,
+        "resolved_by": resolved_by,
+    });
+    trail.note(gate, EventType::RunResolved, payload);
+    let (effect, guarantee) = match effect {
+        Some(effect) => (effect, guarantee_of(&sent.call)),
+        None => {
+            hold_again(gate, trail, &sent.call).await?;
+            let (effect, guarantee) = send(gate, trail, &sent, Dispatch::Again).await?;
+            // What may be done at most once has now been sent twice.
+            let guarantee = match guarantee {
+                Guarantee::AtMostOnce => Guarantee::AtLeastOnce,
+                Guarantee::ExactlyOnce | Guarantee::AtLeastOnce => guarantee,
+            };
+            (effect, guarantee)
+        }
+    };
+    let resolved_by = Some(resolved_by);
+    let meta = EffectMeta { guarantee: Some(guarantee), resolved_by, ..EffectMeta::default() };
+    settle(gate, trail, &sent.key, effect, meta)
 }
 
 /// Records a call that is refused after it had been authorized: call and effect DENIED together,
@@ -86,22 +157,23 @@ fn append_call(
     request: &AuthorizedRequest,
 ) -> Result<(), StateError> {
     let head = trail.journal().head(gate.fresh_id(), gate.world.now());
-    let executor_id = match request.call.touch() {
-        Touch::Nothing => None,
-        Touch::Reads | Touch::Writes => Some(gate.executor.id().to_owned()),
+    let executor_id = match (&request.call, request.call.touch()) {
+        (Call::Core(_), Touch::Nothing) => None,
+        (Call::Core(_), Touch::Reads | Touch::Writes) => Some(gate.executor.id().to_owned()),
+        (Call::Server(call), _) => Some(gate.tools.executor_id(call.tool.name.server())),
     };
     let call = ToolCall::new(
         head,
         Invocation {
             args: request.args.clone(),
-            tool_name: request.call.action().name().into(),
-            tool_server: CORE_SERVER.into(),
+            tool_name: request.call.tool_name().into(),
+            tool_server: request.call.tool_server().into(),
         },
         request.key.clone(),
         CallMeta {
             executor_id,
             pre_state: request.pre_state.clone(),
-            tool_definition_digest: None,
+            tool_definition_digest: request.call.definition_digest(),
         },
         request.decision.digest,
         request.decision.id,
@@ -118,32 +190,91 @@ async fn act(
     sent: &Sent,
     dispatch: Dispatch,
 ) -> Result<ExecutionResult, Stop> {
-    let effect = match sent.call.touch() {
-        Touch::Nothing => Effect::Done(result_of(&sent.call)),
-        Touch::Reads | Touch::Writes => {
-            gate.executor.dispatch(&sent.call, sent.pre_state.as_ref(), dispatch).await
+    let (effect, guarantee) = send(gate, trail, sent, dispatch).await?;
+    let meta = EffectMeta { guarantee: Some(guarantee), ..EffectMeta::default() };
+    settle(gate, trail, &sent.key, effect, meta)
+}
+
+async fn send(
+    gate: &Gate,
+    trail: &Trail,
+    sent: &Sent,
+    dispatch: Dispatch,
+) -> Result<(Effect, Guarantee), StateError> {
+    let effect = match &sent.call {
+        Call::Core(call) => match call.touch() {
+            Touch::Nothing => Effect::Done(result_of(call)),
+            Touch::Reads | Touch::Writes => {
+                gate.executor.dispatch(call, sent.pre_state.as_ref(), dispatch).await
+            }
+        },
+        Call::Server(call) => {
+            let tool_call_id = trail.journal().reference(Kind::ToolCall)?.id;
+            let run_id = trail.run_id();
+            let sending = Sending { run_id, tool_call_id, key: sent.key.clone(), dispatch };
+            let effect = gate.tools.dispatch(call, &sending).await;
+            match dispatch {
+                Dispatch::First => effect,
+                Dispatch::Again => still_in_doubt(effect),
+            }
         }
     };
-    settle(gate, trail, &sent.key, effect)
+    Ok((effect, guarantee_of(&sent.call)))
+}
+
+/// A second dispatch that got no answer tells nothing about the first: the call stays in doubt.
+fn still_in_doubt(effect: Effect) -> Effect {
+    let Effect::Failed(failed) = effect else {
+        return effect;
+    };
+    let was_answered = match failed.failure {
+        ExecutionFailure::ToolFailed => !failed.in_doubt,
+        ExecutionFailure::OutputInvalid => true,
+        ExecutionFailure::Timeout
+        | ExecutionFailure::Unavailable
+        | ExecutionFailure::Io
+        | ExecutionFailure::FileNotFound
+        | ExecutionFailure::PathNotFound
+        | ExecutionFailure::NotAFile
+        | ExecutionFailure::NotADirectory
+        | ExecutionFailure::AlreadyExists
+        | ExecutionFailure::InvalidUtf8
+        | ExecutionFailure::FileTooLarge
+        | ExecutionFailure::TooManyEntries
+        | ExecutionFailure::PermissionDenied
+        | ExecutionFailure::StorageFull => false,
+    };
+    match was_answered {
+        true => Effect::Failed(failed),
+        false => Effect::Unknown(failed.detail.unwrap_or_else(|| failed.failure.message().into())),
+    }
+}
+
+/// How often the effect of a call can have happened.
+fn guarantee_of(call: &Call) -> Guarantee {
+    match call {
+        Call::Core(_) => Guarantee::ExactlyOnce,
+        Call::Server(call) => call.tool.delivery.guarantee(),
+    }
 }
 
 /// The result of an action that touches nothing.
-fn result_of(call: &Call) -> Option<String> {
+fn result_of(call: &CoreCall) -> Option<String> {
     #[derive(Serialize)]
     struct FinishResult<'a> {
         final_response: &'a str,
     }
     match call {
-        Call::Finish { response } => {
+        CoreCall::Finish { response } => {
             Some(canonical::text_of(&FinishResult { final_response: response }))
         }
-        Call::Think
-        | Call::ReadFile { .. }
-        | Call::ListFiles { .. }
-        | Call::WriteFile { .. }
-        | Call::CreateDirectory { .. }
-        | Call::DeleteFile { .. }
-        | Call::RenameFile { .. } => None,
+        CoreCall::Think
+        | CoreCall::ReadFile { .. }
+        | CoreCall::ListFiles { .. }
+        | CoreCall::WriteFile { .. }
+        | CoreCall::CreateDirectory { .. }
+        | CoreCall::DeleteFile { .. }
+        | CoreCall::RenameFile { .. } => None,
     }
 }
 
@@ -153,8 +284,8 @@ fn settle(
     trail: &mut Trail,
     key: &IdempotencyKey,
     effect: Effect,
+    meta: EffectMeta,
 ) -> Result<ExecutionResult, Stop> {
-    let once = EffectMeta { guarantee: Some(Guarantee::ExactlyOnce), ..EffectMeta::default() };
     let failed = |status, code: &str, message: &str| EffectOutcome {
         error: Some(EffectError { code: code.into(), message: message.into() }),
         status,
@@ -163,43 +294,24 @@ fn settle(
         Effect::Done(output_json) => {
             let result_digest = output_json.as_ref().map(|text| Digest::of_bytes(text.as_bytes()));
             let outcome = EffectOutcome { error: None, status: EffectStatus::Success };
-            append_effect(gate, trail, key, outcome, EffectMeta { result_digest, ..once })?;
+            append_effect(gate, trail, key, outcome, EffectMeta { result_digest, ..meta })?;
             Ok(ExecutionResult { output_json })
         }
-        Effect::Failed(failure) => {
-            let status = status_of(failure);
+        Effect::Failed(Failed { failure, detail, result_digest, in_doubt }) => {
+            // A failure that leaves no doubt is FAILURE; one after which something may have happened
+            // is ERROR.
+            let status = if in_doubt { EffectStatus::Error } else { EffectStatus::Failure };
             let outcome = failed(status, failure.code(), failure.message());
-            append_effect(gate, trail, key, outcome, once)?;
-            Err(Failure::Execution(failure).into())
+            append_effect(gate, trail, key, outcome, EffectMeta { result_digest, ..meta })?;
+            Err(Failure::Execution(failure, detail).into())
         }
         Effect::Refused(rule) => {
             let why = format!("sandbox: {rule}");
             let outcome = failed(EffectStatus::Denied, "REFUSED", &why);
-            append_effect(gate, trail, key, outcome, once)?;
+            append_effect(gate, trail, key, outcome, meta)?;
             Err(Failure::RefusedAtExecution(why).into())
         }
         Effect::Unknown(why) => Err(Stop::Fault(Fault::Executor(why))),
-    }
-}
-
-/// A failure that leaves no doubt is FAILURE; one after which something may have happened is ERROR.
-fn status_of(failure: ExecutionFailure) -> EffectStatus {
-    match failure {
-        ExecutionFailure::FileNotFound
-        | ExecutionFailure::PathNotFound
-        | ExecutionFailure::NotAFile
-        | ExecutionFailure::NotADirectory
-        | ExecutionFailure::AlreadyExists
-        | ExecutionFailure::InvalidUtf8
-        | ExecutionFailure::FileTooLarge
-        | ExecutionFailure::TooManyEntries
-        | ExecutionFailure::PermissionDenied
-        | ExecutionFailure::StorageFull
-        | ExecutionFailure::ToolFailed
-        | ExecutionFailure::Unavailable => EffectStatus::Failure,
-        ExecutionFailure::OutputInvalid | ExecutionFailure::Timeout | ExecutionFailure::Io => {
-            EffectStatus::Error
-        }
     }
 }
 

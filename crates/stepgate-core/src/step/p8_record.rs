@@ -3,6 +3,8 @@
 //! The [`Trail`] lives here because what is in it is for the audit alone: its readers are private to
 //! this file, so no other phase can let reasoning or arrival time decide anything.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::p3_validate_schema::{Readable, SUPPORTED_VERSION_RANGE};
@@ -18,7 +20,7 @@ use crate::idempotency::Binding;
 use crate::ids::{PrincipalId, ProposalId, RunId};
 use crate::journal::artifact::Guarantee;
 use crate::journal::{Journal, StateCode, StateError};
-use crate::json::{Value, canonical};
+use crate::json::{Map, Value, canonical};
 use crate::machine::State;
 use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, StoreError};
 use crate::record::{Record, RecordBody, args_summary};
@@ -47,6 +49,8 @@ pub(super) struct Trail {
     hold: Option<Hold>,
     /// How often the effect can have happened, as the effect itself says.
     guarantee: Option<Guarantee>,
+    /// The payload as it came, where some of its arguments are not to be written down.
+    sealed: Option<Arc<[u8]>>,
 }
 
 /// What RECORD made durable; RESPOND needs nothing else.
@@ -74,6 +78,7 @@ impl Trail {
             approval_change: None,
             hold: None,
             guarantee: None,
+            sealed: None,
         }
     }
 
@@ -114,6 +119,22 @@ impl Trail {
         self.reasoning.clone_from(&readable.reasoning);
         self.action.clone_from(&readable.action);
         self.args.clone_from(&readable.args);
+    }
+
+    /// Writes the arguments down like this from now on. The payload as it came is kept apart until the
+    /// step is over.
+    pub(super) fn seal(&mut self, written: &Map<String, Value>) {
+        let args = Value::Object(written.clone());
+        let payload = canonical::text_of(&serde_json::json!({
+            "action": self.action,
+            "args": args,
+            "id": self.proposal_id.as_ref().map(ProposalId::as_str),
+            "reasoning": self.reasoning,
+            "schema_version": self.schema_version,
+        }));
+        let kept = &mut self.arrival.payload.bytes;
+        self.sealed = Some(std::mem::replace(kept, payload.into_bytes().into()));
+        self.args = Some(args);
     }
 
     /// Notes that something happened; it becomes durable with the next commit.
@@ -250,6 +271,7 @@ impl Trail {
                 Some(_) | None => None,
             },
             events: self.events.iter().skip(self.events_committed).cloned().collect(),
+            sealed: self.sealed.clone().filter(|_| !self.is_open),
             ..StepCommit::at(place)
         }
     }
@@ -306,6 +328,7 @@ pub(super) async fn record(
         false => KeyChange::Bind(Binding { settled: true, ..binding.clone() }),
     });
     commit.record = Some(record);
+    commit.sealed = None;
     write(gate, commit).await.map_err(|error| trail.stopped_by(error))?;
     trail.hold = None;
     Ok(TraceRecord { answer: trail.answer(Word::Outcome(outcome), response, false) })
@@ -362,9 +385,9 @@ fn closing_event(trail: &Trail, failure: Option<&Failure>, outcome: Outcome) -> 
             | Failure::ActionNotAllowed
             | Failure::InvalidArgs(_)
             | Failure::IdempotencyConflict
-            | Failure::DeniedByOperator
+            | Failure::DeniedByOperator { .. }
             | Failure::ApprovalExpired
-            | Failure::Execution(_),
+            | Failure::Execution(..),
         ) => EventType::ToolFailed,
     };
     let payload = serde_json::json!({

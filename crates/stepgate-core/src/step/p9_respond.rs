@@ -44,6 +44,17 @@ pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
     trail.answer(word, trail.response(word, Some(&result), None), false)
 }
 
+/// The notice that nobody knows yet what became of a call.
+pub(super) fn in_doubt(trail: &Trail) -> Answer {
+    let word = Word::Notice(Notice::InProgress);
+    let result = progress_notice(trail.run_id());
+    trail.answer(word, trail.response(word, Some(&result), None), false)
+}
+
+fn progress_notice(run_id: RunId) -> String {
+    canonical::text_of(&serde_json::json!({ "run_id": run_id }))
+}
+
 fn approval_notice(approval_id: ApprovalId, run_id: RunId) -> String {
     canonical::text_of(&serde_json::json!({ "approval_id": approval_id, "run_id": run_id }))
 }
@@ -77,7 +88,7 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
     let known = recall(gate, run_id).await?;
     if known.record.is_none() {
         let dossier = gate.store.dossier(run_id).await?;
-        return notice(&dossier.ok_or_else(|| unknown(run_id))?);
+        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?);
     }
     let answer = replayed(&known)?;
     let event = Event {
@@ -122,7 +133,7 @@ fn replayed(known: &Recollection) -> Result<Answer, Fault> {
 }
 
 /// The notice for a known proposal that is not over: the same question again, or patience.
-fn notice(dossier: &Dossier) -> Result<Answer, Fault> {
+fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
     let arrival = &dossier.run.arrival;
     let pending =
         dossier.approval.as_ref().filter(|approval| approval.status == ApprovalStatus::Pending);
@@ -131,11 +142,8 @@ fn notice(dossier: &Dossier) -> Result<Answer, Fault> {
             Word::Notice(Notice::ApprovalRequired),
             approval_notice(approval.approval_id, arrival.run_id),
         ),
-        None => (
-            Word::Notice(Notice::InProgress),
-            canonical::text_of(&serde_json::json!({ "run_id": arrival.run_id })),
-        ),
+        None => (Word::Notice(Notice::InProgress), progress_notice(arrival.run_id)),
     };
-    let trail = super::restore::proposal_of(dossier)?;
+    let trail = super::restore::proposal_of(gate, dossier)?;
     Ok(answer(arrival, word, trail.response(word, Some(&result), None), true))
 }

@@ -1,10 +1,13 @@
 //! A stopped step, rebuilt from what the store knows of it and nothing else.
 
+use std::collections::BTreeMap;
+
 use super::p1_receive::StepContext;
+use super::p3_validate_schema::Readable;
 use super::p5_validate_args::ValidatedArgs;
 use super::p8_record::Trail;
-use super::{p2_parse, p3_validate_schema, p4_validate_action, p5_validate_args};
-use crate::action::{Action, Call};
+use super::{p2_parse, p3_validate_schema, p4_validate_action, p5_validate_args, p6_authorize};
+use crate::call::Call;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{IdempotencyKey, RunId};
@@ -26,6 +29,8 @@ pub(super) struct Restored {
     pub(super) trail: Trail,
     pub(super) args: ValidatedArgs,
     pub(super) state: State,
+    /// The caps that the decision names.
+    pub(super) caps: BTreeMap<String, i64>,
     pub(super) sent: Option<Sent>,
 }
 
@@ -34,14 +39,14 @@ pub(super) struct Restored {
 pub(super) async fn restore(gate: &Gate, run_id: RunId) -> Result<Restored, Fault> {
     let dossier =
         gate.store.dossier(run_id).await?.ok_or_else(|| failed(run_id, "there is no such run"))?;
-    rebuild(&dossier).map_err(|error| failed(run_id, &error.to_string()).into())
+    rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()).into())
 }
 
 fn failed(run_id: RunId, why: &str) -> StateError {
     StateError::new(StateCode::RecoveryFailed, format!("run {run_id}: {why}"))
 }
 
-fn rebuild(dossier: &Dossier) -> Result<Restored, StateError> {
+fn rebuild(gate: &Gate, dossier: &Dossier) -> Result<Restored, StateError> {
     let arrival = &dossier.run.arrival;
     let replayed = replay(&dossier.entries)?;
     if let Some(checkpoint) = dossier.checkpoints.last() {
@@ -54,9 +59,9 @@ fn rebuild(dossier: &Dossier) -> Result<Restored, StateError> {
     let journal =
         Journal::continued(arrival.run_id, arrival.session_id, replayed.tail, replayed.references);
     let mut trail = Trail::restored(dossier, journal);
-    let args = proposal(&mut trail, dossier)
+    let args = proposal(gate, &mut trail, dossier)
         .map_err(|failure| StateError::checksum(format!("payload: {}", failure.code())))?;
-    let mut sent = None;
+    let (mut sent, mut caps) = (None, BTreeMap::new());
     for artifact in &replayed.artifacts {
         if artifact.place() != (arrival.run_id, arrival.session_id) {
             return Err(StateError::checksum("the journal is another run's"));
@@ -65,37 +70,49 @@ fn rebuild(dossier: &Dossier) -> Result<Restored, StateError> {
             Artifact::ActionRequest(request) if request.meta.asked_digest != args.asked => {
                 return Err(StateError::checksum("the payload is not what was asked"));
             }
-            Artifact::ToolCall(call) => sent = Some(as_sent(call)?),
-            Artifact::ActionRequest(_)
-            | Artifact::SupervisorDecision(_)
-            | Artifact::ToolEffect(_) => {}
+            Artifact::SupervisorDecision(decision) => {
+                caps = p6_authorize::applied(decision.meta.cap.as_ref());
+            }
+            Artifact::ToolCall(call) => sent = Some(as_sent(args.clone(), &caps, call)?),
+            Artifact::ActionRequest(_) | Artifact::ToolEffect(_) => {}
         }
     }
-    Ok(Restored { trail, args, state, sent })
+    Ok(Restored { trail, args, state, caps, sent })
 }
 
-fn as_sent(call: &ToolCall) -> Result<Sent, StateError> {
-    let broken = || StateError::checksum("the journal's call is not a call");
-    let action = Action::parse(&call.call.tool_name).ok_or_else(broken)?;
-    let args = call.call.args.as_object().ok_or_else(broken)?;
+/// The call that the journal says was sent: what was asked, lowered by the decision's caps.
+fn as_sent(
+    asked: ValidatedArgs,
+    caps: &BTreeMap<String, i64>,
+    call: &ToolCall,
+) -> Result<Sent, StateError> {
+    let lowered = p6_authorize::tighten(asked, caps).map_err(StateError::checksum)?;
+    if lowered.args != call.call.args {
+        return Err(StateError::checksum("the journal's call is not the one that was decided on"));
+    }
     Ok(Sent {
-        call: action.call(args).map_err(|_| broken())?,
+        call: lowered.call,
         key: call.idempotency_key.clone(),
         pre_state: call.meta.pre_state.clone(),
     })
 }
 
-/// The proposal of a run whose journal is open, through the same phases as the first time. Limits of
-/// the day do not count: what was accepted stays accepted.
-fn proposal(trail: &mut Trail, dossier: &Dossier) -> Result<ValidatedArgs, Failure> {
+/// The proposal of a run whose journal is open, through the same phases as the first time. Limits and
+/// contracts of the day do not count: what was accepted stays accepted.
+fn proposal(gate: &Gate, trail: &mut Trail, dossier: &Dossier) -> Result<ValidatedArgs, Failure> {
     let context = StepContext { payload: dossier.run.arrival.payload.bytes.clone() };
     let object = p2_parse::parse_within(&context, strict::DEPTH_MAX)?;
     let proposal = p3_validate_schema::validate_schema(trail, object)?;
-    let action = p4_validate_action::validate_action(proposal)?;
-    p5_validate_args::validate_args(trail, action)
+    let action = p4_validate_action::recall_action(gate, proposal)?;
+    let sealed = dossier.sealed.as_deref().and_then(Readable::of_payload);
+    let sealed = match sealed.and_then(|readable| readable.args) {
+        Some(Value::Object(args)) => Some(args),
+        Some(_) | None => None,
+    };
+    p5_validate_args::recall_args(trail, action, sealed)
 }
 
 /// A trail that knows the proposal of a known run, for its notice.
-pub(super) fn proposal_of(dossier: &Dossier) -> Result<Trail, StateError> {
-    rebuild(dossier).map(|restored| restored.trail)
+pub(super) fn proposal_of(gate: &Gate, dossier: &Dossier) -> Result<Trail, StateError> {
+    rebuild(gate, dossier).map(|restored| restored.trail)
 }

@@ -5,7 +5,7 @@ use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
 use crate::failure::{Outcome, Phase};
 use crate::ids::{IdempotencyKey, ProposalId};
-use crate::journal::artifact::{DecisionMeta, EffectMeta, RequestMeta};
+use crate::journal::artifact::{DecisionMeta, EffectMeta, EffectStatus, Invocation, RequestMeta};
 use crate::journal::{Artifact, Checkpoint, Replayed, StateError, replay};
 use crate::json::{Value, canonical};
 use crate::machine::State;
@@ -26,6 +26,7 @@ pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
     };
     let record = dossier.record.as_ref().and_then(|(record, _)| problems.body(record));
     problems.journal(&replayed);
+    problems.call(&replayed);
     problems.checkpoints(&dossier.checkpoints, &replayed, record.is_some());
     let has_pause = dossier.checkpoints.iter().any(|at| at.checkpoint_sequence_number == 1);
     let was_paused = dossier.approval.is_some();
@@ -86,7 +87,13 @@ fn opens(event_type: EventType) -> bool {
         | EventType::ToolReplayed
         | EventType::ToolRedispatched
         | EventType::RunRecovered
-        | EventType::SessionOpened => false,
+        | EventType::LateResult
+        | EventType::RunResolved
+        | EventType::SessionOpened
+        | EventType::ToolAccepted
+        | EventType::PolicyLoaded
+        | EventType::TokenCreated
+        | EventType::TokenRevoked => false,
     }
 }
 
@@ -102,7 +109,13 @@ fn closes(event_type: EventType) -> bool {
         | EventType::ToolReplayed
         | EventType::ToolRedispatched
         | EventType::RunRecovered
-        | EventType::SessionOpened => false,
+        | EventType::LateResult
+        | EventType::RunResolved
+        | EventType::SessionOpened
+        | EventType::ToolAccepted
+        | EventType::PolicyLoaded
+        | EventType::TokenCreated
+        | EventType::TokenRevoked => false,
     }
 }
 
@@ -120,7 +133,13 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::ToolReplayed
         | EventType::ToolRedispatched
         | EventType::RunRecovered
-        | EventType::SessionOpened => None,
+        | EventType::LateResult
+        | EventType::RunResolved
+        | EventType::SessionOpened
+        | EventType::ToolAccepted
+        | EventType::PolicyLoaded
+        | EventType::TokenCreated
+        | EventType::TokenRevoked => None,
     }
 }
 
@@ -182,6 +201,22 @@ impl<'a> Problems<'a> {
         }
     }
 
+    /// What was called is what was asked for, lowered by the caps that the decision names.
+    fn call(&mut self, replayed: &Replayed) {
+        let (mut asked, mut cap) = (None, None);
+        for artifact in &replayed.artifacts {
+            match artifact {
+                Artifact::ActionRequest(request) => asked = Some(request.proposal.clone()),
+                Artifact::SupervisorDecision(decision) => cap.clone_from(&decision.meta.cap),
+                Artifact::ToolCall(call) => {
+                    let expected = asked.as_ref().map(|asked| lowered(asked, cap.as_ref()));
+                    self.expect("journal", expected.as_ref() == Some(&call.call), "the call");
+                }
+                Artifact::ToolEffect(_) => {}
+            }
+        }
+    }
+
     /// The journal names the run's session, principal and request.
     pub(crate) fn journal(&mut self, replayed: &Replayed) {
         let arrival = &self.run.arrival;
@@ -191,7 +226,7 @@ impl<'a> Problems<'a> {
             self.expect("journal", is_ours, "the place of an artifact");
             if let Artifact::ActionRequest(request) = artifact {
                 let RequestMeta { asked_digest: asked, principal_id } = &request.meta;
-                let tool = &request.proposal.tool_name;
+                let tool = &request.proposal.action();
                 let args = &request.proposal.args;
                 self.expect("journal", *principal_id == arrival.principal_id, "principal_id");
                 self.expect("journal", *asked == asked_digest(tool, args), "asked_digest");
@@ -255,7 +290,10 @@ impl<'a> Problems<'a> {
                 let EffectMeta { result_digest, guarantee, .. } = &effect.meta;
                 let output =
                     ending.output_json.as_ref().map(|text| Digest::of_bytes(text.as_bytes()));
-                self.expect("tool_runs", *result_digest == output, "output_json");
+                // A failed call may have had a result that could not be used: only its digest is kept.
+                let is_kept = effect.outcome.status == EffectStatus::Success;
+                let holds = if is_kept { *result_digest == output } else { output.is_none() };
+                self.expect("tool_runs", holds, "output_json");
                 guaranteed = *guarantee;
             }
         }
@@ -372,6 +410,16 @@ impl<'a> Problems<'a> {
             (Some(_), None) | (None, Some(_)) => self.add("effects", "journal without its key"),
         }
     }
+}
+
+/// An invocation with its arguments lowered to the caps.
+fn lowered(asked: &Invocation, cap: Option<&Value>) -> Invocation {
+    let mut lowered = asked.clone();
+    if let (Some(args), Some(caps)) = (lowered.args.as_object_mut(), cap.and_then(Value::as_object))
+    {
+        args.extend(caps.iter().map(|(name, max)| (name.clone(), max.clone())));
+    }
+    lowered
 }
 
 /// The arguments that could be read of the payload, as the row must have them.

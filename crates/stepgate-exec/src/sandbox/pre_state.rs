@@ -10,7 +10,7 @@
 
 use rustix::fs::OFlags;
 use serde_json::json;
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::Value;
@@ -23,7 +23,7 @@ use super::stop::Stop;
 
 /// Judges the call's paths and reads what a second dispatch will need; the error is the rule that
 /// says no. That nothing stands there is no reason to refuse: the act will say so.
-pub(super) fn read(root: &Root, call: &Call) -> Result<Option<Value>, &'static str> {
+pub(super) fn read(root: &Root, call: &CoreCall) -> Result<Option<Value>, &'static str> {
     rule::judge_names(call)?;
     match look(root, call) {
         Ok(pre_state) => Ok(pre_state),
@@ -55,24 +55,24 @@ pub(super) fn recorded_file(pre_state: Option<&Value>, key: Option<&str>) -> Opt
     })
 }
 
-fn look(root: &Root, call: &Call) -> Result<Option<Value>, Stop> {
+fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, Stop> {
     Ok(match call {
-        Call::Think | Call::Finish { .. } => None,
-        Call::ReadFile { path } | Call::ListFiles { path } => {
+        CoreCall::Think | CoreCall::Finish { .. } => None,
+        CoreCall::ReadFile { path } | CoreCall::ListFiles { path } => {
             // A read that cannot look will say why when it acts.
             match seen(root, path) {
                 Err(Stop::Refused(rule)) => return Err(Stop::Refused(rule)),
                 Ok(_) | Err(Stop::Failed(_) | Stop::Unknown(_)) => None,
             }
         }
-        Call::WriteFile { path, .. } => Some(match seen(root, path)? {
+        CoreCall::WriteFile { path, .. } => Some(match seen(root, path)? {
             Seen::Nothing => json!({ "exists": false, "sha256": null }),
             Seen::Directory => json!({ "exists": true, "sha256": null }),
             Seen::File(_) => json!({ "exists": true, "sha256": digest(root, path)? }),
         }),
-        Call::CreateDirectory { path } => Some(exists(&seen(root, path)?)),
-        Call::DeleteFile { path } => Some(identity(&seen(root, path)?)),
-        Call::RenameFile { source, destination } => Some(json!({
+        CoreCall::CreateDirectory { path } => Some(exists(&seen(root, path)?)),
+        CoreCall::DeleteFile { path } => Some(identity(&seen(root, path)?)),
+        CoreCall::RenameFile { source, destination } => Some(json!({
             "source": identity(&seen(root, source)?),
             "destination": exists(&seen(root, destination)?),
         })),

@@ -1,7 +1,7 @@
 //! The rules that only the file system can judge, by the names that the record keeps. Each means
 //! DENIED, in AUTHORIZE and again at the moment of use.
 
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 
 /// A link stands on the way or at its end; where it leads makes no difference.
 pub const SYMBOLIC_LINK: &str = "symbolic link";
@@ -16,7 +16,7 @@ pub const NO_ANSWER: &str = "sandbox did not answer";
 
 /// Refuses names that are never addressable. The core does so too; the sandbox does not rely on it,
 /// because a call that reached a temporary file would break what a crash leaves behind.
-pub(super) fn judge_names(call: &Call) -> Result<(), &'static str> {
+pub(super) fn judge_names(call: &CoreCall) -> Result<(), &'static str> {
     if call.paths().iter().any(|path| path.has_reserved_component()) {
         Err(RESERVED_NAME)
     } else {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::ports::Executor;
 use stepgate_exec::{Sandbox, SandboxError, SandboxLimits};
 
@@ -12,8 +12,8 @@ use crate::world::*;
 #[tokio::test]
 async fn thinking_and_finishing_touch_nothing() {
     let world = World::new();
-    assert_eq!(world.run(&Call::Think).await, DONE);
-    let finish = Call::Finish { response: "it is \"done\"".into() };
+    assert_eq!(world.run(&CoreCall::Think).await, DONE);
+    let finish = CoreCall::Finish { response: "it is \"done\"".into() };
     assert_eq!(world.run(&finish).await, result(r#"{"final_response":"it is \"done\""}"#));
     assert_eq!(world.tree(), files(&[]));
 }

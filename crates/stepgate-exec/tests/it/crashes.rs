@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::ports::{Dispatch, Effect, Executor};
 use stepgate_exec::{AtCrashPoint, CrashPoint};
 
@@ -12,7 +12,7 @@ use crate::world::*;
 const BEFORE: &[(&str, &str)] = &[("old.txt", "old"), ("d/", "")];
 
 /// The calls that pass this point.
-fn calls_through(point: CrashPoint) -> Vec<Call> {
+fn calls_through(point: CrashPoint) -> Vec<CoreCall> {
     match point {
         CrashPoint::WriteTemporaryCreated
         | CrashPoint::WriteTemporaryFilled
@@ -34,7 +34,7 @@ fn calls_through(point: CrashPoint) -> Vec<Call> {
 }
 
 /// Crashes at the point when it is passed for the nth time; false if the call ended before.
-async fn check(point: CrashPoint, nth: usize, call: &Call) -> bool {
+async fn check(point: CrashPoint, nth: usize, call: &CoreCall) -> bool {
     let undisturbed = World::new();
     undisturbed.put(BEFORE);
     assert_eq!(undisturbed.run(call).await, DONE);

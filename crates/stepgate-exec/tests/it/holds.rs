@@ -4,13 +4,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::ports::{Dispatch, Executor};
 
 use crate::world::*;
 
 /// Whether holding the second call has to wait while the first is held.
-async fn waits(world: &World, first: &Call, second: &Call) -> bool {
+async fn waits(world: &World, first: &CoreCall, second: &CoreCall) -> bool {
     let _held = world.sandbox.hold(first).await;
     let mut second = pin!(world.sandbox.hold(second));
     second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
@@ -31,11 +31,11 @@ async fn only_changes_of_the_same_path_wait_for_each_other() {
         (write("a.txt", "1"), read("a.txt"), false),
         (read("a.txt"), write("a.txt", "1"), false),
         (write("a.txt", "1"), list(""), false),
-        (write("a.txt", "1"), Call::Think, false),
+        (write("a.txt", "1"), CoreCall::Think, false),
     ];
     for (first, second, expected) in rows {
         assert_eq!(waits(&world, &first, &second).await, expected, "{first:?}, then {second:?}");
-        assert!(!waits(&world, &Call::Think, &second).await, "{second:?} is held for ever");
+        assert!(!waits(&world, &CoreCall::Think, &second).await, "{second:?} is held for ever");
     }
 }
 
@@ -57,7 +57,7 @@ async fn a_refused_call_holds_nothing() {
     std::os::unix::fs::symlink(&world.outside, world.inside.join("link")).unwrap();
     let call = delete("link");
     assert!(world.sandbox.prepare(&call).await.is_err());
-    assert!(!waits(&world, &Call::Think, &call).await);
+    assert!(!waits(&world, &CoreCall::Think, &call).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

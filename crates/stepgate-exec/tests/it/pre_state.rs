@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use serde_json::json;
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure as Failure;
 use stepgate_core::ports::{Dispatch, Executor};
@@ -27,7 +27,7 @@ async fn each_action_records_what_its_recovery_needs() {
         |exists: bool, sha256: Option<Digest>| json!({ "exists": exists, "sha256": sha256 });
     let renamed = |source, destination| json!({ "source": source, "destination": destination });
     let rows = [
-        (Call::Think, None),
+        (CoreCall::Think, None),
         (read("a.txt"), None),
         (read("none.txt"), None),
         (list("d"), None),

@@ -5,14 +5,14 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::ports::{Dispatch, Effect, Executor};
 use stepgate_exec::rule;
 
 use crate::world::*;
 
 /// Refused when asked, refused when acted on without asking, and nothing changes on either side.
-async fn check_refused(world: &World, call: &Call, rule: &'static str) {
+async fn check_refused(world: &World, call: &CoreCall, rule: &'static str) {
     let before = (tree(&world.outside), names(world));
     assert_eq!(world.sandbox.prepare(call).await.err(), Some(rule), "{call:?}");
     for dispatch in [Dispatch::First, Dispatch::Again] {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::failure::ExecutionFailure as Failure;
 use stepgate_core::ports::{Dispatch, Effect, Executor};
 
@@ -24,7 +24,7 @@ enum Between<'a> {
 }
 
 async fn check(
-    call: Call,
+    call: CoreCall,
     before: Files<'_>,
     between: Between<'_>,
     effect: Effect,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::ports::{Dispatch, Effect, Executor};
 use stepgate_exec::rule;
 
@@ -67,7 +67,7 @@ fn swaps(world: &World) -> Vec<Swap> {
     ]
 }
 
-fn calls() -> Vec<Call> {
+fn calls() -> Vec<CoreCall> {
     vec![
         read("d/a.txt"),
         read("soft.txt"),
@@ -114,7 +114,7 @@ fn judge(tally: &mut Tally, effect: &Effect) -> Result<(), String> {
 }
 
 /// Runs the calls one after the other, over and over, while everything is swapped.
-fn run(world: &World, calls: &[Call], swaps: &[Swap], steps: usize) -> Result<Tally, String> {
+fn run(world: &World, calls: &[CoreCall], swaps: &[Swap], steps: usize) -> Result<Tally, String> {
     let is_over = AtomicBool::new(false);
     let mut tally = Tally::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Prepared};
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// The whole way of a call: AUTHORIZE's look, then the act.
-    pub(crate) async fn run(&self, call: &Call) -> Effect {
+    pub(crate) async fn run(&self, call: &CoreCall) -> Effect {
         match self.sandbox.prepare(call).await {
             Err(rule) => Effect::Refused(rule),
             Ok(Prepared { pre_state, hold: _hold }) => {
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    pub(crate) async fn pre_state(&self, call: &Call) -> Option<Value> {
+    pub(crate) async fn pre_state(&self, call: &CoreCall) -> Option<Value> {
         self.sandbox.prepare(call).await.unwrap_or_else(|rule| panic!("{rule}")).pre_state
     }
 
@@ -109,32 +109,32 @@ fn directory(name: &str) -> SandboxPath {
     SandboxPath::directory(&format!("/sandbox/{name}")).unwrap()
 }
 
-pub(crate) fn read(name: &str) -> Call {
-    Call::ReadFile { path: file(name) }
+pub(crate) fn read(name: &str) -> CoreCall {
+    CoreCall::ReadFile { path: file(name) }
 }
 
-pub(crate) fn list(name: &str) -> Call {
-    Call::ListFiles { path: directory(name) }
+pub(crate) fn list(name: &str) -> CoreCall {
+    CoreCall::ListFiles { path: directory(name) }
 }
 
-pub(crate) fn write(name: &str, content: &str) -> Call {
-    Call::WriteFile { path: file(name), content: content.into() }
+pub(crate) fn write(name: &str, content: &str) -> CoreCall {
+    CoreCall::WriteFile { path: file(name), content: content.into() }
 }
 
-pub(crate) fn create(name: &str) -> Call {
-    Call::CreateDirectory { path: directory(name) }
+pub(crate) fn create(name: &str) -> CoreCall {
+    CoreCall::CreateDirectory { path: directory(name) }
 }
 
-pub(crate) fn delete(name: &str) -> Call {
-    Call::DeleteFile { path: file(name) }
+pub(crate) fn delete(name: &str) -> CoreCall {
+    CoreCall::DeleteFile { path: file(name) }
 }
 
-pub(crate) fn rename(source: &str, destination: &str) -> Call {
-    Call::RenameFile { source: file(source), destination: file(destination) }
+pub(crate) fn rename(source: &str, destination: &str) -> CoreCall {
+    CoreCall::RenameFile { source: file(source), destination: file(destination) }
 }
 
 /// Every action that names a file, on this one.
-pub(crate) fn calls_on(name: &str) -> Vec<Call> {
+pub(crate) fn calls_on(name: &str) -> Vec<CoreCall> {
     vec![
         read(name),
         list(name),

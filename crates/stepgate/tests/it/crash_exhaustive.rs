@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId};
@@ -128,15 +128,20 @@ impl Executor for Stopping {
         self.inner.id()
     }
 
-    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         self.inner.prepare(call).await
     }
 
-    async fn hold(&self, call: &Call) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Hold {
         self.inner.hold(call).await
     }
 
-    async fn dispatch(&self, call: &Call, before: Option<&Value>, dispatch: Dispatch) -> Effect {
+    async fn dispatch(
+        &self,
+        call: &CoreCall,
+        before: Option<&Value>,
+        dispatch: Dispatch,
+    ) -> Effect {
         let number = self.acts.fetch_add(1, Ordering::SeqCst) + 1;
         if self.stop == ActStop::Before(number) {
             self.has_stopped.store(true, Ordering::SeqCst);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
@@ -69,15 +69,20 @@ impl Executor for Counting {
         self.inner.id()
     }
 
-    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         self.inner.prepare(call).await
     }
 
-    async fn hold(&self, call: &Call) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Hold {
         self.inner.hold(call).await
     }
 
-    async fn dispatch(&self, call: &Call, before: Option<&Value>, dispatch: Dispatch) -> Effect {
+    async fn dispatch(
+        &self,
+        call: &CoreCall,
+        before: Option<&Value>,
+        dispatch: Dispatch,
+    ) -> Effect {
         self.dispatched.fetch_add(1, Ordering::SeqCst);
         let effect = self.inner.dispatch(call, before, dispatch).await;
         if self.stop_after_the_act { Effect::Unknown("stopped".into()) } else { effect }
@@ -574,15 +579,20 @@ impl Executor for StopsAt {
         self.inner.id()
     }
 
-    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         self.inner.prepare(call).await
     }
 
-    async fn hold(&self, call: &Call) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Hold {
         self.inner.hold(call).await
     }
 
-    async fn dispatch(&self, call: &Call, before: Option<&Value>, dispatch: Dispatch) -> Effect {
+    async fn dispatch(
+        &self,
+        call: &CoreCall,
+        before: Option<&Value>,
+        dispatch: Dispatch,
+    ) -> Effect {
         if call.paths().iter().any(|path| path.as_str().contains(self.name)) {
             return Effect::Unknown("stopped".into());
         }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
-use stepgate_core::action::Call;
+use stepgate_core::action::CoreCall;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::bundle::Bundle;
 use stepgate_core::digest::Digest;
@@ -42,15 +42,15 @@ impl Executor for Stopped {
         self.0.id()
     }
 
-    async fn prepare(&self, call: &Call) -> Result<Prepared, &'static str> {
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         self.0.prepare(call).await
     }
 
-    async fn hold(&self, call: &Call) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Hold {
         self.0.hold(call).await
     }
 
-    async fn dispatch(&self, _: &Call, _: Option<&Value>, _: Dispatch) -> Effect {
+    async fn dispatch(&self, _: &CoreCall, _: Option<&Value>, _: Dispatch) -> Effect {
         Effect::Unknown("stopped".into())
     }
 }

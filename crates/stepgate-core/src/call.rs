@@ -1,0 +1,127 @@
+//! A call that keeps its contract: a core action's, or a tool's of a tool server.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::action::{CORE_SERVER, CoreCall, Touch};
+use crate::digest::Digest;
+use crate::journal::artifact::{Resource, RiskLevel, ToolClass};
+use crate::json::{Map, Value};
+use crate::path::SandboxPath;
+use crate::tool::Tool;
+
+/// What a proposal asks for, once it is known to be something that can be asked for.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// A core action, on the sandbox.
+    Core(CoreCall),
+    /// A tool of a tool server.
+    Server(ServerCall),
+}
+
+/// A call of a tool server's tool.
+#[derive(Clone, Debug)]
+pub struct ServerCall {
+    /// The tool, as it was known when the call was made.
+    pub tool: Arc<Tool>,
+    /// The arguments, as they are sent.
+    pub args: Map<String, Value>,
+}
+
+impl Call {
+    /// The name in a proposal.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Core(call) => call.action().name(),
+            Self::Server(call) => call.tool.name.as_str(),
+        }
+    }
+
+    /// The server, as the journal names it.
+    pub fn tool_server(&self) -> &str {
+        match self {
+            Self::Core(_) => CORE_SERVER,
+            Self::Server(call) => call.tool.name.server(),
+        }
+    }
+
+    /// The tool, as the journal names it beside its server.
+    pub fn tool_name(&self) -> &str {
+        match self {
+            Self::Core(call) => call.action().name(),
+            Self::Server(call) => call.tool.name.tool(),
+        }
+    }
+
+    /// The intent that an action_request names: fixed per action.
+    pub fn intent(&self) -> &'static str {
+        match self {
+            Self::Core(call) => call.action().intent(),
+            Self::Server(_) => "Call a tool of a tool server",
+        }
+    }
+
+    /// What it does to the world.
+    pub fn touch(&self) -> Touch {
+        match self {
+            Self::Core(call) => call.touch(),
+            Self::Server(call) => match call.tool.class() {
+                ToolClass::Read => Touch::Reads,
+                ToolClass::Write => Touch::Writes,
+            },
+        }
+    }
+
+    /// The paths in the sandbox that it touches.
+    pub fn paths(&self) -> Vec<&SandboxPath> {
+        match self {
+            Self::Core(call) => call.paths(),
+            Self::Server(_) => vec![],
+        }
+    }
+
+    /// What it touches, for an action_request.
+    pub fn resources(&self) -> Vec<Resource> {
+        match self {
+            Self::Core(call) => call.resources(),
+            Self::Server(call) => {
+                vec![Resource { id: call.tool.name.to_string(), kind: "tool".into() }]
+            }
+        }
+    }
+
+    /// How much it can change.
+    pub fn risk_level(&self) -> RiskLevel {
+        match self {
+            Self::Core(call) => call.risk_level(),
+            Self::Server(call) => call.tool.risk_level(),
+        }
+    }
+
+    /// Whether it changes anything.
+    pub fn tool_class(&self) -> ToolClass {
+        match self {
+            Self::Core(call) => call.tool_class(),
+            Self::Server(call) => call.tool.class(),
+        }
+    }
+
+    /// The call as it is written down, and as policy sees it.
+    pub fn written(&self) -> Cow<'_, Self> {
+        match self {
+            Self::Server(call) if !call.tool.redacted.is_empty() => {
+                let args = call.tool.redact(&call.args);
+                Cow::Owned(Self::Server(ServerCall { tool: Arc::clone(&call.tool), args }))
+            }
+            Self::Core(_) | Self::Server(_) => Cow::Borrowed(self),
+        }
+    }
+
+    /// The definition that it was checked against, where a server gave one.
+    pub fn definition_digest(&self) -> Option<Digest> {
+        match self {
+            Self::Core(_) => None,
+            Self::Server(call) => Some(call.tool.definition_digest),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A call in doubt whose tool can be asked (decision D12, `query`): a named tool that only looks says
+//! whether it was done. The question is a run of its own, linked by the event that settles the call.
+
+use super::Left;
+use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
+use crate::ids::PrincipalId;
+use crate::journal::replay;
+use crate::journal::{Artifact, StateError};
+use crate::json::{Value, canonical, strict};
+use crate::ports::Dossier;
+use crate::run::{Payload, Word};
+use crate::step::{self, Refused, Settlement, Submission};
+use crate::tool::{Delivery, ToolName};
+
+/// Asks the status tool, where the call's tool names one, and settles the call by its answer.
+pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left, Fault> {
+    let Some(Question { status_tool, idempotency_key }) = question(gate, dossier)? else {
+        return Ok(Left::InDoubt);
+    };
+    let arrival = &dossier.run.arrival;
+    let proposal = canonical::text_of(&serde_json::json!({
+        "action": status_tool,
+        "args": { "idempotency_key": idempotency_key },
+        "id": gate.world.fresh_uuid(),
+        "reasoning": format!("whether the call of run {} was done", arrival.run_id),
+        "schema_version": "1.0.0",
+    }));
+    let answer = step::run(
+        gate,
+        Submission {
+            session_id: arrival.session_id,
+            principal_id: arrival.principal_id.clone(),
+            payload: Payload::whole(proposal.into_bytes()),
+        },
+    )
+    .await?;
+    let said = match answer.word {
+        Word::Outcome(_) => settlement(&answer.response),
+        Word::Notice(_) => None,
+    };
+    let Some(settlement) = said else {
+        return Ok(Left::InDoubt);
+    };
+    let system = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
+    match step::resolve(gate, arrival.run_id, settlement, system, Some(answer.run_id)).await {
+        Ok(_) => Ok(Left::Finished),
+        Err(Refused::Fault(fault)) => Err(fault),
+        // Somebody else settled it in the meantime.
+        Err(
+            Refused::NoSuchApproval
+            | Refused::AlreadyDecided
+            | Refused::NotInDoubt
+            | Refused::OwnRequest,
+        ) => Ok(Left::Finished),
+    }
+}
+
+struct Question {
+    status_tool: ToolName,
+    idempotency_key: String,
+}
+
+fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateError> {
+    for artifact in replay(&dossier.entries)?.artifacts {
+        if let Artifact::ToolCall(call) = artifact {
+            let name = ToolName::of(&call.call.tool_server, &call.call.tool_name).ok();
+            let tool = name.and_then(|name| gate.tools.tool(&name));
+            return Ok(match tool.map(|tool| tool.delivery.clone()) {
+                Some(Delivery::Query(status_tool)) => {
+                    let idempotency_key = call.idempotency_key.to_string();
+                    Some(Question { status_tool, idempotency_key })
+                }
+                Some(Delivery::HonoursKey | Delivery::Redispatch | Delivery::Ask) | None => None,
+            });
+        }
+    }
+    Ok(None)
+}
+
+/// What a status tool's answer means: `{"status": "done", "result": …}` or `{"status": "not_done"}` in
+/// its structured content. Anything else settles nothing.
+fn settlement(response: &str) -> Option<Settlement> {
+    let response = strict::stored(response).ok()?;
+    let said = response.get("result")?.get("structuredContent")?;
+    match said.get("status")?.as_str()? {
+        "done" => Some(Settlement::Succeeded(said.get("result").map(Value::to_string))),
+        "not_done" => Some(Settlement::Redispatch),
+        _ => None,
+    }
+}

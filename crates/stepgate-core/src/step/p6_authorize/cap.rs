@@ -1,0 +1,94 @@
+//! Caps (decision D15): a policy may lower an argument of a tool. The request keeps what was asked,
+//! the decision names the cap, the call has the lowered argument.
+
+use std::collections::BTreeMap;
+
+use super::super::p5_validate_args::ValidatedArgs;
+use crate::call::{Call, ServerCall};
+use crate::json::{Map, Value};
+
+/// The arguments lowered, and the caps that lowered one, for the decision.
+pub(super) fn lower(
+    asked: ValidatedArgs,
+    caps: &BTreeMap<String, i64>,
+) -> Result<(ValidatedArgs, Option<Value>), &'static str> {
+    if caps.is_empty() {
+        return Ok((asked, None));
+    }
+    let lowered = tighten(asked.clone(), caps)?;
+    let used: Map<String, Value> = caps
+        .iter()
+        .filter(|(name, _)| asked.args.get(name) != lowered.args.get(name))
+        .map(|(name, max)| (name.clone(), Value::from(*max)))
+        .collect();
+    let cap = (!used.is_empty()).then_some(Value::Object(used));
+    Ok((lowered, cap))
+}
+
+/// The arguments, every one at most at its cap. A cap that cannot be applied refuses the call.
+pub(in crate::step) fn tighten(
+    asked: ValidatedArgs,
+    caps: &BTreeMap<String, i64>,
+) -> Result<ValidatedArgs, &'static str> {
+    if caps.is_empty() {
+        return Ok(asked);
+    }
+    let ValidatedArgs {
+        call: Call::Server(ServerCall { tool, args }),
+        args: Value::Object(written),
+        ..
+    } = asked
+    else {
+        return Err("core actions cannot be capped");
+    };
+    if caps.keys().any(|name| args.get(name) != written.get(name)) {
+        return Err("a redacted argument cannot be capped");
+    }
+    let (args, written) = (lowered(args, caps)?, lowered(written, caps)?);
+    tool.contract.check(&args).map_err(|_| "the capped arguments break the tool's contract")?;
+    let call = Call::Server(ServerCall { tool, args });
+    Ok(ValidatedArgs { call, args: Value::Object(written), key: asked.key, asked: asked.asked })
+}
+
+fn lowered(
+    mut args: Map<String, Value>,
+    caps: &BTreeMap<String, i64>,
+) -> Result<Map<String, Value>, &'static str> {
+    for (name, max) in caps {
+        match args.get_mut(name) {
+            None => {}
+            Some(Value::Number(number)) => {
+                if exceeds(number, *max) {
+                    *number = (*max).into();
+                }
+            }
+            Some(
+                Value::Null
+                | Value::Bool(_)
+                | Value::String(_)
+                | Value::Array(_)
+                | Value::Object(_),
+            ) => return Err("what is capped is not a number"),
+        }
+    }
+    Ok(args)
+}
+
+fn exceeds(number: &serde_json::Number, max: i64) -> bool {
+    match (number.as_i64(), number.as_u64(), number.as_f64()) {
+        (Some(number), _, _) => number > max,
+        (None, Some(_), _) => true,
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a fraction is compared as the double it is"
+        )]
+        (None, None, Some(number)) => !(number <= max as f64),
+        (None, None, None) => true,
+    }
+}
+
+/// The caps that a decision in the journal names.
+pub(in crate::step) fn applied(cap: Option<&Value>) -> BTreeMap<String, i64> {
+    let caps = cap.and_then(Value::as_object).into_iter().flatten();
+    caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
+}

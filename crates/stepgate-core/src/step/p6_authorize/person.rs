@@ -1,0 +1,260 @@
+//! What a person adds to AUTHORIZE: the question, and the answer to it.
+
+use serde::Serialize;
+
+use super::super::p5_validate_args::ValidatedArgs;
+use super::super::p8_record::Trail;
+use super::super::{Refused, Stop};
+use super::{
+    AuthorizedRequest, Ground, Ready, Ruling, append_decision, authorized, decision, judge,
+    make_ready,
+};
+use crate::approval::{Approval, ApprovalStatus, Resolution};
+use crate::digest::Digest;
+use crate::event::EventType;
+use crate::failure::Failure;
+use crate::gate::Gate;
+use crate::ids::{ApprovalId, PrincipalId};
+use crate::journal::artifact::{DecisionMeta, SupervisorDecision, Verdict};
+use crate::journal::{Artifact, Sealed, StateError};
+use crate::json::{Value, canonical, strict};
+use crate::ports::ApprovalChange;
+use crate::time::Timestamp;
+
+/// What a person, or time, said to a paused step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Person {
+    /// Yes.
+    Grants {
+        /// Who.
+        approver_id: PrincipalId,
+        /// What the person noted.
+        note: Option<String>,
+    },
+    /// No.
+    Refuses {
+        /// Who.
+        approver_id: PrincipalId,
+        /// What the person noted.
+        note: Option<String>,
+    },
+    /// Nobody said anything in time.
+    Nobody,
+}
+
+/// What a person is shown, and what the approval is bound to.
+#[derive(Serialize)]
+struct ApprovalContext<'a> {
+    args: &'a Value,
+    call_digest: Digest,
+    expires_at: Timestamp,
+    needs_approval: &'a SupervisorDecision,
+    needs_approval_digest: Digest,
+    principal_id: &'a PrincipalId,
+    reason: &'a str,
+    tool_name: &'a str,
+    tool_server: &'a str,
+}
+
+/// What an approval is good for: this call by this principal, and no other.
+#[derive(Serialize)]
+struct BoundCall<'a> {
+    args: &'a Value,
+    principal_id: &'a PrincipalId,
+    tool_definition_digest: Option<Digest>,
+    tool_name: &'a str,
+    tool_server: &'a str,
+}
+
+fn bound_digest(principal_id: &PrincipalId, args: &ValidatedArgs) -> Digest {
+    Digest::of(&BoundCall {
+        args: &args.args,
+        principal_id,
+        tool_definition_digest: args.call.definition_digest(),
+        tool_name: args.call.tool_name(),
+        tool_server: args.call.tool_server(),
+    })
+}
+
+/// Asks a person: request, question and key become durable together, and nothing is held.
+pub(super) async fn pause(
+    gate: &Gate,
+    trail: &mut Trail,
+    args: ValidatedArgs,
+    ground: Ground,
+) -> Result<AuthorizedRequest, Stop> {
+    let reason = ground.rationale.clone();
+    let needs_approval = decision(gate, trail, Verdict::NeedsApproval, ground)?;
+    let sealed: Sealed = Artifact::SupervisorDecision(needs_approval.clone()).seal();
+    let principal_id = trail.principal_id();
+    let now = gate.world.now();
+    let context = ApprovalContext {
+        args: &args.args,
+        call_digest: bound_digest(principal_id, &args),
+        expires_at: now.plus_ms(gate.limits.approval_ttl_ms),
+        needs_approval: &needs_approval,
+        needs_approval_digest: sealed.digest,
+        principal_id,
+        reason: &reason,
+        tool_name: args.call.tool_name(),
+        tool_server: args.call.tool_server(),
+    };
+    let approval = Approval {
+        approval_context_json: canonical::text_of(&context),
+        approval_id: ApprovalId::new(gate.world.fresh_uuid()),
+        resolution: None,
+        status: ApprovalStatus::Pending,
+        tool_run_id: trail.run_id(),
+        ts_requested: now,
+    };
+    let approval_id = approval.approval_id;
+    let payload = serde_json::json!({
+        "approval_digest": approval.digest(),
+        "approval_id": approval_id,
+        "reason": reason,
+        "tool": args.call.name(),
+    });
+    trail.note(gate, EventType::ApprovalRequested, payload);
+    trail.change_approval(ApprovalChange::Ask(approval));
+    trail.commit_pause(gate).await?;
+    Err(Stop::Paused(approval_id))
+}
+
+/// Decides on a paused request as a person did, if policy still lets a person decide.
+///
+/// The decision, its event, the approval and, on a grant, the call become durable together: the next
+/// commit of the trail takes them all.
+pub(in crate::step) async fn authorize_by_person(
+    gate: &Gate,
+    trail: &mut Trail,
+    args: ValidatedArgs,
+    person: Person,
+) -> Result<Result<AuthorizedRequest, Failure>, Refused> {
+    let approval = trail.pending_approval().ok_or(Refused::AlreadyDecided)?;
+    let asked = Question::of(&approval)?;
+    let said = Said::by(person);
+    if said.approver_id.as_ref() == Some(trail.principal_id()) {
+        return Err(Refused::OwnRequest);
+    }
+    let (mut ground, granted) = match said.refusal {
+        None => grant(gate, trail.principal_id(), args, asked.call_digest).await,
+        Some(ref failure) => (not_approved(), Err(failure.clone())),
+    };
+    ground.meta.approval_id = Some(approval.approval_id);
+    ground.meta.approver_id.clone_from(&said.approver_id);
+    ground.meta.note_digest = said.note.as_ref().map(|note| Digest::of_bytes(note.as_bytes()));
+    ground.meta.needs_approval_digest = Some(asked.needs_approval_digest);
+    let verdict = if granted.is_ok() { Verdict::Approve } else { Verdict::Deny };
+    let decision = append_decision(gate, trail, verdict, ground)?;
+    let Said { status, event_type, approver_id, note, .. } = said;
+    let resolution = Some(Resolution { approver_id, note, ts_resolved: gate.world.now() });
+    let decided = Approval { status, resolution, ..approval };
+    // The digest, so that the row is provable before there is a record.
+    let payload = serde_json::json!({
+        "approval_digest": decided.digest(),
+        "approval_id": decided.approval_id,
+        "approver_id": decided.resolution.as_ref().and_then(|made| made.approver_id.as_ref()),
+    });
+    trail.note(gate, event_type, payload);
+    trail.change_approval(ApprovalChange::Decide(decided));
+    Ok(granted.map(|(args, ready)| authorized(trail, args, ready, decision)))
+}
+
+fn not_approved() -> Ground {
+    Ground { rationale: "not approved".into(), policy_hash: None, meta: DecisionMeta::default() }
+}
+
+/// A person's word, with what follows from it.
+struct Said {
+    status: ApprovalStatus,
+    event_type: EventType,
+    approver_id: Option<PrincipalId>,
+    note: Option<String>,
+    /// Why the step is refused; none on a grant.
+    refusal: Option<Failure>,
+}
+
+impl Said {
+    fn by(person: Person) -> Self {
+        match person {
+            Person::Grants { approver_id, note } => Self {
+                status: ApprovalStatus::Approved,
+                event_type: EventType::ApprovalGranted,
+                approver_id: Some(approver_id),
+                note,
+                refusal: None,
+            },
+            Person::Refuses { approver_id, note } => Self {
+                status: ApprovalStatus::Denied,
+                event_type: EventType::ApprovalDenied,
+                refusal: Some(Failure::DeniedByOperator {
+                    approver_id: approver_id.clone(),
+                    note: note.clone(),
+                }),
+                approver_id: Some(approver_id),
+                note,
+            },
+            Person::Nobody => Self {
+                status: ApprovalStatus::Expired,
+                event_type: EventType::ApprovalExpired,
+                approver_id: None,
+                note: None,
+                refusal: Some(Failure::ApprovalExpired),
+            },
+        }
+    }
+}
+
+/// A grant does not bypass policy: it is asked again, and only what needed a person is settled. What
+/// would be sent now must be what the person saw.
+async fn grant(
+    gate: &Gate,
+    principal_id: &PrincipalId,
+    args: ValidatedArgs,
+    approved: Digest,
+) -> (Ground, Result<(ValidatedArgs, Ready), Failure>) {
+    let denied = |ground: Ground| {
+        let why = Failure::PolicyViolation(ground.rationale.clone());
+        (ground, Err(why))
+    };
+    let (mut ground, args, ready) = match judge(gate, principal_id, args).await {
+        Ruling::Permit(ground, args, ready) => (ground, args, Ok(ready)),
+        Ruling::Ask(ground, args) => {
+            let ready = make_ready(gate, &args.call).await;
+            (ground, args, ready)
+        }
+        Ruling::Deny(ground) => return denied(ground),
+    };
+    match ready {
+        _ if bound_digest(principal_id, &args) != approved => {
+            denied(Ground::of_rule("approval", "the call is no longer the one that was approved"))
+        }
+        Err(rule) => denied(Ground::of_rule("sandbox", rule)),
+        Ok(ready) => {
+            ground.rationale = "approved".into();
+            (ground, Ok((args, ready)))
+        }
+    }
+}
+
+/// What the approval that waits is bound to.
+struct Question {
+    call_digest: Digest,
+    needs_approval_digest: Digest,
+}
+
+impl Question {
+    fn of(approval: &Approval) -> Result<Self, StateError> {
+        let context = strict::stored(&approval.approval_context_json)
+            .map_err(|refusal| StateError::checksum(format!("approval context: {refusal}")))?;
+        let digest = |name: &str| {
+            let digest = context.get(name).and_then(Value::as_str);
+            let digest = digest.and_then(|digest| digest.parse().ok());
+            digest.ok_or_else(|| StateError::checksum(format!("approval context without {name}")))
+        };
+        Ok(Self {
+            call_digest: digest("call_digest")?,
+            needs_approval_digest: digest("needs_approval_digest")?,
+        })
+    }
+}

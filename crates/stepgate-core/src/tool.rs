@@ -1,0 +1,246 @@
+//! Tools of tool servers, as the core knows them: a name, a mode, a contract, and what happens when
+//! nobody knows whether a call was done.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::action::{CORE_SERVER, InvalidArgs};
+use crate::digest::Digest;
+use crate::ids::InvalidId;
+use crate::journal::artifact::{Guarantee, RiskLevel, ToolClass};
+use crate::json::{Map, Value};
+
+/// A tool of a tool server: `server.tool`, split at the first dot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ToolName {
+    text: String,
+    dot: usize,
+}
+
+impl ToolName {
+    /// Longest name.
+    pub const BYTES_MAX: usize = 128;
+
+    /// The name that a proposal's action spells, if it spells one.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        let invalid = || InvalidId::new(text, "a tool: `server.tool`");
+        let (server, tool) = text.split_once('.').ok_or_else(invalid)?;
+        let is_tool_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
+        let is_valid = is_server_name(server)
+            && !tool.is_empty()
+            && tool.bytes().all(is_tool_byte)
+            && text.len() <= Self::BYTES_MAX
+            && !starts_processes(tool);
+        if is_valid {
+            Ok(Self { dot: server.len(), text: text.to_owned() })
+        } else {
+            Err(invalid())
+        }
+    }
+
+    /// A tool of this server, as the server itself calls it.
+    pub fn of(server: &str, tool: &str) -> Result<Self, InvalidId> {
+        Self::parse(&format!("{server}.{tool}"))
+    }
+
+    /// The server.
+    pub fn server(&self) -> &str {
+        self.text.get(..self.dot).unwrap_or_default()
+    }
+
+    /// The tool, as the server calls it.
+    pub fn tool(&self) -> &str {
+        self.text.get(self.dot + 1..).unwrap_or_default()
+    }
+
+    /// The whole name, as a proposal spells it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Whether a server can have this name: it must not be taken for the core, nor hold a dot.
+pub fn is_server_name(name: &str) -> bool {
+    const BYTES_MAX: usize = 32;
+    let is_name_byte =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
+    (1..=BYTES_MAX).contains(&name.len()) && name.bytes().all(is_name_byte) && name != CORE_SERVER
+}
+
+/// Whether a tool's name is one that nothing can enable, in any case (decision D5).
+fn starts_processes(tool: &str) -> bool {
+    ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
+}
+
+impl fmt::Display for ToolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for ToolName {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        Self::parse(text)
+    }
+}
+
+impl Serialize for ToolName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// What an operator says that a tool does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Looks, and changes nothing.
+    ReadOnly,
+    /// Prepares what a person sends later.
+    Draft,
+    /// Changes the world.
+    ExecuteGated,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::ReadOnly, Self::Draft, Self::ExecuteGated];
+
+    /// The spelling that users know.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read_only",
+            Self::Draft => "draft",
+            Self::ExecuteGated => "execute_gated",
+        }
+    }
+}
+
+/// What becomes of a call that was sent, or was about to be, when the gateway stopped (decision D12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The server honours the idempotency key: sent again, it acts once.
+    HonoursKey,
+    /// It is sent again, with the same call and key.
+    Redispatch,
+    /// A tool that only looks says whether it was done.
+    Query(ToolName),
+    /// A person says what became of it.
+    Ask,
+}
+
+impl Delivery {
+    /// How often the effect of a call can have happened, after it was sent like this.
+    pub fn guarantee(&self) -> Guarantee {
+        match self {
+            Self::HonoursKey | Self::Query(_) => Guarantee::ExactlyOnce,
+            Self::Redispatch => Guarantee::AtLeastOnce,
+            Self::Ask => Guarantee::AtMostOnce,
+        }
+    }
+}
+
+/// Whether a tool is the one that an operator knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its definition is the pinned one.
+    Accepted,
+    /// Its definition is another one, and no operator has accepted it.
+    Changed,
+    /// The configuration, or the server, no longer has it.
+    Gone,
+}
+
+/// What a tool asks of its arguments.
+pub trait Contract: Send + Sync {
+    /// Holds, or which argument breaks which rule.
+    fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs>;
+}
+
+/// A tool that a proposal can name.
+#[derive(Clone)]
+pub struct Tool {
+    /// Its name.
+    pub name: ToolName,
+    /// What the configuration says that it does.
+    pub mode: Mode,
+    /// What becomes of a call in doubt.
+    pub delivery: Delivery,
+    /// Digest of name, description and schemas, as the server gives them.
+    pub definition_digest: Digest,
+    /// Whether an operator knows this definition.
+    pub standing: Standing,
+    /// Arguments that are journalled as their digest only.
+    pub redacted: Vec<String>,
+    /// What it asks of its arguments.
+    pub contract: Arc<dyn Contract>,
+}
+
+impl Tool {
+    /// A tool that a journal names and nobody has any more. Nothing can be called with it.
+    pub fn gone(name: ToolName) -> Self {
+        struct Nothing;
+        impl Contract for Nothing {
+            fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
+                Err(InvalidArgs::new("tool", "is gone"))
+            }
+        }
+        Self {
+            definition_digest: Digest::of_bytes(b""),
+            name,
+            mode: Mode::ExecuteGated,
+            delivery: Delivery::Ask,
+            standing: Standing::Gone,
+            redacted: Vec::new(),
+            contract: Arc::new(Nothing),
+        }
+    }
+
+    /// Whether a call changes anything.
+    pub fn class(&self) -> ToolClass {
+        match self.mode {
+            Mode::ReadOnly => ToolClass::Read,
+            Mode::Draft | Mode::ExecuteGated => ToolClass::Write,
+        }
+    }
+
+    /// How much a call can change.
+    pub fn risk_level(&self) -> RiskLevel {
+        match self.mode {
+            Mode::ReadOnly => RiskLevel::Read,
+            Mode::Draft => RiskLevel::Write,
+            Mode::ExecuteGated => RiskLevel::HighRisk,
+        }
+    }
+
+    /// The arguments as they may be written down: a redacted one as its digest.
+    pub fn redact(&self, args: &Map<String, Value>) -> Map<String, Value> {
+        let is_redacted = |name: &str| self.redacted.iter().any(|redacted| redacted == name);
+        args.iter()
+            .map(|(name, value)| match is_redacted(name) {
+                true => (name.clone(), serde_json::json!({ "sha256": Digest::of(value) })),
+                false => (name.clone(), value.clone()),
+            })
+            .collect()
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
