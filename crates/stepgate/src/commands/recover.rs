@@ -9,19 +9,21 @@ use crate::show;
 
 pub(super) async fn recover(data: &DataDir, json: bool) -> anyhow::Result<u8> {
     let held = data.hold().await?;
-    let Report { finished, waiting, quarantined, stuck } = &held.recovered;
+    let Report { finished, waiting, in_doubt, quarantined, stuck } = &held.recovered;
     if json {
         show::json(&json!({
             "finished": finished,
             "waiting": waiting,
+            "in_doubt": in_doubt,
             "quarantined": with_reasons(quarantined),
             "stuck": with_reasons(stuck),
         }))?;
     } else {
         show::say(format!(
-            "{} brought to their end, {} waiting for a person, {} quarantined, {} stuck",
+            "{} brought to their end, {} waiting for a person, {} in doubt, {} quarantined, {} stuck",
             finished.len(),
             waiting.len(),
+            in_doubt.len(),
             quarantined.len(),
             stuck.len()
         ))?;

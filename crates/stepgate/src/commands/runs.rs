@@ -32,6 +32,7 @@ pub(super) async fn runs(data: &DataDir, args: RunsArgs, json: bool) -> anyhow::
 
 async fn list(store: &dyn Store, args: ListArgs, json: bool) -> anyhow::Result<()> {
     let query = RunQuery {
+        principal_id: None,
         before: args.before,
         session_id: args.session,
         status: args.status.as_deref().and_then(Status::parse),
