@@ -10,7 +10,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
 use stepgate_core::failure::{ExecutionFailure, Outcome};
 use stepgate_core::ids::{ApprovalId, PrincipalId};
-use stepgate_core::journal::artifact::{EffectStatus, Guarantee, Verdict};
+use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::journal::{Artifact, replay};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::ports::{Dispatch, Dossier, Failed};
@@ -251,7 +251,7 @@ async fn a_cap_lowers_what_is_approved_and_executed_and_keeps_what_was_asked() {
         Artifact::SupervisorDecision(decision),
         Artifact::ToolCall(call),
         Artifact::ToolEffect(_),
-    ] = artifacts(&dossier).try_into().unwrap()
+    ] = &*artifacts(&dossier)
     else {
         panic!("not the four artifacts");
     };
