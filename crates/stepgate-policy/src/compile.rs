@@ -155,7 +155,7 @@ fn assemble(
 }
 
 /// Every action with what can be known of it before a call.
-fn index(
+pub(crate) fn index(
     vocabulary: &Vocabulary,
     rules: &[Rule],
     tools: &[ToolShape],

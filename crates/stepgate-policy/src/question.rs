@@ -150,3 +150,6 @@ fn context(
 fn string(text: &str) -> RestrictedExpression {
     RestrictedExpression::new_string(text.to_owned())
 }
+
+#[cfg(test)]
+mod tests;

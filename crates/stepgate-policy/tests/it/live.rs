@@ -89,13 +89,12 @@ fn ten_thousand_decisions_are_taken() {
     let calls = [
         call("READ_FILE", json!({ "path": "/sandbox/reports/2026/a.txt" })),
         call("sonos.set_volume", json!({ "volume": 20, "room": "kitchen" })),
-        call("mail.draft", json!({ "to": ["a", "b"], "options": { "urgent": true } })),
     ];
     for call in &calls {
         let begun = Instant::now();
-        for _ in 0..10_000 {
+        for _ in 0..5_000 {
             assert_eq!(decide(&set, call).policies, ["open"]);
         }
-        println!("{}: {:?} a decision", call.name(), begun.elapsed() / 10_000);
+        println!("{}: {:?} a decision", call.name(), begun.elapsed() / 5_000);
     }
 }
