@@ -15,7 +15,7 @@ use stepgate_core::gate::{Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::World;
+use stepgate_core::ports::{NoToolServers, World};
 use stepgate_core::run::Payload;
 use stepgate_core::step::{self as core, Submission};
 use stepgate_core::time::Timestamp;
@@ -136,6 +136,7 @@ impl Place {
         Gate {
             store: Arc::new(MemoryStore::new()),
             executor: Arc::new(sandbox),
+            tools: Arc::new(NoToolServers),
             policy: Arc::new(BuiltInRule),
             world: Arc::new(Counting(AtomicU64::new(0))),
             limits: Limits { payload_bytes_max: PAYLOAD_BYTES_MAX, ..Limits::default() },

@@ -9,7 +9,10 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
-use stepgate_core::ports::{Counts, Dossier, LinkedEvent, RunQuery, StepCommit, Store, StoreError};
+use stepgate_core::ports::{
+    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StepCommit,
+    Store, StoreError,
+};
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 
@@ -184,6 +187,16 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         self.faults.alive()?;
         self.inner.approval(approval_id).await
+    }
+
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
+        self.faults.alive()?;
+        self.inner.approvals(query).await
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
+        self.faults.alive()?;
+        self.inner.events(query).await
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {

@@ -13,7 +13,8 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    Counts, Dossier, LinkedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
+    StepCommit, Store, StoreError,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -155,6 +156,14 @@ impl Store for MemoryStore {
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         Ok(self.rows().approval(approval_id))
+    }
+
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
+        Ok(self.rows().approvals(&query))
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
+        Ok(self.rows().events(&query))
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {

@@ -61,6 +61,9 @@ pub(crate) struct Trace {
     pub(crate) status: Status,
     /// The end of its journal.
     pub(crate) tail: Tail,
+    /// Whether its payload is kept apart, to be erased with the record. Known from the opening on, so
+    /// that the record of every other run costs no statement more.
+    pub(crate) is_sealed: bool,
 }
 
 /// Where a session stands: what changes in its row.
@@ -135,6 +138,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) change: Option<RunChange<'a>>,
     /// Events, with the links of those that no OPEN or CLOSE covers.
     pub(crate) events: Vec<(&'a Event, Option<Link>)>,
+    /// A payload that is kept apart, or erased.
+    pub(crate) sealed: Option<SealedChange<'a>>,
     /// The record with its CLOSE link.
     pub(crate) record: Option<(&'a Record, Link)>,
     /// Where the trace stands afterwards.
@@ -165,6 +170,15 @@ pub(crate) enum RunChange<'a> {
     End(&'a Record),
 }
 
+/// What becomes of the payload that is kept apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SealedChange<'a> {
+    /// It is kept until the record is written.
+    Keep(RunId, &'a [u8]),
+    /// The record is written.
+    Erase(RunId),
+}
+
 impl Rows<'_> {
     /// Whether there is anything to write.
     pub(crate) fn is_empty(&self) -> bool {
@@ -177,6 +191,7 @@ impl Rows<'_> {
             key,
             change,
             events,
+            sealed,
             record,
             trace: _,
             chain: _,
@@ -190,6 +205,7 @@ impl Rows<'_> {
             && key.is_none()
             && change.is_none()
             && events.is_empty()
+            && sealed.is_none()
             && record.is_none()
     }
 }
@@ -214,6 +230,7 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>, Store
     check::checkpoint_fits(commit, &tail, view)?;
     check::key_is_free(commit, view)?;
     check::approval_is_open(commit, view)?;
+    check::sealed_with_its_run(commit)?;
 
     let record = commit.record.as_ref();
     let mut links = Linking::new(place.session_id, chain.head);
@@ -228,11 +245,17 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>, Store
         approval: commit.approval.as_ref(),
         key: commit.key.as_ref(),
         change: change_of(commit),
+        sealed: sealed_change_of(commit, before.as_ref()),
         events: commit.events.iter().map(|event| (event, None)).collect(),
         ..Rows::default()
     };
     link_step(step, view, &mut links, &mut rows)?;
-    let trace = Trace { session_id: place.session_id, status, tail };
+    let is_sealed = match rows.sealed {
+        Some(SealedChange::Keep(..)) => true,
+        Some(SealedChange::Erase(_)) => false,
+        None => before.is_some_and(|trace| trace.is_sealed),
+    };
+    let trace = Trace { session_id: place.session_id, status, tail, is_sealed };
     rows.trace = Some((place.run_id, trace));
     let opened_index = commit.open.as_ref().map_or(0, |run| run.arrival.step_index);
     let after =
@@ -249,6 +272,20 @@ fn change_of(commit: &StepCommit) -> Option<RunChange<'_>> {
     match (&commit.record, commit.status) {
         (Some(record), _) => Some(RunChange::End(record)),
         (None, Some(status)) => Some(RunChange::Status(commit.place.run_id, status)),
+        (None, None) => None,
+    }
+}
+
+/// A payload is kept from the opening to the record. Where both come at once, it is never written.
+fn sealed_change_of<'a>(
+    commit: &'a StepCommit,
+    before: Option<&Trace>,
+) -> Option<SealedChange<'a>> {
+    let run_id = commit.place.run_id;
+    let was_sealed = before.is_some_and(|trace| trace.is_sealed);
+    match (&commit.record, &commit.sealed) {
+        (Some(_), _) => was_sealed.then_some(SealedChange::Erase(run_id)),
+        (None, Some(payload)) => Some(SealedChange::Keep(run_id, payload)),
         (None, None) => None,
     }
 }

@@ -22,7 +22,8 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    Counts, Dossier, LinkedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
+    StepCommit, Store, StoreError,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -283,6 +284,16 @@ impl Store for SqliteStore {
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         let query = move |connection: &Connection| read::approval(connection, approval_id);
         self.readers.read(query).await
+    }
+
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
+        let list = move |connection: &Connection| list::approvals(connection, &query);
+        self.readers.read(list).await
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
+        let list = move |connection: &Connection| list::events(connection, &query);
+        self.readers.read(list).await
     }
 
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {

@@ -11,8 +11,8 @@ use rustix::fs::{FlockOperation, flock};
 use stepgate_core::gate::{Fault, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::Store;
-use stepgate_core::recover::{self, Report};
+use stepgate_core::ports::{NoToolServers, Store};
+use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
 use stepgate_exec::Sandbox;
 use stepgate_store::sqlite::SqliteStore;
@@ -85,13 +85,14 @@ impl DataDir {
         let gate = Gate {
             store: Arc::new(store),
             executor: Arc::new(sandbox),
+            tools: Arc::new(NoToolServers),
             policy: Arc::new(BuiltInRule),
             world: Arc::new(RealWorld),
             limits: config.limits(),
             extensions: config.extensions(),
             parked: Parked::default(),
         };
-        let recovered = recover::recover(&gate).await?;
+        let recovered = recover::recover(&gate, Scope::Core).await?;
         Ok(Held { gate, recovered, _lock: lock })
     }
 

@@ -1,4 +1,5 @@
 use super::{ExecutionFailure, Failure, Outcome, Phase};
+use crate::ids::PrincipalId;
 use crate::json::strict::Refusal;
 
 struct Row {
@@ -41,11 +42,13 @@ fn table() -> Vec<Row> {
         row(Failure::InvalidArgs(why()), "VALIDATE_ARGS", "VALIDATION_ERROR", "INVALID_ARGS", "Arguments do not match the action's contract", Some("path: missing")),
         row(Failure::IdempotencyConflict, "VALIDATE_ARGS", "VALIDATION_ERROR", "IDEMPOTENCY_CONFLICT", "Proposal id was already used for a different action", None),
         row(Failure::PolicyViolation(why()), "AUTHORIZE", "DENIED", "POLICY_VIOLATION", "Action is not permitted by policy", Some("path: missing")),
-        row(Failure::DeniedByOperator, "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR")),
+        row(denied(None), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann")),
+        row(denied(Some("too loud")), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann, who noted: too loud")),
         row(Failure::ApprovalExpired, "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("APPROVAL_EXPIRED")),
         // The same rule, found only when the executor touched the path.
         row(Failure::RefusedAtExecution(why()), "EXECUTE", "DENIED", "POLICY_VIOLATION", "Action is not permitted by policy", Some("path: missing")),
-        row(Failure::Execution(ExecutionFailure::FileNotFound), "EXECUTE", "EXECUTION_ERROR", "EXECUTION_ERROR", "File not found", Some("FILE_NOT_FOUND")),
+        row(Failure::Execution(ExecutionFailure::ToolFailed, Some("boom".into())), "EXECUTE", "EXECUTION_ERROR", "EXECUTION_ERROR", "Tool failed", Some("UPSTREAM_ERROR: boom")),
+        row(Failure::Execution(ExecutionFailure::FileNotFound, None), "EXECUTE", "EXECUTION_ERROR", "EXECUTION_ERROR", "File not found", Some("FILE_NOT_FOUND")),
     ]
 }
 
@@ -62,10 +65,10 @@ fn has_a_row(failure: &Failure) {
         | Failure::InvalidArgs(_)
         | Failure::IdempotencyConflict
         | Failure::PolicyViolation(_)
-        | Failure::DeniedByOperator
+        | Failure::DeniedByOperator { .. }
         | Failure::ApprovalExpired
         | Failure::RefusedAtExecution(_)
-        | Failure::Execution(_) => {}
+        | Failure::Execution(..) => {}
     }
 }
 
@@ -105,7 +108,7 @@ fn execution_failures_have_the_published_messages_and_codes_of_their_own() {
     assert_eq!(found, rows);
     for failure in ExecutionFailure::ALL {
         assert_eq!(ExecutionFailure::parse(failure.code()), Some(failure));
-        let whole = Failure::Execution(failure);
+        let whole = Failure::Execution(failure, None);
         assert_eq!(whole.message(), failure.message());
         assert_eq!(whole.detail().as_deref(), Some(failure.code()));
     }
@@ -134,4 +137,9 @@ fn phases_and_outcomes_are_spelled_as_the_specification_spells_them() {
     for outcome in Outcome::ALL {
         assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
     }
+}
+
+fn denied(note: Option<&str>) -> Failure {
+    let approver_id = PrincipalId::parse("ann").unwrap();
+    Failure::DeniedByOperator { approver_id, note: note.map(str::to_owned) }
 }

@@ -151,5 +151,5 @@ pub(crate) fn result(text: &str) -> Effect {
 }
 
 pub(crate) fn failed(failure: ExecutionFailure) -> Effect {
-    Effect::Failed(failure)
+    Effect::Failed(failure.into())
 }

@@ -1,6 +1,7 @@
 //! The rows in memory: a dossier for each run, and the few indexes that find it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use stepgate_core::approval::Approval;
 use stepgate_core::event::Event;
@@ -8,13 +9,16 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
-    ApprovalChange, Counts, Dossier, KeyChange, LinkedEvent, Recollection, RunQuery, StoreError,
+    ApprovalChange, ApprovalQuery, Counts, Dossier, EventQuery, KeyChange, LinkedEvent,
+    PlacedEvent, Recollection, RunQuery, StoreError,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Head, Link, Session, SessionKind, Uniqueness};
 
-use crate::plan::{Chain, NewRun, Rows, RunChange, Trace, View, Write, plan, refusal};
+use crate::plan::{
+    Chain, NewRun, Rows, RunChange, SealedChange, Trace, View, Write, plan, refusal,
+};
 
 /// Every row.
 #[derive(Debug, Default)]
@@ -24,8 +28,12 @@ pub(super) struct Data {
     /// Runs in the order of their coming.
     order: Vec<RunId>,
     approvals: HashMap<ApprovalId, RunId>,
+    /// Runs that asked, in the order of their asking.
+    asked: Vec<RunId>,
     keys: HashMap<IdempotencyKey, RunId>,
     events: HashSet<ArtifactId>,
+    /// Every event in the order of its coming: the n-th has the position n.
+    history: Vec<Event>,
     loose: Vec<LinkedEvent>,
 }
 
@@ -95,6 +103,7 @@ impl Data {
             approval: None,
             binding: None,
             events: Vec::new(),
+            sealed: None,
             record: None,
         };
         self.runs.insert(run_id, dossier);
@@ -103,6 +112,7 @@ impl Data {
 
     fn append_event(&mut self, event: &Event, link: Option<Link>) {
         self.events.insert(event.event_id);
+        self.history.push(event.clone());
         let linked = LinkedEvent { event: event.clone(), link };
         match event.run_id.and_then(|run_id| self.runs.get_mut(&run_id)) {
             Some(dossier) => dossier.events.push(linked),
@@ -115,6 +125,7 @@ impl Data {
             Some(ApprovalChange::Ask(approval)) => {
                 let (approval_id, run_id) = (approval.approval_id, approval.tool_run_id);
                 self.approvals.insert(approval_id, run_id);
+                self.asked.push(run_id);
             }
             Some(ApprovalChange::Decide(_)) | None => {}
         }
@@ -190,7 +201,9 @@ impl Data {
             }
         };
         let is_asked_for = |run: &&Run| {
-            let session = query.session_id.is_none_or(|id| run.arrival.session_id == id);
+            let session_id = run.arrival.session_id;
+            let session = query.session_id.is_none_or(|id| session_id == id)
+                && self.is_in_session_of(query.principal_id.as_ref(), session_id);
             let status = query.status.is_none_or(|status| run.status == status);
             let name = query.tool_name.as_ref();
             session && status && name.is_none_or(|name| run.tool_name.as_ref() == Some(name))
@@ -198,6 +211,39 @@ impl Data {
         let newest_first = older.iter().rev().filter_map(|run_id| self.runs.get(run_id));
         let asked_for = newest_first.map(|dossier| &dossier.run).filter(is_asked_for);
         asked_for.take(query.limit).cloned().collect()
+    }
+
+    pub(super) fn approvals(&self, query: &ApprovalQuery) -> Vec<Approval> {
+        let newest_first = self.asked.iter().rev().filter_map(|run_id| self.runs.get(run_id));
+        let of_principal = newest_first.filter(|dossier| {
+            let session_id = dossier.run.arrival.session_id;
+            self.is_in_session_of(query.principal_id.as_ref(), session_id)
+        });
+        let approvals = of_principal.filter_map(|dossier| dossier.approval.as_ref());
+        let has_status =
+            |approval: &&Approval| query.status.is_none_or(|status| approval.status == status);
+        approvals.filter(has_status).take(query.limit).cloned().collect()
+    }
+
+    pub(super) fn events(&self, query: &EventQuery) -> Vec<PlacedEvent> {
+        let is_asked_for = |placed: &(u64, &Event)| {
+            let (position, event) = *placed;
+            let types = &query.event_types;
+            position > query.after
+                && (types.is_empty() || types.contains(&event.event_type))
+                && (!query.loose_only || event.run_id.is_none())
+                && self.is_in_session_of(query.principal_id.as_ref(), event.session_id)
+        };
+        let placed = (1..).zip(&self.history).filter(is_asked_for).take(query.limit);
+        placed.map(|(position, event)| PlacedEvent { position, event: event.clone() }).collect()
+    }
+
+    /// Whether a session belongs to the principal who is asked for, where one is.
+    fn is_in_session_of(&self, principal_id: Option<&PrincipalId>, session_id: SessionId) -> bool {
+        principal_id.is_none_or(|principal_id| {
+            let seat = self.sessions.get(&session_id);
+            seat.is_some_and(|seat| seat.session.principal_id == *principal_id)
+        })
     }
 
     pub(super) fn unfinished_runs(&self) -> Vec<RunId> {
@@ -235,7 +281,12 @@ impl Data {
             sequence_number: last.entry.sequence_number,
             entry_digest: last.entry.entry_digest,
         });
-        Some(Trace { session_id: dossier.run.arrival.session_id, status: dossier.run.status, tail })
+        Some(Trace {
+            session_id: dossier.run.arrival.session_id,
+            status: dossier.run.status,
+            tail,
+            is_sealed: dossier.sealed.is_some(),
+        })
     }
 }
 
@@ -271,6 +322,11 @@ fn apply_to(dossier: &mut Dossier, rows: &Rows<'_>) {
         Some(RunChange::End(Record { status, ending, .. })) => {
             end(&mut dossier.run, *status, ending.clone());
         }
+        None => {}
+    }
+    match rows.sealed {
+        Some(SealedChange::Keep(_, payload)) => dossier.sealed = Some(Arc::from(payload)),
+        Some(SealedChange::Erase(_)) => dossier.sealed = None,
         None => {}
     }
     if let Some((record, link)) = rows.record {

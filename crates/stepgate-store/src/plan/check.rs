@@ -209,6 +209,17 @@ pub(super) fn approval_is_open(
     }
 }
 
+/// A payload is sealed when its run comes into being: afterwards the row would have had it in the
+/// clear.
+pub(super) fn sealed_with_its_run(commit: &StepCommit) -> Result<(), StoreError> {
+    if commit.sealed.is_some() && commit.open.is_none() {
+        let detail =
+            format!("run {} is open, and its payload not to be sealed", commit.place.run_id);
+        return Err(refusal(StateCode::InvalidTransition, detail));
+    }
+    Ok(())
+}
+
 fn decides(asked: &Approval, decided: &Approval) -> Result<(), StoreError> {
     if asked.status != ApprovalStatus::Pending {
         return Err(StoreError::AlreadyDecided);

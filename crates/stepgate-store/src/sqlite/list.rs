@@ -2,47 +2,183 @@
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
-use stepgate_core::ids::RunId;
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::journal::StateError;
-use stepgate_core::ports::{Counts, LinkedEvent, RunQuery, StoreError};
+use stepgate_core::ports::{
+    ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError,
+};
 use stepgate_core::run::Run;
 
 use super::cells::all;
 use super::error;
-use super::read::{LOOSE_EVENTS, TOOL_RUNS, event_from, run_from};
+use super::read::{APPROVALS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, run_from};
 
 /// The condition of the index of unfinished runs, as the index has it.
 const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
 
+/// The sessions of a principal, by their index.
+const SESSIONS_OF: &str = "(SELECT session_id FROM sessions WHERE principal_id = ?)";
+
+/// Conditions with their values, in the order of their question marks.
+#[derive(Default)]
+struct Conditions {
+    text: String,
+    params: Vec<Value>,
+}
+
+impl Conditions {
+    fn add(&mut self, text: &str, values: impl IntoIterator<Item = Value>) {
+        self.text.push_str(" AND ");
+        self.text.push_str(text);
+        self.params.extend(values);
+    }
+
+    fn add_text(&mut self, text: &str, value: impl Into<String>) {
+        self.add(text, [Value::Text(value.into())]);
+    }
+}
+
+fn limit(rows: usize) -> Value {
+    Value::Integer(i64::try_from(rows).unwrap_or(i64::MAX))
+}
+
 /// Runs, newest first.
 pub(super) fn runs(connection: &Connection, query: &RunQuery) -> Result<Vec<Run>, StoreError> {
-    let mut sql = "SELECT * FROM tool_runs WHERE true".to_owned();
-    let mut params = Vec::new();
-    let mut condition = |text: &str, value: String| {
-        sql.push_str(" AND ");
-        sql.push_str(text);
-        params.push(Value::Text(value));
-    };
+    let (sql, params) = runs_sql(query);
+    all(connection, TOOL_RUNS, &sql, params_from_iter(params), run_from)
+}
+
+fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
     if let Some(before) = query.before {
         let is_older = "position < (SELECT position FROM tool_runs WHERE tool_run_id = ?)";
-        condition(is_older, before.to_string());
+        conditions.add_text(is_older, before.to_string());
     }
     if let Some(session_id) = query.session_id {
-        condition("session_id = ?", session_id.to_string());
+        conditions.add_text("session_id = ?", session_id.to_string());
     }
     if let Some(status) = query.status {
-        condition("status = ?", status.as_str().to_owned());
+        conditions.add_text("status = ?", status.as_str());
     }
     if let Some(tool_name) = &query.tool_name {
-        condition("tool_name = ?", tool_name.clone());
+        conditions.add_text("tool_name = ?", tool_name);
     }
-    if query.status.is_some_and(|status| !status.is_final()) {
-        sql.push_str(" AND ");
-        sql.push_str(IS_UNFINISHED);
+    let is_unfinished = query.status.is_some_and(|status| !status.is_final());
+    if is_unfinished {
+        conditions.add(IS_UNFINISHED, []);
     }
-    sql.push_str(" ORDER BY position DESC LIMIT ?");
-    params.push(Value::Integer(i64::try_from(query.limit).unwrap_or(i64::MAX)));
-    all(connection, TOOL_RUNS, &sql, params_from_iter(params), run_from)
+    match &query.principal_id {
+        Some(principal_id) if query.session_id.is_none() && !is_unfinished => {
+            newest_of_each_session(conditions, principal_id, query.limit)
+        }
+        Some(principal_id) => {
+            // The sign keeps SQLite from sorting all runs of the principal: the session, or the index
+            // of unfinished runs, has few already.
+            let is_theirs = format!("+session_id IN {SESSIONS_OF}");
+            conditions.add_text(&is_theirs, principal_id.as_str());
+            newest(conditions, query.limit)
+        }
+        None => newest(conditions, query.limit),
+    }
+}
+
+fn newest(conditions: Conditions, rows_max: usize) -> (String, Vec<Value>) {
+    let Conditions { text, mut params } = conditions;
+    params.push(limit(rows_max));
+    (format!("SELECT * FROM tool_runs WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
+}
+
+/// The newest runs of each session, and of these the newest. The index of a session's runs has them in
+/// order, so this costs as much as the principal has sessions and the answer rows, whether the
+/// principal has few of all runs or most.
+fn newest_of_each_session(
+    conditions: Conditions,
+    principal_id: &PrincipalId,
+    rows_max: usize,
+) -> (String, Vec<Value>) {
+    let Conditions { text, mut params } = conditions;
+    params.extend([
+        limit(rows_max),
+        Value::Text(principal_id.as_str().to_owned()),
+        limit(rows_max),
+    ]);
+    let sql = format!(
+        "SELECT * FROM tool_runs WHERE position IN (
+           SELECT newest.position FROM sessions JOIN tool_runs AS newest ON newest.position IN (
+             SELECT position FROM tool_runs WHERE session_id = sessions.session_id{text}
+             ORDER BY position DESC LIMIT ?)
+           WHERE sessions.principal_id = ?)
+         ORDER BY position DESC LIMIT ?"
+    );
+    (sql, params)
+}
+
+/// Approvals, newest first.
+pub(super) fn approvals(
+    connection: &Connection,
+    query: &ApprovalQuery,
+) -> Result<Vec<Approval>, StoreError> {
+    let (sql, params) = approvals_sql(query);
+    all(connection, APPROVALS, &sql, params_from_iter(params), approval_from)
+}
+
+fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
+    match query.status {
+        // Not as a parameter: only so is it the condition of the index.
+        Some(ApprovalStatus::Pending) => conditions.add("status = 'pending'", []),
+        Some(
+            status @ (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired),
+        ) => conditions.add_text("status = ?", status.as_str()),
+        None => {}
+    }
+    if let Some(principal_id) = &query.principal_id {
+        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
+                                 WHERE tool_run_id = approvals.tool_run_id
+                                   AND sessions.principal_id = ?)";
+        conditions.add_text(is_theirs, principal_id.as_str());
+    }
+    let Conditions { text, mut params } = conditions;
+    params.push(limit(query.limit));
+    (format!("SELECT * FROM approvals WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
+}
+
+/// Events, oldest first. Reads on from a position, so following costs what is new; types and principals
+/// are told apart row by row, because an index of them would be written at every step.
+pub(super) fn events(
+    connection: &Connection,
+    query: &EventQuery,
+) -> Result<Vec<PlacedEvent>, StoreError> {
+    let (sql, params) = events_sql(query);
+    all(connection, LOOSE_EVENTS, &sql, params_from_iter(params), |cells| {
+        let LinkedEvent { event, link: _ } = event_from(cells)?;
+        Ok(PlacedEvent { position: cells.number("position")?, event })
+    })
+}
+
+fn events_sql(query: &EventQuery) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
+    let after = i64::try_from(query.after).unwrap_or(i64::MAX);
+    conditions.add("position > ?", [Value::Integer(after)]);
+    if !query.event_types.is_empty() {
+        let marks = vec!["?"; query.event_types.len()].join(", ");
+        let types = query.event_types.iter();
+        let values = types.map(|event_type| Value::Text(event_type.as_str().to_owned()));
+        conditions.add(&format!("event_type IN ({marks})"), values);
+    }
+    if let Some(principal_id) = &query.principal_id {
+        conditions.add_text(&format!("session_id IN {SESSIONS_OF}"), principal_id.as_str());
+    }
+    let index = if query.loose_only {
+        conditions.add("tool_run_id IS NULL", []);
+        " INDEXED BY events_loose"
+    } else {
+        ""
+    };
+    let Conditions { text, mut params } = conditions;
+    params.push(limit(query.limit));
+    (format!("SELECT * FROM events{index} WHERE true{text} ORDER BY position LIMIT ?"), params)
 }
 
 /// Runs that are not over, oldest first. Costs as much as there are, not as there were.
@@ -111,3 +247,6 @@ pub(super) fn counts(connection: &Connection) -> Result<Counts, StoreError> {
         sessions: count("sessions")?,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,6 +75,15 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
     connection.pragma_update(None, "wal_autocheckpoint", options.wal_pages)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
+    // A sealed payload is erased with the record of its run, so what is freed is overwritten. ON, not
+    // FAST: a long payload has pages of its own, and FAST leaves those as they were. Steps free no page,
+    // so nothing else pays for it.
+    //
+    // Promised: once the erasing commit is in the database, no query and no page of the file has the
+    // payload. Not promised: the write-ahead log has the page as it was until it is written over, or cut
+    // off at the end of an orderly stop, and what a copy, a snapshot or the medium itself keeps of old
+    // blocks is beyond SQLite.
+    connection.pragma_update(None, "secure_delete", "on")?;
     // Small: at every commit SQLite walks the hash table of its cache. The system caches the file too.
     connection.pragma_update(None, "cache_size", -8_192)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);

@@ -26,10 +26,11 @@ pub(super) const TOOL_RUNS: Table = table("tool_runs", "tool_run_id");
 const JOURNAL: Table = table("journal", "trace_id");
 const RECORDS: Table = table("records", "tool_run_id");
 const CHECKPOINTS: Table = table("checkpoints", "trace_id");
-const APPROVALS: Table = table("approvals", "tool_run_id");
+pub(super) const APPROVALS: Table = table("approvals", "tool_run_id");
 const EVENTS: Table = table("events", "tool_run_id");
 pub(super) const LOOSE_EVENTS: Table = table("events", "event_id");
 const EFFECTS: Table = table("effects", "trace_id");
+const SEALED_PAYLOADS: Table = table("sealed_payloads", "tool_run_id");
 
 const fn table(name: &'static str, key: &'static str) -> Table {
     Table { name, key }
@@ -93,15 +94,18 @@ fn head_of(cells: &Cells<'_>) -> Result<Head, StoreError> {
 
 /// Where a trace stands.
 pub(super) fn trace(connection: &Connection, run_id: RunId) -> Result<Option<Trace>, StoreError> {
-    let sql = "SELECT tool_run_id, session_id, status FROM tool_runs WHERE tool_run_id = ?1";
+    let sql = "SELECT tool_run_id, session_id, status,
+               EXISTS (SELECT 1 FROM sealed_payloads AS sealed
+                       WHERE sealed.tool_run_id = tool_runs.tool_run_id) AS is_sealed
+               FROM tool_runs WHERE tool_run_id = ?1";
     let run = one(connection, TOOL_RUNS, sql, [run_id.to_string()], |cells| {
         let status = cells.spelled("status", Status::parse)?;
-        Ok((cells.parsed("session_id")?, status))
+        Ok((cells.parsed("session_id")?, status, cells.number("is_sealed")? == 1))
     })?;
-    let Some((session_id, status)) = run else {
+    let Some((session_id, status, is_sealed)) = run else {
         return Ok(None);
     };
-    Ok(Some(Trace { session_id, status, tail: tail(connection, run_id)? }))
+    Ok(Some(Trace { session_id, status, tail: tail(connection, run_id)?, is_sealed }))
 }
 
 /// The state of a trace: its last entry, whose digest covers everything before it.
@@ -279,7 +283,7 @@ pub(super) fn approval_of(
     one(connection, APPROVALS, sql, [run_id.to_string()], approval_from)
 }
 
-fn approval_from(cells: &Cells<'_>) -> Result<Approval, StoreError> {
+pub(super) fn approval_from(cells: &Cells<'_>) -> Result<Approval, StoreError> {
     let approver_id = match cells.maybe_text("approver_id")? {
         None => None,
         Some(text) => {
@@ -361,6 +365,7 @@ pub(super) fn dossier(
         approval: approval_of(connection, run_id)?,
         binding: binding_of(connection, run_id)?,
         events: all(connection, EVENTS, events, [&id], event_from)?,
+        sealed: sealed(connection, &run)?,
         record: record(connection, &run)?,
         run,
     }))
@@ -377,6 +382,16 @@ pub(super) fn recollection(
     let record = record(connection, &run)?.map(|(record, _)| record);
     let last_sequence_number = tail(connection, run_id)?.sequence_number;
     Ok(Some(Recollection { run, last_sequence_number, record }))
+}
+
+/// The payload as it came, where it is kept apart. A run that is over has none.
+fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u8]>>, StoreError> {
+    if run.status.is_final() {
+        return Ok(None);
+    }
+    let sql = "SELECT * FROM sealed_payloads WHERE tool_run_id = ?1";
+    let params = [run.arrival.run_id.to_string()];
+    one(connection, SEALED_PAYLOADS, sql, params, |cells| Ok(Arc::from(cells.bytes("payload")?)))
 }
 
 /// The record of a run, with the status and the ending that the run's row holds of it.

@@ -12,7 +12,7 @@ use stepgate_core::record::Record;
 use stepgate_core::run::{Ending, Status};
 use stepgate_core::session::{Head, Link, Session};
 
-use crate::plan::{Chain, NewRun, Rows, RunChange};
+use crate::plan::{Chain, NewRun, Rows, RunChange, SealedChange};
 
 /// The statements of one batch, each looked up once however many rows it writes.
 pub(super) struct Statements<'c> {
@@ -74,6 +74,12 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
     }
     if let Some((record, link)) = rows.record {
         insert_record(statements, record, link)?;
+    }
+    match rows.sealed {
+        Some(SealedChange::Keep(run_id, payload)) => insert_sealed(statements, run_id, payload)?,
+        // After the run has ended: before, the database itself refuses.
+        Some(SealedChange::Erase(run_id)) => delete_sealed(statements, run_id)?,
+        None => {}
     }
     Ok(())
 }
@@ -283,6 +289,16 @@ fn insert_record(statements: &mut Statements<'_>, record: &Record, link: Link) -
         link.digest.to_string(),
     ];
     one_row(statements.of(sql)?.execute(row)?)
+}
+
+fn insert_sealed(statements: &mut Statements<'_>, run_id: RunId, payload: &[u8]) -> Result<()> {
+    let sql = "INSERT OR ROLLBACK INTO sealed_payloads (tool_run_id, payload) VALUES (?1, ?2)";
+    one_row(statements.of(sql)?.execute(params![run_id.to_string(), payload])?)
+}
+
+fn delete_sealed(statements: &mut Statements<'_>, run_id: RunId) -> Result<()> {
+    let sql = "DELETE FROM sealed_payloads WHERE tool_run_id = ?1";
+    one_row(statements.of(sql)?.execute([run_id.to_string()])?)
 }
 
 /// A number as SQLite holds it. Counts and indexes do not come near the limit.

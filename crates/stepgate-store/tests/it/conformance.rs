@@ -128,6 +128,7 @@ async fn a_step_reads_back_as_it_was_committed(desk: Desk) {
         approval: None,
         binding: Some(step.binding(true)),
         events: covered(&[&opening, &closing]),
+        sealed: None,
         record: Some((record, close)),
     };
     assert_eq!(desk.store.dossier(step.id()).await.unwrap(), Some(expected));

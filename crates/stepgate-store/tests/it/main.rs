@@ -12,6 +12,8 @@
 mod desk;
 mod conformance;
 mod faults;
+mod listings;
 mod refusals;
+mod sealed;
 mod sqlite_files;
 mod sqlite_triggers;

@@ -18,7 +18,7 @@ use stepgate_core::ports::{
     Dispatch, Effect, Executor, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict,
     Prepared, RunQuery, Store, StoreError,
 };
-use stepgate_core::recover;
+use stepgate_core::recover::{self, Scope};
 use stepgate_core::step::{self, Person, Refused};
 use stepgate_core::verify;
 use stepgate_exec::{AtCrashPoint, Sandbox, SandboxLimits};
@@ -308,7 +308,7 @@ async fn crash(place: &impl Reopen, stop: Stop, act_stop: ActStop, reference: &R
     assert_invariants(&*store).await;
     let (gate, executor) = gate_on(store.clone(), sandbox.path(), ActStop::Never, 1);
     executor.inner.sweep().await.unwrap();
-    let report = recover::recover(&gate).await.unwrap();
+    let report = recover::recover(&gate, Scope::Core).await.unwrap();
     assert_eq!((report.quarantined, report.stuck), (vec![], vec![]), "{context}");
     assert_invariants(&*store).await;
     let responses = play(&gate).await.unwrap_or_else(|fault| panic!("{context}: {fault}"));
@@ -390,7 +390,7 @@ async fn a_path_whose_effect_is_not_recorded_stays_held_until_recovery_has_ended
     let patience = std::time::Duration::from_millis(300);
     let early = tokio::time::timeout(patience, &mut second).await;
     assert!(early.is_err(), "the path was free while its effect was unknown");
-    recover::recover(&gate).await.unwrap();
+    recover::recover(&gate, Scope::Core).await.unwrap();
     second.await.unwrap();
     let content = std::fs::read_to_string(sandbox.path().join("a.txt")).unwrap();
     assert_eq!(content, "second", "recovery wrote over a later effect");

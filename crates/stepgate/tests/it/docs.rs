@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use stepgate_core::failure::{ExecutionFailure, Failure, Phase};
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::strict::Refusal;
 use stepgate_core::limits::Limits;
 
@@ -90,11 +91,11 @@ fn failures() -> Vec<Failure> {
         Failure::InvalidArgs(text()),
         Failure::IdempotencyConflict,
         Failure::PolicyViolation(text()),
-        Failure::DeniedByOperator,
+        Failure::DeniedByOperator { approver_id: PrincipalId::parse("ann").unwrap(), note: None },
         Failure::ApprovalExpired,
         Failure::RefusedAtExecution(text()),
     ];
-    failures.extend(ExecutionFailure::ALL.map(Failure::Execution));
+    failures.extend(ExecutionFailure::ALL.map(|failure| Failure::Execution(failure, None)));
     for failure in &failures {
         match failure {
             Failure::EmptyPayload
@@ -107,7 +108,7 @@ fn failures() -> Vec<Failure> {
             | Failure::InvalidArgs(_)
             | Failure::IdempotencyConflict
             | Failure::PolicyViolation(_)
-            | Failure::DeniedByOperator
+            | Failure::DeniedByOperator { .. }
             | Failure::ApprovalExpired
             | Failure::RefusedAtExecution(_)
             | Failure::Execution(_) => {}

@@ -12,7 +12,7 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
-    Dossier, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Store, World,
+    Dossier, NoToolServers, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Store, World,
 };
 use stepgate_core::run::Payload;
 use stepgate_core::step::{self, Answer, Submission};
@@ -134,6 +134,7 @@ pub(crate) fn gate(store: Arc<dyn Store>, sandbox: &Path) -> Gate {
     Gate {
         store,
         executor: Arc::new(Sandbox::open(sandbox, "sandbox".into(), limits).unwrap()),
+        tools: Arc::new(NoToolServers),
         policy: Arc::new(BuiltInRule),
         world: CountingWorld::starting_at(0),
         limits: Limits { payload_bytes_max: 4096, ..Limits::default() },

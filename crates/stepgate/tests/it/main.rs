@@ -18,5 +18,6 @@ mod docs;
 mod gate;
 mod spec_000;
 mod spec_001;
+mod spec_002;
 mod spec_004;
 mod tamper;

@@ -22,7 +22,7 @@ use stepgate_core::ports::{
     Dispatch, Effect, Executor, Hold, KeyChange, Place, Policy, Prepared, StepCommit, Store,
     StoreError,
 };
-use stepgate_core::recover::{self, Remedy};
+use stepgate_core::recover::{self, Remedy, Scope};
 use stepgate_core::run::{Notice, Payload, Run, Status, Word};
 use stepgate_core::step::{self, Person, Refused};
 use stepgate_core::verify;
@@ -51,7 +51,7 @@ fn state_code(error: StoreError) -> StateCode {
     }
 }
 
-async fn assert_verified(store: &dyn Store) {
+pub(crate) async fn assert_verified(store: &dyn Store) {
     let report = verify::verify(store, &[], |_| {}).await.unwrap();
     assert_eq!(report.problems, []);
 }
@@ -237,7 +237,7 @@ async fn i3_an_effect_that_is_not_recorded_is_dispatched_again_with_the_same_cal
     let fault = submit(&fixture.gate, write(1)).await.unwrap_err();
     assert!(matches!(fault, Fault::Executor(_)));
     fixture.gate.executor = real;
-    let report = recover::recover(&fixture.gate).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
     let [run_id] = report.finished[..] else { panic!("{report:?}") };
     let dossier = fixture.gate.store.dossier(run_id).await.unwrap().unwrap();
     let ids: Vec<_> = dossier.entries[2..]
@@ -256,7 +256,7 @@ async fn i3_a_recorded_effect_is_never_dispatched_again() {
     let mut fixture = Fixture::new();
     let answer = fixture.submit(write(1)).await;
     let dispatched = counting(&mut fixture, false);
-    assert_eq!(recover::recover(&fixture.gate).await.unwrap(), recover::Report::default());
+    assert_eq!(recover::recover(&fixture.gate, Scope::Core).await.unwrap(), recover::Report::default());
     let read = step::redispatch(&fixture.gate, answer.run_id).await.unwrap();
     assert_eq!(read.response, answer.response);
     assert_eq!(dispatched.load(Ordering::SeqCst), 0);
@@ -334,7 +334,7 @@ async fn the_runtime_recovers_from_a_crash_without_losing_trace_integrity() {
     assert_eq!(std::fs::read_to_string(fixture.path("a.txt")).unwrap(), "once");
     let mut restarted = gate(Arc::new(memory.reopened()), fixture.directory.path());
     restarted.world = CountingWorld::starting_at(1_000_000);
-    let report = recover::recover(&restarted).await.unwrap();
+    let report = recover::recover(&restarted, Scope::Core).await.unwrap();
     assert_eq!(report.finished.len(), 1, "{report:?}");
     assert_verified(&*restarted.store).await;
 }
@@ -379,7 +379,7 @@ async fn recovered_after(change: &str) -> (recover::Report, step::Answer, Fixtur
     assert_eq!(stranger.execute(change, [paused.run_id.to_string()]).unwrap(), 1, "{change}");
     drop(stranger);
     fixture.gate.store = open();
-    let report = recover::recover(&fixture.gate).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
     (report, paused, fixture)
 }
 
@@ -410,7 +410,7 @@ async fn a_finished_journal_without_a_record_is_quarantined() {
     let fixture = Fixture::new();
     let answer = fixture.submit(write(1)).await;
     let (restarted, dispatched) = cut(&fixture, answer.run_id, 4).await;
-    let report = recover::recover(&restarted.gate).await.unwrap();
+    let report = recover::recover(&restarted.gate, Scope::Core).await.unwrap();
     let [(run_id, why)] = &report.quarantined[..] else { panic!("{report:?}") };
     assert_eq!(*run_id, answer.run_id);
     assert!(why.contains("it has no record"), "{why}");
@@ -453,7 +453,7 @@ async fn what_was_authorized_before_a_crash_is_dispatched_once() {
     for length in [1, 2] {
         let (restarted, dispatched) = cut(&fixture, answer.run_id, length).await;
         assert_verified(&*restarted.gate.store).await;
-        let report = recover::recover(&restarted.gate).await.unwrap();
+        let report = recover::recover(&restarted.gate, Scope::Core).await.unwrap();
         assert_eq!(report.finished, [answer.run_id], "{report:?}");
         assert_eq!(dispatched.load(Ordering::SeqCst), 1);
         assert_eq!(std::fs::read_to_string(restarted.path("a.txt")).unwrap(), "once");
@@ -475,7 +475,7 @@ async fn what_was_authorized_before_a_crash_and_is_refused_now_is_recorded_and_n
     for policy in policies {
         let (mut restarted, dispatched) = cut(&fixture, answer.run_id, 2).await;
         restarted.gate.policy = policy;
-        let report = recover::recover(&restarted.gate).await.unwrap();
+        let report = recover::recover(&restarted.gate, Scope::Core).await.unwrap();
         assert_eq!(report.finished, [answer.run_id], "{report:?}");
         assert_eq!(dispatched.load(Ordering::SeqCst), 0);
         assert!(!restarted.path("a.txt").exists());
@@ -500,7 +500,7 @@ async fn what_policy_asks_about_after_a_crash_waits() {
     let answer = fixture.submit(write(1)).await;
     let (mut restarted, dispatched) = cut(&fixture, answer.run_id, 1).await;
     restarted.gate.policy = Arc::new(AskAlways);
-    let report = recover::recover(&restarted.gate).await.unwrap();
+    let report = recover::recover(&restarted.gate, Scope::Core).await.unwrap();
     assert_eq!((report.waiting, report.finished), (vec![answer.run_id], vec![]));
     assert_eq!(dispatched.load(Ordering::SeqCst), 0);
 }
@@ -515,13 +515,13 @@ async fn an_executor_that_stops_for_one_run_does_not_keep_the_others() {
         submit(&fixture.gate, proposal(number, "WRITE_FILE", path(name))).await.unwrap_err();
     }
     fixture.gate.executor = Arc::new(StopsAt { inner: real.clone(), name: "stuck" });
-    let report = recover::recover(&fixture.gate).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
     assert_eq!((report.finished.len(), &report.quarantined[..]), (2, &[][..]));
     let [(stuck, why)] = &report.stuck[..] else { panic!("{report:?}") };
     assert!(why.contains("the executor stopped"), "{why}");
     assert_verified(&*fixture.gate.store).await;
     fixture.gate.executor = real;
-    assert_eq!(recover::recover(&fixture.gate).await.unwrap().finished, [*stuck]);
+    assert_eq!(recover::recover(&fixture.gate, Scope::Core).await.unwrap().finished, [*stuck]);
     assert_verified(&*fixture.gate.store).await;
 }
 
@@ -533,7 +533,7 @@ async fn a_trace_that_somebody_holds_is_stuck_and_not_quarantined() {
     submit(&fixture.gate, write(1)).await.unwrap_err();
     let [run_id] = fixture.gate.store.unfinished_runs().await.unwrap()[..] else { panic!() };
     fixture.gate.store.acquire_trace_lock(run_id).await.unwrap();
-    let report = recover::recover(&fixture.gate).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
     let [(stuck, why)] = &report.stuck[..] else { panic!("{report:?}") };
     assert_eq!(*stuck, run_id);
     assert!(why.starts_with("STATE_LOCK_ACQUIRE_FAILED"), "{why}");
@@ -633,7 +633,7 @@ async fn a_paused_step_says_so_and_says_the_same_again() {
     assert_eq!(again.response, first.response);
     assert!(!fixture.path("a.txt").exists());
     assert_eq!(fixture.dossier(&first).await.run.status, Status::ApprovalRequired);
-    let report = recover::recover(&fixture.gate).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
     assert_eq!(report.waiting, [first.run_id]);
     assert_verified(&*fixture.gate.store).await;
 }
@@ -713,7 +713,7 @@ async fn a_granted_step_that_crashed_is_dispatched_again() {
     assert_verified(&*fixture.gate.store).await;
     fixture.gate.executor = real;
     fixture.gate.policy = Arc::new(BuiltInRule);
-    recover::recover(&fixture.gate).await.unwrap();
+    recover::recover(&fixture.gate, Scope::Core).await.unwrap();
     assert_eq!(fixture.dossier(&answer).await.run.status, Status::Ok);
     assert_verified(&*fixture.gate.store).await;
 }

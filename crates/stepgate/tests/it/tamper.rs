@@ -17,7 +17,7 @@ use stepgate_core::journal::Checkpoint;
 use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::json::canonical;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared, Store, StoreError, World};
-use stepgate_core::recover;
+use stepgate_core::recover::{self, Scope};
 use stepgate_core::run::{Payload, Status};
 use stepgate_core::session::SessionKind;
 use stepgate_core::step::{self, Person};
@@ -97,7 +97,7 @@ async fn database() -> TempDir {
     let asking = std::mem::replace(&mut fixture.gate.policy, built_in);
     submit(&fixture.gate, write(9, "stopped.txt")).await.unwrap_err();
     fixture.gate.executor = real.clone();
-    assert_eq!(recover::recover(&fixture.gate).await.unwrap().finished.len(), 1);
+    assert_eq!(recover::recover(&fixture.gate, Scope::Core).await.unwrap().finished.len(), 1);
 
     fixture.gate.policy = asking;
     fixture.gate.executor = Arc::new(Stopped(real));

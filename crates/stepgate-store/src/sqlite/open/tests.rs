@@ -24,6 +24,7 @@ fn the_writer_is_durable_and_distrusts_the_file() {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     assert_eq!(number("synchronous"), Ok(2));
     assert_eq!(number("trusted_schema"), Ok(0));
+    assert_eq!(number("secure_delete"), Ok(1));
     assert_eq!(number("wal_autocheckpoint"), Ok(32_000));
     let mode: String =
         connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();

@@ -1,0 +1,211 @@
+//! What every engine lists: runs of a principal, approvals, events.
+
+use std::sync::Arc;
+
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ports::{ApprovalQuery, EventQuery, PlacedEvent, RunQuery, StoreError};
+use stepgate_core::run::Status;
+use stepgate_core::session::SessionKind;
+use stepgate_store::{Faults, FaultyStore, MemoryStore, Stop};
+use uuid::Uuid;
+
+use crate::conformance::over_every_engine;
+use crate::desk::{Desk, Step, agent, operator};
+
+over_every_engine! {
+    runs_of_a_principal_are_those_of_its_sessions,
+    approvals_are_listed_newest_first_and_filtered,
+    events_are_listed_oldest_first_and_filtered,
+    events_are_followed_page_by_page,
+}
+
+fn other() -> PrincipalId {
+    PrincipalId::parse("agent-2").unwrap()
+}
+
+async fn session_of(desk: &Desk, principal_id: PrincipalId, kind: SessionKind) -> SessionId {
+    let session_id = SessionId::new(Uuid::now_v7());
+    desk.open_session(session_id, principal_id, kind).await.unwrap().session_id
+}
+
+fn step_in(session_id: SessionId, principal_id: &PrincipalId) -> Step {
+    let mut step = Step::new(session_id, 1);
+    step.run.arrival.principal_id = principal_id.clone();
+    step
+}
+
+async fn runs_of_a_principal_are_those_of_its_sessions(desk: Desk) {
+    let second = session_of(&desk, agent(), SessionKind::Named).await;
+    let others = session_of(&desk, other(), SessionKind::Default).await;
+    // In turn, so that neither session nor principal has its runs side by side.
+    let mut ids = Vec::new();
+    for number in 0..9_u32 {
+        let (session_id, principal_id) = match number % 3 {
+            0 => (desk.session, agent()),
+            1 => (others, other()),
+            _ => (second, agent()),
+        };
+        let mut step = step_in(session_id, &principal_id);
+        ids.push(step.id());
+        match number {
+            0..6 => desk.store.commit(step.refused_at_once()).await.unwrap(),
+            _ => desk.store.commit(step.opening()).await.unwrap(),
+        }
+    }
+    let theirs = RunQuery { principal_id: Some(agent()), limit: 10, ..RunQuery::default() };
+    let nobody = PrincipalId::parse("nobody").unwrap();
+    let rows = [
+        (theirs.clone(), vec![8, 6, 5, 3, 2, 0]),
+        (RunQuery { limit: 3, ..theirs.clone() }, vec![8, 6, 5]),
+        (RunQuery { limit: 0, ..theirs.clone() }, vec![]),
+        (RunQuery { before: Some(ids[5]), ..theirs.clone() }, vec![3, 2, 0]),
+        (RunQuery { before: Some(ids[4]), limit: 2, ..theirs.clone() }, vec![3, 2]),
+        (RunQuery { session_id: Some(second), ..theirs.clone() }, vec![8, 5, 2]),
+        (RunQuery { session_id: Some(others), ..theirs.clone() }, vec![]),
+        (RunQuery { status: Some(Status::Error), ..theirs.clone() }, vec![5, 3, 2, 0]),
+        (RunQuery { status: Some(Status::Started), ..theirs.clone() }, vec![8, 6]),
+        (RunQuery { status: Some(Status::Started), limit: 1, ..theirs.clone() }, vec![8]),
+        (RunQuery { tool_name: Some("READ_FILE".into()), ..theirs.clone() }, vec![]),
+        (RunQuery { principal_id: Some(other()), ..theirs.clone() }, vec![7, 4, 1]),
+        (RunQuery { principal_id: Some(operator()), ..theirs.clone() }, vec![]),
+        (RunQuery { principal_id: Some(nobody), ..theirs }, vec![]),
+    ];
+    for (query, expected) in rows {
+        let runs = desk.store.runs(query.clone()).await.unwrap();
+        let listed: Vec<_> = runs.iter().map(|run| run.arrival.run_id).collect();
+        let expected: Vec<_> = expected.into_iter().map(|number: usize| ids[number]).collect();
+        assert_eq!(listed, expected, "{query:?}");
+    }
+}
+
+/// A run of a principal that waits, and its question.
+async fn asked(desk: &Desk, session_id: SessionId, principal_id: &PrincipalId) -> (Step, Approval) {
+    let mut step = step_in(session_id, principal_id);
+    let (pausing, asked) = step.pausing();
+    desk.store.commit(pausing).await.unwrap();
+    (step, asked)
+}
+
+async fn approvals_are_listed_newest_first_and_filtered(desk: Desk) {
+    let others = session_of(&desk, other(), SessionKind::Default).await;
+    let (mut granted, question) = asked(&desk, desk.session, &agent()).await;
+    let (_, theirs) = asked(&desk, others, &other()).await;
+    let (_, ours) = asked(&desk, desk.session, &agent()).await;
+    desk.finished().await;
+    let (granting, decided) = granted.granting(&question);
+    desk.store.commit(granting).await.unwrap();
+
+    let all = ApprovalQuery { limit: 10, ..ApprovalQuery::default() };
+    let of_agent = ApprovalQuery { principal_id: Some(agent()), ..all.clone() };
+    let of_other = ApprovalQuery { principal_id: Some(other()), ..all.clone() };
+    let pending = Some(ApprovalStatus::Pending);
+    let approved = Some(ApprovalStatus::Approved);
+    let (ours, theirs) = (&ours, &theirs);
+    let rows = [
+        (all.clone(), vec![ours, theirs, &decided]),
+        (ApprovalQuery { limit: 2, ..all.clone() }, vec![ours, theirs]),
+        (ApprovalQuery { limit: 0, ..all.clone() }, vec![]),
+        (ApprovalQuery { status: pending, ..all.clone() }, vec![ours, theirs]),
+        (ApprovalQuery { status: pending, limit: 1, ..all.clone() }, vec![ours]),
+        (ApprovalQuery { status: approved, ..all.clone() }, vec![&decided]),
+        (ApprovalQuery { status: Some(ApprovalStatus::Expired), ..all.clone() }, vec![]),
+        (of_agent.clone(), vec![ours, &decided]),
+        (ApprovalQuery { status: pending, ..of_agent.clone() }, vec![ours]),
+        (ApprovalQuery { limit: 1, ..of_agent }, vec![ours]),
+        (of_other.clone(), vec![theirs]),
+        (ApprovalQuery { status: approved, ..of_other }, vec![]),
+        // The operator decides; it waits for nothing.
+        (ApprovalQuery { principal_id: Some(operator()), ..all }, vec![]),
+    ];
+    for (query, expected) in rows {
+        let listed = desk.store.approvals(query.clone()).await.unwrap();
+        assert_eq!(listed.iter().collect::<Vec<_>>(), expected, "{query:?}");
+    }
+}
+
+fn placed(events: &[(u64, Event)], positions: &[u64]) -> Vec<PlacedEvent> {
+    let found = events.iter().filter(|(position, _)| positions.contains(position));
+    found
+        .map(|(position, event)| PlacedEvent { position: *position, event: event.clone() })
+        .collect()
+}
+
+async fn events_are_listed_oldest_first_and_filtered(desk: Desk) {
+    // The openings of the sessions have the positions 1 to 3.
+    let others = session_of(&desk, other(), SessionKind::Default).await;
+    let mut step = desk.finished().await;
+    let mut elsewhere = step_in(others, &other());
+    desk.store.commit(elsewhere.refused_at_once()).await.unwrap();
+    let loose = desk.loose_event();
+    desk.store.append_event(loose.clone()).await.unwrap();
+    // About the agent's run, in the system's session: the operator's to see.
+    let late = Event { session_id: desk.system, ..step.event(EventType::LateResult) };
+    desk.store.append_event(late.clone()).await.unwrap();
+
+    let own = [&step.events[0], &step.events[1], &elsewhere.events[0], &loose, &late];
+    let events: Vec<_> = (4..).zip(own.into_iter().cloned()).collect();
+    let all = EventQuery { after: 3, limit: 10, ..EventQuery::default() };
+    let called = vec![EventType::ToolCalled];
+    let ended = vec![EventType::ToolFailed, EventType::ToolSucceeded];
+    let of = |principal_id| EventQuery { principal_id: Some(principal_id), ..all.clone() };
+    let rows: [(EventQuery, &[u64]); 13] = [
+        (all.clone(), &[4, 5, 6, 7, 8]),
+        (EventQuery { after: 6, ..all.clone() }, &[7, 8]),
+        (EventQuery { after: 8, ..all.clone() }, &[]),
+        (EventQuery { after: u64::MAX, ..all.clone() }, &[]),
+        (EventQuery { limit: 2, ..all.clone() }, &[4, 5]),
+        (EventQuery { limit: 0, ..all.clone() }, &[]),
+        (EventQuery { event_types: called, ..all.clone() }, &[4]),
+        (EventQuery { event_types: ended.clone(), ..all.clone() }, &[5, 6]),
+        (EventQuery { event_types: ended, ..of(other()) }, &[6]),
+        (EventQuery { loose_only: true, ..all.clone() }, &[7]),
+        (EventQuery { loose_only: true, ..of(agent()) }, &[]),
+        (of(agent()), &[4, 5]),
+        (of(operator()), &[7, 8]),
+    ];
+    for (query, positions) in rows {
+        let listed = desk.store.events(query.clone()).await.unwrap();
+        assert_eq!(listed, placed(&events, positions), "{query:?}");
+    }
+    let first = desk.store.events(EventQuery { limit: 3, ..EventQuery::default() }).await.unwrap();
+    let openings: Vec<_> = first.iter().map(|p| (p.position, p.event.event_type)).collect();
+    assert_eq!(openings, [1, 2, 3].map(|position| (position, EventType::SessionOpened)));
+}
+
+async fn events_are_followed_page_by_page(desk: Desk) {
+    for _ in 0..5 {
+        desk.finished().await;
+    }
+    let whole = EventQuery { limit: 100, ..EventQuery::default() };
+    let whole = desk.store.events(whole).await.unwrap();
+    assert_eq!(whole.len(), 12);
+    let mut followed: Vec<PlacedEvent> = Vec::new();
+    loop {
+        let after = followed.last().map_or(0, |placed| placed.position);
+        let page = EventQuery { after, limit: 5, ..EventQuery::default() };
+        let page = desk.store.events(page).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        followed.extend(page);
+    }
+    assert_eq!(followed, whole);
+}
+
+#[tokio::test]
+async fn a_store_that_crashed_lists_nothing() {
+    let faults = Faults::new(Stop::Never);
+    let store = FaultyStore::new(MemoryStore::new(), Arc::clone(&faults));
+    let desk = Desk::open(Arc::new(store)).await;
+    desk.store.commit(desk.step().pausing().0).await.unwrap();
+    let approvals = ApprovalQuery { limit: 9, ..ApprovalQuery::default() };
+    let events = EventQuery { limit: 9, ..EventQuery::default() };
+    assert_eq!(desk.store.approvals(approvals.clone()).await.unwrap().len(), 1);
+    assert_eq!(desk.store.events(events.clone()).await.unwrap().len(), 3);
+    faults.crash();
+    let crashed = StoreError::Broken("crashed".into());
+    assert_eq!(desk.store.approvals(approvals).await, Err(crashed.clone()));
+    assert_eq!(desk.store.events(events).await, Err(crashed));
+}
