@@ -14,6 +14,7 @@ use std::time::Duration;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement, Submission};
@@ -37,6 +38,8 @@ pub(crate) struct Service {
     /// How many tasks are under way that must not be cut off.
     running: watch::Sender<usize>,
     leaving: watch::Sender<bool>,
+    /// The store cannot go on, and neither can the process.
+    broken: watch::Sender<bool>,
     /// A run was left to recovery.
     left: Notify,
 }
@@ -61,6 +64,7 @@ impl Service {
             default_sessions: Mutex::default(),
             running: watch::channel(0).0,
             leaving: watch::channel(false).0,
+            broken: watch::channel(false).0,
             left: Notify::new(),
         }))
     }
@@ -230,9 +234,17 @@ impl Service {
     /// A step that ended in a fault left its run to recovery.
     fn note_fault(&self, fault: Option<&Fault>) {
         match fault {
+            Some(Fault::Store(StoreError::Broken(_))) => {
+                self.broken.send_replace(true);
+            }
             Some(Fault::Store(_) | Fault::Executor(_)) => self.left.notify_one(),
             Some(Fault::ForeignSession(_) | Fault::Name(_)) | None => {}
         }
+    }
+
+    /// Whether the store cannot go on.
+    pub(crate) fn broken(&self) -> watch::Receiver<bool> {
+        self.broken.subscribe()
     }
 
     /// Whether the process is on its way out.
@@ -282,9 +294,8 @@ fn is_by(approval: &Approval, person: &Person) -> bool {
     };
     let resolution = approval.resolution.as_ref();
     approval.status == status
-        && resolution.is_some_and(|made| {
-            made.approver_id.as_ref() == approver && made.note == *note
-        })
+        && resolution
+            .is_some_and(|made| made.approver_id.as_ref() == approver && made.note == *note)
 }
 
 /// A task that ended without an answer. Its run is left to recovery.

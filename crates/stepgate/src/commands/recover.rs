@@ -9,11 +9,12 @@ use crate::show;
 
 pub(super) async fn recover(data: &DataDir, json: bool) -> anyhow::Result<u8> {
     let held = data.hold().await?;
-    let Report { finished, waiting, quarantined, stuck } = &held.recovered;
+    let Report { finished, waiting, in_doubt, quarantined, stuck } = &held.recovered;
     if json {
         show::json(&json!({
             "finished": finished,
             "waiting": waiting,
+            "in_doubt": in_doubt,
             "quarantined": with_reasons(quarantined),
             "stuck": with_reasons(stuck),
         }))?;
@@ -33,7 +34,7 @@ pub(super) async fn recover(data: &DataDir, json: bool) -> anyhow::Result<u8> {
 }
 
 /// Tells people, on standard error, what an open had to recover.
-pub(super) fn tell(report: &Report) {
+pub(crate) fn tell(report: &Report) {
     if !report.finished.is_empty() {
         let count = report.finished.len();
         show::note(format!("recovered {count} interrupted run(s); `stepgate runs` shows them"));

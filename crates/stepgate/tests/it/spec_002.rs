@@ -158,7 +158,8 @@ async fn a_run_is_approved_from_the_grant_until_it_ends() {
 #[tokio::test]
 async fn a_failed_execution_goes_from_started_to_error() {
     let house = House::new();
-    let failed = Failed { detail: Some("no such room".into()), ..ExecutionFailure::ToolFailed.into() };
+    let failed =
+        Failed { detail: Some("no such room".into()), ..ExecutionFailure::ToolFailed.into() };
     house.bench.behave(AGENDA, Behaviour::Fails(failed));
     let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
     let response: Value = serde_json::from_str(&answer.response).unwrap();
@@ -285,9 +286,11 @@ async fn an_approval_is_good_for_the_call_that_was_shown_and_no_other() {
 async fn a_fraction_is_lowered_too_and_what_is_below_the_cap_stays() {
     let mut house = House::new();
     house.bench.change(VOLUME, |tool| tool.mode = Mode::Draft);
-    for (number, max, volume, sent) in
-        [(1, 30, json!(30), json!(30)), (2, 30, json!(30.5), json!(30)), (3, -5, json!(0), json!(-5))]
-    {
+    for (number, max, volume, sent) in [
+        (1, 30, json!(30), json!(30)),
+        (2, 30, json!(30.5), json!(30)),
+        (3, -5, json!(0), json!(-5)),
+    ] {
         house.fixture.gate.policy = Arc::new(HomeRules { volume_max: Some(max) });
         let answer = house.set_volume(number, json!({ "volume": volume })).await;
         assert_eq!(answer.word, Word::Outcome(Outcome::Success), "{volume}");
@@ -313,7 +316,8 @@ async fn a_tool_that_has_changed_since_it_was_accepted_is_denied() {
 #[tokio::test]
 async fn a_tool_that_is_not_listed_is_denied_and_unclassified() {
     let house = House::new();
-    for (number, name) in [(1, "sonos.explode"), (2, "SONOS.set_volume"), (3, "sonos.set_volume ")] {
+    for (number, name) in [(1, "sonos.explode"), (2, "SONOS.set_volume"), (3, "sonos.set_volume ")]
+    {
         let answer = house.fixture.submit(proposal(number, name, json!({}))).await;
         let record = house.dossier(&answer).await.record.unwrap().0.body().unwrap();
         assert_eq!(record.error_code.as_deref(), Some("ACTION_NOT_ALLOWED"), "{name}");
@@ -448,8 +452,7 @@ async fn a_call_in_doubt_that_asks_waits_for_a_person_and_acts_at_most_once() {
         assert_eq!(house.bench.effects().len(), effects, "{settlement:?}");
         let Some(Artifact::ToolEffect(effect)) = artifacts(&dossier).pop() else { panic!() };
         assert_eq!(effect.meta.resolved_by, Some(operator()));
-        let again =
-            step::resolve(gate, answer.run_id, Settlement::Failed, operator(), None).await;
+        let again = step::resolve(gate, answer.run_id, Settlement::Failed, operator(), None).await;
         assert_eq!(again, Err(Refused::NotInDoubt));
         house.verified().await;
     }

@@ -256,7 +256,10 @@ async fn i3_a_recorded_effect_is_never_dispatched_again() {
     let mut fixture = Fixture::new();
     let answer = fixture.submit(write(1)).await;
     let dispatched = counting(&mut fixture, false);
-    assert_eq!(recover::recover(&fixture.gate, Scope::Core).await.unwrap(), recover::Report::default());
+    assert_eq!(
+        recover::recover(&fixture.gate, Scope::Core).await.unwrap(),
+        recover::Report::default()
+    );
     let read = step::redispatch(&fixture.gate, answer.run_id).await.unwrap();
     assert_eq!(read.response, answer.response);
     assert_eq!(dispatched.load(Ordering::SeqCst), 0);

@@ -58,7 +58,10 @@ struct Volume;
 
 impl Contract for Volume {
     fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs> {
-        match args.keys().find(|name| !["volume", "pin", "idempotency_key"].contains(&name.as_str())) {
+        match args
+            .keys()
+            .find(|name| !["volume", "pin", "idempotency_key"].contains(&name.as_str()))
+        {
             Some(unknown) => Err(InvalidArgs::new(unknown, "unknown argument")),
             None if args.get("volume").is_some_and(|volume| !volume.is_number()) => {
                 Err(InvalidArgs::new("volume", "not a number"))
@@ -113,7 +116,11 @@ impl Bench {
     }
 
     fn behaviour(&self, name: &ToolName) -> Behaviour {
-        self.tools.lock().unwrap().get(name).map_or(Behaviour::IsAway, |entry| entry.behaviour.clone())
+        self.tools
+            .lock()
+            .unwrap()
+            .get(name)
+            .map_or(Behaviour::IsAway, |entry| entry.behaviour.clone())
     }
 
     fn act(&self, call: &ServerCall, sending: &Sending) {
