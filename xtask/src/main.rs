@@ -1,5 +1,7 @@
 //! The project's own commands. `cargo xtask test` is the one that passes or fails a change.
 
+mod ecosystem;
+
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ usage: cargo xtask COMMAND
   test    everything that must pass: formatting, lints, dependencies, tests
   fast    formatting, lints and unit tests only
   lint    formatting and lints only
+  setup   what `test` installs before it tests: the dependency checker, tool servers
 
 Examples:
   cargo xtask test
@@ -29,6 +32,7 @@ fn main() -> anyhow::Result<()> {
         Some("test") => {
             lint()?;
             dependencies()?;
+            ecosystem::install(&tools()?.join("ecosystem"))?;
             tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"]))
         }
         Some("fast") => {
@@ -36,6 +40,10 @@ fn main() -> anyhow::Result<()> {
             tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins"]))
         }
         Some("lint") => lint(),
+        Some("setup") => {
+            install_checker()?;
+            ecosystem::install(&tools()?.join("ecosystem"))
+        }
         Some("--help" | "-h" | "help") => {
             println!("{USAGE}");
             Ok(())
@@ -56,7 +64,13 @@ fn lint() -> anyhow::Result<()> {
 /// Licences, sources, and which crate may depend on what. The checker is built once, beside the
 /// build's own output.
 fn dependencies() -> anyhow::Result<()> {
-    let tools = target_directory()?.join("tools");
+    let mut check = Command::new(install_checker()?);
+    check.args(["--log-level", "error", "check", "bans", "licenses", "sources"]);
+    run("dependencies", check)
+}
+
+fn install_checker() -> anyhow::Result<PathBuf> {
+    let tools = tools()?;
     let checker = tools.join("bin/cargo-deny");
     let installed = Command::new(&checker).arg("--version").output();
     let is_current = installed
@@ -66,16 +80,16 @@ fn dependencies() -> anyhow::Result<()> {
         install.arg(CARGO_DENY_VERSION).arg("--root").arg(&tools);
         run("dependency checker (built once)", install)?;
     }
-    let mut check = Command::new(&checker);
-    check.args(["--log-level", "error", "check", "bans", "licenses", "sources"]);
-    run("dependencies", check)
+    Ok(checker)
 }
 
-fn target_directory() -> anyhow::Result<PathBuf> {
-    match env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => Ok(directory.into()),
-        None => Ok(env::current_dir()?.join("target")),
-    }
+/// Where the tools of the tests are kept: beside the build's own output, which outlives a clone.
+fn tools() -> anyhow::Result<PathBuf> {
+    let target = match env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => directory.into(),
+        None => env::current_dir()?.join("target"),
+    };
+    Ok(target.join("tools"))
 }
 
 fn cargo<const N: usize>(args: [&str; N]) -> Command {

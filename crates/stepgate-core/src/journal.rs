@@ -36,6 +36,16 @@ pub enum StateCode {
 }
 
 impl StateCode {
+    /// Every code.
+    pub const ALL: [Self; 6] = [
+        Self::InvalidTransition,
+        Self::SequenceGap,
+        Self::ChecksumMismatch,
+        Self::RecoveryFailed,
+        Self::LockAcquireFailed,
+        Self::ConcurrentExecution,
+    ];
+
     /// Whether the code tells that a journal ends elsewhere than its writer thought.
     pub(crate) fn is_about_the_tail(self) -> bool {
         match self {

@@ -9,6 +9,7 @@ pub mod recover;
 pub mod late;
 pub mod verify;
 pub mod bundle;
+pub mod history;
 pub mod failure;
 pub mod call;
 pub mod action;

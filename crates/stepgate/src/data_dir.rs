@@ -100,7 +100,6 @@ impl DataDir {
             store: Arc::new(WatchedStore::new(store, Arc::clone(&hub))),
             executor: Arc::new(sandbox),
             tools: Arc::new(NoToolServers),
-            tools: Arc::new(NoToolServers),
             policy: Arc::new(BuiltInRule),
             world: Arc::new(RealWorld),
             limits: config.limits(),
@@ -108,7 +107,7 @@ impl DataDir {
             parked: Parked::default(),
         };
         let recovered = recover::recover(&gate, Scope::Core).await?;
-        Ok(Held { gate, recovered, _lock: lock })
+        Ok(Held { gate, hub, config, recovered, _lock: lock })
     }
 
     /// Opens the store to read, without recovery, whoever holds the directory.

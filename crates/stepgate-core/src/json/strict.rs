@@ -42,6 +42,12 @@ pub enum Refusal {
     Syntax,
 }
 
+impl Refusal {
+    /// Every refusal.
+    pub const ALL: [Self; 5] =
+        [Self::DuplicateKey, Self::TooDeep, Self::NumberRange, Self::InvalidUtf8, Self::Syntax];
+}
+
 /// Reads one JSON text, all of it and nothing after it.
 pub fn parse(bytes: &[u8], depth_max: usize, integers: Integers) -> Result<Value, Refusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| Refusal::InvalidUtf8)?;

@@ -167,7 +167,7 @@ impl Ground {
 
 /// Names first, then policy, then the world: what is refused by its name is never looked at.
 async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> Ruling {
-    if let Err(ground) = judge_name(gate, &args.call) {
+    if let Some(ground) = judge_name(gate, &args.call) {
         return Ruling::Deny(ground);
     }
     let policy = gate.policy.decide(PolicyRequest { principal_id, call: &args.call.written() });
@@ -222,18 +222,17 @@ pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, call: &Call) -> Wei
 }
 
 /// What is refused by its name, or by what its name stands for.
-fn judge_name(gate: &Gate, call: &Call) -> Result<(), Ground> {
+fn judge_name(gate: &Gate, call: &Call) -> Option<Ground> {
     match call {
-        Call::Core(call) => match broken_name_rule(&gate.extensions, call) {
-            Some(rule) => Err(Ground::of_rule("sandbox", rule)),
-            None => Ok(()),
-        },
+        Call::Core(call) => {
+            broken_name_rule(&gate.extensions, call).map(|rule| Ground::of_rule("sandbox", rule))
+        }
         Call::Server(ServerCall { tool, .. }) => match tool.standing {
-            Standing::Accepted => Ok(()),
+            Standing::Accepted => None,
             Standing::Changed => {
-                Err(Ground::of_rule("pin", "the definition has changed since it was accepted"))
+                Some(Ground::of_rule("pin", "the definition has changed since it was accepted"))
             }
-            Standing::Gone => Err(Ground::of_rule("pin", "the tool is gone")),
+            Standing::Gone => Some(Ground::of_rule("pin", "the tool is gone")),
         },
     }
 }

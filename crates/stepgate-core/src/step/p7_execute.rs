@@ -122,7 +122,8 @@ pub(super) async fn settle_doubt(
         Some(effect) => (effect, guarantee_of(&sent.call)),
         None => {
             hold_again(gate, trail, &sent.call).await?;
-            let (effect, guarantee) = send(gate, trail, &sent, Dispatch::Again).await?;
+            let sending = sending(trail, &sent, Dispatch::Again)?;
+            let (effect, guarantee) = send(gate, &sent, sending).await;
             // What may be done at most once has now been sent twice.
             let guarantee = match guarantee {
                 Guarantee::AtMostOnce => Guarantee::AtLeastOnce,
@@ -190,36 +191,37 @@ async fn act(
     sent: &Sent,
     dispatch: Dispatch,
 ) -> Result<ExecutionResult, Stop> {
-    let (effect, guarantee) = send(gate, trail, sent, dispatch).await?;
+    let sending = sending(trail, sent, dispatch)?;
+    let (effect, guarantee) = send(gate, sent, sending).await;
     let meta = EffectMeta { guarantee: Some(guarantee), ..EffectMeta::default() };
     settle(gate, trail, &sent.key, effect, meta)
 }
 
-async fn send(
-    gate: &Gate,
-    trail: &Trail,
-    sent: &Sent,
-    dispatch: Dispatch,
-) -> Result<(Effect, Guarantee), StateError> {
+/// Sends a call and waits for what comes of it. The trail stays behind: what it holds is not for others
+/// to see while this waits.
+async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> (Effect, Guarantee) {
     let effect = match &sent.call {
         Call::Core(call) => match call.touch() {
             Touch::Nothing => Effect::Done(result_of(call)),
             Touch::Reads | Touch::Writes => {
-                gate.executor.dispatch(call, sent.pre_state.as_ref(), dispatch).await
+                gate.executor.dispatch(call, sent.pre_state.as_ref(), sending.dispatch).await
             }
         },
         Call::Server(call) => {
-            let tool_call_id = trail.journal().reference(Kind::ToolCall)?.id;
-            let run_id = trail.run_id();
-            let sending = Sending { run_id, tool_call_id, key: sent.key.clone(), dispatch };
             let effect = gate.tools.dispatch(call, &sending).await;
-            match dispatch {
+            match sending.dispatch {
                 Dispatch::First => effect,
                 Dispatch::Again => still_in_doubt(effect),
             }
         }
     };
-    Ok((effect, guarantee_of(&sent.call)))
+    (effect, guarantee_of(&sent.call))
+}
+
+/// How a call goes out: the same tool_call at every dispatch.
+fn sending(trail: &Trail, sent: &Sent, dispatch: Dispatch) -> Result<Sending, StateError> {
+    let tool_call_id = trail.journal().reference(Kind::ToolCall)?.id;
+    Ok(Sending { run_id: trail.run_id(), tool_call_id, key: sent.key.clone(), dispatch })
 }
 
 /// A second dispatch that got no answer tells nothing about the first: the call stays in doubt.

@@ -1,5 +1,8 @@
-//! The core against published suites, against its own vectors, and against its JSON Schemas.
+//! The core against published suites, against its own vectors, against its JSON Schemas and against the
+//! pages of its errors.
 
+#[cfg(test)]
+mod errors;
 #[cfg(test)]
 mod json_test_suite;
 #[cfg(test)]

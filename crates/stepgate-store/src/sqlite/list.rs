@@ -3,7 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::ids::{PrincipalId, RunId};
+use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError,
@@ -68,50 +68,18 @@ fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
     if is_unfinished {
         conditions.add(IS_UNFINISHED, []);
     }
-    match &query.principal_id {
-        Some(principal_id) if query.session_id.is_none() && !is_unfinished => {
-            newest_of_each_session(conditions, principal_id, query.limit)
-        }
-        Some(principal_id) => {
-            // The sign keeps SQLite from sorting all runs of the principal: the session, or the index
-            // of unfinished runs, has few already.
-            let is_theirs = format!("+session_id IN {SESSIONS_OF}");
-            conditions.add_text(&is_theirs, principal_id.as_str());
-            newest(conditions, query.limit)
-        }
-        None => newest(conditions, query.limit),
+    if let Some(principal_id) = &query.principal_id {
+        // SQLite takes the newest runs of each session from the index of a session's runs, and leaves a
+        // session at the first run that is too old for the answer: it reads neither the runs of others
+        // nor all of a principal who has most of them. Where a session is named or the run is not over,
+        // there are few to look through, and the sign keeps SQLite to them.
+        let sign = if query.session_id.is_some() || is_unfinished { "+" } else { "" };
+        let is_theirs = format!("{sign}session_id IN {SESSIONS_OF}");
+        conditions.add_text(&is_theirs, principal_id.as_str());
     }
-}
-
-fn newest(conditions: Conditions, rows_max: usize) -> (String, Vec<Value>) {
     let Conditions { text, mut params } = conditions;
-    params.push(limit(rows_max));
+    params.push(limit(query.limit));
     (format!("SELECT * FROM tool_runs WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
-}
-
-/// The newest runs of each session, and of these the newest. The index of a session's runs has them in
-/// order, so this costs as much as the principal has sessions and the answer rows, whether the
-/// principal has few of all runs or most.
-fn newest_of_each_session(
-    conditions: Conditions,
-    principal_id: &PrincipalId,
-    rows_max: usize,
-) -> (String, Vec<Value>) {
-    let Conditions { text, mut params } = conditions;
-    params.extend([
-        limit(rows_max),
-        Value::Text(principal_id.as_str().to_owned()),
-        limit(rows_max),
-    ]);
-    let sql = format!(
-        "SELECT * FROM tool_runs WHERE position IN (
-           SELECT newest.position FROM sessions JOIN tool_runs AS newest ON newest.position IN (
-             SELECT position FROM tool_runs WHERE session_id = sessions.session_id{text}
-             ORDER BY position DESC LIMIT ?)
-           WHERE sessions.principal_id = ?)
-         ORDER BY position DESC LIMIT ?"
-    );
-    (sql, params)
 }
 
 /// Approvals, newest first.

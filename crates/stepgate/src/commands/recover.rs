@@ -20,9 +20,10 @@ pub(super) async fn recover(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         }))?;
     } else {
         show::say(format!(
-            "{} brought to their end, {} waiting for a person, {} quarantined, {} stuck",
+            "{} brought to their end, {} waiting for a person, {} in doubt, {} quarantined, {} stuck",
             finished.len(),
             waiting.len(),
+            in_doubt.len(),
             quarantined.len(),
             stuck.len()
         ))?;

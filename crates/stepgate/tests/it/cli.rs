@@ -490,7 +490,10 @@ fn what_verify_says_of_a_tampered_database_cannot_play_tricks_on_the_terminal() 
 fn recover_says_what_it_did() {
     let place = used();
     let output = place.stepgate(["recover", "--json"], "");
-    assert_eq!(output.stdout, "{\"finished\":[],\"quarantined\":[],\"stuck\":[],\"waiting\":[]}\n");
+    assert_eq!(
+        output.stdout,
+        "{\"finished\":[],\"in_doubt\":[],\"quarantined\":[],\"stuck\":[],\"waiting\":[]}\n"
+    );
     assert_eq!(output.code, 0);
 }
 

@@ -10,10 +10,10 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
 use stepgate_core::failure::{ExecutionFailure, Outcome};
 use stepgate_core::ids::{ApprovalId, PrincipalId};
-use stepgate_core::journal::artifact::{EffectStatus, Guarantee, Verdict};
+use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::journal::{Artifact, replay};
 use stepgate_core::late::{self, LateResult};
-use stepgate_core::ports::{Dispatch, Dossier, Failed};
+use stepgate_core::ports::{Dispatch, Dossier, Failed, Policy, PolicyRequest};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
@@ -251,7 +251,7 @@ async fn a_cap_lowers_what_is_approved_and_executed_and_keeps_what_was_asked() {
         Artifact::SupervisorDecision(decision),
         Artifact::ToolCall(call),
         Artifact::ToolEffect(_),
-    ] = artifacts(&dossier).try_into().unwrap()
+    ] = &*artifacts(&dossier)
     else {
         panic!("not the four artifacts");
     };
@@ -521,5 +521,41 @@ async fn recovery_of_core_traces_leaves_those_of_tool_servers_alone() {
     let report = recover::recover(&house.fixture.gate, Scope::Core).await.unwrap();
     assert_eq!(report, Report::default());
     assert_eq!(house.bench.sent().len(), 1);
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn what_policy_decided_in_the_past_can_be_asked_again() {
+    use stepgate_core::history::{Ruling, past_decision};
+    let mut house = House::new();
+    let caps = |max: i64| std::collections::BTreeMap::from([("volume".to_owned(), max)]);
+    let (capped, approval_id) = house.ask(1, json!({ "volume": 90 })).await;
+    house.approve(approval_id).await.unwrap();
+    let looked = house.fixture.submit(proposal(2, AGENDA, json!({}))).await;
+    house.fixture.gate.policy = Arc::new(DenyAll);
+    let denied = house.fixture.submit(proposal(3, AGENDA, json!({}))).await;
+    let outside =
+        house.fixture.submit(proposal(4, "READ_FILE", json!({ "path": "/sandbox/a.exe" })));
+    let outside = outside.await;
+    let rows = [
+        (&capped, Some(Ruling::RequireApproval(caps(30)))),
+        (&looked, Some(Ruling::Permit(Default::default()))),
+        (&denied, Some(Ruling::Deny)),
+        (&outside, None),
+    ];
+    for (answer, expected) in rows {
+        let dossier = house.dossier(answer).await;
+        let past = past_decision(&*house.bench, &dossier).unwrap();
+        assert_eq!(past.as_ref().map(|past| past.ruling.clone()), expected);
+        let Some(past) = past else { continue };
+        let policy = HomeRules { volume_max: Some(10) };
+        let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
+        let now = Ruling::of(&policy.decide(request), &past.call);
+        let changed = match expected.unwrap() {
+            Ruling::RequireApproval(_) => now == Ruling::RequireApproval(caps(10)),
+            Ruling::Permit(_) | Ruling::Deny => now == Ruling::Permit(Default::default()),
+        };
+        assert!(changed, "{now:?}");
+    }
     house.verified().await;
 }

@@ -666,7 +666,8 @@ async fn a_granted_step_executes_once_and_a_second_decision_is_refused() {
 #[tokio::test]
 async fn a_refused_or_expired_step_is_never_executed() {
     let refuses = Person::Refuses { approver_id: operator(), note: None };
-    for (person, detail) in [(refuses, "DENIED_BY_OPERATOR"), (Person::Nobody, "APPROVAL_EXPIRED")]
+    for (person, detail) in
+        [(refuses, "DENIED_BY_OPERATOR: by operator"), (Person::Nobody, "APPROVAL_EXPIRED")]
     {
         let fixture = Fixture::new().with_policy(AskAlways);
         let (answer, approval) = paused(&fixture).await;

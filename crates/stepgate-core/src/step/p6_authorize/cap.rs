@@ -56,12 +56,8 @@ fn lowered(
 ) -> Result<Map<String, Value>, &'static str> {
     for (name, max) in caps {
         match args.get_mut(name) {
-            None => {}
-            Some(Value::Number(number)) => {
-                if exceeds(number, *max) {
-                    *number = (*max).into();
-                }
-            }
+            Some(Value::Number(number)) if exceeds(number, *max) => *number = (*max).into(),
+            None | Some(Value::Number(_)) => {}
             Some(
                 Value::Null
                 | Value::Bool(_)
@@ -82,7 +78,7 @@ fn exceeds(number: &serde_json::Number, max: i64) -> bool {
             clippy::cast_precision_loss,
             reason = "a fraction is compared as the double it is"
         )]
-        (None, None, Some(number)) => !(number <= max as f64),
+        (None, None, Some(number)) => number > max as f64,
         (None, None, None) => true,
     }
 }

@@ -1,0 +1,118 @@
+//! What a policy was asked in the past, so that another policy can be asked the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::call::{Call, ServerCall};
+use crate::ids::{PrincipalId, RunId};
+use crate::journal::artifact::{Invocation, Verdict};
+use crate::journal::{Artifact, StateError, replay};
+use crate::json::Value;
+use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
+use crate::tool::{Tool, ToolName};
+
+/// A decision of a policy, and what it decided on.
+#[derive(Clone, Debug)]
+pub struct PastDecision {
+    /// The run.
+    pub run_id: RunId,
+    /// Who asked.
+    pub principal_id: PrincipalId,
+    /// What for; redacted arguments as their digests.
+    pub call: Call,
+    /// What was decided.
+    pub ruling: Ruling,
+    /// The policies that decided.
+    pub policies: Vec<String>,
+}
+
+/// A decision without its reasons, so that two can be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// It may be done, with these caps where they lower something.
+    Permit(BTreeMap<String, i64>),
+    /// A person decides, with these caps.
+    RequireApproval(BTreeMap<String, i64>),
+    /// It may not be done.
+    Deny,
+}
+
+impl Ruling {
+    /// What a policy's answer comes to for this call: a cap that lowers nothing is none.
+    pub fn of(decision: &PolicyDecision, call: &Call) -> Self {
+        let caps = decision.caps.iter().filter(|(name, max)| lowers(call, name, **max));
+        let caps = caps.map(|(name, max)| (name.clone(), *max)).collect();
+        match &decision.verdict {
+            PolicyVerdict::Permit => Self::Permit(caps),
+            PolicyVerdict::RequireApproval(_) => Self::RequireApproval(caps),
+            PolicyVerdict::Deny => Self::Deny,
+        }
+    }
+}
+
+fn lowers(call: &Call, name: &str, max: i64) -> bool {
+    match call {
+        Call::Core(_) => false,
+        #[expect(clippy::cast_precision_loss, reason = "a comparison for people")]
+        Call::Server(call) => {
+            call.args.get(name).and_then(Value::as_f64).is_some_and(|value| value > max as f64)
+        }
+    }
+}
+
+/// What a policy decided on this run; none where it came to no call, or where no policy was asked
+/// because of the call's name or the sandbox.
+pub fn past_decision(
+    tools: &dyn ToolServers,
+    dossier: &Dossier,
+) -> Result<Option<PastDecision>, StateError> {
+    let (mut asked, mut decided) = (None, None);
+    for artifact in replay(&dossier.entries)?.artifacts {
+        match artifact {
+            Artifact::ActionRequest(request) => asked = Some(request),
+            Artifact::SupervisorDecision(decision) => decided = Some(decision),
+            Artifact::ToolCall(_) | Artifact::ToolEffect(_) => {}
+        }
+    }
+    let Some(request) = asked else { return Ok(None) };
+    let caps = |cap: Option<&Value>| {
+        let caps = cap.and_then(Value::as_object).into_iter().flatten();
+        caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
+    };
+    let (ruling, policies) = match (&dossier.approval, &decided) {
+        // Whatever a person, or time, made of it: policy had asked for a person.
+        (Some(_), decided) => {
+            let meta = decided.as_ref().map(|decision| &decision.meta);
+            let ruling = Ruling::RequireApproval(caps(meta.and_then(|meta| meta.cap.as_ref())));
+            (ruling, meta.map(|meta| meta.policies.clone()).unwrap_or_default())
+        }
+        (None, Some(decision)) if decision.policy_hash.is_some() => {
+            let ruling = match decision.decision {
+                Verdict::Approve => Ruling::Permit(caps(decision.meta.cap.as_ref())),
+                Verdict::Deny => Ruling::Deny,
+                Verdict::NeedsApproval => Ruling::RequireApproval(BTreeMap::new()),
+            };
+            (ruling, decision.meta.policies.clone())
+        }
+        (None, Some(_) | None) => return Ok(None),
+    };
+    let call = call_of(tools, &request.proposal)
+        .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
+    let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
+    Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies }))
+}
+
+/// The call that a journal names, as it is written down there.
+fn call_of(tools: &dyn ToolServers, invocation: &Invocation) -> Option<Call> {
+    let args = invocation.args.as_object()?;
+    let name = invocation.action();
+    match Action::parse(&name) {
+        Some(action) => action.call(args).ok().map(Call::Core),
+        None => {
+            let name = ToolName::parse(&name).ok()?;
+            let tool = tools.tool(&name).unwrap_or_else(|| Arc::new(Tool::gone(name)));
+            Some(Call::Server(ServerCall { tool, args: args.clone() }))
+        }
+    }
+}

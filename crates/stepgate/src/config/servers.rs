@@ -1,0 +1,299 @@
+//! `[servers.NAME]`: the tool servers, as an operator writes them down.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stepgate_core::tool::{Mode, is_server_name};
+use stepgate_exec::servers::{
+    DeliverySpec, Secret, ServerLimits, ServerSpec, ToolSpec, Transport,
+};
+
+/// Longest time that a call may take: a day.
+const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
+/// Most calls at the same time.
+const CONCURRENCY_CEILING: usize = 1024;
+/// Longest result.
+const OUTPUT_BYTES_CEILING: usize = 64 * 1024 * 1024;
+/// Longest secret in a file.
+const SECRET_BYTES_MAX: u64 = 64 * 1024;
+
+/// One tool server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServerConfig {
+    /// The program that serves over its standard input and output.
+    command: Option<String>,
+    /// Its arguments.
+    args: Vec<String>,
+    /// Where it runs; the gateway's own directory otherwise.
+    directory: Option<PathBuf>,
+    /// Its environment, beside `PATH`, `HOME` and `LANG`.
+    env: BTreeMap<String, String>,
+    /// Variables of its environment that are secret: each from a variable or a file.
+    secret_env: BTreeMap<String, SecretConfig>,
+    /// The address of a server that is reached over streamable HTTP.
+    url: Option<String>,
+    /// Headers of every request.
+    headers: BTreeMap<String, String>,
+    /// Headers that are secret: each from a variable or a file.
+    secret_headers: BTreeMap<String, SecretConfig>,
+    /// Calls at the same time; 8 otherwise.
+    #[schemars(range(min = 1, max = CONCURRENCY_CEILING))]
+    concurrency: Option<usize>,
+    /// Longest result of a tool, in bytes; 1 MiB otherwise.
+    #[schemars(range(min = 1, max = OUTPUT_BYTES_CEILING))]
+    output_bytes_max: Option<usize>,
+    /// What the tools do. A tool without a mode is not offered.
+    mode: Option<ModeConfig>,
+    /// How long a call may take, in milliseconds; 10,000 otherwise.
+    #[schemars(range(min = 1, max = TIMEOUT_CEILING_MS))]
+    timeout_ms: Option<u64>,
+    /// Whether the tools act once per idempotency key.
+    honours_key: Option<bool>,
+    /// What becomes of a call of which nobody knows whether it was done.
+    in_doubt: Option<InDoubtConfig>,
+    /// The read-only tool that knows; for `in_doubt = "query"`.
+    status_tool: Option<String>,
+    /// Arguments that are journalled as their digest only.
+    redacted: Option<Vec<String>>,
+    /// What holds for one tool.
+    tools: BTreeMap<String, ToolConfig>,
+}
+
+/// One tool: what it leaves open, its server says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ToolConfig {
+    /// What the tool does.
+    mode: Option<ModeConfig>,
+    /// How long a call may take, in milliseconds.
+    #[schemars(range(min = 1, max = TIMEOUT_CEILING_MS))]
+    timeout_ms: Option<u64>,
+    /// Whether the tool acts once per idempotency key.
+    honours_key: Option<bool>,
+    /// What becomes of a call of which nobody knows whether it was done.
+    in_doubt: Option<InDoubtConfig>,
+    /// The read-only tool that knows; for `in_doubt = "query"`.
+    status_tool: Option<String>,
+    /// Arguments that are journalled as their digest only.
+    redacted: Option<Vec<String>>,
+}
+
+/// What a tool does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ModeConfig {
+    /// Looks, and changes nothing.
+    ReadOnly,
+    /// Prepares what a person sends later.
+    Draft,
+    /// Changes the world.
+    ExecuteGated,
+}
+
+/// What becomes of a call in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum InDoubtConfig {
+    /// It is sent again, with the same key.
+    Redispatch,
+    /// `status_tool` says.
+    Query,
+    /// A person says, by `runs resolve`.
+    Ask,
+}
+
+/// Where a secret comes from: one of the two.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct SecretConfig {
+    /// A variable of the gateway's environment.
+    env: Option<String>,
+    /// A file; a line break at its end is dropped.
+    file: Option<PathBuf>,
+}
+
+/// Every server, with its secrets read. `hidden` are directories that no server's process may reach.
+pub(crate) fn specs(
+    servers: &BTreeMap<String, ServerConfig>,
+    hidden: &[PathBuf],
+    environment: &impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Vec<ServerSpec>> {
+    servers
+        .iter()
+        .map(|(name, server)| {
+            server.spec(name, hidden, environment).with_context(|| format!("servers.{name}"))
+        })
+        .collect()
+}
+
+impl ServerConfig {
+    fn spec(
+        &self,
+        name: &str,
+        hidden: &[PathBuf],
+        environment: &impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<ServerSpec> {
+        ensure!(
+            is_server_name(name),
+            "a server's name has 1 to 32 of a-z, 0-9, `_` and `-`, and is not `core`"
+        );
+        let tools = self.tools.iter();
+        let tools = tools.map(|(tool, config)| {
+            Ok((tool.clone(), config.spec().with_context(|| format!("tools.{tool}"))?))
+        });
+        let defaults = ServerLimits::default();
+        let limits = ServerLimits {
+            concurrency: self.concurrency.unwrap_or(defaults.concurrency),
+            output_bytes_max: self.output_bytes_max.unwrap_or(defaults.output_bytes_max),
+            ..defaults
+        };
+        super::within("concurrency", limits.concurrency, 1..=CONCURRENCY_CEILING)?;
+        super::within("output_bytes_max", limits.output_bytes_max, 1..=OUTPUT_BYTES_CEILING)?;
+        Ok(ServerSpec {
+            name: name.to_owned(),
+            transport: self.transport(environment)?,
+            tool: self.defaults().spec()?,
+            tools: tools.collect::<anyhow::Result<_>>()?,
+            limits,
+            hidden: hidden.to_vec(),
+        })
+    }
+
+    /// What holds for all of its tools.
+    fn defaults(&self) -> ToolConfig {
+        ToolConfig {
+            mode: self.mode,
+            timeout_ms: self.timeout_ms,
+            honours_key: self.honours_key,
+            in_doubt: self.in_doubt,
+            status_tool: self.status_tool.clone(),
+            redacted: self.redacted.clone(),
+        }
+    }
+
+    fn transport(
+        &self,
+        environment: &impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Transport> {
+        let has_process =
+            !self.args.is_empty() || self.directory.is_some() || !self.env.is_empty();
+        match (&self.command, &self.url) {
+            (Some(command), None) => {
+                ensure!(
+                    self.headers.is_empty() && self.secret_headers.is_empty(),
+                    "headers are for servers with a `url`"
+                );
+                Ok(Transport::Stdio {
+                    command: command.clone(),
+                    args: self.args.clone(),
+                    env: secrets(&self.env, &self.secret_env, environment)?,
+                    directory: self.directory.clone(),
+                })
+            }
+            (None, Some(url)) => {
+                ensure!(
+                    !has_process && self.secret_env.is_empty(),
+                    "args, directory and env are for servers with a `command`"
+                );
+                let headers = secrets(&self.headers, &self.secret_headers, environment)?;
+                Ok(Transport::Http { url: url.clone(), headers })
+            }
+            (Some(_), Some(_)) => bail!("it has a `command` and a `url`: name one"),
+            (None, None) => bail!("name the `command` that starts it, or its `url`"),
+        }
+    }
+}
+
+impl ToolConfig {
+    fn spec(&self) -> anyhow::Result<ToolSpec> {
+        if let Some(timeout_ms) = self.timeout_ms {
+            super::within("timeout_ms", timeout_ms, 1..=TIMEOUT_CEILING_MS)?;
+        }
+        Ok(ToolSpec {
+            mode: self.mode.map(|mode| match mode {
+                ModeConfig::ReadOnly => Mode::ReadOnly,
+                ModeConfig::Draft => Mode::Draft,
+                ModeConfig::ExecuteGated => Mode::ExecuteGated,
+            }),
+            timeout: self.timeout_ms.map(Duration::from_millis),
+            delivery: self.delivery()?,
+            redacted: self.redacted.clone(),
+        })
+    }
+
+    fn delivery(&self) -> anyhow::Result<Option<DeliverySpec>> {
+        ensure!(
+            self.status_tool.is_none() || self.in_doubt == Some(InDoubtConfig::Query),
+            "`status_tool` is for `in_doubt = \"query\"`"
+        );
+        match (self.honours_key, self.in_doubt, &self.status_tool) {
+            (Some(true), Some(_), _) => {
+                bail!("a call is never in doubt where the key is honoured: name one of the two")
+            }
+            (Some(true), None, _) => Ok(Some(DeliverySpec::HonoursKey)),
+            (Some(false) | None, None, _) => Ok(None),
+            (_, Some(InDoubtConfig::Redispatch), _) => Ok(Some(DeliverySpec::Redispatch)),
+            (_, Some(InDoubtConfig::Ask), _) => Ok(Some(DeliverySpec::Ask)),
+            (_, Some(InDoubtConfig::Query), Some(tool)) => {
+                Ok(Some(DeliverySpec::Query(tool.clone())))
+            }
+            (_, Some(InDoubtConfig::Query), None) => {
+                bail!("`in_doubt = \"query\"` needs `status_tool`, the read-only tool that knows")
+            }
+        }
+    }
+}
+
+/// Plain values and secret ones, under one name each.
+fn secrets(
+    plain: &BTreeMap<String, String>,
+    secret: &BTreeMap<String, SecretConfig>,
+    environment: &impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<BTreeMap<String, Secret>> {
+    let mut values: BTreeMap<String, Secret> =
+        plain.iter().map(|(name, value)| (name.clone(), Secret::new(value))).collect();
+    for (name, source) in secret {
+        let value = source.read(environment).with_context(|| format!("the secret `{name}`"))?;
+        let before = values.insert(name.clone(), value);
+        ensure!(before.is_none(), "`{name}` is named as plain and as secret");
+    }
+    Ok(values)
+}
+
+impl SecretConfig {
+    fn read(&self, environment: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Secret> {
+        match (&self.env, &self.file) {
+            (Some(name), None) => {
+                let value = environment(name);
+                Ok(Secret::new(value.with_context(|| format!("the variable `{name}` is not set"))?))
+            }
+            (None, Some(file)) => read_secret(file),
+            (Some(_), Some(_)) | (None, None) => bail!("name `env` or `file`, one of the two"),
+        }
+    }
+}
+
+fn read_secret(file: &Path) -> anyhow::Result<Secret> {
+    let size = std::fs::metadata(file).with_context(|| format!("`{}`", file.display()))?.len();
+    ensure!(size <= SECRET_BYTES_MAX, "`{}` is too long for a secret", file.display());
+    let text = std::fs::read_to_string(file).with_context(|| format!("`{}`", file.display()))?;
+    Ok(Secret::new(text.strip_suffix('\n').unwrap_or(&text)))
+}
+
+/// The line of a file on which a server's table begins, for messages.
+pub(crate) fn line_of(text: &str, name: &str) -> Option<usize> {
+    let is_table = |line: &str| {
+        let header = line.trim_start().strip_prefix('[').unwrap_or_default();
+        let header: String = header.chars().filter(|c| !matches!(c, '"' | '\'' | ' ')).collect();
+        header == format!("servers.{name}]")
+    };
+    text.lines().position(is_table).map(|index| index + 1)
+}
+
+#[cfg(test)]
+mod tests;

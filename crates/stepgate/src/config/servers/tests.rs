@@ -1,0 +1,61 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use stepgate_core::tool::Mode;
+use stepgate_exec::servers::{DeliverySpec, ServerSpec, Transport};
+
+use super::{ServerConfig, line_of, specs};
+
+fn read(text: &str) -> anyhow::Result<Vec<ServerSpec>> {
+    let servers: BTreeMap<String, ServerConfig> = toml::from_str(text)?;
+    specs(&servers, &["/data".into()], &|name| (name == "TOKEN").then(|| "s3".to_owned()))
+}
+
+#[test]
+fn a_server_is_read_with_its_tools() {
+    let servers = read(
+        "[sonos]\ncommand = \"sonosd\"\nargs = [\"-v\"]\nmode = \"execute_gated\"\nhonours_key = true\n\
+         secret_env = { TOKEN = { env = \"TOKEN\" } }\n\
+         [sonos.tools.get_volume]\nmode = \"read_only\"\ntimeout_ms = 500\n",
+    );
+    let [sonos] = &*servers.unwrap() else { panic!("not one server") };
+    assert_eq!((sonos.name.as_str(), sonos.tool.mode), ("sonos", Some(Mode::ExecuteGated)));
+    assert_eq!(sonos.tool.delivery, Some(DeliverySpec::HonoursKey));
+    let looks = &sonos.tools["get_volume"];
+    assert_eq!((looks.mode, looks.timeout), (Some(Mode::ReadOnly), Some(Duration::from_millis(500))));
+    let Transport::Stdio { command, args, env, .. } = &sonos.transport else { panic!("no process") };
+    assert_eq!((command.as_str(), args.as_slice()), ("sonosd", ["-v".to_owned()].as_slice()));
+    assert_eq!(format!("{env:?}"), "{\"TOKEN\": Secret(…)}");
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_with_its_place() {
+    let rows = [
+        ("[core]\ncommand = \"a\"\n", "not `core`"),
+        ("[\"a.b\"]\ncommand = \"a\"\n", "a server's name"),
+        ("[a]\n", "name the `command`"),
+        ("[a]\ncommand = \"a\"\nurl = \"http://x\"\n", "name one"),
+        ("[a]\nurl = \"http://x\"\nargs = [\"a\"]\n", "for servers with a `command`"),
+        ("[a]\ncommand = \"a\"\nheaders = { a = \"b\" }\n", "for servers with a `url`"),
+        ("[a]\ncommand = \"a\"\nmode = \"yolo\"\n", "unknown variant `yolo`"),
+        ("[a]\ncommand = \"a\"\nmoed = \"draft\"\n", "unknown field `moed`"),
+        ("[a]\ncommand = \"a\"\ntimeout_ms = 0\n", "timeout_ms is 0"),
+        ("[a]\ncommand = \"a\"\nconcurrency = 0\n", "concurrency is 0"),
+        ("[a]\ncommand = \"a\"\nin_doubt = \"query\"\n", "needs `status_tool`"),
+        ("[a]\ncommand = \"a\"\nin_doubt = \"ask\"\nstatus_tool = \"b\"\n", "`status_tool` is for"),
+        ("[a]\ncommand = \"a\"\nin_doubt = \"ask\"\nhonours_key = true\n", "name one of the two"),
+        ("[a]\ncommand = \"a\"\nsecret_env = { A = {} }\n", "name `env` or `file`"),
+        ("[a]\ncommand = \"a\"\nsecret_env = { A = { env = \"NOT_SET\" } }\n", "`NOT_SET` is not set"),
+        ("[a]\ncommand = \"a\"\nsecret_env = { A = { file = \"/nowhere\" } }\n", "/nowhere"),
+    ];
+    for (text, expected) in rows {
+        let error = format!("{:#}", read(text).unwrap_err());
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_server_is_found_by_its_line() {
+    let text = "[limits]\n\n[servers.a]\ncommand = \"x\"\n[servers.\"b\"]\n[servers.b.tools.c]\n";
+    assert_eq!([line_of(text, "a"), line_of(text, "b"), line_of(text, "c")], [Some(3), Some(5), None]);
+}
