@@ -101,7 +101,7 @@ impl Service {
             tokio::select! {
                 () = watch.finished() => {}
                 () = tokio::time::sleep(patience) => {}
-                _ = leaving.wait_for(|leaving| *leaving) => {}
+                () = is_set(&mut leaving) => {}
             }
             answer = step::answer_of(&self.gate, first.run_id).await?;
         }
@@ -266,6 +266,14 @@ impl Service {
     pub(crate) async fn idle(&self) {
         // The sender is ours, so this cannot fail.
         let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
+    }
+}
+
+/// Until a flag is set.
+pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
+    if flag.wait_for(|flag| *flag).await.is_err() {
+        // Whoever could set it is gone.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -217,7 +217,7 @@ pub struct Weighed {
 pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, call: &Call) -> Weighed {
     let written = call.written().into_owned();
     let decision = gate.policy.decide(PolicyRequest { principal_id, call: &written });
-    let rule = judge_name(gate, call).err().map(|ground| ground.rationale);
+    let rule = judge_name(gate, call).map(|ground| ground.rationale);
     Weighed { call: written, rule, decision }
 }
 

@@ -12,6 +12,7 @@ use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::http::{self, AccessLog, App};
 use crate::server::{Listeners, make_tokens};
+use crate::service::is_set;
 use crate::show;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow::Result<u8> {
@@ -40,7 +41,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
                 show::note(format!("cannot listen to signals: {error}"));
                 std::future::pending::<()>().await;
             },
-            _ = broken.wait_for(|broken| *broken) => {}
+            () = is_set(&mut broken) => {}
         }
         tokio::spawn(leave_at_the_second_signal());
     };

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::admit::{Caller, Reader};
 use super::routes::Params;
 use super::{App, Problem};
+use crate::service::is_set;
 
 /// Events that are read at once.
 const PAGE: usize = 256;
@@ -125,7 +126,7 @@ impl Following {
             if self.read.is_empty() {
                 tokio::select! {
                     changed = self.pulse.changed() => changed.ok()?,
-                    _ = self.leaving.wait_for(|leaving| *leaving) => return None,
+                    () = is_set(&mut self.leaving) => return None,
                 }
             }
         }

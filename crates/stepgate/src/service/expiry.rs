@@ -14,7 +14,7 @@ use stepgate_core::ports::ApprovalQuery;
 use stepgate_core::step::{Person, Refused};
 use stepgate_core::time::Timestamp;
 
-use super::Service;
+use super::{Service, is_set};
 use crate::show;
 
 /// Most open approvals that are read at the start.
@@ -55,7 +55,7 @@ pub(super) async fn keep_time(service: Arc<Service>) {
                 Some(approval) => remember(&mut due, &approval),
                 None => return,
             },
-            _ = leaving.wait_for(|leaving| *leaving) => return,
+            () = is_set(&mut leaving) => return,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stepgate_core::recover::{self, Report, Scope};
 
-use super::Service;
+use super::{Service, is_set};
 use crate::show;
 
 /// The first pause after a recovery that left something, and the longest.
@@ -27,7 +27,7 @@ pub(super) async fn keep_recovering(service: Arc<Service>) {
                 tokio::time::sleep(PAUSE_MIN).await;
                 pause = PAUSE_MIN;
             }
-            _ = leaving.wait_for(|leaving| *leaving) => return,
+            () = is_set(&mut leaving) => return,
         }
     }
 }
