@@ -64,6 +64,12 @@ impl Hub {
         receiver
     }
 
+    /// How many runs are watched.
+    #[cfg(test)]
+    pub(crate) fn watched(&self) -> usize {
+        locked(&self.runs).len()
+    }
+
     fn announce(&self, change: Change) {
         if let Some(sender) = locked(&self.runs).get(&change.run_id) {
             sender.send_modify(|progress| {

@@ -42,6 +42,10 @@ pub(super) async fn json<T: DeserializeOwned + Default>(
     // Duplicate keys would let a body show one thing to a filter and another to us.
     let value = strict::parse(&bytes, JSON_DEPTH_MAX, Integers::Exact)
         .map_err(|refusal| Problem::malformed(format!("the body is not strict JSON: {refusal}")))?;
+    // A list would be taken for an object's members in their order.
+    if !value.is_object() {
+        return Err(Problem::malformed("the body must be a JSON object"));
+    }
     serde_json::from_value(value)
         .map_err(|error| Problem::malformed(format!("the body is not as it should be: {error}")))
 }

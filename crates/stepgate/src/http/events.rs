@@ -111,7 +111,7 @@ impl Following {
                 self.after = placed.position;
                 return Some(placed);
             }
-            if !self.may_go_on() {
+            if !self.is_still_good() {
                 return None;
             }
             // Seen before reading: what comes in between wakes us again.
@@ -124,16 +124,21 @@ impl Following {
             };
             self.read = self.app.service.gate.store.events(query).await.ok()?.into();
             if self.read.is_empty() {
+                // What had happened before the process began to leave is told first.
+                if *self.leaving.borrow() {
+                    return None;
+                }
                 tokio::select! {
                     changed = self.pulse.changed() => changed.ok()?,
-                    () = is_set(&mut self.leaving) => return None,
+                    () = is_set(&mut self.leaving) => {}
                 }
             }
         }
     }
 
-    fn may_go_on(&self) -> bool {
+    /// A stream does not outlive its token.
+    fn is_still_good(&self) -> bool {
         let is_good = |token| self.app.service.tokens.is_live(token);
-        self.caller.token_id.is_none_or(is_good) && !*self.leaving.borrow()
+        self.caller.token_id.is_none_or(is_good)
     }
 }
