@@ -32,9 +32,9 @@ use p1_receive::StepContext;
 use p7_execute::ExecutionResult;
 use p8_record::Trail;
 
-pub use p6_authorize::Person;
+pub use p6_authorize::{Person, Weighed};
 pub use p7_execute::Settlement;
-pub use p9_respond::response_of;
+pub use p9_respond::{answer_of, response_of};
 
 pub(crate) use p3_validate_schema::Readable;
 pub(crate) use p5_validate_args::asked_digest;
@@ -95,6 +95,17 @@ async fn attempt(
     p5_validate_args::claim_key(gate, &args).await?;
     let request = p6_authorize::authorize(gate, trail, args).await?;
     p7_execute::execute(gate, trail, request).await
+}
+
+/// What would be decided on a proposal, without a run: nothing is looked at in the sandbox, nothing is
+/// recorded, and no key is asked about.
+pub fn weigh(gate: &Gate, submission: &Submission) -> Result<Weighed, Failure> {
+    let (mut trail, context) = p1_receive::rehearse(gate, submission);
+    let object = p2_parse::parse(gate, context?)?;
+    let proposal = p3_validate_schema::validate_schema(&mut trail, object)?;
+    let action = p4_validate_action::validate_action(gate, proposal)?;
+    let args = p5_validate_args::validate_args(&mut trail, action)?;
+    Ok(p6_authorize::weigh(gate, &submission.principal_id, &args.call))
 }
 
 /// Goes on with a paused step where a person, or time, decided.

@@ -4,12 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use stepgate_core::ids::{RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+
+use crate::tokens::Role;
 
 const EXAMPLES: &str = "\
 Examples:
+  stepgate serve
   stepgate run WRITE_FILE path=/sandbox/hello.txt content=hi
   stepgate step proposal.json
+  stepgate approvals
   stepgate runs show last
   stepgate verify
 
@@ -43,6 +47,13 @@ pub(crate) struct Global {
     /// Configuration file; `stepgate.toml` in the data directory where it exists.
     #[arg(long, global = true, value_name = "FILE", env = "STEPGATE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+    /// A gateway somewhere else, such as `http://127.0.0.1:7420`; its token is in STEPGATE_TOKEN or in
+    /// --token-file.
+    #[arg(long, global = true, value_name = "URL", env = "STEPGATE_URL")]
+    pub(crate) url: Option<String>,
+    /// The file with the token for --url.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print JSON, one value a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -50,6 +61,16 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Listen: HTTP for agents, operators and auditors.
+    #[command(after_help = "\
+Examples:
+  stepgate serve
+  stepgate --data /srv/gate serve --bind 127.0.0.1:8000 --quiet
+
+The first start makes an operator's and an agent's token, in two files of the data directory that only
+you can read. Ctrl-C or SIGTERM stops it: running steps finish first, for at most `serve.shutdown_ms`.
+Every other command on the same directory becomes a client of this process.")]
+    Serve(ServeArgs),
     /// Take a proposal through the gate and print its response.
     #[command(after_help = "\
 Examples:
@@ -65,15 +86,48 @@ code is 0 when every line was answered, whatever the outcomes.")]
 Examples:
   stepgate run LIST_FILES path=/sandbox/
   stepgate run WRITE_FILE path=/sandbox/a.txt content='two words'
-  stepgate run FINISH --args '{\"response\":\"done\"}'")]
+  stepgate run FINISH --args '{\"response\":\"done\"}'
+  stepgate run sonos.set_volume volume=20        a number, for a tool of a server
+  stepgate run notes.add text='20' tags:='[1,2]'  KEY:=JSON is JSON as it is written
+
+KEY=VALUE is text. For a tool of a server, a VALUE that is a JSON number, true, false or null is that.
+Where a person must approve, the exit code is 13, and `stepgate approve ID` goes on.")]
     Run(RunArgs),
+    /// List approvals, newest first: those that wait for a person, unless asked otherwise.
+    #[command(after_help = "\
+Examples:
+  stepgate approvals
+  stepgate approvals --status denied --json")]
+    Approvals(ApprovalsArgs),
+    /// Approve what waits for a person. The step goes on at once.
+    #[command(after_help = "\
+Examples:
+  stepgate approve 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10
+  stepgate approve ID ID --note 'checked with the owner'
+
+Several are decided one by one, each for itself. The principal that asked cannot decide.")]
+    Approve(DecideArgs),
+    /// Deny what waits for a person. The step is never executed.
+    #[command(after_help = "\
+Examples:
+  stepgate deny 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10 --note 'not on a Friday'")]
+    Deny(DecideArgs),
+    /// Make, list and revoke the tokens of those who come over HTTP.
+    #[command(after_help = "\
+Examples:
+  stepgate token create --name ci-agent --role agent
+  stepgate token list
+  stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10")]
+    Token(TokenArgs),
     /// List runs, newest first; show or export one.
     #[command(after_help = "\
 Examples:
   stepgate runs
   stepgate runs --status error --limit 5
+  stepgate runs --follow                 what happens from now on
   stepgate runs show last
-  stepgate runs export last > run.json")]
+  stepgate runs export last > run.json
+  stepgate runs resolve ID --failed      for a call in doubt")]
     Runs(RunsArgs),
     /// Recompute every digest, link and transition, and say what does not hold.
     #[command(after_help = "\
@@ -143,7 +197,7 @@ pub(crate) struct RunArgs {
     /// The action.
     #[arg(value_name = "TOOL")]
     pub(crate) tool: String,
-    /// Arguments as text.
+    /// Arguments: KEY=VALUE, or KEY:=JSON.
     #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
     pub(crate) pairs: Vec<String>,
     /// Arguments as a JSON object.
@@ -183,6 +237,9 @@ pub(crate) struct ListArgs {
     /// Only runs older than this one.
     #[arg(long, value_name = "RUN")]
     pub(crate) before: Option<RunId>,
+    /// Show events as they happen, until Ctrl-C. Needs a process that serves.
+    #[arg(long, conflicts_with_all = ["status", "tool", "session", "before"])]
+    pub(crate) follow: bool,
     /// At most so many.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
@@ -202,6 +259,108 @@ Examples:
   stepgate runs export last > run.json
   stepgate verify --bundle run.json")]
     Export(OneRun),
+    /// Say what became of a call in doubt, and bring its run to its end.
+    #[command(after_help = "\
+Examples:
+  stepgate runs resolve ID --succeeded --result '{\"volume\":20}'
+  stepgate runs resolve ID --failed
+  stepgate runs resolve ID --redispatch      it is sent again, with the same call and key")]
+    Resolve(ResolveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArgs {
+    /// The run's id.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: RunId,
+    #[command(flatten)]
+    pub(crate) settled: Settled,
+    /// What the tool gave, where it succeeded and that is known.
+    #[arg(long, value_name = "JSON", requires = "succeeded")]
+    pub(crate) result: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Settled {
+    /// It was done.
+    #[arg(long)]
+    pub(crate) succeeded: bool,
+    /// It was not done, and shall not be.
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Send it again, with the same call and key.
+    #[arg(long)]
+    pub(crate) redispatch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Address and port; port 0 for any that is free. `serve.bind` of the configuration otherwise.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) bind: Option<String>,
+    /// Listen where other machines can hear it, although nothing is encrypted.
+    #[arg(long)]
+    pub(crate) insecure_bind: bool,
+    /// No line for each request.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApprovalsArgs {
+    /// Only those with this status.
+    #[arg(long, default_value = "pending", value_parser = ["pending", "approved", "denied", "expired", "all"])]
+    pub(crate) status: String,
+    /// At most so many.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DecideArgs {
+    /// The approvals' ids.
+    #[arg(value_name = "ID", required = true, num_args = 1..=100)]
+    pub(crate) ids: Vec<ApprovalId>,
+    /// Why; it is recorded, and whoever asked can read it.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    pub(crate) command: TokenCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it, once.
+    #[command(after_help = "\
+Examples:
+  stepgate token create --name ci-agent --role agent > ci.token")]
+    Create {
+        /// The principal that the token stands for.
+        #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
+        name: PrincipalId,
+        /// What it may be used for.
+        #[arg(long)]
+        role: Role,
+    },
+    /// List the tokens that are good.
+    #[command(after_help = "\
+Examples:
+  stepgate token list --json")]
+    List,
+    /// Revoke a token. It is no longer good from then on, and neither are its event streams.
+    #[command(after_help = "\
+Examples:
+  stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10")]
+    Revoke {
+        /// The token's id, as `token list` shows it.
+        #[arg(value_name = "ID")]
+        id: ArtifactId,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -1,12 +1,17 @@
 //! One file per command.
 
+mod approvals;
 mod bench;
 mod canon;
+mod decide;
 mod doctor;
-mod recover;
+mod follow;
+pub(crate) mod recover;
 mod run;
 mod runs;
+mod serve;
 mod step;
+mod token;
 mod verify;
 
 use clap::CommandFactory;
@@ -16,6 +21,7 @@ use stepgate_core::run::{Notice, Word};
 use crate::cli::{Cli, Command};
 use crate::data_dir::DataDir;
 use crate::{config, show};
+use decide::Decision;
 
 /// The exit code of anything that is not an outcome.
 pub(crate) const FAULT: u8 = 1;
@@ -23,12 +29,23 @@ pub(crate) const FAULT: u8 = 1;
 /// Runs a command; the exit code is its answer.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
-    let data = DataDir::of(&cli.global);
-    let json = cli.global.json;
-    match cli.command {
-        Command::Step(args) => step::step(&data, args).await.map_err(|fault| data.explain(fault)),
-        Command::Run(args) => run::run(&data, args).await.map_err(|fault| data.explain(fault)),
-        Command::Runs(args) => runs::runs(&data, args, json).await,
+    let Cli { global, command } = cli;
+    let data = DataDir::of(&global);
+    let json = global.json;
+    let explained = |fault| data.explain(fault);
+    match command {
+        Command::Serve(args) => serve::serve(&data, args, json).await.map_err(explained),
+        Command::Step(args) => step::step(&global, &data, args).await.map_err(explained),
+        Command::Run(args) => run::run(&global, &data, args).await.map_err(explained),
+        Command::Approvals(args) => approvals::approvals(&global, &data, args).await,
+        Command::Approve(args) => {
+            decide::decide(&global, &data, args, Decision::Approve).await.map_err(explained)
+        }
+        Command::Deny(args) => {
+            decide::decide(&global, &data, args, Decision::Deny).await.map_err(explained)
+        }
+        Command::Token(args) => token::token(&global, &data, args).await.map_err(explained),
+        Command::Runs(args) => runs::runs(&global, &data, args).await,
         Command::Verify(args) => verify::verify(&data, args, json).await,
         Command::Recover => {
             recover::recover(&data, json).await.map_err(|fault| data.explain(fault))
@@ -45,6 +62,14 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
             Ok(0)
         }
     }
+}
+
+/// The exit code of a response that came over the wire.
+fn exit_code_of(outcome: &str) -> Option<u8> {
+    let outcomes = Outcome::ALL.map(Word::Outcome);
+    let notices = [Notice::ApprovalRequired, Notice::InProgress].map(Word::Notice);
+    let word = outcomes.into_iter().chain(notices).find(|word| word.as_str() == outcome);
+    word.map(exit_code)
 }
 
 /// The exit code of a response.

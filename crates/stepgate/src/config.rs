@@ -12,11 +12,14 @@ use stepgate_core::gate::Extensions;
 use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 
+use crate::http::ServeLimits;
+
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";
 
 /// The variables that stand for a flag.
-const FLAG_VARIABLES: [&str; 2] = ["STEPGATE_CONFIG", "STEPGATE_DATA"];
+const FLAG_VARIABLES: [&str; 4] =
+    ["STEPGATE_CONFIG", "STEPGATE_DATA", "STEPGATE_TOKEN", "STEPGATE_URL"];
 
 /// Most tries to write a record.
 const ATTEMPTS_CEILING: u32 = 1000;
@@ -26,6 +29,14 @@ const PAUSE_CEILING_MS: u64 = 60_000;
 const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
 /// Largest file, as large as the largest payload.
 const FILE_BYTES_CEILING: u64 = 64 * 1024 * 1024;
+/// Most connections.
+const CONNECTIONS_CEILING: usize = 100_000;
+/// Longest time for anything that a peer or a shutdown waits for: an hour.
+const SERVE_CEILING_MS: u64 = 60 * 60 * 1000;
+/// Largest body that is read, twice the largest payload.
+const BODY_BYTES_CEILING: u64 = 128 * 1024 * 1024;
+/// Most requests, a second or at once.
+const REQUESTS_CEILING: u32 = 1_000_000;
 /// Most entries of a listing.
 const ENTRIES_CEILING: usize = 1_000_000;
 
@@ -37,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsConfig,
     /// The directory behind `/sandbox/`.
     pub(crate) sandbox: SandboxConfig,
+    /// How `stepgate serve` listens.
+    pub(crate) serve: ServeConfig,
 }
 
 /// What a step may cost.
@@ -77,6 +90,76 @@ pub(crate) struct SandboxConfig {
     /// Most entries that LIST_FILES returns.
     #[schemars(range(min = 1, max = ENTRIES_CEILING))]
     entries_max: usize,
+}
+
+/// How `stepgate serve` listens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServeConfig {
+    /// Address and port.
+    pub(crate) bind: String,
+    /// Most connections at one time.
+    #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
+    connections_max: usize,
+    /// How long a request's head may take to come, in milliseconds.
+    #[schemars(range(min = 1, max = SERVE_CEILING_MS))]
+    head_timeout_ms: u64,
+    /// How long a request's body may take to come, in milliseconds.
+    #[schemars(range(min = 1, max = SERVE_CEILING_MS))]
+    body_timeout_ms: u64,
+    /// Longest body that is read at all, in bytes.
+    #[schemars(range(min = 1, max = BODY_BYTES_CEILING))]
+    body_bytes_max: u64,
+    /// Longest that a caller can wait with `Prefer: wait`, in milliseconds.
+    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
+    wait_max_ms: u64,
+    /// How long running steps get to finish at shutdown, in milliseconds.
+    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
+    shutdown_ms: u64,
+    /// Requests a second of one principal, on average.
+    #[schemars(range(min = 1, max = REQUESTS_CEILING))]
+    requests_per_second_max: u32,
+    /// Requests of one principal at once, after a pause.
+    #[schemars(range(min = 1, max = REQUESTS_CEILING))]
+    requests_burst_max: u32,
+    /// Failed authentications a minute from one address.
+    #[schemars(range(min = 1, max = REQUESTS_CEILING))]
+    failed_auth_per_minute_max: u32,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let limits = ServeLimits::default();
+        Self {
+            bind: "127.0.0.1:7420".into(),
+            connections_max: limits.connections_max,
+            head_timeout_ms: ms(limits.head_timeout),
+            body_timeout_ms: ms(limits.body_timeout),
+            body_bytes_max: limits.body_bytes_max,
+            wait_max_ms: ms(limits.wait_max),
+            shutdown_ms: ms(limits.shutdown),
+            requests_per_second_max: limits.requests_per_second_max,
+            requests_burst_max: limits.requests_burst_max,
+            failed_auth_per_minute_max: limits.failed_auth_per_minute_max,
+        }
+    }
+}
+
+impl ServeConfig {
+    fn check(&self) -> anyhow::Result<()> {
+        within("serve.connections_max", self.connections_max, 1..=CONNECTIONS_CEILING)?;
+        within("serve.head_timeout_ms", self.head_timeout_ms, 1..=SERVE_CEILING_MS)?;
+        within("serve.body_timeout_ms", self.body_timeout_ms, 1..=SERVE_CEILING_MS)?;
+        within("serve.body_bytes_max", self.body_bytes_max, 1..=BODY_BYTES_CEILING)?;
+        within("serve.wait_max_ms", self.wait_max_ms, 0..=SERVE_CEILING_MS)?;
+        within("serve.shutdown_ms", self.shutdown_ms, 0..=SERVE_CEILING_MS)?;
+        let requests = 1..=REQUESTS_CEILING;
+        let (average, burst) = (self.requests_per_second_max, self.requests_burst_max);
+        within("serve.requests_per_second_max", average, requests.clone())?;
+        within("serve.requests_burst_max", burst, requests.clone())?;
+        within("serve.failed_auth_per_minute_max", self.failed_auth_per_minute_max, requests)
+    }
 }
 
 impl Default for LimitsConfig {
@@ -144,6 +227,7 @@ impl Config {
         within("limits.approval_ttl_ms", limits.approval_ttl_ms, 1..=APPROVAL_CEILING_MS)?;
         within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
+        self.serve.check()?;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {
             let is_extension = extension.len() > 1
@@ -175,6 +259,22 @@ impl Config {
         Extensions {
             read: bare(&self.sandbox.read_extensions),
             write: bare(&self.sandbox.write_extensions),
+        }
+    }
+
+    /// What listening may cost.
+    pub(crate) fn serve_limits(&self) -> ServeLimits {
+        let serve = &self.serve;
+        ServeLimits {
+            connections_max: serve.connections_max,
+            head_timeout: Duration::from_millis(serve.head_timeout_ms),
+            body_timeout: Duration::from_millis(serve.body_timeout_ms),
+            body_bytes_max: serve.body_bytes_max,
+            wait_max: Duration::from_millis(serve.wait_max_ms),
+            shutdown: Duration::from_millis(serve.shutdown_ms),
+            requests_per_second_max: serve.requests_per_second_max,
+            requests_burst_max: serve.requests_burst_max,
+            failed_auth_per_minute_max: serve.failed_auth_per_minute_max,
         }
     }
 

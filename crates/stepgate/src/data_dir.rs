@@ -19,6 +19,8 @@ use stepgate_store::sqlite::SqliteStore;
 
 use crate::cli::Global;
 use crate::config::Config;
+use crate::hub::{Hub, WatchedStore};
+use crate::service::Service;
 use crate::world::RealWorld;
 
 /// The name under which the directory's local agent acts.
@@ -35,6 +37,10 @@ pub(crate) struct DataDir {
 pub(crate) struct Held {
     /// The gate.
     pub(crate) gate: Gate,
+    /// What the gate's store announces to.
+    hub: Arc<Hub>,
+    /// The configuration that it was opened with.
+    pub(crate) config: Config,
     /// What recovery did at this open.
     pub(crate) recovered: Report,
     _lock: File,
@@ -61,6 +67,11 @@ impl DataDir {
         self.root.join("sandbox")
     }
 
+    /// Where the process that holds the directory listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.root.join("stepgate.sock")
+    }
+
     fn lock_file(&self) -> PathBuf {
         self.root.join("lock")
     }
@@ -75,6 +86,8 @@ impl DataDir {
     }
 
     /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
+    ///
+    /// This is the one place where tool servers and policy are wired to the gate.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
         let config = self.load_config()?;
         self.create()?;
@@ -82,8 +95,9 @@ impl DataDir {
         let store = SqliteStore::open(&self.database(), Default::default())?;
         let sandbox = Sandbox::open(&self.sandbox(), "sandbox".into(), config.sandbox_limits())?;
         sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
+        let hub = Hub::new();
         let gate = Gate {
-            store: Arc::new(store),
+            store: Arc::new(WatchedStore::new(store, Arc::clone(&hub))),
             executor: Arc::new(sandbox),
             tools: Arc::new(NoToolServers),
             policy: Arc::new(BuiltInRule),
@@ -93,7 +107,7 @@ impl DataDir {
             parked: Parked::default(),
         };
         let recovered = recover::recover(&gate, Scope::Core).await?;
-        Ok(Held { gate, recovered, _lock: lock })
+        Ok(Held { gate, hub, config, recovered, _lock: lock })
     }
 
     /// Opens the store to read, without recovery, whoever holds the directory.
@@ -181,6 +195,11 @@ impl DataDir {
 }
 
 impl Held {
+    /// What every door uses, over this directory.
+    pub(crate) async fn service(&self) -> anyhow::Result<Arc<Service>> {
+        Service::new(self.gate.clone(), Arc::clone(&self.hub)).await
+    }
+
     /// The local agent's session: the one that is named, or its default one.
     pub(crate) async fn session(&self, named: Option<SessionId>) -> Result<Session, Fault> {
         let principal = local_agent()?;

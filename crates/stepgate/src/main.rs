@@ -4,10 +4,16 @@
 //! `stepgate-store`, what acts in `stepgate-exec`.
 
 mod cli;
+mod client;
 mod commands;
 mod config;
 mod data_dir;
+mod http;
+mod hub;
+mod server;
+mod service;
 mod show;
+mod tokens;
 mod world;
 
 use std::process::ExitCode;

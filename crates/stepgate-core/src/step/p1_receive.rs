@@ -22,6 +22,38 @@ pub(super) async fn receive(
     submission: Submission,
 ) -> Result<(Trail, Result<StepContext, Failure>), Fault> {
     let Submission { session_id, principal_id, payload } = submission;
+    let (kept, context) = look(gate, payload);
+    let arrival = Arrival {
+        run_id: RunId::new(gate.world.fresh_uuid()),
+        session_id,
+        principal_id,
+        step_index: gate.store.next_step_index(session_id).await?,
+        received_at: gate.world.now(),
+        payload: kept,
+    };
+    Ok((Trail::begin(arrival), context))
+}
+
+/// The beginning of a step that will not be one: nothing is asked of the store.
+pub(super) fn rehearse(
+    gate: &Gate,
+    submission: &Submission,
+) -> (Trail, Result<StepContext, Failure>) {
+    let Submission { session_id, principal_id, payload } = submission.clone();
+    let (kept, context) = look(gate, payload);
+    let arrival = Arrival {
+        run_id: RunId::new(gate.world.fresh_uuid()),
+        session_id,
+        principal_id,
+        step_index: 0,
+        received_at: gate.world.now(),
+        payload: kept,
+    };
+    (Trail::begin(arrival), context)
+}
+
+/// What is kept of a payload, and whether it may be parsed.
+fn look(gate: &Gate, payload: Payload) -> (Payload, Result<StepContext, Failure>) {
     let limit = gate.limits.payload_bytes_max;
     let length = payload.length;
     let kept = match payload.bytes.get(..limit) {
@@ -34,13 +66,5 @@ pub(super) async fn receive(
         _ if is_too_large => Err(Failure::PayloadTooLarge),
         _ => Ok(StepContext { payload: Arc::clone(&kept) }),
     };
-    let arrival = Arrival {
-        run_id: RunId::new(gate.world.fresh_uuid()),
-        session_id,
-        principal_id,
-        step_index: gate.store.next_step_index(session_id).await?,
-        received_at: gate.world.now(),
-        payload: Payload { bytes: kept, length },
-    };
-    Ok((Trail::begin(arrival), context))
+    (Payload { bytes: kept, length }, context)
 }

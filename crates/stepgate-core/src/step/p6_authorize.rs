@@ -202,6 +202,25 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
     }
 }
 
+/// What names, pins and policy say of a call before the world is asked.
+#[derive(Clone, Debug)]
+pub struct Weighed {
+    /// What was asked for.
+    pub call: Call,
+    /// The rule that refuses it whatever policy says: of the sandbox, or of the pins.
+    pub rule: Option<String>,
+    /// What policy says.
+    pub decision: PolicyDecision,
+}
+
+/// Says what would be decided, and decides nothing.
+pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, call: &Call) -> Weighed {
+    let written = call.written().into_owned();
+    let decision = gate.policy.decide(PolicyRequest { principal_id, call: &written });
+    let rule = judge_name(gate, call).map(|ground| ground.rationale);
+    Weighed { call: written, rule, decision }
+}
+
 /// What is refused by its name, or by what its name stands for.
 fn judge_name(gate: &Gate, call: &Call) -> Option<Ground> {
     match call {

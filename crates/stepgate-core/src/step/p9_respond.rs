@@ -104,6 +104,17 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
     Ok(answer)
 }
 
+/// The answer to a run as it stands: the recorded one, or its notice. Nothing is written: whoever
+/// waited for an answer has not asked again.
+pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
+    let known = recall(gate, run_id).await?;
+    if known.record.is_some() {
+        return replayed(&known);
+    }
+    let dossier = gate.store.dossier(run_id).await?;
+    notice(gate, &dossier.ok_or_else(|| unknown(run_id))?)
+}
+
 /// The answer of a run that is over.
 pub(super) async fn recorded(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     replayed(&recall(gate, run_id).await?)

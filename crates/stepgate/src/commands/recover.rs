@@ -35,7 +35,7 @@ pub(super) async fn recover(data: &DataDir, json: bool) -> anyhow::Result<u8> {
 }
 
 /// Tells people, on standard error, what an open had to recover.
-pub(super) fn tell(report: &Report) {
+pub(crate) fn tell(report: &Report) {
     if !report.finished.is_empty() {
         let count = report.finished.len();
         show::note(format!("recovered {count} interrupted run(s); `stepgate runs` shows them"));

@@ -3,19 +3,44 @@
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 use stepgate_core::run::Payload;
+use stepgate_core::tool::ToolName;
 
-use crate::cli::RunArgs;
+use crate::cli::{Global, RunArgs};
+use crate::client::{As, Client};
 use crate::commands::{exit_code, recover, step};
 use crate::data_dir::DataDir;
+use crate::show;
 
-pub(super) async fn run(data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
+pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
     let payload = proposal(&args)?;
-    let held = data.hold().await?;
-    recover::tell(&held.recovered);
-    let session = held.session(args.session).await?;
-    let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
-    step::answer(&answer)?;
-    Ok(exit_code(answer.word))
+    let (response, code) = match Client::elsewhere(global, data, As::Agent).await? {
+        Some(mut client) => step::send(&mut client, args.session, payload).await?,
+        None => {
+            let held = data.hold().await?;
+            recover::tell(&held.recovered);
+            let session = held.session(args.session).await?;
+            let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
+            let code = exit_code(answer.word);
+            (answer.response, code)
+        }
+    };
+    step::print(&response)?;
+    tell_how_to_go_on(&response);
+    Ok(code)
+}
+
+/// Where a person is asked: how the person answers.
+fn tell_how_to_go_on(response: &str) {
+    let response: Value = serde_json::from_str(response).unwrap_or_default();
+    let approval = response.get("result").and_then(|result| result.get("approval_id"));
+    if let Some(approval) = approval.and_then(Value::as_str)
+        && response.get("outcome").and_then(Value::as_str) == Some("APPROVAL_REQUIRED")
+    {
+        show::note(format!(
+            "waiting for a person: `stepgate approve {approval}` or `stepgate deny {approval}`; \
+             the same proposal id asked again gets the outcome"
+        ));
+    }
 }
 
 fn proposal(args: &RunArgs) -> anyhow::Result<Vec<u8>> {
@@ -31,19 +56,42 @@ fn proposal(args: &RunArgs) -> anyhow::Result<Vec<u8>> {
     // The arguments go in as they were typed: the gate's parser is the one that judges them.
     let arguments = match &args.args {
         Some(json) => json.clone(),
-        None => pairs(&args.pairs)?.to_string(),
+        None => pairs(&args.tool, &args.pairs)?.to_string(),
     };
     Ok(format!("{head},\"args\":{arguments}}}").into_bytes())
 }
 
-fn pairs(pairs: &[String]) -> anyhow::Result<Value> {
+fn pairs(tool: &str, pairs: &[String]) -> anyhow::Result<Value> {
+    let is_servers = ToolName::parse(tool).is_ok();
     let mut arguments = Map::new();
     for pair in pairs {
         let (key, value) =
             pair.split_once('=').with_context(|| format!("`{pair}` is not KEY=VALUE"))?;
-        if arguments.insert(key.to_owned(), Value::String(value.to_owned())).is_some() {
+        let (key, value) = match key.strip_suffix(':') {
+            Some(key) => {
+                let value = serde_json::from_str(value)
+                    .with_context(|| format!("`{value}` of `{key}` is not JSON"))?;
+                (key, value)
+            }
+            None if is_servers => (key, guessed(value)),
+            None => (key, Value::String(value.to_owned())),
+        };
+        if arguments.insert(key.to_owned(), value).is_some() {
             bail!("argument `{key}` is given twice");
         }
     }
     Ok(Value::Object(arguments))
 }
+
+/// A JSON number, true, false or null is that; everything else is text.
+fn guessed(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::Null)) => value,
+        Ok(Value::String(_) | Value::Array(_) | Value::Object(_)) | Err(_) => {
+            Value::String(text.to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,49 @@
 //! `stepgate runs`: what happened, as a list, as a timeline, as a bundle.
 
 use anyhow::{Context, bail};
+use axum::http::Method;
+use serde_json::{Value, json};
 use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::ids::RunId;
+use stepgate_core::json::strict;
 use stepgate_core::ports::{Dossier, RunQuery, Store};
-use stepgate_core::run::{Run, Status};
+use stepgate_core::run::Status;
 
-use crate::cli::{ListArgs, OneRun, RunsArgs, RunsCommand};
+use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand};
+use crate::client::{As, Client};
+use crate::commands::{follow, step};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table, timeline};
 
-pub(super) async fn runs(data: &DataDir, args: RunsArgs, json: bool) -> anyhow::Result<u8> {
-    let store = data.read()?;
+pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
     match args.command {
-        None => list(&*store, args.list, json).await?,
+        Some(RunsCommand::Resolve(args)) => {
+            let mut client = Client::of(global, data, As::Operator).await?;
+            resolve(&mut client, &args).await
+        }
+        None if args.list.follow => follow::follow(global, data).await,
+        command if global.url.is_some() => {
+            let mut client = Client::of(global, data, As::Operator).await?;
+            from_afar(&mut client, command, args.list, global.json).await
+        }
+        command => at_hand(&*data.read()?, command, args.list, global.json).await,
+    }
+}
+
+/// Reads the database itself, whoever holds the directory.
+async fn at_hand(
+    store: &dyn Store,
+    command: Option<RunsCommand>,
+    args: ListArgs,
+    json: bool,
+) -> anyhow::Result<u8> {
+    match command {
+        None => {
+            let runs = store.runs(query(args)?).await?;
+            list(&runs.iter().map(RunObject::of).collect::<Vec<_>>(), json)?;
+        }
         Some(RunsCommand::Show(one)) => {
-            let dossier = dossier(&*store, &one).await?;
+            let dossier = dossier(store, &one).await?;
             if json {
                 show::json(&timeline::object(&dossier)?)?;
             } else {
@@ -23,54 +51,136 @@ pub(super) async fn runs(data: &DataDir, args: RunsArgs, json: bool) -> anyhow::
             }
         }
         Some(RunsCommand::Export(one)) => {
-            let bundle = Bundle::of(&dossier(&*store, &one).await?)?;
+            let bundle = Bundle::of(&dossier(store, &one).await?)?;
             show::json(&bundle)?;
         }
+        Some(RunsCommand::Resolve(_)) => bail!("a call in doubt is resolved by its gateway"),
     }
     Ok(0)
 }
 
-async fn list(store: &dyn Store, args: ListArgs, json: bool) -> anyhow::Result<()> {
-    let query = RunQuery {
-        principal_id: None,
+/// Asks a gateway somewhere else. A run is shown as the JSON that it is.
+async fn from_afar(
+    client: &mut Client,
+    command: Option<RunsCommand>,
+    args: ListArgs,
+    json: bool,
+) -> anyhow::Result<u8> {
+    let path = match command {
+        None => {
+            let reply = client.ask(Method::GET, &list_path(&args), None).await?.json()?;
+            let runs = reply.get("runs").cloned().unwrap_or_default();
+            list(&serde_json::from_value::<Vec<RunObject>>(runs)?, json)?;
+            return Ok(0);
+        }
+        Some(RunsCommand::Show(one)) => format!("/v1/runs/{}", named(client, &one).await?),
+        Some(RunsCommand::Export(one)) => {
+            format!("/v1/runs/{}/export", named(client, &one).await?)
+        }
+        Some(RunsCommand::Resolve(_)) => bail!("a call in doubt is resolved by its gateway"),
+    };
+    show::json(&client.ask(Method::GET, &path, None).await?.json()?)?;
+    Ok(0)
+}
+
+async fn named(client: &mut Client, one: &OneRun) -> anyhow::Result<String> {
+    if one.run != "last" {
+        let id: RunId = one.run.parse()?;
+        return Ok(id.to_string());
+    }
+    let reply = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
+    let newest = reply.pointer("/runs/0/tool_run_id").and_then(Value::as_str);
+    Ok(newest.context("there is no run yet")?.to_owned())
+}
+
+fn list_path(args: &ListArgs) -> String {
+    let mut path = format!("/v1/runs?limit={}", args.limit.min(1000));
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            path.push_str(&format!("&{name}={}", escaped(&value)));
+        }
+    };
+    add("before", args.before.map(|id| id.to_string()));
+    add("session", args.session.map(|id| id.to_string()));
+    add("status", args.status.clone());
+    add("tool", args.tool.clone());
+    path
+}
+
+/// A text as it may stand in a query.
+fn escaped(text: &str) -> String {
+    let one = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(one).collect()
+}
+
+async fn resolve(client: &mut Client, args: &ResolveArgs) -> anyhow::Result<u8> {
+    let word = match (args.settled.succeeded, args.settled.failed) {
+        (true, _) => "succeeded",
+        (_, true) => "failed",
+        (false, false) => "redispatch",
+    };
+    let mut body = json!({ "as": word });
+    if let (Some(text), Value::Object(members)) = (&args.result, &mut body) {
+        let result = strict::stored(text).map_err(|bad| anyhow::anyhow!("--result: {bad}"))?;
+        members.insert("result".into(), result);
+    }
+    let path = format!("/v1/runs/{}/resolve", args.run);
+    let reply = client.ask(Method::POST, &path, Some(&body)).await?;
+    let response = String::from_utf8_lossy(&reply.body).into_owned();
+    let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
+    let outcome = parsed.get("outcome").and_then(Value::as_str);
+    match outcome.and_then(super::exit_code_of) {
+        Some(code) => {
+            step::print(&response)?;
+            Ok(code)
+        }
+        None => Err(reply.refusal()),
+    }
+}
+
+fn query(args: ListArgs) -> anyhow::Result<RunQuery> {
+    Ok(RunQuery {
         before: args.before,
         session_id: args.session,
+        principal_id: None,
         status: args.status.as_deref().and_then(Status::parse),
         tool_name: args.tool,
         limit: usize::try_from(args.limit)?,
-    };
-    let runs = store.runs(query).await?;
+    })
+}
+
+fn list(runs: &[RunObject], json: bool) -> anyhow::Result<()> {
     if json {
-        for run in &runs {
-            show::json(&RunObject::of(run))?;
-        }
-        return Ok(());
+        return runs.iter().try_for_each(show::json);
     }
     if runs.is_empty() {
         return show::say("no runs");
     }
     let mut table = Table::new(["RUN", "TIME", "STEP", "TOOL", "STATUS", "MS", "WHAT"]);
-    for run in &runs {
+    for run in runs {
         table.add(row(run));
     }
     show::say(table)
 }
 
-fn row(run: &Run) -> [Cell; 7] {
+fn row(run: &RunObject) -> [Cell; 7] {
     const WHAT_CHARS_MAX: usize = 48;
-    let what = match &run.input_json {
-        Some(input) => input.clone(),
-        None => String::from_utf8_lossy(&run.arrival.payload.bytes).into_owned(),
-    };
-    let latency = run.ending.as_ref().map(|ending| ending.latency_ms.to_string());
+    let what = run.input_json.as_ref().or(run.payload.as_ref()).or(run.payload_hex.as_ref());
+    let what = what.map_or("", String::as_str);
+    let latency = run.latency_ms.map(|latency| latency.to_string());
     [
-        Cell::plain(run.arrival.run_id),
-        Cell::plain(run.arrival.received_at),
-        Cell::plain(run.arrival.step_index),
+        Cell::plain(run.tool_run_id),
+        Cell::plain(run.ts),
+        Cell::plain(run.step_index),
         Cell::plain(show::printable(run.tool_name.as_deref().unwrap_or("-"))),
         show::status(run.status),
         Cell::plain(latency.as_deref().unwrap_or("-")),
-        Cell::plain(show::shortened(&show::printable(&what), WHAT_CHARS_MAX)),
+        Cell::plain(show::shortened(&show::printable(what), WHAT_CHARS_MAX)),
     ]
 }
 

@@ -10,12 +10,21 @@ use stepgate_core::run::Payload;
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Answer, Submission};
 
-use crate::cli::StepArgs;
-use crate::commands::{exit_code, recover};
-use crate::data_dir::{DataDir, Held};
+use axum::http::Method;
+use serde_json::Value;
+use stepgate_core::ids::SessionId;
 
-pub(super) async fn step(data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
+use crate::cli::{Global, StepArgs};
+use crate::client::{As, Client};
+use crate::commands::{exit_code, exit_code_of, recover};
+use crate::data_dir::{DataDir, Held};
+use crate::http::SESSION_HEADER;
+
+pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
     let (mut input, length) = open(&args.file)?;
+    if let Some(client) = Client::elsewhere(global, data, As::Agent).await? {
+        return elsewhere(client, data, &args, &mut *input).await;
+    }
     let held = data.hold().await?;
     recover::tell(&held.recovered);
     let session = held.session(args.session).await?;
@@ -44,6 +53,59 @@ pub(super) async fn submit(
         payload,
     };
     Ok(tokio::spawn(async move { step::run(&gate, submission).await }).await??)
+}
+
+/// The same, where another process does the work.
+async fn elsewhere(
+    mut client: Client,
+    data: &DataDir,
+    args: &StepArgs,
+    input: &mut (dyn BufRead + Send),
+) -> anyhow::Result<u8> {
+    // The gate counts what it does not keep, as far as it reads at all.
+    let most = data.load_config()?.serve_limits().body_bytes_max;
+    let bytes_max = usize::try_from(most)?.saturating_add(1);
+    let end = if args.lines { End::Line } else { End::Input };
+    let mut last = None;
+    while let Some(payload) = read(input, end, bytes_max).context("cannot read the proposal")? {
+        let (response, code) = send(&mut client, args.session, payload.bytes.to_vec()).await?;
+        print(&response)?;
+        last = Some(code);
+    }
+    match last {
+        _ if args.lines => Ok(0),
+        Some(code) => Ok(code),
+        None => {
+            let (response, code) = send(&mut client, args.session, Vec::new()).await?;
+            print(&response)?;
+            Ok(code)
+        }
+    }
+}
+
+/// Sends a proposal to the gateway: its response, and the exit code of that.
+pub(super) async fn send(
+    client: &mut Client,
+    session: Option<SessionId>,
+    payload: Vec<u8>,
+) -> anyhow::Result<(String, u8)> {
+    let mut headers = vec![("content-type", "application/json".to_owned())];
+    headers.extend(session.map(|session| (SESSION_HEADER, session.to_string())));
+    let reply = client.send(Method::POST, "/v1/steps", &headers, payload).await?;
+    let response = String::from_utf8(reply.body.to_vec()).context("the answer is not text")?;
+    let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
+    match parsed.get("outcome").and_then(Value::as_str).and_then(exit_code_of) {
+        Some(code) => Ok((response, code)),
+        None => Err(reply.refusal()),
+    }
+}
+
+/// Prints a response that came from elsewhere.
+pub(super) fn print(response: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{response}")
+        .and_then(|()| out.flush())
+        .context("the step is recorded, and its response cannot be written")
 }
 
 /// Prints a response. A caller who is not there to get it is an error, unlike everywhere else: the

@@ -48,7 +48,7 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 8] = [
+const RANGES: [(&str, &str, u64, u64); 17] = [
     ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
     ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
@@ -57,6 +57,15 @@ const RANGES: [(&str, &str, u64, u64); 8] = [
     ("limits", "approval_ttl_ms", 1, 31_536_000_000),
     ("sandbox", "file_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("sandbox", "entries_max", 1, 1_000_000),
+    ("serve", "connections_max", 1, 100_000),
+    ("serve", "head_timeout_ms", 1, 3_600_000),
+    ("serve", "body_timeout_ms", 1, 3_600_000),
+    ("serve", "body_bytes_max", 1, 134_217_728),
+    ("serve", "wait_max_ms", 0, 3_600_000),
+    ("serve", "shutdown_ms", 0, 3_600_000),
+    ("serve", "requests_per_second_max", 1, 1_000_000),
+    ("serve", "requests_burst_max", 1, 1_000_000),
+    ("serve", "failed_auth_per_minute_max", 1, 1_000_000),
 ];
 
 #[test]
@@ -95,9 +104,32 @@ fn every_limit_reaches_the_gate() {
 }
 
 #[test]
+fn every_limit_of_listening_reaches_the_listener() {
+    let ms = std::time::Duration::from_millis;
+    let text = "[serve]\nbind = \"127.0.0.1:1\"\nconnections_max = 2\nhead_timeout_ms = 3\n\
+                body_timeout_ms = 4\nbody_bytes_max = 5\nwait_max_ms = 6\nshutdown_ms = 7\n\
+                requests_per_second_max = 8\nrequests_burst_max = 9\n\
+                failed_auth_per_minute_max = 10\n";
+    let config = load(text, &[]).unwrap();
+    let expected = crate::http::ServeLimits {
+        connections_max: 2,
+        head_timeout: ms(3),
+        body_timeout: ms(4),
+        body_bytes_max: 5,
+        wait_max: ms(6),
+        shutdown: ms(7),
+        requests_per_second_max: 8,
+        requests_burst_max: 9,
+        failed_auth_per_minute_max: 10,
+    };
+    assert_eq!((config.serve.bind.as_str(), config.serve_limits()), ("127.0.0.1:1", expected));
+}
+
+#[test]
 fn the_defaults_are_those_of_the_gate() {
     let config = Config::load(None, |_| None).unwrap();
     assert_eq!(config.limits(), Limits::default());
+    assert_eq!(config.serve_limits(), crate::http::ServeLimits::default());
     assert_eq!(config.extensions(), stepgate_core::gate::Extensions::default());
     assert_eq!(config.sandbox_limits(), stepgate_exec::SandboxLimits::default());
 }

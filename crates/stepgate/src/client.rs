@@ -1,0 +1,235 @@
+//! The command line as a client: one way to ask, whoever holds the data directory.
+//!
+//! A request goes to the process that holds the directory, through its socket; or to `--url`; or, where
+//! nobody holds the directory, to the same router in this process, over the directory held meanwhile.
+
+mod connection;
+pub(crate) mod sse;
+
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::cli::Global;
+use crate::commands::recover;
+use crate::data_dir::{DataDir, Held};
+use crate::http::{self, AccessLog, App, LOCAL_HEADER, Peer};
+use connection::{Connection, Target};
+
+/// As whom a command acts on its own directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum As {
+    /// What proposes.
+    Agent,
+    /// What decides.
+    Operator,
+}
+
+impl As {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// An answer with all of its body.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+impl Reply {
+    /// The body, where the answer is a success; the way out otherwise.
+    pub(crate) fn json(&self) -> anyhow::Result<Value> {
+        if !self.status.is_success() {
+            return Err(self.refusal());
+        }
+        serde_json::from_slice(&self.body).context("the answer is not JSON: is it a Stepgate?")
+    }
+
+    /// What an answer that is no success says.
+    pub(crate) fn refusal(&self) -> anyhow::Error {
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let message = body.get("error").and_then(|error| error.get("message"));
+        let message = message.and_then(Value::as_str).unwrap_or("no reason was given");
+        let status = self.status.as_u16();
+        match self.status {
+            StatusCode::UNAUTHORIZED => anyhow!(
+                "{message}: set STEPGATE_TOKEN, or name a file with --token-file ({status})"
+            ),
+            _ => anyhow!("{message} ({status})"),
+        }
+    }
+}
+
+/// A way to ask.
+pub(crate) struct Client {
+    door: Door,
+    role: As,
+}
+
+enum Door {
+    /// The process that holds the directory, or a gateway elsewhere.
+    Wire(Connection),
+    /// This process, which holds the directory until the client is closed.
+    Here(Box<Here>),
+}
+
+struct Here {
+    router: Router,
+    app: Arc<App>,
+    _held: Held,
+}
+
+/// Where the command line says that the gateway is, if not at the data directory.
+pub(crate) fn remote(global: &Global) -> anyhow::Result<Option<Target>> {
+    let Some(url) = &global.url else {
+        return Ok(None);
+    };
+    let token = match &global.token_file {
+        Some(file) => std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read `{}`", file.display()))?,
+        None => std::env::var("STEPGATE_TOKEN").unwrap_or_default(),
+    };
+    Target::url(url, token.trim()).map(Some)
+}
+
+/// The process that holds the directory, where it listens.
+pub(crate) async fn holder(data: &DataDir, role: As) -> Option<Client> {
+    data.holder()?;
+    let target = Target::Socket(data.socket());
+    let connection = Connection::open(target).await.ok()?;
+    Some(Client { door: Door::Wire(connection), role })
+}
+
+impl Client {
+    /// A client of the gateway at `--url`, or of the process that holds the directory, if any.
+    pub(crate) async fn elsewhere(
+        global: &Global,
+        data: &DataDir,
+        role: As,
+    ) -> anyhow::Result<Option<Self>> {
+        match remote(global)? {
+            Some(target) => {
+                let connection = Connection::open(target).await?;
+                Ok(Some(Self { door: Door::Wire(connection), role }))
+            }
+            None => Ok(holder(data, role).await),
+        }
+    }
+
+    /// A client of whoever there is, and of this process where there is nobody.
+    pub(crate) async fn of(global: &Global, data: &DataDir, role: As) -> anyhow::Result<Self> {
+        if let Some(client) = Self::elsewhere(global, data, role).await? {
+            return Ok(client);
+        }
+        let held = data.hold().await?;
+        recover::tell(&held.recovered);
+        let service = held.service().await?;
+        let app = App::new(service, held.config.serve_limits(), AccessLog::Silent);
+        let here = Here { router: http::router(&app), app, _held: held };
+        Ok(Self { door: Door::Here(Box::new(here)), role })
+    }
+
+    /// Asks, and reads the whole answer.
+    pub(crate) async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Reply> {
+        let request = self.request(method, path, headers, body.into())?;
+        match &mut self.door {
+            Door::Wire(connection) => {
+                let (status, incoming) = connection.send(request).await?;
+                let body = incoming.collect().await.context("the answer broke off")?.to_bytes();
+                Ok(Reply { status, body })
+            }
+            Door::Here(here) => {
+                let mut request = request.map(Body::from);
+                request.extensions_mut().insert(Peer::Local);
+                let response = here.router.clone().oneshot(request).await?;
+                let status = response.status();
+                let body = response.into_body().collect().await?.to_bytes();
+                // The command ends next: what goes on behind an answer must end before.
+                here.app.service.idle().await;
+                Ok(Reply { status, body })
+            }
+        }
+    }
+
+    /// Asks with a JSON body, or with none.
+    pub(crate) async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Reply> {
+        match body {
+            Some(body) => {
+                let json = ("content-type", "application/json".to_owned());
+                self.send(method, path, &[json], body.to_string()).await
+            }
+            None => self.send(method, path, &[], Bytes::new()).await,
+        }
+    }
+
+    /// Asks for a stream of events, after one of them or after the `latest`.
+    pub(crate) async fn events(&mut self, after: &str) -> anyhow::Result<sse::Events> {
+        let path = format!("/v1/events?after={after}");
+        let request = self.request(Method::GET, &path, &[], Bytes::new())?;
+        let Door::Wire(connection) = &mut self.door else {
+            bail!("nobody holds the directory, so nothing happens in it: start `stepgate serve`");
+        };
+        let (status, incoming) = connection.send(request).await?;
+        if !status.is_success() {
+            let body = incoming.collect().await?.to_bytes();
+            return Err(Reply { status, body }.refusal());
+        }
+        Ok(sse::Events::new(incoming))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Bytes,
+    ) -> anyhow::Result<Request<Bytes>> {
+        let mut request = Request::builder().method(method).uri(path).header("host", "stepgate");
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let mut request = request.body(body)?;
+        let headers = request.headers_mut();
+        match &self.door {
+            Door::Wire(connection) => match connection.target() {
+                Target::Socket(_) => {
+                    headers.insert(LOCAL_HEADER, HeaderValue::from_static(self.role.as_str()));
+                }
+                Target::Http { authority, token } => {
+                    headers.insert(header::HOST, HeaderValue::from_str(authority)?);
+                    let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
+                        .context("the token has characters that no token has")?;
+                    token.set_sensitive(true);
+                    headers.insert(header::AUTHORIZATION, token);
+                }
+            },
+            Door::Here(_) => {
+                headers.insert(LOCAL_HEADER, HeaderValue::from_static(self.role.as_str()));
+            }
+        }
+        Ok(request)
+    }
+}

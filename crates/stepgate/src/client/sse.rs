@@ -1,0 +1,63 @@
+//! Server-sent events, as far as Stepgate sends them: `id`, `event` and one `data` line.
+
+use anyhow::Context;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+/// Longest event that is read.
+const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A stream of events.
+pub(crate) struct Events {
+    body: Incoming,
+    buffer: Vec<u8>,
+}
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) id: u64,
+    pub(crate) event_type: String,
+    pub(crate) data: String,
+}
+
+impl Events {
+    pub(crate) fn new(body: Incoming) -> Self {
+        Self { body, buffer: Vec::new() }
+    }
+
+    /// The next event; none where the stream has ended.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Received>> {
+        loop {
+            while let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
+                if let Some(event) = parse(&String::from_utf8_lossy(&block)) {
+                    return Ok(Some(event));
+                }
+            }
+            anyhow::ensure!(self.buffer.len() <= EVENT_BYTES_MAX, "an event is too long");
+            let Some(frame) = self.body.frame().await else {
+                return Ok(None);
+            };
+            if let Ok(data) = frame.context("the stream broke off")?.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+}
+
+/// An event; none where the block is a heartbeat.
+fn parse(block: &str) -> Option<Received> {
+    let mut event = Received::default();
+    for line in block.lines() {
+        let (name, value) = line.split_once(':')?;
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "id" => event.id = value.parse().ok()?,
+            "event" => event.event_type = value.to_owned(),
+            "data" => event.data.push_str(value),
+            _ => {}
+        }
+    }
+    (!event.data.is_empty()).then_some(event)
+}

@@ -1,0 +1,42 @@
+//! `stepgate runs --follow`: events as they happen, for as long as there is a gateway.
+
+use serde_json::Value;
+
+use crate::cli::Global;
+use crate::client::{As, Client, sse::Received};
+use crate::data_dir::DataDir;
+use crate::show::{self, DIM};
+
+pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
+    let Some(mut client) = Client::elsewhere(global, data, As::Operator).await? else {
+        anyhow::bail!(
+            "nobody serves this directory: start `stepgate serve`, or name one with --url"
+        );
+    };
+    let mut events = client.events("latest").await?;
+    while let Some(event) = events.next().await? {
+        if global.json {
+            let mut value: Value = serde_json::from_str(&event.data)?;
+            if let Value::Object(members) = &mut value {
+                members.insert("position".into(), event.id.into());
+            }
+            show::json(&value)?;
+        } else {
+            tell(&event)?;
+        }
+    }
+    show::note("the gateway has ended the stream");
+    Ok(0)
+}
+
+fn tell(event: &Received) -> anyhow::Result<()> {
+    let value: Value = serde_json::from_str(&event.data)?;
+    let text = |pointer: &str| {
+        value.pointer(pointer).and_then(Value::as_str).map(show::printable).unwrap_or_default()
+    };
+    let (ts, run, tool) = (text("/ts"), text("/run_id"), text("/payload/tool"));
+    show::say(format!(
+        "{DIM}{ts}{DIM:#}  {:<18}  {run}  {tool}",
+        show::printable(&event.event_type)
+    ))
+}

@@ -1,0 +1,116 @@
+//! `stepgate serve`: listens until it is told to stop.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::recover;
+use crate::cli::ServeArgs;
+use crate::data_dir::DataDir;
+use crate::http::{self, AccessLog, App};
+use crate::server::{Listeners, make_tokens};
+use crate::service::is_set;
+use crate::show;
+
+pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow::Result<u8> {
+    let bind = args.bind.clone().unwrap_or(data.load_config()?.serve.bind);
+    refuse_to_be_overheard(&bind, args.insecure_bind).await?;
+    // Recovery of core actions is over when the directory is held, so before the first request.
+    let held = data.hold().await?;
+    recover::tell(&held.recovered);
+    let service = held.service().await?;
+    let log = if args.quiet { AccessLog::Silent } else { AccessLog::Stderr };
+    let app = App::new(service.clone(), held.config.serve_limits(), log);
+    let listeners = Listeners::open(&bind, &data.socket()).await?;
+    let [operator, agent] = make_tokens(&service, data.root()).await?;
+    let address = listeners.address()?;
+    service.begin();
+    if json {
+        let url = format!("http://{address}");
+        show::json(&json!({ "url": url, "operator_token": operator, "agent_token": agent }))?;
+    } else {
+        greet(address, &operator, &agent)?;
+    }
+    let mut broken = service.broken();
+    let stop = async {
+        tokio::select! {
+            signalled = signalled() => if let Err(error) = signalled {
+                show::note(format!("cannot listen to signals: {error}"));
+                std::future::pending::<()>().await;
+            },
+            () = is_set(&mut broken) => {}
+        }
+        tokio::spawn(leave_at_the_second_signal());
+    };
+    listeners.serve(&app, http::router(&app), stop).await;
+    if *service.broken().borrow() {
+        bail!("the store cannot go on: start again, and recovery decides what is unfinished");
+    }
+    Ok(0)
+}
+
+/// Tokens travel in the clear, so only this machine may hear them, unless somebody insists.
+async fn refuse_to_be_overheard(bind: &str, insists: bool) -> anyhow::Result<()> {
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(bind)
+        .await
+        .with_context(|| format!("`{bind}` is not an address: write it like `127.0.0.1:7420`"))?
+        .collect();
+    let is_here = addresses.iter().map(SocketAddr::ip).all(|ip| IpAddr::is_loopback(&ip));
+    if !is_here && !insists {
+        bail!(
+            "`{bind}` can be reached from other machines, and nothing is encrypted: put a proxy with \
+             TLS in front of a loopback address, or insist with --insecure-bind"
+        );
+    }
+    Ok(())
+}
+
+fn greet(address: SocketAddr, operator: &Path, agent: &Path) -> anyhow::Result<()> {
+    let agent = std::path::absolute(agent)?;
+    let operator = std::path::absolute(operator)?;
+    let proposal = json!({
+        "schema_version": "1.0.0",
+        "id": uuid::Uuid::new_v4(),
+        "reasoning": "a first look",
+        "action": "LIST_FILES",
+        "args": { "path": "/sandbox/" },
+    });
+    show::say(format!(
+        "{}stepgate{:#} listens on http://{address}\n\
+         tokens   {}\n         {}\n\
+         try      curl -s http://{address}/v1/steps -H \"Authorization: Bearer $(cat {})\" -d '{proposal}'\n\
+         stop     Ctrl-C",
+        show::GOOD,
+        show::GOOD,
+        operator.display(),
+        agent.display(),
+        quoted(&agent),
+    ))
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+async fn signalled() -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    show::note("stopping: running steps finish first; once more to leave them to recovery");
+    Ok(())
+}
+
+async fn leave_at_the_second_signal() {
+    if signalled().await.is_ok() {
+        std::process::exit(i32::from(super::FAULT));
+    }
+}

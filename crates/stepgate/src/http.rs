@@ -1,0 +1,126 @@
+//! HTTP: one table of routes, from which the router and its OpenAPI document are both made.
+//!
+//! A request comes in through `admit.rs` (who is it, and how often), goes to its handler, and leaves
+//! with JSON whatever happened. Nothing here decides anything about a step.
+
+pub(crate) mod admit;
+mod approvals;
+mod body;
+mod events;
+mod metrics;
+mod openapi;
+mod policy;
+mod problem;
+mod rate;
+mod routes;
+mod runs;
+mod sessions;
+mod steps;
+mod system;
+mod tokens;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware;
+
+use crate::service::Service;
+
+pub(crate) use admit::{LOCAL_HEADER, Peer};
+pub(crate) use metrics::Metrics;
+use problem::Problem;
+use rate::Rates;
+
+/// The session that a step joins, and that it joined.
+pub(crate) const SESSION_HEADER: &str = "stepgate-session";
+/// The run of an answer.
+pub(crate) const RUN_HEADER: &str = "stepgate-run";
+/// The step's index in its session.
+pub(crate) const STEP_INDEX_HEADER: &str = "stepgate-step-index";
+/// Set where an answer was recorded before it was asked for.
+pub(crate) const REPLAYED_HEADER: &str = "idempotent-replayed";
+
+/// What listening may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServeLimits {
+    /// Most connections at one time.
+    pub(crate) connections_max: usize,
+    /// How long a request's head may take to come.
+    pub(crate) head_timeout: Duration,
+    /// How long a request's body may take to come.
+    pub(crate) body_timeout: Duration,
+    /// Longest body that is read at all. What is kept of a proposal is the gate's own limit.
+    pub(crate) body_bytes_max: u64,
+    /// Longest that a caller can wait with `Prefer: wait`.
+    pub(crate) wait_max: Duration,
+    /// How long running steps get to finish at shutdown.
+    pub(crate) shutdown: Duration,
+    /// Requests a second of one principal, on average.
+    pub(crate) requests_per_second_max: u32,
+    /// Requests of one principal at once, after a pause.
+    pub(crate) requests_burst_max: u32,
+    /// Failed authentications a minute from one address.
+    pub(crate) failed_auth_per_minute_max: u32,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            body_bytes_max: 8 * 1024 * 1024,
+            wait_max: Duration::from_secs(60),
+            shutdown: Duration::from_secs(10),
+            requests_per_second_max: 10_000,
+            requests_burst_max: 20_000,
+            failed_auth_per_minute_max: 60,
+        }
+    }
+}
+
+/// Where a line about each request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessLog {
+    /// To standard error.
+    Stderr,
+    /// Nowhere.
+    Silent,
+}
+
+/// Everything that a handler needs.
+pub(crate) struct App {
+    pub(crate) service: Arc<Service>,
+    pub(crate) limits: ServeLimits,
+    pub(crate) metrics: Metrics,
+    rates: Rates,
+    log: AccessLog,
+}
+
+impl App {
+    pub(crate) fn new(service: Arc<Service>, limits: ServeLimits, log: AccessLog) -> Arc<Self> {
+        let rates = Rates::new(&limits);
+        Arc::new(Self { service, limits, metrics: Metrics::new(), rates, log })
+    }
+}
+
+/// The router. Every request needs a [`Peer`] among its extensions.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for route in routes::all() {
+        router = router.route(route.path, route.handler);
+    }
+    router
+        .fallback(|| async { Problem::not_found() })
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(Arc::clone(app), admit::admit))
+        .with_state(Arc::clone(app))
+}
+
+async fn method_not_allowed(request: Request) -> Problem {
+    Problem::method_not_allowed(request.uri().path())
+}

@@ -1,0 +1,232 @@
+//! The door: who is it, how often, and a line and a count for each answer.
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use stepgate_core::ids::{ArtifactId, PrincipalId};
+
+use super::{AccessLog, App, Problem, routes};
+use crate::show;
+use crate::tokens::Role;
+
+/// Names the local principal on a connection that only the owner of the data directory can make.
+pub(crate) const LOCAL_HEADER: &str = "stepgate-local";
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Over the network: it needs a token.
+    Address(IpAddr),
+    /// A process of the same user, or this one: it says as whom it acts.
+    Local,
+}
+
+/// Who asks, as proven.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) principal_id: PrincipalId,
+    pub(crate) role: Role,
+    /// The token, where one was shown.
+    pub(crate) token_id: Option<ArtifactId>,
+}
+
+impl Caller {
+    /// Whose objects are shown: an agent's own, everybody's to the others.
+    pub(crate) fn sees(&self) -> Option<PrincipalId> {
+        match self.role {
+            Role::Agent => Some(self.principal_id.clone()),
+            Role::Operator | Role::Auditor => None,
+        }
+    }
+
+    /// Whether an object of this principal is shown.
+    pub(crate) fn may_see(&self, owner: &PrincipalId) -> bool {
+        self.sees().is_none_or(|only| only == *owner)
+    }
+}
+
+/// Lets a request in, or says why not.
+pub(super) async fn admit(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let start = Instant::now();
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let admitted = match routes::is_public(&path) {
+        true => Ok(None),
+        false => identify(&app, &request).map(Some),
+    };
+    let (caller, response) = match admitted {
+        Ok(caller) => {
+            if let Some(caller) = caller.clone() {
+                request.extensions_mut().insert(caller);
+            }
+            (caller, answered(next, request).await)
+        }
+        Err(problem) => (None, problem.into_response()),
+    };
+    let line = Line { method: &method, path: &path, caller: caller.as_ref(), start };
+    finish(&app, &line, response)
+}
+
+/// The handler's answer. A panic in it is ours, and ends this request alone.
+async fn answered(next: Next, request: Request) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => Problem::internal().into_response(),
+    }
+}
+
+fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
+    let peer = request.extensions().get::<Peer>().copied();
+    let caller = match caller_of(app, peer, request.headers()) {
+        Some(caller) => caller,
+        None => {
+            if let Some(Peer::Address(address)) = peer {
+                app.rates.failure(address).map_err(Problem::too_many)?;
+            }
+            return Err(Problem::unauthenticated());
+        }
+    };
+    app.rates.request(&caller.principal_id).map_err(Problem::too_many)?;
+    Ok(caller)
+}
+
+fn caller_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Option<Caller> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        let token = app.service.tokens.authenticate(bearer(headers)?)?;
+        return Some(Caller {
+            principal_id: token.principal_id,
+            role: token.role,
+            token_id: Some(token.token_id),
+        });
+    }
+    match peer {
+        Some(Peer::Local) => {
+            let role = match headers.get(LOCAL_HEADER)?.to_str().ok()? {
+                "agent" => Role::Agent,
+                "operator" => Role::Operator,
+                _ => return None,
+            };
+            let principal_id = PrincipalId::parse(role.as_str()).ok()?;
+            Some(Caller { principal_id, role, token_id: None })
+        }
+        Some(Peer::Address(_)) | None => None,
+    }
+}
+
+/// The one token of the one header.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, None) = (values.next()?, values.next()) else {
+        return None;
+    };
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+struct Line<'a> {
+    method: &'a Method,
+    path: &'a str,
+    caller: Option<&'a Caller>,
+    start: Instant,
+}
+
+fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
+    let status = response.status();
+    let elapsed = line.start.elapsed();
+    app.metrics.request(status, elapsed);
+    if is_malformed(status) {
+        app.metrics.malformed();
+    }
+    match app.log {
+        AccessLog::Silent => {}
+        AccessLog::Stderr => {
+            let who = line.caller.map_or("-", |caller| caller.principal_id.as_str());
+            let ms = elapsed.as_secs_f64() * 1000.0;
+            // The path has ids and nothing secret; a query could hold anything, and is left out.
+            let path = show::shortened(&show::printable(line.path), 256);
+            show::note(format!("{} {path} {} {ms:.1} ms {who}", line.method, status.as_u16()));
+        }
+    }
+    response
+}
+
+/// Requests that no client of ours would send.
+fn is_malformed(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::REQUEST_TIMEOUT
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::METHOD_NOT_ALLOWED
+    )
+}
+
+/// Anyone with a token: what is seen depends on the role.
+pub(super) struct Reader(pub(super) Caller);
+/// One who may propose steps.
+pub(super) struct Proposer(pub(super) Caller);
+/// One who may decide.
+pub(super) struct Operator(pub(super) Caller);
+/// One who may see how the gateway itself does.
+pub(super) struct Watcher;
+
+fn caller(parts: &Parts) -> Result<Caller, Problem> {
+    parts.extensions.get::<Caller>().cloned().ok_or_else(Problem::unauthenticated)
+}
+
+impl<S: Sync> FromRequestParts<S> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        caller(parts).map(Self)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Proposer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = caller(parts)?;
+        match caller.role {
+            Role::Agent | Role::Operator => Ok(Self(caller)),
+            Role::Auditor => Err(Problem::forbidden()),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = caller(parts)?;
+        match caller.role {
+            Role::Operator => Ok(Self(caller)),
+            Role::Agent | Role::Auditor => Err(Problem::forbidden()),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Watcher {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match caller(parts)?.role {
+            Role::Operator | Role::Auditor => Ok(Self),
+            Role::Agent => Err(Problem::forbidden()),
+        }
+    }
+}

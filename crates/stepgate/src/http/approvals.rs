@@ -1,0 +1,223 @@
+//! `/v1/approvals`: the questions to people, and their answers.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
+use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
+use stepgate_core::json::strict;
+use stepgate_core::ports::ApprovalQuery;
+use stepgate_core::step::{Person, Refused};
+use stepgate_core::time::Timestamp;
+
+use super::admit::{Caller, Operator, Reader};
+use super::routes::{Id, Params};
+use super::{App, Problem, body, runs};
+use crate::service::{Decided, expires_at};
+
+/// Most approvals that one request decides.
+const BATCH_MAX: usize = 100;
+/// Longest note.
+const NOTE_BYTES_MAX: usize = 4096;
+
+/// An approval as people see it.
+#[derive(Serialize)]
+pub(super) struct ApprovalObject {
+    approval_id: ApprovalId,
+    tool_run_id: RunId,
+    status: ApprovalStatus,
+    ts_requested: Timestamp,
+    expires_at: Option<Timestamp>,
+    /// What is asked: the call as it would be made, who asks, and why a person is needed.
+    context: Value,
+    resolution: Option<Resolution>,
+    /// The step's response, where it ended together with the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<Value>,
+}
+
+impl ApprovalObject {
+    fn of(approval: &Approval) -> Self {
+        Self {
+            approval_id: approval.approval_id,
+            tool_run_id: approval.tool_run_id,
+            status: approval.status,
+            ts_requested: approval.ts_requested,
+            expires_at: expires_at(approval),
+            context: strict::stored(&approval.approval_context_json).unwrap_or_default(),
+            resolution: approval.resolution.clone(),
+            response: None,
+        }
+    }
+
+    fn decided(decided: &Decided) -> Self {
+        let response = decided.answer.as_ref();
+        let response = response.and_then(|answer| strict::stored(&answer.response).ok());
+        Self { response, ..Self::of(&decided.approval) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParams {
+    status: Option<ApprovalStatus>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Approvals {
+    approvals: Vec<ApprovalObject>,
+}
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Approvals>, Problem> {
+    let query = ApprovalQuery {
+        status: params.status,
+        principal_id: caller.sees(),
+        limit: runs::page(params.limit)?,
+    };
+    let approvals = app.service.gate.store.approvals(query).await?;
+    Ok(Json(Approvals { approvals: approvals.iter().map(ApprovalObject::of).collect() }))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    #[serde(default)]
+    note: Option<String>,
+}
+
+pub(super) async fn approve(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    Id(id): Id<ApprovalId>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<ApprovalObject>, Problem> {
+    let Note { note } = body::json(&app, &headers, body).await?;
+    one(&app, &caller, Decision::Approve, id, checked(note)?).await
+}
+
+pub(super) async fn deny(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    Id(id): Id<ApprovalId>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<ApprovalObject>, Problem> {
+    let Note { note } = body::json(&app, &headers, body).await?;
+    one(&app, &caller, Decision::Deny, id, checked(note)?).await
+}
+
+async fn one(
+    app: &App,
+    caller: &Caller,
+    decision: Decision,
+    id: ApprovalId,
+    note: Option<String>,
+) -> Result<Json<ApprovalObject>, Problem> {
+    let decided = app.service.decide(id, decision.by(&caller.principal_id, note)).await?;
+    Ok(Json(ApprovalObject::decided(&decided)))
+}
+
+fn checked(note: Option<String>) -> Result<Option<String>, Problem> {
+    match note {
+        Some(note) if note.len() > NOTE_BYTES_MAX => {
+            Err(Problem::malformed(format!("a note has at most {NOTE_BYTES_MAX} bytes")))
+        }
+        Some(note) if note.is_empty() => Ok(None),
+        note => Ok(note),
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Decision {
+    Approve,
+    Deny,
+}
+
+impl Decision {
+    fn by(self, operator: &PrincipalId, note: Option<String>) -> Person {
+        let approver_id = operator.clone();
+        match self {
+            Self::Approve => Person::Grants { approver_id, note },
+            Self::Deny => Person::Refuses { approver_id, note },
+        }
+    }
+}
+
+/// Several at once, each by its id: there is no "all".
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch {
+    #[serde(default)]
+    decision: Option<Decision>,
+    #[serde(default)]
+    ids: Vec<ApprovalId>,
+    #[serde(default)]
+    note: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct BatchResults {
+    results: Vec<BatchResult>,
+}
+
+/// What became of one id: its approval, or an error like that of a single request.
+#[derive(Serialize)]
+struct BatchResult {
+    approval_id: ApprovalId,
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<ApprovalObject>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
+}
+
+pub(super) async fn decide(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<BatchResults>, Problem> {
+    let Batch { decision, ids, note } = body::json(&app, &headers, body).await?;
+    let decision =
+        decision.ok_or_else(|| Problem::malformed("`decision` must be `approve` or `deny`"))?;
+    if ids.is_empty() || ids.len() > BATCH_MAX {
+        return Err(Problem::malformed(format!("`ids` must name from 1 to {BATCH_MAX}")));
+    }
+    let note = checked(note)?;
+    let mut results = Vec::with_capacity(ids.len());
+    for id in ids {
+        let said = decision.by(&caller.principal_id, note.clone());
+        results.push(result(id, app.service.decide(id, said).await));
+    }
+    Ok(Json(BatchResults { results }))
+}
+
+fn result(approval_id: ApprovalId, decided: Result<Decided, Refused>) -> BatchResult {
+    match decided {
+        Ok(decided) => BatchResult {
+            approval_id,
+            status: 200,
+            approval: Some(ApprovalObject::decided(&decided)),
+            error: None,
+        },
+        Err(refused) => {
+            let problem = Problem::from(refused);
+            let body: Value = serde_json::from_str(&problem.body()).unwrap_or_default();
+            let status = problem.into_response().status().as_u16();
+            BatchResult { approval_id, status, approval: None, error: body.get("error").cloned() }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Counts for Prometheus.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use stepgate_core::run::Word;
+
+/// Seconds: from a recorded answer to a patient caller.
+const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0, 60.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    status: u16,
+}
+
+/// Every count, with its name.
+pub(crate) struct Metrics {
+    registry: Registry,
+    steps: Family<OutcomeLabel, Counter>,
+    requests: Family<StatusLabel, Counter>,
+    malformed: Counter,
+    duration: Histogram,
+    connections: Gauge,
+    approvals_open: Gauge,
+    steps_running: Gauge,
+}
+
+/// What is read at the moment of asking.
+pub(super) struct Present {
+    pub(super) approvals_open: usize,
+    pub(super) steps_running: usize,
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("stepgate"),
+            steps: Family::default(),
+            requests: Family::default(),
+            malformed: Counter::default(),
+            duration: Histogram::new(BUCKETS),
+            connections: Gauge::default(),
+            approvals_open: Gauge::default(),
+            steps_running: Gauge::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register("steps", "Answers to proposals, by outcome", metrics.steps.clone());
+        registry.register("http_requests", "Requests, by status", metrics.requests.clone());
+        let text = "Requests that could not be understood, or did not come in time";
+        registry.register("http_malformed_requests", text, metrics.malformed.clone());
+        let text = "From a request's head to its answer";
+        registry.register("http_request_duration_seconds", text, metrics.duration.clone());
+        registry.register("http_connections", "Open connections", metrics.connections.clone());
+        let text = "Approvals that nobody has decided";
+        registry.register("approvals_open", text, metrics.approvals_open.clone());
+        registry.register("steps_running", "Steps under way", metrics.steps_running.clone());
+        metrics
+    }
+
+    pub(super) fn step(&self, word: Word) {
+        self.steps.get_or_create(&OutcomeLabel { outcome: word.as_str() }).inc();
+    }
+
+    pub(super) fn request(&self, status: StatusCode, elapsed: Duration) {
+        self.requests.get_or_create(&StatusLabel { status: status.as_u16() }).inc();
+        self.duration.observe(elapsed.as_secs_f64());
+    }
+
+    /// A request that could not be understood.
+    pub(crate) fn malformed(&self) {
+        self.malformed.inc();
+    }
+
+    /// A connection began; it ends with the guard.
+    pub(crate) fn connection(&self) -> impl Drop + Send + use<> {
+        struct Open(Gauge);
+        impl Drop for Open {
+            fn drop(&mut self) {
+                self.0.dec();
+            }
+        }
+        self.connections.inc();
+        Open(self.connections.clone())
+    }
+
+    pub(super) fn text(&self, present: &Present) -> Result<String, std::fmt::Error> {
+        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.approvals_open.set(whole(present.approvals_open));
+        self.steps_running.set(whole(present.steps_running));
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry)?;
+        Ok(out)
+    }
+}

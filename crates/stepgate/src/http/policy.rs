@@ -1,0 +1,79 @@
+//! `POST /v1/policy/evaluate`: what would be decided on a proposal, without a run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Json, http::StatusCode};
+use serde::{Deserialize, Serialize};
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
+use stepgate_core::step::{self, Submission, Weighed};
+
+use super::admit::Operator;
+use super::routes::Params;
+use super::{App, Problem, body};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EvaluateParams {
+    /// As whom it is asked; as the operator otherwise.
+    principal: Option<PrincipalId>,
+}
+
+/// What policy says.
+#[derive(Serialize)]
+struct Evaluation {
+    tool: String,
+    verdict: &'static str,
+    /// Why a person is needed.
+    reason: Option<String>,
+    /// The rule of sandbox or pins that refuses it whatever policy says.
+    rule: Option<String>,
+    policies: Vec<String>,
+    policy_hash: Digest,
+    caps: BTreeMap<String, i64>,
+}
+
+pub(super) async fn evaluate(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    Params(params): Params<EvaluateParams>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let payload = body::payload(&app, body).await?;
+    let gate = &app.service.gate;
+    let submission = Submission {
+        session_id: SessionId::new(gate.world.fresh_uuid()),
+        principal_id: params.principal.unwrap_or(caller.principal_id),
+        payload,
+    };
+    Ok(match step::weigh(gate, &submission) {
+        Ok(weighed) => Json(evaluation(weighed)).into_response(),
+        Err(failure) => {
+            let refusal = serde_json::json!({
+                "error": {
+                    "code": failure.code(),
+                    "message": failure.message(),
+                    "detail": failure.detail(),
+                },
+            });
+            (StatusCode::UNPROCESSABLE_ENTITY, Json(refusal)).into_response()
+        }
+    })
+}
+
+fn evaluation(weighed: Weighed) -> Evaluation {
+    let Weighed { call, rule, decision } = weighed;
+    let PolicyDecision { verdict, policies, policy_hash, caps } = decision;
+    let (verdict, reason) = match verdict {
+        PolicyVerdict::Permit => ("permit", None),
+        PolicyVerdict::RequireApproval(reason) => ("require_approval", Some(reason)),
+        PolicyVerdict::Deny => ("deny", None),
+    };
+    let verdict = if rule.is_some() { "deny" } else { verdict };
+    Evaluation { tool: call.name().to_owned(), verdict, reason, rule, policies, policy_hash, caps }
+}

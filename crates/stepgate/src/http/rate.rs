@@ -1,0 +1,110 @@
+//! Token buckets: one for each principal, and a stricter one for each address that fails to say who
+//! it is.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use stepgate_core::ids::PrincipalId;
+
+use super::ServeLimits;
+
+/// Most buckets of one kind. Beyond it those that are full again are forgotten, and then all.
+const BUCKETS_MAX: usize = 10_000;
+/// A body costs one request more for each so many bytes: a record keeps it.
+const BYTES_PER_REQUEST: u64 = 4096;
+
+/// Who has how much left.
+pub(super) struct Rates {
+    principals: Buckets<PrincipalId>,
+    failures: Buckets<IpAddr>,
+}
+
+impl Rates {
+    pub(super) fn new(limits: &ServeLimits) -> Self {
+        let failures = f64::from(limits.failed_auth_per_minute_max);
+        Self {
+            principals: Buckets::new(
+                f64::from(limits.requests_per_second_max),
+                f64::from(limits.requests_burst_max),
+            ),
+            failures: Buckets::new(failures / 60.0, failures),
+        }
+    }
+
+    /// Takes one request of a principal, or says after how many seconds there is one.
+    pub(super) fn request(&self, principal: &PrincipalId) -> Result<(), u64> {
+        self.principals.take(principal, 1.0)
+    }
+
+    /// Takes what a body costs beside its request. It is taken in any case, and makes the next one
+    /// wait: what has come has come.
+    pub(super) fn body(&self, principal: &PrincipalId, bytes: u64) {
+        let further = u32::try_from(bytes / BYTES_PER_REQUEST).unwrap_or(u32::MAX);
+        if further > 0 {
+            self.principals.charge(principal, f64::from(further));
+        }
+    }
+
+    /// Takes one failure of an address, or says after how many seconds there is one.
+    pub(super) fn failure(&self, address: IpAddr) -> Result<(), u64> {
+        self.failures.take(&address, 1.0)
+    }
+}
+
+struct Buckets<K> {
+    per_second: f64,
+    burst: f64,
+    levels: Mutex<HashMap<K, Level>>,
+}
+
+#[derive(Clone, Copy)]
+struct Level {
+    left: f64,
+    at: Instant,
+}
+
+impl<K: Clone + Eq + Hash> Buckets<K> {
+    fn new(per_second: f64, burst: f64) -> Self {
+        Self { per_second, burst, levels: Mutex::default() }
+    }
+
+    fn take(&self, key: &K, cost: f64) -> Result<(), u64> {
+        self.at(key, |level| {
+            if level.left >= cost {
+                level.left -= cost;
+                return Ok(());
+            }
+            let seconds = ((cost - level.left) / self.per_second).ceil().clamp(1.0, 3600.0);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+            Err(seconds as u64)
+        })
+    }
+
+    fn charge(&self, key: &K, cost: f64) {
+        self.at(key, |level| level.left = (level.left - cost).max(-self.burst));
+    }
+
+    fn at<T>(&self, key: &K, change: impl FnOnce(&mut Level) -> T) -> T {
+        let now = Instant::now();
+        let refilled = |level: &Level| {
+            let gained = now.saturating_duration_since(level.at).as_secs_f64() * self.per_second;
+            (level.left + gained).min(self.burst)
+        };
+        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        if levels.len() >= BUCKETS_MAX && !levels.contains_key(key) {
+            levels.retain(|_, level| refilled(level) < self.burst);
+            if levels.len() >= BUCKETS_MAX {
+                levels.clear();
+            }
+        }
+        let level = levels.entry(key.clone()).or_insert(Level { left: self.burst, at: now });
+        *level = Level { left: refilled(level), at: now };
+        change(level)
+    }
+}
+
+#[cfg(test)]
+mod tests;

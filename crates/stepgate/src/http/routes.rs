@@ -1,0 +1,277 @@
+//! The table of routes. The router is made of it, and so is the OpenAPI document.
+
+use std::str::FromStr;
+
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use axum::routing::{self, MethodRouter};
+use serde::de::DeserializeOwned;
+
+use super::{App, Problem, approvals, events, policy, runs, sessions, steps, system, tokens};
+use std::sync::Arc;
+
+type Handler = MethodRouter<Arc<App>>;
+
+/// Who may use a route, for the document; the handlers' own arguments enforce it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Everybody.
+    Public,
+    /// Any token; an agent sees its own.
+    Reader,
+    /// Agents and operators.
+    Proposer,
+    /// Operators.
+    Operator,
+    /// Operators and auditors.
+    Watcher,
+}
+
+/// One method of one path.
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) access: Access,
+    pub(super) handler: Handler,
+    pub(super) doc: Doc,
+}
+
+/// What the document says beside method and path.
+pub(super) struct Doc {
+    pub(super) summary: &'static str,
+    pub(super) query: &'static [(&'static str, &'static str)],
+    /// The schema of the body.
+    pub(super) body: Option<&'static str>,
+    /// Statuses that are answers, with the schema of each. The other ones are an `Error`.
+    pub(super) answers: &'static [(u16, &'static str)],
+}
+
+const fn doc(summary: &'static str, answers: &'static [(u16, &'static str)]) -> Doc {
+    Doc { summary, query: &[], body: None, answers }
+}
+
+impl Doc {
+    const fn query(mut self, query: &'static [(&'static str, &'static str)]) -> Self {
+        self.query = query;
+        self
+    }
+
+    const fn body(mut self, schema: &'static str) -> Self {
+        self.body = Some(schema);
+        self
+    }
+}
+
+const STEP_ANSWERS: &[(u16, &str)] = &[
+    (200, "Response"),
+    (202, "Response"),
+    (400, "Response"),
+    (403, "Response"),
+    (409, "Response"),
+    (422, "Response"),
+];
+
+/// Every route.
+pub(super) fn all() -> Vec<Route> {
+    let mut all = working();
+    all.extend(looking());
+    all
+}
+
+/// Those that change something.
+fn working() -> Vec<Route> {
+    use Access::{Operator, Proposer};
+    let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
+    vec![
+        post(
+            "/v1/steps",
+            Proposer,
+            routing::post(steps::propose),
+            doc("Take a proposal through the gate", STEP_ANSWERS).body("Proposal"),
+        ),
+        post(
+            "/v1/runs/{id}/resolve",
+            Operator,
+            routing::post(runs::resolve),
+            doc("Say what became of a call in doubt", STEP_ANSWERS).body("Resolve"),
+        ),
+        post(
+            "/v1/approvals/{id}/approve",
+            Operator,
+            routing::post(approvals::approve),
+            doc("Approve; answers when the decision is durable", &[(200, "Approval")]).body("Note"),
+        ),
+        post(
+            "/v1/approvals/{id}/deny",
+            Operator,
+            routing::post(approvals::deny),
+            doc("Deny; answers when the decision is durable", &[(200, "Approval")]).body("Note"),
+        ),
+        post(
+            "/v1/approvals/decide",
+            Operator,
+            routing::post(approvals::decide),
+            doc("Decide on several, each by its id", &[(200, "BatchResults")]).body("Batch"),
+        ),
+        post(
+            "/v1/policy/evaluate",
+            Operator,
+            routing::post(policy::evaluate),
+            doc("What would be decided on a proposal", &[(200, "Evaluation"), (422, "Error")])
+                .query(&[("principal", "as whom it is asked")])
+                .body("Proposal"),
+        ),
+        post(
+            "/v1/tokens",
+            Operator,
+            routing::post(tokens::create),
+            doc("Make a token; it is shown once", &[(201, "Token")]).body("CreateToken"),
+        ),
+        Route {
+            method: "DELETE",
+            path: "/v1/tokens/{id}",
+            access: Operator,
+            handler: routing::delete(tokens::revoke),
+            doc: doc("Revoke a token", &[(204, "")]),
+        },
+    ]
+}
+
+/// Those that only look.
+fn looking() -> Vec<Route> {
+    use Access::{Operator, Public, Reader, Watcher};
+    const RUN_QUERY: &[(&str, &str)] = &[
+        ("status", "only runs with this status"),
+        ("tool", "only runs of this tool"),
+        ("session", "only runs of this session"),
+        ("before", "only runs older than this one"),
+        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
+    ];
+    const APPROVAL_QUERY: &[(&str, &str)] = &[
+        ("status", "only those with this status"),
+        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
+    ];
+    const EVENT_QUERY: &[(&str, &str)] = &[("after", "only events after this id")];
+    let get = |path, access, handler, doc| Route { method: "GET", path, access, handler, doc };
+    vec![
+        get(
+            "/v1/runs",
+            Reader,
+            routing::get(runs::list),
+            doc("Runs, newest first", &[(200, "Runs")]).query(RUN_QUERY),
+        ),
+        get(
+            "/v1/runs/{id}",
+            Reader,
+            routing::get(runs::show),
+            doc("Everything about a run", &[(200, "RunDetail")]),
+        ),
+        get(
+            "/v1/runs/{id}/export",
+            Reader,
+            routing::get(runs::export),
+            doc("A run that anyone can verify", &[(200, "Bundle")]),
+        ),
+        get(
+            "/v1/approvals",
+            Reader,
+            routing::get(approvals::list),
+            doc("Approvals, newest first", &[(200, "Approvals")]).query(APPROVAL_QUERY),
+        ),
+        get(
+            "/v1/sessions/{id}",
+            Reader,
+            routing::get(sessions::show),
+            doc("A session and the end of its chain", &[(200, "Session")]),
+        ),
+        get(
+            "/v1/events",
+            Reader,
+            routing::get(events::follow),
+            doc("The history, as server-sent events", &[(200, "")]).query(EVENT_QUERY),
+        ),
+        get(
+            "/v1/tools",
+            Reader,
+            routing::get(system::tools),
+            doc("What a proposal can name", &[(200, "Tools")]),
+        ),
+        get(
+            "/v1/tokens",
+            Operator,
+            routing::get(tokens::list),
+            doc("The tokens that are good", &[(200, "Tokens")]),
+        ),
+        get(
+            "/healthz",
+            Public,
+            routing::get(system::healthy),
+            doc("The process is there", &[(200, "Health")]),
+        ),
+        get(
+            "/readyz",
+            Public,
+            routing::get(system::ready),
+            doc("The store answers", &[(200, "Health")]),
+        ),
+        get(
+            "/metrics",
+            Watcher,
+            routing::get(system::metrics),
+            doc("Counts, for Prometheus", &[(200, "")]),
+        ),
+        get(
+            "/openapi.json",
+            Reader,
+            routing::get(system::openapi),
+            doc("This document", &[(200, "Document")]),
+        ),
+    ]
+}
+
+/// Whether a path is served to everybody.
+pub(super) fn is_public(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
+/// The methods that a path has, for `Allow`.
+pub(super) fn methods_of(path: &str) -> Vec<&'static str> {
+    let fits = |pattern: &str| {
+        let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
+        loop {
+            match (parts.next(), pattern.next()) {
+                (None, None) => return true,
+                (Some(part), Some(expected)) if part == expected || expected == "{id}" => {}
+                (Some(_), _) | (None, Some(_)) => return false,
+            }
+        }
+    };
+    all().iter().filter(|route| fits(route.path)).map(|route| route.method).collect()
+}
+
+/// The id in the path. One that no object can have is one that is not there.
+pub(super) struct Id<T>(pub(super) T);
+
+impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let id = path.ok().and_then(|Path(text)| text.parse().ok());
+        id.map(Self).ok_or_else(Problem::not_found)
+    }
+}
+
+/// The query.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(params)) => Ok(Self(params)),
+            Err(rejection) => Err(Problem::malformed(rejection.body_text())),
+        }
+    }
+}

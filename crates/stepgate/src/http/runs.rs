@@ -1,0 +1,144 @@
+//! `/v1/runs`: what happened, and what an operator says of a call in doubt.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stepgate_core::bundle::{Bundle, RunObject};
+use stepgate_core::ids::{RunId, SessionId};
+use stepgate_core::json::canonical;
+use stepgate_core::ports::{Dossier, RunQuery};
+use stepgate_core::run::Status;
+use stepgate_core::step::Settlement;
+
+use super::admit::{Caller, Operator, Reader};
+use super::routes::{Id, Params};
+use super::{App, Problem, body, steps};
+use crate::show::timeline;
+
+/// Runs in one answer, unless asked otherwise, and at most.
+pub(super) const PAGE: usize = 50;
+pub(super) const PAGE_MAX: usize = 1000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParams {
+    before: Option<RunId>,
+    session: Option<SessionId>,
+    status: Option<Status>,
+    tool: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Runs {
+    runs: Vec<RunObject>,
+    /// Goes on where this page ends; none where it is the last.
+    next_before: Option<RunId>,
+}
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Runs>, Problem> {
+    let limit = page(params.limit)?;
+    let query = RunQuery {
+        before: params.before,
+        session_id: params.session,
+        principal_id: caller.sees(),
+        status: params.status,
+        tool_name: params.tool,
+        limit,
+    };
+    let runs = app.service.gate.store.runs(query).await?;
+    let is_full = runs.len() == limit;
+    let next_before = runs.last().filter(|_| is_full).map(|run| run.arrival.run_id);
+    Ok(Json(Runs { runs: runs.iter().map(RunObject::of).collect(), next_before }))
+}
+
+/// A page's size, or why it cannot be that.
+pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit.unwrap_or(PAGE) {
+        limit @ 1..=PAGE_MAX => Ok(limit),
+        _ => Err(Problem::malformed(format!("`limit` must be from 1 to {PAGE_MAX}"))),
+    }
+}
+
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Id(run_id): Id<RunId>,
+) -> Result<Json<Value>, Problem> {
+    let dossier = dossier(&app, &caller, run_id).await?;
+    Ok(Json(timeline::object(&dossier)?))
+}
+
+pub(super) async fn export(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Id(run_id): Id<RunId>,
+) -> Result<Json<Bundle>, Problem> {
+    let dossier = dossier(&app, &caller, run_id).await?;
+    let bundle = Bundle::of(&dossier).map_err(stepgate_core::gate::Fault::from)?;
+    Ok(Json(bundle))
+}
+
+async fn dossier(app: &App, caller: &Caller, run_id: RunId) -> Result<Dossier, Problem> {
+    match app.service.gate.store.dossier(run_id).await? {
+        Some(dossier) if caller.may_see(&dossier.run.arrival.principal_id) => Ok(dossier),
+        Some(_) | None => Err(Problem::not_found()),
+    }
+}
+
+/// What became of a call in doubt.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Resolve {
+    #[serde(default, rename = "as")]
+    settled: Option<Word>,
+    /// What the tool gave, where it succeeded and that is known.
+    #[serde(default)]
+    result: Option<Value>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Succeeded,
+    Failed,
+    Redispatch,
+}
+
+pub(super) async fn resolve(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    Id(run_id): Id<RunId>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let Resolve { settled, result } = body::json(&app, &headers, body).await?;
+    let settlement = match (settled, result) {
+        (Some(Word::Succeeded), result) => {
+            Settlement::Succeeded(result.map(|result| canonical::text_of(&result)))
+        }
+        (Some(Word::Failed), None) => Settlement::Failed,
+        (Some(Word::Redispatch), None) => Settlement::Redispatch,
+        (Some(Word::Failed | Word::Redispatch), Some(_)) => {
+            return Err(Problem::malformed("only what succeeded has a `result`"));
+        }
+        (None, _) => {
+            let message = "`as` must be `succeeded`, `failed` or `redispatch`";
+            return Err(Problem::malformed(message));
+        }
+    };
+    dossier(&app, &caller, run_id).await?;
+    let answer = app.service.resolve(run_id, settlement, caller.principal_id).await?;
+    app.metrics.step(answer.word);
+    Ok(steps::respond(answer))
+}

@@ -1,0 +1,112 @@
+//! `POST /v1/steps`: the body is the proposal, and the answer's body is the response, byte for byte.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+use stepgate_core::failure::{Failure, Outcome};
+use stepgate_core::ids::SessionId;
+use stepgate_core::run::{Notice, Word};
+use stepgate_core::step::Answer;
+
+use super::admit::Proposer;
+use super::{App, Problem, REPLAYED_HEADER, RUN_HEADER, SESSION_HEADER, STEP_INDEX_HEADER, body};
+
+pub(super) async fn propose(
+    State(app): State<Arc<App>>,
+    Proposer(caller): Proposer,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let session = session(&headers)?;
+    let patience = patience(&headers, app.limits.wait_max)?;
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(Problem::unsupported_media_type());
+    }
+    let payload = body::payload(&app, body).await?;
+    app.rates.body(&caller.principal_id, payload.length);
+    let wait = patience.unwrap_or_default();
+    let answer = app.service.submit(caller.principal_id, session, payload, wait).await?;
+    app.metrics.step(answer.word);
+    let mut response = respond(answer);
+    if let Some(patience) = patience {
+        let applied = HeaderValue::from_str(&format!("wait={}", patience.as_secs()));
+        if let Ok(applied) = applied {
+            response.headers_mut().insert("preference-applied", applied);
+        }
+    }
+    Ok(response)
+}
+
+fn session(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {
+    let Some(value) = headers.get(SESSION_HEADER) else {
+        return Ok(None);
+    };
+    let id = value.to_str().ok().and_then(|text| text.parse().ok());
+    id.map(Some).ok_or_else(|| Problem::malformed("`Stepgate-Session` must be a UUIDv7"))
+}
+
+/// How long the caller would wait: `Prefer: wait=SECONDS`, up to the limit. Other preferences are
+/// not ours, and ignored as RFC 7240 asks.
+fn patience(headers: &HeaderMap, most: Duration) -> Result<Option<Duration>, Problem> {
+    let texts = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    for preference in texts.flat_map(|text| text.split(',')) {
+        let Some((name, value)) = preference.split_once('=') else { continue };
+        if !name.trim().eq_ignore_ascii_case("wait") {
+            continue;
+        }
+        let value = value.split(';').next().unwrap_or_default().trim().trim_matches('"');
+        let seconds: u64 = value
+            .parse()
+            .map_err(|_| Problem::malformed("`Prefer: wait` takes a whole number of seconds"))?;
+        return Ok(Some(Duration::from_secs(seconds).min(most)));
+    }
+    Ok(None)
+}
+
+/// The answer with its status (DESIGN section 7) and its headers.
+pub(super) fn respond(answer: Answer) -> Response {
+    let status = status(&answer);
+    let mut headers = HeaderMap::new();
+    let mut set = |name: &'static str, text: &str| {
+        if let Ok(value) = HeaderValue::from_str(text) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    };
+    set("content-type", "application/json");
+    set(RUN_HEADER, &answer.run_id.to_string());
+    set(SESSION_HEADER, &answer.session_id.to_string());
+    set(STEP_INDEX_HEADER, &answer.step_index.to_string());
+    if answer.replayed {
+        set(REPLAYED_HEADER, "true");
+    }
+    match answer.word {
+        Word::Notice(_) => set("retry-after", "1"),
+        Word::Outcome(_) => {}
+    }
+    (status, headers, answer.response).into_response()
+}
+
+fn status(answer: &Answer) -> StatusCode {
+    match answer.word {
+        Word::Outcome(Outcome::Success | Outcome::ExecutionError) => StatusCode::OK,
+        Word::Outcome(Outcome::ValidationError) if is_conflict(answer) => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        Word::Outcome(Outcome::ValidationError) => StatusCode::BAD_REQUEST,
+        Word::Outcome(Outcome::Denied) => StatusCode::FORBIDDEN,
+        Word::Notice(Notice::ApprovalRequired) => StatusCode::ACCEPTED,
+        Word::Notice(Notice::InProgress) => StatusCode::CONFLICT,
+    }
+}
+
+/// Whether the id was used for something else.
+fn is_conflict(answer: &Answer) -> bool {
+    let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
+    let code = response.get("error").and_then(|error| error.get("error_code"));
+    code.and_then(Value::as_str) == Some(Failure::IdempotencyConflict.code())
+}

@@ -1,0 +1,93 @@
+//! How the gateway itself does, and what it offers.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Value, json};
+use stepgate_core::action::Action;
+use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::digest::Digest;
+use stepgate_core::ports::ApprovalQuery;
+use stepgate_core::tool::{Standing, Tool};
+
+use super::admit::{Reader, Watcher};
+use super::metrics::Present;
+use super::{App, Problem, openapi};
+
+/// Open approvals are counted up to here.
+const COUNTED_MAX: usize = 100_000;
+
+/// The process is there.
+pub(super) async fn healthy() -> Json<Value> {
+    Json(json!({ "status": "ok" }))
+}
+
+/// The store answers, and the process is not on its way out.
+pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
+    if *app.service.leaving().borrow() {
+        return Err(Problem::unavailable());
+    }
+    app.service.gate.store.run_ids(None, 1).await?;
+    Ok(Json(json!({ "status": "ready" })))
+}
+
+pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
+    let query = ApprovalQuery {
+        status: Some(ApprovalStatus::Pending),
+        limit: COUNTED_MAX,
+        ..ApprovalQuery::default()
+    };
+    let approvals_open = app.service.gate.store.approvals(query).await?.len();
+    let present = Present { approvals_open, steps_running: app.service.running() };
+    let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+pub(super) async fn openapi(_: Reader) -> Json<Value> {
+    Json(openapi::document())
+}
+
+/// A tool as people see it.
+#[derive(Serialize)]
+pub(super) struct ToolObject {
+    name: String,
+    /// None for core actions: policy alone decides on them.
+    mode: Option<&'static str>,
+    standing: &'static str,
+    definition_digest: Option<Digest>,
+}
+
+#[derive(Serialize)]
+pub(super) struct ToolObjects {
+    tools: Vec<ToolObject>,
+}
+
+pub(super) async fn tools(State(app): State<Arc<App>>, _: Reader) -> Json<ToolObjects> {
+    let core = Action::ALL.iter().map(|action| ToolObject {
+        name: action.name().to_owned(),
+        mode: None,
+        standing: "accepted",
+        definition_digest: None,
+    });
+    let servers = app.service.gate.tools.tools();
+    let tools = core.chain(servers.iter().map(|tool| tool_object(tool))).collect();
+    Json(ToolObjects { tools })
+}
+
+fn tool_object(tool: &Tool) -> ToolObject {
+    ToolObject {
+        name: tool.name.to_string(),
+        mode: Some(tool.mode.as_str()),
+        standing: match tool.standing {
+            Standing::Accepted => "accepted",
+            Standing::Changed => "changed",
+            Standing::Gone => "gone",
+        },
+        definition_digest: Some(tool.definition_digest),
+    }
+}

@@ -1,0 +1,117 @@
+use super::*;
+
+#[tokio::test]
+async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
+    let serve =
+        ServeLimits { requests_per_second_max: 1, requests_burst_max: 3, ..ServeLimits::default() };
+    let house = House::with(serve, Limits::default()).await;
+    for _ in 0..3 {
+        // Refused proposals count like any other.
+        assert_eq!(house.propose(&house.alice, "{").await.status, 400);
+    }
+    let reply = house.propose(&house.alice, "{").await;
+    assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (429, Some("1")));
+    assert_eq!(reply.json()["error"]["code"], "TOO_MANY_REQUESTS");
+    assert_eq!(house.propose(&house.bob, "{").await.status, 400);
+    let runs = house.get(&house.olga, "/v1/runs").await.json();
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn failures_to_say_who_one_is_have_a_stricter_limit_and_hinder_nobody_else() {
+    let serve = ServeLimits { failed_auth_per_minute_max: 2, ..ServeLimits::default() };
+    let house = House::with(serve, Limits::default()).await;
+    for expected in [401, 401, 429, 429] {
+        assert_eq!(house.get("sg_wrong", "/v1/runs").await.status, expected);
+    }
+    assert_eq!(house.get(&house.alice, "/v1/runs").await.status, 200);
+}
+
+#[tokio::test]
+async fn json_bodies_are_strict() {
+    let house = House::new().await;
+    let (approval, _) = house.ask(&house.alice, "d").await;
+    let path = format!("/v1/approvals/{approval}/approve");
+    for body in [
+        r#"{"note":"a","note":"b"}"#,
+        r#"{"note":1}"#,
+        r#"{"notes":"a"}"#,
+        "[]",
+        "{",
+        "\u{feff}{}",
+        r#"{"note":"a"} x"#,
+    ] {
+        let reply = house.post(&house.olga, &path, body).await;
+        assert_eq!(
+            (reply.status.as_u16(), &reply.json()["error"]["code"]),
+            (400, &json!("MALFORMED"))
+        );
+    }
+    let long = json!({ "note": "x".repeat(5000) });
+    assert_eq!(house.post(&house.olga, &path, long).await.status, 400);
+    let huge = json!({ "note": "x".repeat(300_000) });
+    assert_eq!(house.post(&house.olga, &path, huge).await.status, 413);
+    let mut form = house.request("POST", &path, &house.olga, "note=a".into());
+    form.headers_mut().insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
+    assert_eq!(house.send(form).await.status, 415);
+    let mut packed = house.request("POST", "/v1/steps", &house.alice, "x".into());
+    packed.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+    assert_eq!(house.send(packed).await.status, 415);
+    assert_eq!(house.post(&house.olga, &path, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn queries_are_strict() {
+    let house = House::new().await;
+    for query in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "status=done",
+        "before=x",
+        "session=x",
+        "page=2",
+        "limit=1&limit=2",
+    ] {
+        let reply = house.get(&house.olga, &format!("/v1/runs?{query}")).await;
+        assert_eq!(
+            (reply.status.as_u16(), &reply.json()["error"]["code"]),
+            (400, &json!("MALFORMED"))
+        );
+    }
+    for id in ["x", "..", "%2e%2e", "550e8400-e29b-41d4-a716-446655440000"] {
+        assert_eq!(house.get(&house.olga, &format!("/v1/runs/{id}")).await.status, 404, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn lists_go_on_where_the_page_before_ended() {
+    let house = House::new().await;
+    for _ in 0..5 {
+        house.propose(&house.alice, &proposal("THINK", json!({}))).await;
+    }
+    let mut seen = Vec::new();
+    let mut path = "/v1/runs?limit=2".to_owned();
+    loop {
+        let page = house.get(&house.alice, &path).await.json();
+        seen.extend(page["runs"].as_array().unwrap().iter().map(|run| run["step_index"].clone()));
+        let Some(next) = page["next_before"].as_str() else { break };
+        path = format!("/v1/runs?limit=2&before={next}");
+    }
+    assert_eq!(seen, [5, 4, 3, 2, 1]);
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_told_the_right_ones() {
+    let house = House::new().await;
+    for (method, path, allowed) in [
+        ("PUT", "/v1/runs", "GET"),
+        ("GET", "/v1/steps", "POST"),
+        ("PATCH", "/v1/tokens", "POST, GET"),
+    ] {
+        let reply = house.send(house.request(method, path, &house.olga, String::new())).await;
+        assert_eq!((reply.status.as_u16(), reply.header("allow")), (405, Some(allowed)));
+        assert_eq!(reply.json()["error"]["code"], "METHOD_NOT_ALLOWED");
+    }
+    assert_eq!(house.get(&house.olga, "/v2").await.json()["error"]["code"], "NOT_FOUND");
+}

@@ -1,0 +1,184 @@
+//! Listens: TCP and the data directory's socket, with a limit on everything that a peer can take.
+
+mod first_start;
+mod wire;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+
+use crate::http::{App, Peer};
+use crate::show;
+
+pub(crate) use first_start::make_tokens;
+use wire::Wire;
+
+/// Longest request head: more is 431.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Most headers of a request: more is 431.
+const HEADERS_MAX: usize = 100;
+
+/// Everything that is listened on.
+pub(crate) struct Listeners {
+    tcp: TcpListener,
+    socket: UnixListener,
+    socket_path: PathBuf,
+}
+
+impl Listeners {
+    /// Listens on an address and on the data directory's socket. Whoever holds the directory may
+    /// replace a socket that is there: nobody else can be behind it.
+    pub(crate) async fn open(bind: &str, socket_path: &Path) -> anyhow::Result<Self> {
+        let tcp = TcpListener::bind(bind).await.map_err(|error| cannot_listen(bind, error))?;
+        match std::fs::remove_file(socket_path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                bail!("cannot replace `{}`: {error}", socket_path.display());
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let socket = UnixListener::bind(socket_path)
+            .with_context(|| format!("cannot listen on `{}`", socket_path.display()))?;
+        // The directory is the owner's alone already; the mode is the second lock on the same door.
+        std::fs::set_permissions(socket_path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(Self { tcp, socket, socket_path: socket_path.to_owned() })
+    }
+
+    /// The address, with the port that was given.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Answers until it is told to stop, and then lets what is under way finish, for as long as it may.
+    pub(crate) async fn serve(
+        self,
+        app: &Arc<App>,
+        router: Router,
+        stop: impl Future<Output = ()>,
+    ) {
+        let connections = Connections {
+            app: Arc::clone(app),
+            router,
+            places: Arc::new(Semaphore::new(app.limits.connections_max)),
+            graceful: GracefulShutdown::new(),
+        };
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                accepted = self.tcp.accept() => match accepted {
+                    Ok((stream, address)) => {
+                        // Answers are one write; waiting for more to send would only delay them.
+                        let _ = stream.set_nodelay(true);
+                        connections.begin(stream, Peer::Address(address.ip()));
+                    }
+                    Err(error) => refused(&error).await,
+                },
+                accepted = self.socket.accept() => match accepted {
+                    Ok((stream, _)) if is_ours(&stream) => connections.begin(stream, Peer::Local),
+                    Ok(_) => {}
+                    Err(error) => refused(&error).await,
+                },
+            }
+        }
+        drop((self.tcp, self.socket));
+        let _ = std::fs::remove_file(&self.socket_path);
+        let service = &app.service;
+        service.leave();
+        let finish = async {
+            connections.graceful.shutdown().await;
+            service.idle().await;
+        };
+        if tokio::time::timeout(app.limits.shutdown, finish).await.is_err() {
+            let count = service.running();
+            show::note(format!("{count} step(s) did not finish in time and are left to recovery"));
+        }
+    }
+}
+
+/// Too many open files, most likely: a moment later there may be one.
+async fn refused(error: &io::Error) {
+    show::note(format!("cannot accept a connection: {error}"));
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+}
+
+/// Whether the process at the other end belongs to the user that we are.
+fn is_ours(stream: &UnixStream) -> bool {
+    let us = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == us)
+}
+
+fn cannot_listen(bind: &str, error: io::Error) -> anyhow::Error {
+    let way_out = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another process listens there: stop it, or name another address with --bind"
+        }
+        io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: name a higher one",
+        _ => "name an address of this machine with --bind",
+    };
+    anyhow::Error::new(error).context(format!("cannot listen on `{bind}`: {way_out}"))
+}
+
+struct Connections {
+    app: Arc<App>,
+    router: Router,
+    places: Arc<Semaphore>,
+    graceful: GracefulShutdown,
+}
+
+impl Connections {
+    fn begin<S>(&self, stream: S, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            tokio::spawn(turn_away(stream));
+            return;
+        };
+        let app = Arc::clone(&self.app);
+        let open = app.metrics.connection();
+        let router = self.router.clone();
+        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let mut request: Request = request.map(Body::new);
+            request.extensions_mut().insert(peer);
+            router.clone().oneshot(request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(app.limits.head_timeout)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(HEADERS_MAX)
+            .serve_connection(TokioIo::new(Wire::new(stream)), service);
+        let connection = self.graceful.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await
+                && (error.is_parse() || error.is_timeout())
+            {
+                app.metrics.malformed();
+            }
+            drop((place, open));
+        });
+    }
+}
+
+/// Too many are here. A word instead of silence, as far as the peer takes one.
+async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S) {
+    let _ = stream.write_all(wire::too_many_connections().as_bytes()).await;
+    let _ = stream.shutdown().await;
+}

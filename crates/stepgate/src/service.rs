@@ -1,0 +1,316 @@
+//! What every door uses: steps, decisions, tokens, and the work that goes on behind them.
+//!
+//! A step is a task of its own. A caller who leaves stops waiting, and never stops the step.
+
+mod expiry;
+mod recovery;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::ports::StoreError;
+use stepgate_core::run::{Payload, Word};
+use stepgate_core::session::Session;
+use stepgate_core::step::{self, Answer, Person, Refused, Settlement, Submission};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::hub::Hub;
+use crate::tokens::Tokens;
+
+pub(crate) use expiry::expires_at;
+
+/// Most principals whose default session is remembered here; it is only looked up again.
+const SESSIONS_MAX: usize = 10_000;
+
+/// The gate with everything that a listening process adds to it.
+pub(crate) struct Service {
+    pub(crate) gate: Gate,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) tokens: Tokens,
+    default_sessions: Mutex<HashMap<PrincipalId, SessionId>>,
+    /// How many tasks are under way that must not be cut off.
+    running: watch::Sender<usize>,
+    leaving: watch::Sender<bool>,
+    /// The store cannot go on, and neither can the process.
+    broken: watch::Sender<bool>,
+    /// A run was left to recovery.
+    left: Notify,
+}
+
+/// What became of a decision.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    /// The approval, as it stands now.
+    pub(crate) approval: Approval,
+    /// The step's answer, where the step ended together with the decision.
+    pub(crate) answer: Option<Answer>,
+}
+
+impl Service {
+    /// A service over this gate, whose store announces to this hub.
+    pub(crate) async fn new(gate: Gate, hub: Arc<Hub>) -> anyhow::Result<Arc<Self>> {
+        let tokens = Tokens::load(&gate).await?;
+        Ok(Arc::new(Self {
+            gate,
+            hub,
+            tokens,
+            default_sessions: Mutex::default(),
+            running: watch::channel(0).0,
+            leaving: watch::channel(false).0,
+            broken: watch::channel(false).0,
+            left: Notify::new(),
+        }))
+    }
+
+    /// Takes a payload through the gate, and waits so long where the answer is only a notice.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        principal_id: PrincipalId,
+        session: Option<SessionId>,
+        payload: Payload,
+        patience: Duration,
+    ) -> Result<Answer, Fault> {
+        let session_id = self.session_of(&principal_id, session).await?;
+        let submission = Submission { session_id, principal_id, payload };
+        let service = Arc::clone(self);
+        let task = self.spawn(async move {
+            let answer = step::run(&service.gate, submission).await;
+            service.note_fault(answer.as_ref().err());
+            answer
+        });
+        let answer = task.await.map_err(stopped)??;
+        match answer.word {
+            Word::Notice(_) if !patience.is_zero() => self.wait(answer, patience).await,
+            Word::Notice(_) | Word::Outcome(_) => Ok(answer),
+        }
+    }
+
+    /// Waits until the run is recorded, or for so long; the answer is the run's as it stands then.
+    async fn wait(&self, first: Answer, patience: Duration) -> Result<Answer, Fault> {
+        let mut watch = self.hub.watch(first.run_id);
+        let mut leaving = self.leaving.subscribe();
+        let mut answer = step::answer_of(&self.gate, first.run_id).await?;
+        if matches!(answer.word, Word::Notice(_)) {
+            tokio::select! {
+                () = watch.finished() => {}
+                () = tokio::time::sleep(patience) => {}
+                () = is_set(&mut leaving) => {}
+            }
+            answer = step::answer_of(&self.gate, first.run_id).await?;
+        }
+        Ok(Answer { replayed: first.replayed, ..answer })
+    }
+
+    /// Decides on an approval. Answers as soon as the decision is durable: the step goes on behind it.
+    pub(crate) async fn decide(
+        self: &Arc<Self>,
+        approval_id: ApprovalId,
+        person: Person,
+    ) -> Result<Decided, Refused> {
+        let approval = self.approval(approval_id).await?;
+        match approval.status {
+            ApprovalStatus::Pending => {}
+            ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired => {
+                return Err(Refused::AlreadyDecided);
+            }
+        }
+        if person != Person::Nobody && expires_at(&approval) <= Some(self.gate.world.now()) {
+            // Time was first, although nobody has written it down yet.
+            self.resume(approval_id, Person::Nobody).await.map_err(task_stopped)??;
+            return Err(Refused::AlreadyDecided);
+        }
+        let mut watch = self.hub.watch(approval.tool_run_id);
+        let mut task = self.resume(approval_id, person.clone());
+        let answer = tokio::select! {
+            biased;
+            ended = &mut task => Some(ended.map_err(task_stopped)??),
+            () = watch.decided() => None,
+        };
+        let approval = self.approval(approval_id).await?;
+        // The watch tells that it was decided, and not by whom.
+        if answer.is_none() && !is_by(&approval, &person) {
+            return Err(Refused::AlreadyDecided);
+        }
+        Ok(Decided { approval, answer })
+    }
+
+    fn resume(
+        self: &Arc<Self>,
+        approval_id: ApprovalId,
+        person: Person,
+    ) -> JoinHandle<Result<Answer, Refused>> {
+        let service = Arc::clone(self);
+        self.spawn(async move {
+            let answer = step::resume(&service.gate, approval_id, person).await;
+            service.note_refusal(answer.as_ref().err());
+            answer
+        })
+    }
+
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Approval, Refused> {
+        self.gate.store.approval(approval_id).await?.ok_or(Refused::NoSuchApproval)
+    }
+
+    /// Settles a call in doubt, as an operator says.
+    pub(crate) async fn resolve(
+        self: &Arc<Self>,
+        run_id: RunId,
+        settlement: Settlement,
+        operator: PrincipalId,
+    ) -> Result<Answer, Refused> {
+        let service = Arc::clone(self);
+        let task = self.spawn(async move {
+            let answer = step::resolve(&service.gate, run_id, settlement, operator, None).await;
+            service.note_refusal(answer.as_ref().err());
+            answer
+        });
+        task.await.map_err(task_stopped)?
+    }
+
+    /// The session that a step joins: the one that is named, or the principal's default one.
+    async fn session_of(
+        &self,
+        principal: &PrincipalId,
+        named: Option<SessionId>,
+    ) -> Result<SessionId, Fault> {
+        if let Some(id) = named {
+            return Ok(self.gate.named_session(id, principal).await?.session_id);
+        }
+        if let Some(id) = self.known_sessions().get(principal) {
+            return Ok(*id);
+        }
+        let Session { session_id, .. } = self.gate.default_session(principal).await?;
+        let mut known = self.known_sessions();
+        if known.len() >= SESSIONS_MAX {
+            known.clear();
+        }
+        known.insert(principal.clone(), session_id);
+        Ok(session_id)
+    }
+
+    fn known_sessions(&self) -> std::sync::MutexGuard<'_, HashMap<PrincipalId, SessionId>> {
+        self.default_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the work that nobody asks for: expiry, and recovery of what is left over.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        tokio::spawn(expiry::keep_time(Arc::clone(self)));
+        tokio::spawn(recovery::keep_recovering(Arc::clone(self)));
+    }
+
+    /// A task that shutdown waits for.
+    fn spawn<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let guard = RunningGuard::enter(Arc::clone(self));
+        tokio::spawn(async move {
+            let done = work.await;
+            drop(guard);
+            done
+        })
+    }
+
+    fn note_refusal(&self, refused: Option<&Refused>) {
+        match refused {
+            Some(Refused::Fault(fault)) => self.note_fault(Some(fault)),
+            Some(
+                Refused::NoSuchApproval
+                | Refused::AlreadyDecided
+                | Refused::NotInDoubt
+                | Refused::OwnRequest,
+            )
+            | None => {}
+        }
+    }
+
+    /// A step that ended in a fault left its run to recovery.
+    fn note_fault(&self, fault: Option<&Fault>) {
+        match fault {
+            Some(Fault::Store(StoreError::Broken(_))) => {
+                self.broken.send_replace(true);
+            }
+            Some(Fault::Store(_) | Fault::Executor(_)) => self.left.notify_one(),
+            Some(Fault::ForeignSession(_) | Fault::Name(_)) | None => {}
+        }
+    }
+
+    /// Whether the store cannot go on.
+    pub(crate) fn broken(&self) -> watch::Receiver<bool> {
+        self.broken.subscribe()
+    }
+
+    /// Whether the process is on its way out.
+    pub(crate) fn leaving(&self) -> watch::Receiver<bool> {
+        self.leaving.subscribe()
+    }
+
+    /// Tells everybody who waits that the process is on its way out.
+    pub(crate) fn leave(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    /// How many steps are under way.
+    pub(crate) fn running(&self) -> usize {
+        *self.running.borrow()
+    }
+
+    /// Until no step is under way.
+    pub(crate) async fn idle(&self) {
+        // The sender is ours, so this cannot fail.
+        let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
+    }
+}
+
+/// Until a flag is set.
+pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
+    if flag.wait_for(|flag| *flag).await.is_err() {
+        // Whoever could set it is gone.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Counts a task for as long as it lives, also where it panics.
+struct RunningGuard(Arc<Service>);
+
+impl RunningGuard {
+    fn enter(service: Arc<Service>) -> Self {
+        service.running.send_modify(|running| *running += 1);
+        Self(service)
+    }
+}
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
+
+/// Whether this is what this person said.
+fn is_by(approval: &Approval, person: &Person) -> bool {
+    let (status, approver, note) = match person {
+        Person::Grants { approver_id, note } => (ApprovalStatus::Approved, Some(approver_id), note),
+        Person::Refuses { approver_id, note } => (ApprovalStatus::Denied, Some(approver_id), note),
+        Person::Nobody => (ApprovalStatus::Expired, None, &None),
+    };
+    let resolution = approval.resolution.as_ref();
+    approval.status == status
+        && resolution
+            .is_some_and(|made| made.approver_id.as_ref() == approver && made.note == *note)
+}
+
+/// A task that ended without an answer. Its run is left to recovery.
+fn stopped(error: tokio::task::JoinError) -> Fault {
+    Fault::Executor(format!("the step's task ended: {error}"))
+}
+
+fn task_stopped(error: tokio::task::JoinError) -> Refused {
+    Refused::Fault(stopped(error))
+}

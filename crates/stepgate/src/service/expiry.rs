@@ -1,0 +1,106 @@
+//! Keeps the time of approvals: what nobody decides until its `expires_at` is decided by time.
+//!
+//! The open ones are read once; later ones are announced. Nothing is asked of the store in between.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::ids::ApprovalId;
+use stepgate_core::json::{Value, strict};
+use stepgate_core::ports::ApprovalQuery;
+use stepgate_core::step::{Person, Refused};
+use stepgate_core::time::Timestamp;
+
+use super::{Service, is_set};
+use crate::show;
+
+/// Most open approvals that are read at the start.
+const OPEN_MAX: usize = 1_000_000;
+/// The clock of the wall may be set while we sleep, so no sleep is longer.
+const SLEEP_MAX: Duration = Duration::from_secs(30);
+/// How long a failed expiry waits for its next try.
+const RETRY_MS: u64 = 5_000;
+
+/// Until when a person can decide.
+pub(crate) fn expires_at(approval: &Approval) -> Option<Timestamp> {
+    let context = strict::stored(&approval.approval_context_json).ok()?;
+    context.get("expires_at").and_then(Value::as_str)?.parse().ok()
+}
+
+type Due = BinaryHeap<Reverse<(Timestamp, ApprovalId)>>;
+
+pub(super) async fn keep_time(service: Arc<Service>) {
+    // Listening before reading: what is asked in between is known twice, which does no harm.
+    let mut asked = service.hub.asked();
+    let mut due = open(&service).await;
+    let mut leaving = service.leaving();
+    loop {
+        let now = service.gate.world.now();
+        while let Some(Reverse((at, id))) = due.peek().copied() {
+            if at > now {
+                break;
+            }
+            due.pop();
+            if expire(&service, id).await.is_err() {
+                due.push(Reverse((now.plus_ms(RETRY_MS), id)));
+            }
+        }
+        let next = due.peek().map(|Reverse((at, _))| Duration::from_millis(at.since_ms(now)));
+        tokio::select! {
+            () = tokio::time::sleep(next.unwrap_or(SLEEP_MAX).min(SLEEP_MAX)) => {}
+            question = asked.recv() => match question {
+                Some(approval) => remember(&mut due, &approval),
+                None => return,
+            },
+            () = is_set(&mut leaving) => return,
+        }
+    }
+}
+
+async fn open(service: &Service) -> Due {
+    let query = ApprovalQuery {
+        status: Some(ApprovalStatus::Pending),
+        limit: OPEN_MAX,
+        ..ApprovalQuery::default()
+    };
+    let mut due = Due::new();
+    loop {
+        match service.gate.store.approvals(query.clone()).await {
+            Ok(approvals) => {
+                approvals.iter().for_each(|approval| remember(&mut due, approval));
+                return due;
+            }
+            Err(error) => {
+                show::note(format!("cannot read the open approvals, trying again: {error}"));
+                tokio::time::sleep(Duration::from_millis(RETRY_MS)).await;
+            }
+        }
+    }
+}
+
+fn remember(due: &mut Due, approval: &Approval) {
+    // Without a time it never expires; nobody but a forger makes such a one, and `verify` says so.
+    if let Some(at) = expires_at(approval) {
+        due.push(Reverse((at, approval.approval_id)));
+    }
+}
+
+/// Lets time decide. An error means that it has to be tried again.
+async fn expire(service: &Arc<Service>, id: ApprovalId) -> Result<(), ()> {
+    match service.decide(id, Person::Nobody).await {
+        Ok(_)
+        | Err(
+            Refused::AlreadyDecided
+            | Refused::NoSuchApproval
+            | Refused::NotInDoubt
+            | Refused::OwnRequest,
+        ) => Ok(()),
+        Err(Refused::Fault(fault)) => {
+            show::note(format!("approval {id} has expired and cannot be ended yet: {fault}"));
+            Err(())
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Bearer tokens. There is no table of them: they are the fold of `token_created` and `token_revoked`
+//! in the system session, whose chain shows any change. Only the hash of a token is ever written.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{PoisonError, RwLock};
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
+use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::ports::EventQuery;
+use stepgate_core::time::Timestamp;
+use subtle::{Choice, ConstantTimeEq};
+
+/// What every token begins with, so that people and scanners know one when they see it.
+const PREFIX: &str = "sg_";
+/// 256 bits of chance.
+const RANDOM_BYTES: usize = 32;
+/// Most tokens that are good at one time: each request is compared with all of them.
+pub(crate) const TOKENS_MAX: usize = 1000;
+/// Events that are read at once when tokens are loaded.
+const PAGE: usize = 1000;
+
+/// What a token may be used for.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// Proposes steps, and sees its own.
+    Agent,
+    /// Decides, and sees everything.
+    Operator,
+    /// Sees everything, and changes nothing.
+    Auditor,
+}
+
+impl Role {
+    pub(crate) const ALL: [Self; 3] = [Self::Agent, Self::Operator, Self::Auditor];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Operator => "operator",
+            Self::Auditor => "auditor",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let role = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        role.with_context(|| format!("`{text}` is not a role: agent, operator or auditor"))
+    }
+}
+
+/// A token as it is known: everything but the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) token_id: ArtifactId,
+    pub(crate) principal_id: PrincipalId,
+    pub(crate) role: Role,
+    pub(crate) created_at: Timestamp,
+    /// SHA-256 of the token.
+    hash: Digest,
+}
+
+/// The token itself, on its way to the one who asked for it. It has no `Debug` that shows it.
+pub(crate) struct Secret(String);
+
+impl Secret {
+    fn fresh() -> anyhow::Result<Self> {
+        let mut bytes = [0_u8; RANDOM_BYTES];
+        getrandom::fill(&mut bytes).context("the system gives no random numbers")?;
+        let mut text = PREFIX.to_owned();
+        for byte in bytes {
+            text.push_str(&format!("{byte:02x}"));
+        }
+        Ok(Self(text))
+    }
+
+    /// The text, for the one answer or the one file that it goes into.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// What `token_created` says.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Created {
+    token_id: ArtifactId,
+    principal_id: PrincipalId,
+    role: Role,
+    hash: Digest,
+}
+
+/// The tokens that are good now.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    live: RwLock<Vec<Token>>,
+}
+
+impl Tokens {
+    /// Reads every token event.
+    pub(crate) async fn load(gate: &Gate) -> anyhow::Result<Self> {
+        let mut live: Vec<Token> = Vec::new();
+        let mut after = 0;
+        loop {
+            let query = EventQuery {
+                after,
+                event_types: vec![EventType::TokenCreated, EventType::TokenRevoked],
+                loose_only: true,
+                limit: PAGE,
+                ..EventQuery::default()
+            };
+            let page = gate.store.events(query).await?;
+            let Some(last) = page.last() else { break };
+            after = last.position;
+            for placed in &page {
+                apply(&mut live, &placed.event)?;
+            }
+        }
+        Ok(Self { live: RwLock::new(live) })
+    }
+
+    /// Who this token is, compared with every token there is, so that the time tells nothing.
+    pub(crate) fn authenticate(&self, token: &str) -> Option<Token> {
+        let presented = Digest::of_bytes(token.as_bytes()).to_string();
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = None;
+        for token in live.iter() {
+            let is_it: Choice = token.hash.to_string().as_bytes().ct_eq(presented.as_bytes());
+            if bool::from(is_it) {
+                found = Some(token.clone());
+            }
+        }
+        found
+    }
+
+    /// Whether it is still good.
+    pub(crate) fn is_live(&self, token_id: ArtifactId) -> bool {
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        live.iter().any(|token| token.token_id == token_id)
+    }
+
+    /// Every token that is good, oldest first.
+    pub(crate) fn list(&self) -> Vec<Token> {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes one. It is good once its event is durable.
+    pub(crate) async fn create(
+        &self,
+        gate: &Gate,
+        principal_id: PrincipalId,
+        role: Role,
+    ) -> anyhow::Result<(Token, Secret)> {
+        ensure!(
+            principal_id.as_str() != SYSTEM_PRINCIPAL,
+            "`{SYSTEM_PRINCIPAL}` is Stepgate itself: choose another name"
+        );
+        let is_full = self.list().len() >= TOKENS_MAX;
+        ensure!(!is_full, "there are {TOKENS_MAX} tokens already: revoke one first");
+        let secret = Secret::fresh()?;
+        let created = Created {
+            token_id: ArtifactId::new(gate.world.fresh_uuid()),
+            principal_id,
+            role,
+            hash: Digest::of_bytes(secret.reveal().as_bytes()),
+        };
+        let payload = serde_json::to_value(&created)?;
+        let event = append(gate, EventType::TokenCreated, payload).await?;
+        let token = created.at(event.ts);
+        self.live.write().unwrap_or_else(PoisonError::into_inner).push(token.clone());
+        Ok((token, secret))
+    }
+
+    /// Ends one. Whether there was such a token.
+    pub(crate) async fn revoke(&self, gate: &Gate, token_id: ArtifactId) -> anyhow::Result<bool> {
+        if !self.is_live(token_id) {
+            return Ok(false);
+        }
+        append(gate, EventType::TokenRevoked, json!({ "token_id": token_id })).await?;
+        self.live
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|token| token.token_id != token_id);
+        Ok(true)
+    }
+}
+
+impl Created {
+    fn at(self, created_at: Timestamp) -> Token {
+        let Self { token_id, principal_id, role, hash } = self;
+        Token { token_id, principal_id, role, created_at, hash }
+    }
+}
+
+fn apply(live: &mut Vec<Token>, event: &Event) -> anyhow::Result<()> {
+    match event.event_type {
+        EventType::TokenCreated => {
+            let created: Created = serde_json::from_value(event.payload.clone())
+                .with_context(|| format!("event {} is no token", event.event_id))?;
+            live.push(created.at(event.ts));
+        }
+        EventType::TokenRevoked => {
+            let id = event.payload.get("token_id").and_then(Value::as_str);
+            let Some(Ok(id)) = id.map(str::parse::<ArtifactId>) else {
+                bail!("event {} names no token", event.event_id);
+            };
+            live.retain(|token| token.token_id != id);
+        }
+        EventType::ToolCalled
+        | EventType::ToolSucceeded
+        | EventType::ToolFailed
+        | EventType::PolicyViolation
+        | EventType::ApprovalRequested
+        | EventType::ApprovalGranted
+        | EventType::ApprovalDenied
+        | EventType::ApprovalExpired
+        | EventType::ToolReplayed
+        | EventType::ToolRedispatched
+        | EventType::RunRecovered
+        | EventType::LateResult
+        | EventType::RunResolved
+        | EventType::SessionOpened
+        | EventType::ToolAccepted
+        | EventType::PolicyLoaded => {}
+    }
+    Ok(())
+}
+
+async fn append(gate: &Gate, event_type: EventType, payload: Value) -> anyhow::Result<Event> {
+    let system = gate.system_session().await?;
+    let event = Event {
+        event_id: ArtifactId::new(gate.world.fresh_uuid()),
+        event_type,
+        payload,
+        run_id: None,
+        sequence_number: 0,
+        session_id: system.session_id,
+        ts: gate.world.now(),
+    };
+    gate.store.append_event(event.clone()).await?;
+    Ok(event)
+}

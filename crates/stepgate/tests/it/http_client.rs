@@ -1,0 +1,175 @@
+//! A gateway as a process of its own, and the smallest client that can talk to it.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStderr, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::binary::Place;
+
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process that serves. It is killed when it goes out of sight.
+pub(crate) struct Gateway {
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) operator: String,
+    pub(crate) agent: String,
+    pub(crate) greeting: Vec<String>,
+    stderr: Option<ChildStderr>,
+}
+
+impl Gateway {
+    pub(crate) fn start(place: &Place) -> Self {
+        Self::start_with(place, &[])
+    }
+
+    pub(crate) fn start_with(place: &Place, args: &[&str]) -> Self {
+        let args = ["serve", "--bind", "127.0.0.1:0"].iter().chain(args);
+        let mut child = place
+            .command(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut greeting = Vec::new();
+        loop {
+            let Some(line) = lines.next() else {
+                let mut error = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+                panic!("it does not serve: {error}");
+            };
+            greeting.push(line.unwrap());
+            if greeting.last().unwrap().starts_with("stop") {
+                break;
+            }
+        }
+        let address = greeting[0].split("http://").nth(1).unwrap().parse().unwrap();
+        let token = |role: &str| {
+            let file = place.path().join(format!("{role}.token"));
+            std::fs::read_to_string(file).unwrap().trim().to_owned()
+        };
+        let stderr = child.stderr.take();
+        Self {
+            address,
+            operator: token("operator"),
+            agent: token("agent"),
+            child,
+            greeting,
+            stderr,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the end: the exit code, and what went to standard error.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let mut stderr = String::new();
+        self.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        (self.child.wait().unwrap().code(), stderr)
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, token: &str, body: &str) -> Reply {
+        let request = request(method, path, token, &[], body);
+        exchange(self.address, request.as_bytes()).unwrap()
+    }
+
+    pub(crate) fn propose(&self, body: &str) -> Reply {
+        self.send("POST", "/v1/steps", &self.agent, body)
+    }
+
+    /// One number of `/metrics`.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.send("GET", "/metrics", &self.operator, "").body;
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn request(
+    method: &str,
+    path: &str,
+    token: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> String {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    if !token.is_empty() {
+        head.push_str(&format!("authorization: Bearer {token}\r\n"));
+    }
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    format!("{head}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// An answer, all of it.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {:?}", self.body))
+    }
+}
+
+/// Sends bytes and reads until the other side is done. Nothing is an answer too: none.
+pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Option<Reply> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The other side may have seen enough before it has seen everything.
+    let _ = stream.write_all(bytes);
+    read(&mut stream)
+}
+
+/// Reads an answer to its end.
+pub(crate) fn read(stream: &mut TcpStream) -> Option<Reply> {
+    let mut bytes = Vec::new();
+    let start = Instant::now();
+    let _ = stream.read_to_end(&mut bytes);
+    assert!(start.elapsed() < PATIENCE, "the connection hangs");
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let mut lines = head.lines();
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let headers = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+        .collect();
+    Some(Reply { status, headers, body: body.to_owned() })
+}
+
+pub(crate) fn proposal(action: &str, args: Value) -> String {
+    json!({
+        "schema_version": "1.0.0",
+        "id": uuid::Uuid::new_v4(),
+        "reasoning": "a test",
+        "action": action,
+        "args": args,
+    })
+    .to_string()
+}

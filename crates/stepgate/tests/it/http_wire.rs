@@ -1,0 +1,163 @@
+//! What comes over a real connection, good and bad: always JSON, never a hang.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::binary::Place;
+use crate::http_client::{Gateway, exchange, proposal, read, request};
+
+fn place_with(config: &str) -> Place {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path()).unwrap();
+    std::fs::write(place.path().join("stepgate.toml"), config).unwrap();
+    place
+}
+
+#[test]
+fn a_step_over_http_is_answered_with_its_response_and_again_with_the_same() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let body = proposal("WRITE_FILE", json!({ "path": "/sandbox/a.txt", "content": "hi" }));
+    let first = gateway.propose(&body);
+    assert_eq!((first.status, &first.json()["outcome"]), (200, &json!("SUCCESS")));
+    assert!(!first.headers.contains_key("idempotent-replayed"));
+    let second = gateway.propose(&body);
+    assert_eq!((second.status, &second.body), (200, &first.body));
+    assert_eq!(second.headers["idempotent-replayed"], "true");
+    assert_eq!(second.headers["stepgate-run"], first.headers["stepgate-run"]);
+    assert_eq!(std::fs::read_to_string(place.path().join("sandbox/a.txt")).unwrap(), "hi");
+}
+
+#[test]
+fn what_is_no_http_gets_a_json_error_and_is_counted() {
+    let gateway = Gateway::start(&Place::new());
+    let long_header = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "a".repeat(200_000));
+    let many: String = (0..500).map(|number| format!("x{number}: 1\r\n")).collect();
+    let many_headers = format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n");
+    let long_path = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(70_000));
+    let rows: Vec<(&str, Vec<u8>)> = vec![
+        ("garbage", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n".to_vec()),
+        ("words", b"good morning\r\n\r\n".to_vec()),
+        ("no version", b"GET /\r\n\r\n".to_vec()),
+        ("another version", b"GET / HTTP/9.9\r\n\r\n".to_vec()),
+        ("a bad header", b"GET / HTTP/1.1\r\nhost : a\r\n\r\n".to_vec()),
+        ("a bad length", b"POST /v1/steps HTTP/1.1\r\ncontent-length: x\r\n\r\n".to_vec()),
+        (
+            "two lengths",
+            b"POST /v1/steps HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab".to_vec(),
+        ),
+        ("a long header", long_header.into_bytes()),
+        ("many headers", many_headers.into_bytes()),
+        ("a long path", long_path.into_bytes()),
+    ];
+    let before = gateway.metric("stepgate_http_malformed_requests_total");
+    let count = u64::try_from(rows.len()).unwrap();
+    for (name, bytes) in rows {
+        let reply = exchange(gateway.address, &bytes).unwrap_or_else(|| panic!("{name}: nothing"));
+        assert!([400, 414, 431].contains(&reply.status), "{name}: {reply:?}");
+        assert_eq!(reply.headers["content-type"], "application/json", "{name}");
+        assert_eq!(reply.headers["content-length"], reply.body.len().to_string(), "{name}");
+        assert!(reply.json()["error"]["code"].is_string(), "{name}");
+    }
+    let after = gateway.metric("stepgate_http_malformed_requests_total");
+    assert_eq!(after - before, count);
+    assert_eq!(gateway.propose(&proposal("THINK", json!({}))).status, 200);
+}
+
+#[test]
+fn random_bytes_never_stop_the_gateway() {
+    let gateway = Gateway::start(&Place::new());
+    let good = request("POST", "/v1/steps", &gateway.agent, &[], &proposal("THINK", json!({})));
+    let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % 1_000_003).unwrap() % below
+    };
+    for _ in 0..300 {
+        let mut bytes = good.clone().into_bytes();
+        for _ in 0..=random(6) {
+            let at = random(bytes.len());
+            match random(3) {
+                0 => bytes[at] = u8::try_from(random(256)).unwrap(),
+                1 => drop(bytes.drain(at..(at + random(20)).min(bytes.len()))),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        let _ = stream.write_all(&bytes);
+        // It will not say more, so nobody has to wait for it.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let status = read(&mut stream).map_or(0, |reply| reply.status);
+        assert!(status < 500, "{status}: {}", String::from_utf8_lossy(&bytes));
+    }
+    assert_eq!(gateway.propose(&proposal("THINK", json!({}))).status, 200);
+}
+
+#[test]
+fn whoever_is_too_slow_is_not_waited_for() {
+    let place = place_with("[serve]\nhead_timeout_ms = 200\nbody_timeout_ms = 200\n");
+    let gateway = Gateway::start(&place);
+    let start = Instant::now();
+    // A head that never ends.
+    assert!(exchange(gateway.address, b"GET /healthz HTTP/1.1\r\nhost: a\r\n").is_none());
+    // A body that never comes.
+    let head =
+        request("POST", "/v1/steps", &gateway.agent, &[], "").replace("length: 0", "length: 9");
+    let reply = exchange(gateway.address, head.as_bytes()).unwrap();
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (408, &json!("TIMEOUT")));
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(gateway.metric("stepgate_http_malformed_requests_total"), 2);
+}
+
+#[test]
+fn a_body_beyond_every_limit_is_refused_while_it_comes() {
+    let place = place_with("[serve]\nbody_bytes_max = 1048576\n");
+    let gateway = Gateway::start(&place);
+    let reply = gateway.propose(&"x".repeat(4 * 1024 * 1024));
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (413, &json!("BODY_TOO_LARGE")));
+    assert_eq!(gateway.send("GET", "/v1/runs", &gateway.agent, "").json()["runs"], json!([]));
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let gateway = Gateway::start(&place_with("[serve]\nconnections_max = 2\n"));
+    let idle: Vec<_> = (0..2).map(|_| TcpStream::connect(gateway.address).unwrap()).collect();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let reply = exchange(gateway.address, b"");
+        if let Some(reply) = reply {
+            assert_eq!(
+                (reply.status, &reply.json()["error"]["code"]),
+                (503, &json!("UNAVAILABLE"))
+            );
+            break;
+        }
+        assert!(Instant::now() < deadline);
+    }
+    drop(idle);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while exchange(gateway.address, request("GET", "/healthz", "", &[], "").as_bytes())
+        .is_none_or(|reply| reply.status != 200)
+    {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[test]
+fn a_connection_is_kept_for_the_next_request() {
+    let gateway = Gateway::start(&Place::new());
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    let think = || {
+        let body = proposal("THINK", json!({}));
+        request("POST", "/v1/steps", &gateway.agent, &[], &body)
+    };
+    let kept = think().replace("connection: close\r\n", "");
+    stream.write_all(format!("{kept}{}", think()).as_bytes()).unwrap();
+    let reply = read(&mut stream).unwrap();
+    assert_eq!(reply.body.matches("\"outcome\":\"SUCCESS\"").count(), 2, "{reply:?}");
+}
