@@ -8,6 +8,7 @@ use super::p5_validate_args::ValidatedArgs;
 use super::p8_record::Trail;
 use super::{p2_parse, p3_validate_schema, p4_validate_action, p5_validate_args, p6_authorize};
 use crate::call::Call;
+use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{IdempotencyKey, RunId};
@@ -87,7 +88,8 @@ fn as_sent(
     call: &ToolCall,
 ) -> Result<Sent, StateError> {
     let lowered = p6_authorize::tighten(asked, caps).map_err(StateError::checksum)?;
-    if lowered.args != call.call.args {
+    // By their digests: the journal spells a number in its own way, and a payload in the agent's.
+    if Digest::of(&lowered.args) != Digest::of(&call.call.args) {
         return Err(StateError::checksum("the journal's call is not the one that was decided on"));
     }
     Ok(Sent {

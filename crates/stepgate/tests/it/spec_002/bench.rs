@@ -51,6 +51,7 @@ pub(crate) struct Bench {
     tools: Mutex<BTreeMap<ToolName, Entry>>,
     sent: Mutex<Vec<Sent>>,
     effects: Mutex<Vec<String>>,
+    permits: Arc<()>,
 }
 
 /// Takes `volume`, an integer, and a `pin`.
@@ -115,6 +116,11 @@ impl Bench {
         self.effects.lock().unwrap().clone()
     }
 
+    /// How many permits are held.
+    pub(crate) fn held(&self) -> usize {
+        Arc::strong_count(&self.permits) - 1
+    }
+
     fn behaviour(&self, name: &ToolName) -> Behaviour {
         self.tools
             .lock()
@@ -150,7 +156,7 @@ impl ToolServers for Bench {
     async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {
         match self.behaviour(&call.tool.name) {
             Behaviour::IsAway => Err(ExecutionFailure::Unavailable.into()),
-            _ => Ok(Box::new(())),
+            _ => Ok(Box::new(Arc::clone(&self.permits))),
         }
     }
 

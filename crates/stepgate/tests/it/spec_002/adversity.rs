@@ -1,0 +1,63 @@
+//! What must hold when things change under a run: numbers, tools, servers, people and payloads.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use stepgate_core::action::InvalidArgs;
+use stepgate_core::digest::Digest;
+use stepgate_core::journal::artifact::Guarantee;
+use stepgate_core::recover::Report;
+use stepgate_core::run::{Notice, Status, Word};
+use stepgate_core::step::{self, Answer, Refused, Settlement};
+use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
+
+use super::bench::Behaviour;
+use super::{House, VOLUME, guarantee, operator};
+
+const STATUS: &str = "sonos.was_it_done";
+
+impl House {
+    /// A gated call with these arguments, up to the moment at which the gateway stops.
+    async fn stop_with(&self, args: Value) -> Answer {
+        let (answer, approval_id) = self.ask(1, args).await;
+        let stopped = self.approve(approval_id).await;
+        assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+        answer
+    }
+
+    /// A house whose loudspeaker can be asked what it did.
+    fn with_status_tool(mode: Mode, says: Behaviour) -> Self {
+        let status = ToolName::parse(STATUS).unwrap();
+        let house = Self::with(Delivery::Query(status), Behaviour::StopsBefore);
+        house.bench.offer(STATUS, mode, Delivery::Redispatch, says);
+        house
+    }
+
+    async fn settle(&self, answer: &Answer, settlement: Settlement) -> Result<Answer, Refused> {
+        step::resolve(&self.fixture.gate, answer.run_id, settlement, operator(), None).await
+    }
+}
+
+#[tokio::test]
+async fn a_number_is_the_same_however_it_is_spelled() {
+    for spelled in ["20.0", "2e1", "90.0", "1e17", "1E20", "-0.0", "12.5"] {
+        for pin in ["", r#","pin":"1234""#] {
+            let house = House::with(Delivery::HonoursKey, Behaviour::StopsBefore);
+            let payload = format!(
+                r#"{{"schema_version":"1.0.0","id":"550e8400-e29b-41d4-a716-446600000001",
+                   "reasoning":"a test","action":"{VOLUME}","args":{{"volume":{spelled}{pin}}}}}"#
+            );
+            let answer = house.fixture.submit(payload).await;
+            let approval = house.dossier(&answer).await.approval.unwrap();
+            let stopped = house.approve(approval.approval_id).await;
+            assert!(matches!(stopped, Err(Refused::Fault(_))), "{spelled}{pin}: {stopped:?}");
+            house.bench.behave(VOLUME, Behaviour::Acts);
+            let report = house.recover().await;
+            let expected = Report { finished: vec![answer.run_id], ..Report::default() };
+            assert_eq!(report, expected, "{spelled}{pin}");
+            let [first, second] = &*house.bench.sent() else { panic!("not sent twice") };
+            assert_eq!(first.args, second.args, "{spelled}{pin}");
+            house.verified().await;
+        }
+    }
+}
