@@ -61,3 +61,30 @@ async fn a_number_is_the_same_however_it_is_spelled() {
         }
     }
 }
+
+/// Refuses everything.
+struct Closed;
+
+impl Contract for Closed {
+    fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
+        Err(InvalidArgs::new("volume", "not today"))
+    }
+}
+
+#[tokio::test]
+async fn a_capped_call_in_doubt_can_be_settled_when_its_tool_is_gone_or_asks_for_something_else() {
+    for change in ["gone", "contract"] {
+        let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 90 })).await;
+        match change {
+            "gone" => house.bench.withdraw(VOLUME),
+            _ => house.bench.change(VOLUME, |tool| tool.contract = Arc::new(Closed)),
+        }
+        assert_eq!(house.recover().await.in_doubt, [answer.run_id], "{change}");
+        let notice = house.set_volume(2, json!({ "volume": 90 })).await;
+        assert_ne!(notice.word, Word::Notice(Notice::ApprovalRequired), "{change}");
+        house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+        assert_eq!(house.status(&answer).await, Status::Ok, "{change}");
+        house.verified().await;
+    }
+}
