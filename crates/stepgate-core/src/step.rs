@@ -89,7 +89,7 @@ async fn attempt(
     context: Result<StepContext, Failure>,
 ) -> Result<ExecutionResult, Stop> {
     let object = p2_parse::parse(gate, context?)?;
-    let proposal = p3_validate_schema::validate_schema(trail, object)?;
+    let proposal = p3_validate_schema::validate_schema(gate, trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(trail, action)?;
     p5_validate_args::claim_key(gate, &args).await?;

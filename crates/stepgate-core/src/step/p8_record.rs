@@ -123,17 +123,12 @@ impl Trail {
 
     /// Writes the arguments down like this from now on. The payload as it came is kept apart until the
     /// step is over.
-    pub(super) fn seal(&mut self, written: &Map<String, Value>) {
+    pub(super) fn seal(&mut self, fields: &Map<String, Value>, written: &Map<String, Value>) {
         let args = Value::Object(written.clone());
+        let mut fields = fields.clone();
+        fields.insert("args".into(), args.clone());
         // Not in canonical form, which spells 1e20 as an integer that PARSE refuses.
-        let payload = serde_json::json!({
-            "action": self.action,
-            "args": args,
-            "id": self.proposal_id.as_ref().map(ProposalId::as_str),
-            "reasoning": self.reasoning,
-            "schema_version": self.schema_version,
-        })
-        .to_string();
+        let payload = Value::Object(fields).to_string();
         let kept = &mut self.arrival.payload.bytes;
         self.sealed = Some(std::mem::replace(kept, payload.into_bytes().into()));
         self.args = Some(args);

@@ -104,7 +104,7 @@ fn as_sent(
 fn proposal(gate: &Gate, trail: &mut Trail, dossier: &Dossier) -> Result<ValidatedArgs, Failure> {
     let context = StepContext { payload: dossier.run.arrival.payload.bytes.clone() };
     let object = p2_parse::parse_within(&context, strict::DEPTH_MAX)?;
-    let proposal = p3_validate_schema::validate_schema(trail, object)?;
+    let proposal = p3_validate_schema::recall_schema(trail, object)?;
     let action = p4_validate_action::recall_action(gate, proposal)?;
     let sealed = dossier.sealed.as_deref().and_then(Readable::of_payload);
     let sealed = match sealed.and_then(|readable| readable.args) {

@@ -88,3 +88,36 @@ async fn a_capped_call_in_doubt_can_be_settled_when_its_tool_is_gone_or_asks_for
         house.verified().await;
     }
 }
+
+#[tokio::test]
+async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
+    const SECRET: &str = "correct horse";
+    let house = House::new();
+    let args = json!({ "volume": 20, "pin": SECRET });
+    let whole = json!({
+        "schema_version": "1.0.0", "id": crate::gate::id(1), "reasoning": "a test",
+        "action": VOLUME, "args": args,
+    });
+    for (field, value) in [
+        ("schema_version", json!("2.0.0")),
+        ("schema_version", json!(1)),
+        ("id", json!("none")),
+        ("reasoning", json!("")),
+        ("extra", json!(1)),
+    ] {
+        let mut proposal = whole.clone();
+        proposal[field] = value.clone();
+        let answer = house.fixture.submit(proposal.to_string()).await;
+        assert_eq!(answer.word, Word::Outcome(super::Outcome::ValidationError), "{field}");
+        let dossier = house.dossier(&answer).await;
+        let payload = String::from_utf8(dossier.run.arrival.payload.bytes.to_vec()).unwrap();
+        assert!(payload.contains(field), "{payload}");
+        assert!(!format!("{dossier:?}{payload}").contains(SECRET), "{field}: {value}");
+    }
+    let wrong = json!({ "volume": "loud", "pin": SECRET });
+    let answer = house.set_volume(1, wrong).await;
+    let dossier = house.dossier(&answer).await;
+    let payload = String::from_utf8(dossier.run.arrival.payload.bytes.to_vec()).unwrap();
+    assert!(!format!("{dossier:?}{payload}").contains(SECRET));
+    house.verified().await;
+}
