@@ -139,7 +139,7 @@ async fn attempt_again(
     sent: Option<Sent>,
 ) -> Result<ExecutionResult, Stop> {
     let request = match (state, sent) {
-        (State::Executing, Some(sent)) => match may_be_sent_again(&sent.call) {
+        (State::Executing, Some(sent)) => match may_be_sent_again(&sent) {
             true => return p7_execute::execute_again(gate, trail, sent).await,
             false => return Err(Stop::InDoubt),
         },
@@ -152,10 +152,12 @@ async fn attempt_again(
     p7_execute::execute(gate, trail, request).await
 }
 
-/// Whether recovery may send a call again of its own accord (decision D12).
-fn may_be_sent_again(call: &Call) -> bool {
-    match call {
+/// Whether recovery may send a call again of its own accord (decision D12). What was decided on is the
+/// tool as it was: to another one of the same name nothing goes without a person.
+fn may_be_sent_again(sent: &Sent) -> bool {
+    match &sent.call {
         Call::Core(_) => true,
+        Call::Server(_) if !sent.is_still_the_same_tool() => false,
         Call::Server(call) => match call.tool.delivery {
             Delivery::HonoursKey | Delivery::Redispatch => true,
             Delivery::Query(_) | Delivery::Ask => false,
@@ -270,6 +272,12 @@ enum Stop {
 impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
     }
 }
 

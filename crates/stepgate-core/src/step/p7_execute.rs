@@ -49,7 +49,8 @@ pub(super) async fn execute(
         Touch::Nothing => {}
         Touch::Reads | Touch::Writes => trail.commit_call(gate).await?,
     }
-    act(gate, trail, &Sent { call, key, pre_state }, Dispatch::First).await
+    let called = call.identity();
+    act(gate, trail, &Sent { call, key, pre_state, called }, Dispatch::First).await
 }
 
 /// Sends a call again whose effect no journal knows (decision D12).
@@ -101,6 +102,9 @@ pub(super) async fn settle_doubt(
     resolved_by: PrincipalId,
     query_run_id: Option<RunId>,
 ) -> Result<ExecutionResult, Stop> {
+    if settlement == Settlement::Redispatch {
+        may_go_out_again(&sent, query_run_id)?;
+    }
     let (word, effect) = match settlement {
         Settlement::Succeeded(result) => ("succeeded", Some(Effect::Done(result))),
         Settlement::Failed => {
@@ -135,6 +139,17 @@ pub(super) async fn settle_doubt(
     let resolved_by = Some(resolved_by);
     let meta = EffectMeta { guarantee: Some(guarantee), resolved_by, ..EffectMeta::default() };
     settle(gate, trail, &sent.key, effect, meta)
+}
+
+/// Nothing goes to a tool that no operator has accepted. A person may send a call again to a tool whose
+/// definition was accepted anew; what a status tool found is good for the one that was called.
+fn may_go_out_again(sent: &Sent, query_run_id: Option<RunId>) -> Result<(), Fault> {
+    let why = match query_run_id {
+        _ if !sent.is_accepted() => "no operator has accepted it as it is: `stepgate tools accept`",
+        Some(_) if !sent.is_still_the_same_tool() => "it is not the one that was called",
+        Some(_) | None => return Ok(()),
+    };
+    Err(Fault::Executor(format!("{}: {why}", sent.call.name())))
 }
 
 /// Records a call that is refused after it had been authorized: call and effect DENIED together,

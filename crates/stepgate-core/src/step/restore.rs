@@ -12,17 +12,35 @@ use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{IdempotencyKey, RunId};
-use crate::journal::artifact::ToolCall;
+use crate::journal::artifact::{ToolCall, ToolClass};
 use crate::journal::{Artifact, Journal, StateCode, StateError, replay};
 use crate::json::{Value, strict};
 use crate::machine::State;
 use crate::ports::Dossier;
+use crate::tool::Standing;
 
 /// A call as it was sent, or is about to be.
 pub(super) struct Sent {
     pub(super) call: Call,
     pub(super) key: IdempotencyKey,
     pub(super) pre_state: Option<Value>,
+    /// What the tool's name stood for when it was called.
+    pub(super) called: (Option<Digest>, ToolClass),
+}
+
+impl Sent {
+    /// Whether the tool's name still stands for what was called, and an operator knows it.
+    pub(super) fn is_still_the_same_tool(&self) -> bool {
+        self.is_accepted() && self.called == self.call.identity()
+    }
+
+    /// Whether an operator knows the tool as it is.
+    pub(super) fn is_accepted(&self) -> bool {
+        match &self.call {
+            Call::Core(_) => true,
+            Call::Server(call) => call.tool.standing == Standing::Accepted,
+        }
+    }
 }
 
 /// A step that can go on.
@@ -96,6 +114,7 @@ fn as_sent(
         call: lowered.call,
         key: call.idempotency_key.clone(),
         pre_state: call.meta.pre_state.clone(),
+        called: (call.meta.tool_definition_digest, call.tool_class),
     })
 }
 

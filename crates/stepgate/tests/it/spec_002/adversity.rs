@@ -90,6 +90,50 @@ async fn a_capped_call_in_doubt_can_be_settled_when_its_tool_is_gone_or_asks_for
 }
 
 #[tokio::test]
+async fn a_call_is_not_sent_again_to_a_tool_that_is_no_longer_the_one_that_was_called() {
+    for change in ["changed", "accepted anew", "gated"] {
+        let house = House::with(Delivery::HonoursKey, Behaviour::StopsBefore);
+        if change == "gated" {
+            house.bench.change(VOLUME, |tool| tool.mode = Mode::ReadOnly);
+            let sent = crate::gate::submit(
+                &house.fixture.gate,
+                crate::gate::proposal(1, VOLUME, json!({ "volume": 20 })),
+            );
+            sent.await.unwrap_err();
+        } else {
+            house.stop_with(json!({ "volume": 20 })).await;
+        }
+        house.bench.behave(VOLUME, Behaviour::Acts);
+        house.bench.change(VOLUME, |tool| match change {
+            "changed" => tool.standing = Standing::Changed,
+            "accepted anew" => tool.definition_digest = Digest::of("another"),
+            _ => tool.mode = Mode::ExecuteGated,
+        });
+        assert_eq!(house.recover().await.in_doubt.len(), 1, "{change}");
+        assert_eq!(house.bench.sent().len(), 1, "{change}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_can_send_a_call_again_to_a_tool_that_is_not_accepted() {
+    for change in ["gone", "changed"] {
+        let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        match change {
+            "gone" => house.bench.change(VOLUME, |tool| tool.standing = Standing::Gone),
+            _ => house.bench.change(VOLUME, |tool| tool.standing = Standing::Changed),
+        }
+        house.bench.behave(VOLUME, Behaviour::Acts);
+        let refused = house.settle(&answer, Settlement::Redispatch).await;
+        assert!(matches!(refused, Err(Refused::Fault(_))), "{change}: {refused:?}");
+        assert_eq!(house.bench.sent().len(), 1, "{change}");
+        assert_eq!(house.status(&answer).await, Status::Approved, "{change}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
 async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
     const SECRET: &str = "correct horse";
     let house = House::new();
