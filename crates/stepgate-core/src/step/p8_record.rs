@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::p3_validate_schema::{Readable, SUPPORTED_VERSION_RANGE};
-use super::p7_execute::ExecutionResult;
+use super::p7_execute::{ExecutionResult, Settlement};
 use super::p9_respond;
 use super::{Answer, Stop};
 use crate::approval::{Approval, ApprovalStatus};
@@ -212,6 +212,27 @@ impl Trail {
     /// Makes the question to a person durable, with a checkpoint.
     pub(super) async fn commit_pause(&mut self, gate: &Gate) -> Result<(), Stop> {
         self.commit_opening(gate, Status::ApprovalRequired).await
+    }
+
+    /// Makes what happened durable, before a call goes out once more. Whatever the store answers but
+    /// yes, nothing is sent.
+    pub(super) async fn commit_events(&mut self, gate: &Gate) -> Result<(), Stop> {
+        let commit = self.next_commit();
+        gate.store.commit(commit).await.map_err(|error| self.stopped_by(error))?;
+        self.events_committed = self.events.len();
+        Ok(())
+    }
+
+    /// Whether the call went out a second time although nobody knew what had become of the first.
+    pub(super) fn was_sent_blindly(&self) -> bool {
+        self.events.iter().any(|event| {
+            let said = |name: &str| event.payload.get(name).and_then(Value::as_str);
+            let by_recovery = event.event_type == EventType::ToolRedispatched;
+            let by_somebody = event.event_type == EventType::RunResolved
+                && said("resolved_as") == Some(Settlement::REDISPATCH)
+                && said("query_run_id").is_none();
+            by_recovery || by_somebody
+        })
     }
 
     async fn commit_opening(&mut self, gate: &Gate, status: Status) -> Result<(), Stop> {

@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 use stepgate_core::action::InvalidArgs;
 use stepgate_core::digest::Digest;
 use stepgate_core::journal::artifact::Guarantee;
-use stepgate_core::recover::Report;
+use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Refused, Settlement};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
+use tokio::sync::Notify;
 
 use super::bench::Behaviour;
 use super::{House, VOLUME, guarantee, operator};
@@ -131,6 +132,50 @@ async fn nobody_can_send_a_call_again_to_a_tool_that_is_not_accepted() {
         assert_eq!(house.status(&answer).await, Status::Approved, "{change}");
         house.verified().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_person_had_sent_again_is_told_also_when_nobody_answered() {
+    for delivery in [Delivery::Ask, Delivery::Query(ToolName::parse(STATUS).unwrap())] {
+        let house = House::with(delivery.clone(), Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        let stopped = house.settle(&answer, Settlement::Redispatch).await;
+        assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+        house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+        let dossier = house.dossier(&answer).await;
+        assert_eq!(guarantee(&dossier), Some(Guarantee::AtLeastOnce), "{delivery:?}");
+        let resolved: Vec<_> = dossier
+            .events
+            .iter()
+            .filter_map(|linked| linked.event.payload.get("resolved_as")?.as_str())
+            .collect();
+        assert_eq!(resolved, ["redispatch", "succeeded"], "{delivery:?}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn a_person_who_sends_again_what_could_have_been_asked_gets_no_exactly_once() {
+    let house = House::with_status_tool(Mode::ReadOnly, Behaviour::Acts);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    house.bench.behave(VOLUME, Behaviour::Acts);
+    house.settle(&answer, Settlement::Redispatch).await.unwrap();
+    assert_eq!(guarantee(&house.dossier(&answer).await), Some(Guarantee::AtLeastOnce));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_second_dispatch_is_on_record_before_it_happens() {
+    let house = House::with(Delivery::Redispatch, Behaviour::StopsBefore);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    assert_eq!(house.recover().await.stuck.len(), 1);
+    assert_eq!(house.bench.sent().len(), 2);
+    let events = super::events(&house.dossier(&answer).await);
+    assert_eq!(events.last(), Some(&super::EventType::ToolRedispatched));
+    house.bench.change(VOLUME, |tool| tool.delivery = Delivery::Ask);
+    house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+    assert_eq!(guarantee(&house.dossier(&answer).await), Some(Guarantee::AtLeastOnce));
+    house.verified().await;
 }
 
 #[tokio::test]

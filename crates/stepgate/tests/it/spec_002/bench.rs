@@ -15,6 +15,7 @@ use stepgate_core::ports::{
     ToolServers,
 };
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
+use tokio::sync::Notify;
 
 /// What a tool does when it is called.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(crate) enum Behaviour {
     Fails(Failed),
     /// Answers with this.
     Says(Value),
+    /// Answers with this, once it is told to.
+    SaysWhen(Value, Arc<Notify>),
     /// Cannot be reached at all.
     IsAway,
 }
@@ -179,6 +182,10 @@ impl ToolServers for Bench {
             Behaviour::StopsBefore => Effect::Unknown("the gateway stopped".into()),
             Behaviour::Fails(failed) => Effect::Failed(failed),
             Behaviour::Says(value) => {
+                Effect::Done(Some(json!({ "structuredContent": value }).to_string()))
+            }
+            Behaviour::SaysWhen(value, told) => {
+                told.notified().await;
                 Effect::Done(Some(json!({ "structuredContent": value }).to_string()))
             }
             Behaviour::IsAway => Effect::Failed(ExecutionFailure::Unavailable.into()),
