@@ -2,14 +2,13 @@
 //! whether it was done. The question is a run of its own, linked by the event that settles the call.
 
 use super::Left;
-use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
-use crate::ids::PrincipalId;
+use crate::gate::{Fault, Gate};
 use crate::journal::replay;
 use crate::journal::{Artifact, StateError};
 use crate::json::{Value, canonical, strict};
 use crate::ports::Dossier;
 use crate::run::{Payload, Word};
-use crate::step::{self, Refused, Settlement, Submission};
+use crate::step::{self, Finding, Refused, Settlement, Submission};
 use crate::tool::{Delivery, ToolName};
 
 /// Asks the status tool, where the call's tool names one, and settles the call by its answer.
@@ -41,9 +40,12 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
     let Some(settlement) = said else {
         return Ok(Left::InDoubt);
     };
-    let system = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
-    match step::resolve(gate, arrival.run_id, settlement, system, Some(answer.run_id)).await {
-        Ok(_) => Ok(Left::Finished),
+    let events_seen = dossier.events.len();
+    let found = Finding { settlement, query_run_id: answer.run_id, events_seen };
+    match step::resolve_as_found(gate, arrival.run_id, found).await {
+        Ok(Some(_)) => Ok(Left::Finished),
+        // The next recovery asks again.
+        Ok(None) => Ok(Left::InDoubt),
         Err(Refused::Fault(fault)) => Err(fault),
         // Somebody else settled it in the meantime.
         Err(

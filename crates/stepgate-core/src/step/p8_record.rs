@@ -235,6 +235,11 @@ impl Trail {
         })
     }
 
+    /// How many events are durable.
+    pub(super) fn events_committed(&self) -> usize {
+        self.events_committed
+    }
+
     async fn commit_opening(&mut self, gate: &Gate, status: Status) -> Result<(), Stop> {
         let mut commit = self.next_commit();
         match &mut commit.open {

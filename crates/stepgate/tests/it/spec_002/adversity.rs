@@ -210,3 +210,25 @@ async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
     assert!(!format!("{dossier:?}{payload}").contains(SECRET));
     house.verified().await;
 }
+
+#[tokio::test]
+async fn what_a_status_tool_said_before_the_call_went_out_again_settles_nothing() {
+    let answers = Arc::new(Notify::new());
+    let says = Behaviour::SaysWhen(json!({ "status": "not_done" }), Arc::clone(&answers));
+    let house = House::with_status_tool(Mode::ReadOnly, says);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    let gate = house.fixture.gate.clone();
+    let recovery = tokio::spawn(async move { recover::recover(&gate, Scope::Servers).await });
+    while house.bench.sent().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    // In the meantime an operator sends it again, and again nobody knows what became of it.
+    let stopped = house.settle(&answer, Settlement::Redispatch).await;
+    assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+    house.bench.behave(VOLUME, Behaviour::Acts);
+    answers.notify_one();
+    assert_eq!(recovery.await.unwrap().unwrap().in_doubt, [answer.run_id]);
+    assert_eq!(house.bench.effects(), Vec::<String>::new());
+    assert_eq!(house.status(&answer).await, Status::Approved);
+    house.verified().await;
+}
