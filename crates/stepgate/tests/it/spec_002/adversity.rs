@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use stepgate_core::action::InvalidArgs;
 use stepgate_core::digest::Digest;
 use stepgate_core::journal::artifact::Guarantee;
+use stepgate_core::ports::Policy;
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Refused, Settlement};
@@ -13,6 +14,7 @@ use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
 use tokio::sync::Notify;
 
 use super::bench::Behaviour;
+use crate::gate::{AskAlways, DenyAll, id, proposal, submit};
 use super::{House, VOLUME, guarantee, operator};
 
 const STATUS: &str = "sonos.was_it_done";
@@ -96,11 +98,8 @@ async fn a_call_is_not_sent_again_to_a_tool_that_is_no_longer_the_one_that_was_c
         let house = House::with(Delivery::HonoursKey, Behaviour::StopsBefore);
         if change == "gated" {
             house.bench.change(VOLUME, |tool| tool.mode = Mode::ReadOnly);
-            let sent = crate::gate::submit(
-                &house.fixture.gate,
-                crate::gate::proposal(1, VOLUME, json!({ "volume": 20 })),
-            );
-            sent.await.unwrap_err();
+            let payload = proposal(1, VOLUME, json!({ "volume": 20 }));
+            submit(&house.fixture.gate, payload).await.unwrap_err();
         } else {
             house.stop_with(json!({ "volume": 20 })).await;
         }
@@ -179,12 +178,38 @@ async fn a_second_dispatch_is_on_record_before_it_happens() {
 }
 
 #[tokio::test]
+async fn a_status_tool_that_writes_or_may_not_be_asked_is_not_asked() {
+    for (mode, standing) in [
+        (Mode::Draft, Standing::Accepted),
+        (Mode::ExecuteGated, Standing::Accepted),
+        (Mode::ReadOnly, Standing::Changed),
+        (Mode::ReadOnly, Standing::Accepted),
+    ] {
+        let says = Behaviour::Says(json!({ "status": "done" }));
+        let mut house = House::with_status_tool(mode, says);
+        house.bench.change(STATUS, |tool| tool.standing = standing);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        let policies: [Arc<dyn Policy>; 3] =
+            [house.fixture.gate.policy.clone(), Arc::new(AskAlways), Arc::new(DenyAll)];
+        let permitted = (mode, standing) == (Mode::ReadOnly, Standing::Accepted);
+        for policy in policies.into_iter().skip(usize::from(permitted)) {
+            house.fixture.gate.policy = policy;
+            assert_eq!(house.recover().await.in_doubt, [answer.run_id], "{mode:?}");
+        }
+        assert_eq!(house.bench.sent().len(), 1, "{mode:?}");
+        let runs = house.fixture.gate.store.run_ids(None, 10).await.unwrap();
+        assert_eq!(runs, [answer.run_id], "{mode:?}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
 async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
     const SECRET: &str = "correct horse";
     let house = House::new();
     let args = json!({ "volume": 20, "pin": SECRET });
     let whole = json!({
-        "schema_version": "1.0.0", "id": crate::gate::id(1), "reasoning": "a test",
+        "schema_version": "1.0.0", "id": id(1), "reasoning": "a test",
         "action": VOLUME, "args": args,
     });
     for (field, value) in [
