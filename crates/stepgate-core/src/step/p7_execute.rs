@@ -134,7 +134,11 @@ pub(super) async fn settle_doubt(
     });
     trail.note(gate, EventType::RunResolved, payload);
     let effect = match effect {
-        Some(effect) => effect,
+        Some(effect) => {
+            // Nothing goes out any more: what is still held is held until the record is written.
+            gate.parked.take(trail.run_id()).into_iter().for_each(|hold| trail.keep(hold));
+            effect
+        }
         None => {
             hold_again(gate, trail, &sent.call).await?;
             trail.commit_events(gate).await?;

@@ -11,6 +11,7 @@ use super::p3_validate_schema::{Readable, SUPPORTED_VERSION_RANGE};
 use super::p7_execute::{ExecutionResult, Settlement};
 use super::p9_respond;
 use super::{Answer, Stop};
+use crate::action::CORE_SERVER;
 use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
@@ -45,6 +46,8 @@ pub(super) struct Trail {
     approval: Option<Approval>,
     /// A question or a decision that the next commit makes durable.
     approval_change: Option<ApprovalChange>,
+    /// Whether the call is durable, or nobody knows.
+    may_be_called: bool,
     /// What others must not touch until the effect is committed.
     hold: Option<Hold>,
     /// How often the effect can have happened, as the effect itself says.
@@ -76,6 +79,7 @@ impl Trail {
             events_committed: 0,
             approval: None,
             approval_change: None,
+            may_be_called: false,
             hold: None,
             guarantee: None,
             sealed: None,
@@ -86,6 +90,7 @@ impl Trail {
     pub(super) fn restored(dossier: &Dossier, journal: Journal) -> Self {
         let events: Vec<Event> = dossier.events.iter().map(|linked| linked.event.clone()).collect();
         Self {
+            may_be_called: journal.tail().state == Some(State::Executing),
             journal,
             binding: dossier.binding.clone(),
             is_open: true,
@@ -167,9 +172,11 @@ impl Trail {
         self.guarantee = guarantee;
     }
 
-    /// Leaves to recovery what is held, if the call is durable and its effect is not.
+    /// Leaves to recovery what is held, if the call may be durable and its effect is not. A tool server's
+    /// permit is given back: it protects nothing, and a call in doubt can wait for days.
     pub(super) fn park(&mut self, gate: &Gate) {
-        if let (true, Some(hold)) = (self.is_open, self.hold.take()) {
+        let is_core = self.binding.as_ref().is_some_and(|key| key.tool_server == CORE_SERVER);
+        if let (true, true, Some(hold)) = (is_core, self.may_be_called, self.hold.take()) {
             gate.parked.keep(self.arrival.run_id, hold);
         }
     }
@@ -206,7 +213,11 @@ impl Trail {
     /// Makes the call durable, before anything acts.
     pub(super) async fn commit_call(&mut self, gate: &Gate) -> Result<(), Stop> {
         let status = if self.was_approved() { Status::Approved } else { Status::Started };
-        self.commit_opening(gate, status).await
+        let committed = self.commit_opening(gate, status).await;
+        let was_not_written =
+            matches!(committed, Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_)))));
+        self.may_be_called = !was_not_written;
+        committed
     }
 
     /// Makes the question to a person durable, with a checkpoint.
@@ -252,11 +263,11 @@ impl Trail {
         let committed = match gate.store.commit(commit).await {
             Err(StoreError::AnswerLost(why)) => {
                 // Read back before anything else: the journal has our last entry, or not.
-                let state = gate.store.load_state(self.run_id()).await?;
                 let ours = self.journal.tail().entry_digest;
-                match state {
-                    Some(state) if state.last_entry_digest == ours => Ok(()),
-                    Some(_) | None => Err(StoreError::Unavailable(why)),
+                match gate.store.load_state(self.run_id()).await {
+                    Ok(Some(state)) if state.last_entry_digest == ours => Ok(()),
+                    Ok(Some(_) | None) => Err(StoreError::Unavailable(why)),
+                    Err(_) => Err(StoreError::AnswerLost(why)),
                 }
             }
             answer => answer,

@@ -58,7 +58,13 @@ pub(super) struct Restored {
 pub(super) async fn restore(gate: &Gate, run_id: RunId) -> Result<Restored, Fault> {
     let dossier =
         gate.store.dossier(run_id).await?.ok_or_else(|| failed(run_id, "there is no such run"))?;
-    rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()).into())
+    let restored =
+        rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()))?;
+    if restored.state != State::Executing {
+        // The call is not durable after all: whoever goes on takes hold anew.
+        drop(gate.parked.take(run_id));
+    }
+    Ok(restored)
 }
 
 fn failed(run_id: RunId, why: &str) -> StateError {

@@ -9,12 +9,14 @@ use stepgate_core::journal::artifact::Guarantee;
 use stepgate_core::ports::Policy;
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
-use stepgate_core::step::{self, Answer, Refused, Settlement};
+use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
+use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_store::memory::MemoryStore;
 use tokio::sync::Notify;
 
 use super::bench::Behaviour;
-use crate::gate::{AskAlways, DenyAll, id, proposal, submit};
+use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
 use super::{House, VOLUME, guarantee, operator};
 
 const STATUS: &str = "sonos.was_it_done";
@@ -204,6 +206,16 @@ async fn a_status_tool_that_writes_or_may_not_be_asked_is_not_asked() {
 }
 
 #[tokio::test]
+async fn a_call_in_doubt_does_not_keep_its_servers_permit() {
+    let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    assert_eq!(house.bench.held(), 0);
+    house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+    assert_eq!(house.bench.held(), 0);
+    house.verified().await;
+}
+
+#[tokio::test]
 async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
     const SECRET: &str = "correct horse";
     let house = House::new();
@@ -256,4 +268,21 @@ async fn what_a_status_tool_said_before_the_call_went_out_again_settles_nothing(
     assert_eq!(house.bench.effects(), Vec::<String>::new());
     assert_eq!(house.status(&answer).await, Status::Approved);
     house.verified().await;
+}
+
+#[tokio::test]
+async fn a_grant_that_could_not_be_written_down_keeps_nothing_from_others() {
+    let memory = MemoryStore::new();
+    let mut fixture = Fixture::with_store(Arc::new(memory.clone())).with_policy(AskAlways);
+    let args = json!({ "path": "/sandbox/a.txt", "content": "once" });
+    let answer = fixture.submit(proposal(1, "WRITE_FILE", args)).await;
+    let approval_id = fixture.dossier(&answer).await.approval.unwrap().approval_id;
+    let grants = || Person::Grants { approver_id: operator(), note: None };
+    let faults = Faults::new(Stop::Before(1));
+    fixture.gate.store = Arc::new(FaultyStore::new(memory.reopened(), faults));
+    let stopped = step::resume(&fixture.gate, approval_id, grants()).await;
+    assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+    fixture.gate.store = Arc::new(memory.reopened());
+    let done = step::resume(&fixture.gate, approval_id, grants()).await.unwrap();
+    assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{}", done.response);
 }
