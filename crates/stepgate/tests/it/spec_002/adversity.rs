@@ -216,6 +216,23 @@ async fn a_call_in_doubt_does_not_keep_its_servers_permit() {
 }
 
 #[tokio::test]
+async fn an_approval_that_comes_too_late_is_none() {
+    let mut house = House::new();
+    house.fixture.gate.limits.approval_ttl_ms = 5;
+    let (answer, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
+    for _ in 0..10 {
+        house.fixture.gate.world.now();
+    }
+    let late = house.approve(approval_id).await.unwrap();
+    assert!(late.response.contains("APPROVAL_DENIED"), "{}", late.response);
+    let dossier = house.dossier(&answer).await;
+    assert_eq!(dossier.run.status, Status::Denied);
+    assert_eq!(dossier.approval.unwrap().status, super::ApprovalStatus::Expired);
+    assert_eq!(house.bench.sent(), []);
+    house.verified().await;
+}
+
+#[tokio::test]
 async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
     const SECRET: &str = "correct horse";
     let house = House::new();
