@@ -18,7 +18,7 @@ use crate::journal::artifact::{
     ToolCall, ToolEffect,
 };
 use crate::journal::{Artifact, Kind, StateError};
-use crate::json::canonical;
+use crate::json::{canonical, strict};
 use crate::ports::{Dispatch, Effect, Failed, Sending};
 use crate::tool::Delivery;
 
@@ -116,8 +116,15 @@ pub(super) async fn settle_doubt(
     if settlement == Settlement::Redispatch {
         may_go_out_again(&sent, query_run_id)?;
     }
+    let run_id = trail.run_id();
     let (word, effect) = match settlement {
-        Settlement::Succeeded(result) => ("succeeded", Some(Effect::Done(result))),
+        Settlement::Succeeded(result) => {
+            if let Some(Err(refusal)) = result.as_deref().map(strict::stored) {
+                let why = format!("the result of {run_id} is not strict JSON: {refusal}");
+                return Err(Fault::Executor(why).into());
+            }
+            ("succeeded", Some(Effect::Done(result)))
+        }
         Settlement::Failed => {
             let detail = Some(format!("resolved by {resolved_by}"));
             (

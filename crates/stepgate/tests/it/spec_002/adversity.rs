@@ -266,6 +266,21 @@ async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_no_json_settles_nothing() {
+    let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    for result in ["{", "", r#"{"a":1,"a":2}"#, "1}"] {
+        let refused = house.settle(&answer, Settlement::Succeeded(Some(result.into()))).await;
+        assert!(matches!(refused, Err(Refused::Fault(_))), "{result}: {refused:?}");
+    }
+    assert_eq!(house.status(&answer).await, Status::Approved);
+    let done = house.settle(&answer, Settlement::Succeeded(Some(r#"{"a": 1}"#.into()))).await;
+    let response: Value = serde_json::from_str(&done.unwrap().response).unwrap();
+    assert_eq!(response["result"], json!({ "a": 1 }));
+    house.verified().await;
+}
+
+#[tokio::test]
 async fn what_a_status_tool_said_before_the_call_went_out_again_settles_nothing() {
     let answers = Arc::new(Notify::new());
     let says = Behaviour::SaysWhen(json!({ "status": "not_done" }), Arc::clone(&answers));
