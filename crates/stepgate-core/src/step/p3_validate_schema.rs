@@ -5,8 +5,10 @@ use super::p8_record::Trail;
 use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::ids::ProposalId;
+use crate::journal::StateError;
 use crate::json::{Map, Value, strict};
-use crate::tool::ToolName;
+use crate::run::Payload;
+use crate::tool::{ToolName, is_written_as};
 
 /// The versions that this runtime speaks.
 pub(super) const SUPPORTED_VERSION_RANGE: &str = "1.x.x";
@@ -101,6 +103,27 @@ impl Readable {
         match strict::parse(bytes, strict::DEPTH_MAX, strict::Integers::Exact) {
             Ok(Value::Object(fields)) => Some(Self::of(&fields)),
             Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// The arguments of a payload that was kept apart, where the row has some of them as digests. An
+    /// error where it is not the one that was written down.
+    pub(crate) fn unsealed(
+        sealed: Option<&[u8]>,
+        payload: &Payload,
+        written: &Map<String, Value>,
+    ) -> Result<Option<Map<String, Value>>, StateError> {
+        let is_redacted = u64::try_from(payload.bytes.len()).ok() != Some(payload.length);
+        let args = sealed.map(Self::of_payload).map(|readable| readable.and_then(|it| it.args));
+        match (is_redacted, args) {
+            (false, None) => Ok(None),
+            (true, Some(Some(Value::Object(args)))) if is_written_as(&args, written) => {
+                Ok(Some(args))
+            }
+            (true, None) => Err(StateError::checksum("the sealed payload is gone")),
+            (true | false, Some(_)) => {
+                Err(StateError::checksum("the sealed payload is not what was asked"))
+            }
         }
     }
 

@@ -133,8 +133,12 @@ impl Trail {
         let mut fields = fields.clone();
         fields.insert("args".into(), args.clone());
         // Not in canonical form, which spells 1e20 as an integer that PARSE refuses.
-        let payload = Value::Object(fields).to_string();
+        let mut payload = Value::Object(fields).to_string();
         let kept = &mut self.arrival.payload.bytes;
+        // The row has the length of what came: a payload of another length is one that was redacted.
+        if payload.len() == kept.len() {
+            payload.push(' ');
+        }
         self.sealed = Some(std::mem::replace(kept, payload.into_bytes().into()));
         self.args = Some(args);
     }

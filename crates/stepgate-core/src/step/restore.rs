@@ -84,8 +84,7 @@ fn rebuild(gate: &Gate, dossier: &Dossier) -> Result<Restored, StateError> {
     let journal =
         Journal::continued(arrival.run_id, arrival.session_id, replayed.tail, replayed.references);
     let mut trail = Trail::restored(dossier, journal);
-    let args = proposal(gate, &mut trail, dossier)
-        .map_err(|failure| StateError::checksum(format!("payload: {}", failure.code())))?;
+    let args = proposal(gate, &mut trail, dossier)?;
     let (mut sent, mut caps) = (None, BTreeMap::new());
     for artifact in &replayed.artifacts {
         if artifact.place() != (arrival.run_id, arrival.session_id) {
@@ -126,17 +125,23 @@ fn as_sent(
 
 /// The proposal of a run whose journal is open, through the same phases as the first time. Limits and
 /// contracts of the day do not count: what was accepted stays accepted.
-fn proposal(gate: &Gate, trail: &mut Trail, dossier: &Dossier) -> Result<ValidatedArgs, Failure> {
-    let context = StepContext { payload: dossier.run.arrival.payload.bytes.clone() };
-    let object = p2_parse::parse_within(&context, strict::DEPTH_MAX)?;
-    let proposal = p3_validate_schema::recall_schema(trail, object)?;
-    let action = p4_validate_action::recall_action(gate, proposal)?;
-    let sealed = dossier.sealed.as_deref().and_then(Readable::of_payload);
-    let sealed = match sealed.and_then(|readable| readable.args) {
-        Some(Value::Object(args)) => Some(args),
-        Some(_) | None => None,
+fn proposal(
+    gate: &Gate,
+    trail: &mut Trail,
+    dossier: &Dossier,
+) -> Result<ValidatedArgs, StateError> {
+    let unreadable = |failure: Failure| StateError::checksum(format!("payload: {}", failure.code()));
+    let payload = &dossier.run.arrival.payload;
+    let context = StepContext { payload: payload.bytes.clone() };
+    let object = p2_parse::parse_within(&context, strict::DEPTH_MAX).map_err(unreadable)?;
+    let proposal = p3_validate_schema::recall_schema(trail, object).map_err(unreadable)?;
+    let action = p4_validate_action::recall_action(gate, proposal).map_err(unreadable)?;
+    let sealed = match dossier.record {
+        // Erased: nothing is sent any more.
+        Some(_) => None,
+        None => Readable::unsealed(dossier.sealed.as_deref(), payload, &action.args)?,
     };
-    p5_validate_args::recall_args(trail, action, sealed)
+    p5_validate_args::recall_args(trail, action, sealed).map_err(unreadable)
 }
 
 /// A trail that knows the proposal of a known run, for its notice.

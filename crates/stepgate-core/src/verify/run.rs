@@ -313,6 +313,11 @@ impl<'a> Problems<'a> {
         let is_open = replayed.tail.state.is_some_and(|state| !state.is_terminal());
         self.expect("records", is_open, "the absence of a record");
         self.expect("journal", dossier.open_link.is_some(), "the absence of an OPEN link");
+        let payload = &run.arrival.payload;
+        let written = Readable::of_payload(&payload.bytes).and_then(|readable| readable.args);
+        let written = written.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        let sealed = Readable::unsealed(dossier.sealed.as_deref(), payload, &written);
+        self.note("sealed_payloads", sealed);
         // There is no record that could cover them.
         let mut later = dossier.events.iter().skip(opening(dossier).count());
         let are_linked = later.all(|later| later.link.is_some());

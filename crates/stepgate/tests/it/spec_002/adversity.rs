@@ -12,7 +12,9 @@ use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
 use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_core::verify;
 use stepgate_store::memory::MemoryStore;
+use stepgate_store::sqlite::SqliteStore;
 use tokio::sync::Notify;
 
 use super::bench::Behaviour;
@@ -317,4 +319,54 @@ async fn a_grant_that_could_not_be_written_down_keeps_nothing_from_others() {
     fixture.gate.store = Arc::new(memory.reopened());
     let done = step::resume(&fixture.gate, approval_id, grants()).await.unwrap();
     assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{}", done.response);
+}
+
+#[tokio::test]
+async fn a_sealed_payload_that_was_changed_or_is_gone_is_seen_and_never_sent() {
+    let other = json!({ "volume": 20, "pin": "another" });
+    let louder = json!({ "volume": 29, "pin": "1234" });
+    let more = json!({ "volume": 20, "pin": "1234", "idempotency_key": "x" });
+    for args in [Some(other), Some(louder), Some(more), None] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("stepgate.db");
+        let mut house = House::new();
+        house.fixture.gate.store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+        let (answer, approval_id) = house.ask(1, json!({ "volume": 20, "pin": "1234" })).await;
+        house.fixture.gate.store = Arc::new(MemoryStore::new());
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection
+            .execute_batch("DROP TRIGGER sealed_payloads_no_update; DROP TRIGGER sealed_payloads_needed")
+            .unwrap();
+        let changed = match &args {
+            Some(args) => {
+                let payload = proposal(1, VOLUME, args.clone()).into_bytes();
+                connection.execute("UPDATE sealed_payloads SET payload = ?1", [payload])
+            }
+            None => connection.execute("DELETE FROM sealed_payloads", []),
+        };
+        assert_eq!(changed, Ok(1));
+        drop(connection);
+        house.fixture.gate.store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+        let refused = house.approve(approval_id).await;
+        assert!(matches!(refused, Err(Refused::Fault(_))), "{args:?}: {refused:?}");
+        assert_eq!(house.bench.sent(), [], "{args:?}");
+        assert_eq!(house.status(&answer).await, Status::ApprovalRequired, "{args:?}");
+        let report = verify::verify(&*house.fixture.gate.store, &[], |_| {}).await.unwrap();
+        assert_eq!(report.problems.len(), 1, "{args:?}: {:?}", report.problems);
+    }
+}
+
+#[tokio::test]
+async fn a_redacted_payload_of_the_same_length_is_known_as_redacted() {
+    let house = House::new();
+    for length in 1..120 {
+        let pin = "x".repeat(length);
+        let args = json!({ "volume": 20, "pin": pin });
+        let number = u32::try_from(length).unwrap();
+        let (_, approval_id) = house.ask(number, args.clone()).await;
+        let done = house.approve(approval_id).await.unwrap();
+        assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{length}");
+        assert_eq!(house.bench.sent().pop().unwrap().args, args);
+    }
+    house.verified().await;
 }
