@@ -58,8 +58,7 @@ pub(super) struct Restored {
 pub(super) async fn restore(gate: &Gate, run_id: RunId) -> Result<Restored, Fault> {
     let dossier =
         gate.store.dossier(run_id).await?.ok_or_else(|| failed(run_id, "there is no such run"))?;
-    let restored =
-        rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()))?;
+    let restored = rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()))?;
     if restored.state != State::Executing {
         // The call is not durable after all: whoever goes on takes hold anew.
         drop(gate.parked.take(run_id));
@@ -130,7 +129,8 @@ fn proposal(
     trail: &mut Trail,
     dossier: &Dossier,
 ) -> Result<ValidatedArgs, StateError> {
-    let unreadable = |failure: Failure| StateError::checksum(format!("payload: {}", failure.code()));
+    let unreadable =
+        |failure: Failure| StateError::checksum(format!("payload: {}", failure.code()));
     let payload = &dossier.run.arrival.payload;
     let context = StepContext { payload: payload.bytes.clone() };
     let object = p2_parse::parse_within(&context, strict::DEPTH_MAX).map_err(unreadable)?;

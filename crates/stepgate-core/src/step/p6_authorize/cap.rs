@@ -76,7 +76,8 @@ fn lowered(
     Ok(args)
 }
 
-fn exceeds(number: &serde_json::Number, max: i64) -> bool {
+/// Whether a number is larger than a cap.
+pub(crate) fn exceeds(number: &serde_json::Number, max: i64) -> bool {
     match (number.as_i64(), number.as_u64(), number.as_f64()) {
         (Some(number), _, _) => number > max,
         (None, Some(_), _) => true,

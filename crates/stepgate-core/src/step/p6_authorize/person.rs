@@ -268,7 +268,8 @@ impl Question {
         let expires_at = text("expires_at")?.parse();
         Ok(Self {
             call_digest: digest("call_digest")?,
-            expires_at: expires_at.map_err(|_| StateError::checksum("approval context: expires_at"))?,
+            expires_at: expires_at
+                .map_err(|_| StateError::checksum("approval context: expires_at"))?,
             needs_approval_digest: digest("needs_approval_digest")?,
         })
     }
