@@ -1,25 +1,27 @@
 //! What must hold when things change under a run: numbers, tools, servers, people and payloads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use stepgate_core::action::InvalidArgs;
 use stepgate_core::digest::Digest;
+use stepgate_core::history::{Ruling, past_decision};
 use stepgate_core::journal::artifact::Guarantee;
 use stepgate_core::ports::Policy;
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
-use stepgate_store::faulty::{Faults, FaultyStore, Stop};
 use stepgate_core::verify;
+use stepgate_store::faulty::{Faults, FaultyStore, Stop};
 use stepgate_store::memory::MemoryStore;
 use stepgate_store::sqlite::SqliteStore;
 use tokio::sync::Notify;
 
 use super::bench::Behaviour;
-use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
 use super::{House, VOLUME, guarantee, operator};
+use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
 
 const STATUS: &str = "sonos.was_it_done";
 
@@ -335,7 +337,9 @@ async fn a_sealed_payload_that_was_changed_or_is_gone_is_seen_and_never_sent() {
         house.fixture.gate.store = Arc::new(MemoryStore::new());
         let connection = rusqlite::Connection::open(&path).unwrap();
         connection
-            .execute_batch("DROP TRIGGER sealed_payloads_no_update; DROP TRIGGER sealed_payloads_needed")
+            .execute_batch(
+                "DROP TRIGGER sealed_payloads_no_update; DROP TRIGGER sealed_payloads_needed",
+            )
             .unwrap();
         let changed = match &args {
             Some(args) => {
@@ -367,6 +371,28 @@ async fn a_redacted_payload_of_the_same_length_is_known_as_redacted() {
         let done = house.approve(approval_id).await.unwrap();
         assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{length}");
         assert_eq!(house.bench.sent().pop().unwrap().args, args);
+    }
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn what_policy_asked_a_person_is_known_whatever_the_person_said() {
+    let caps = BTreeMap::from([("volume".to_owned(), 30)]);
+    let house = House::new();
+    let people = [
+        None,
+        Some(Person::Nobody),
+        Some(Person::Refuses { approver_id: operator(), note: None }),
+        Some(Person::Grants { approver_id: operator(), note: None }),
+    ];
+    for (number, person) in (1..).zip(people) {
+        let (answer, approval_id) = house.ask(number, json!({ "volume": 90 })).await;
+        if let Some(person) = person.clone() {
+            step::resume(&house.fixture.gate, approval_id, person).await.unwrap();
+        }
+        let past = past_decision(&*house.bench, &house.dossier(&answer).await).unwrap().unwrap();
+        assert_eq!(past.ruling, Ruling::RequireApproval(caps.clone()), "{person:?}");
+        assert_eq!(past.policies, ["home"], "{person:?}");
     }
     house.verified().await;
 }
