@@ -93,7 +93,9 @@ async fn an_answer_that_is_too_long_is_invalid_however_long_it_is() {
             Effect::Failed(Failed { failure: ExecutionFailure::OutputInvalid, detail, .. }) => {
                 detail.unwrap()
             }
-            other => panic!("{other:?}"),
+            other @ (Effect::Failed(_) | Effect::Refused(_) | Effect::Unknown(_)) => {
+                panic!("{other:?}")
+            }
         }
     };
     for id_last in [false, true] {
