@@ -111,7 +111,7 @@ async fn sonos(state: &Path) -> Servers {
 }
 
 async fn home(specs: Vec<ServerSpec>) -> Servers {
-    let launcher = Launcher::this_program().unwrap();
+    let launcher = Launcher::this_program();
     let home = Servers::start(specs, BTreeMap::new(), launcher, Arc::new(|_| ())).await.unwrap();
     for (name, _) in home.unpinned() {
         home.accept(&name).unwrap();

@@ -56,7 +56,8 @@ async fn a_server_of_the_official_sdk_is_called_in_both_ways_it_can_answer() {
 async fn a_call_over_http_is_cut_off_while_it_runs() {
     for is_plain_json in [false, true] {
         let url = serve(official::router(is_plain_json)).await;
-        let house = House::of(vec![with_timeout(at(&url), Duration::from_millis(100))]).await;
+        let spec = with_timeout(at(&url), "slow", Duration::from_millis(100));
+        let house = House::of(vec![spec]).await;
         let effect = house.run("house.slow", json!({})).await;
         assert_eq!(effect, failed(ExecutionFailure::Timeout, "no answer within 100 ms", true));
         assert_eq!(house.run("house.echo", json!({})).await, text_result(""));
@@ -66,7 +67,8 @@ async fn a_call_over_http_is_cut_off_while_it_runs() {
 #[tokio::test]
 async fn a_result_over_http_after_its_time_is_told() {
     let url = serve(hostile::Hostile::default().router()).await;
-    let mut spec = with_timeout(at(&url), Duration::from_millis(100));
+    let short = Duration::from_millis(100);
+    let mut spec = with_timeout(with_timeout(at(&url), "slow", short), "slow_event", short);
     spec.limits.concurrency = 1;
     let house = House::of(vec![spec]).await;
     for tool in ["house.slow", "house.slow_event"] {
