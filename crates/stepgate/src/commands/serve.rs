@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::recover;
 use crate::cli::ServeArgs;
@@ -28,6 +28,8 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     let [operator, agent] = make_tokens(&service, data.root()).await?;
     let address = listeners.address()?;
     service.begin();
+    // Whoever reads the greeting may send a signal at once.
+    let mut signals = Signals::listen()?;
     if json {
         let url = format!("http://{address}");
         show::json(&json!({ "url": url, "operator_token": operator, "agent_token": agent }))?;
@@ -35,15 +37,15 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
         greet(address, &operator, &agent)?;
     }
     let mut broken = service.broken();
-    let stop = async {
+    let stop = async move {
         tokio::select! {
-            signalled = signalled() => if let Err(error) = signalled {
-                show::note(format!("cannot listen to signals: {error}"));
-                std::future::pending::<()>().await;
-            },
+            () = signals.next() => {}
             () = is_set(&mut broken) => {}
         }
-        tokio::spawn(leave_at_the_second_signal());
+        tokio::spawn(async move {
+            signals.next().await;
+            std::process::exit(i32::from(super::FAULT));
+        });
     };
     listeners.serve(&app, http::router(&app), stop).await;
     if *service.broken().borrow() {
@@ -98,19 +100,26 @@ fn quoted(path: &Path) -> String {
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-async fn signalled() -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    show::note("stopping: running steps finish first; once more to leave them to recovery");
-    Ok(())
+/// The two ways in which a process is asked to end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
 }
 
-async fn leave_at_the_second_signal() {
-    if signalled().await.is_ok() {
-        std::process::exit(i32::from(super::FAULT));
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        show::note("stopping: running steps finish first; once more to leave them to recovery");
     }
 }
