@@ -1,12 +1,15 @@
 //! Everything in Stepgate that acts: it alone may touch what agents touch.
 //!
 //! Read `sandbox.rs` first: the core actions on one directory, which an agent knows as `/sandbox/`.
+//! Then `servers.rs`: the tools of programs that speak MCP, and `launcher.rs`: how such a program is
+//! started so that it cannot stay behind.
 //! Nothing here decides whether an action may be done; what it adds to AUTHORIZE is what only the
 //! file system knows ([`rule`]), judged again at the moment of use.
 //!
 //! Deliberately absent: no path is ever joined to a host path and opened. The directory is opened
 //! once, and every path is resolved beneath that handle by the kernel, which follows no link on the
-//! way. No process is started, and no error text of the host leaves the crate in a result.
+//! way. No process is started but those that an operator has configured, none by a proposal, and no
+//! error text of the host leaves the crate in a result.
 //!
 //! Linux 5.6 or later only: `openat2` is what makes a swap between decision and act gain nothing,
 //! and a resolution in user space would be a second implementation of the one thing that must not
@@ -16,6 +19,8 @@
 compile_error!("stepgate-exec needs Linux: paths are resolved with openat2");
 
 mod sandbox;
+pub mod servers;
+pub mod launcher;
 
 pub use sandbox::crash::CrashPoint;
 #[cfg(feature = "crashpoints")]

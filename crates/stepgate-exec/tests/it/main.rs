@@ -1,4 +1,5 @@
-//! The sandbox on a real directory: every action, every failure, every rule, every crash.
+//! The sandbox on a real directory: every action, every failure, every rule, every crash; and tool
+//! servers as real processes: every way in which they misbehave.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,3 +19,4 @@ mod crashes;
 mod sweep;
 mod holds;
 mod swaps;
+mod servers;

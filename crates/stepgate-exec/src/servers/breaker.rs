@@ -1,0 +1,88 @@
+//! A circuit breaker: a server that fails again and again is left alone for a while.
+//!
+//! ```text
+//! closed ──failures in a row──▶ open ──the pause is over──▶ half open ──an answer──▶ closed
+//!                                 ▲                            │
+//!                                 └─────────a failure──────────┘
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// Whether a server is sent anything.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    failures_max: u32,
+    pause: Duration,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed { failures: u32 },
+    Open { until: Instant },
+    HalfOpen { is_tried: bool },
+}
+
+/// What a call may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It may be sent.
+    Pass,
+    /// It may be sent, as the one that tries whether the server is well again.
+    Trial,
+    /// Nothing is sent.
+    Refused,
+}
+
+impl Breaker {
+    pub(crate) fn new(failures_max: u32, pause: Duration) -> Self {
+        Self { failures_max, pause, state: State::Closed { failures: 0 } }
+    }
+
+    pub(crate) fn admit(&mut self, now: Instant) -> Admission {
+        match self.state {
+            State::Closed { .. } => Admission::Pass,
+            State::Open { until } if now < until => Admission::Refused,
+            State::HalfOpen { is_tried: true } => Admission::Refused,
+            State::Open { .. } | State::HalfOpen { is_tried: false } => {
+                self.state = State::HalfOpen { is_tried: true };
+                Admission::Trial
+            }
+        }
+    }
+
+    /// A call that was to try the server is over, sent or not.
+    pub(crate) fn trial_is_over(&mut self) {
+        if let State::HalfOpen { is_tried } = &mut self.state {
+            *is_tried = false;
+        }
+    }
+
+    /// The server answered, whatever it said.
+    pub(crate) fn answered(&mut self) {
+        self.state = State::Closed { failures: 0 };
+    }
+
+    /// The server did not answer.
+    pub(crate) fn failed(&mut self, now: Instant) {
+        let failures = match self.state {
+            State::Closed { failures } => failures.saturating_add(1),
+            State::HalfOpen { .. } => self.failures_max,
+            State::Open { .. } => return,
+        };
+        self.state = match failures >= self.failures_max {
+            true => State::Open { until: now + self.pause },
+            false => State::Closed { failures },
+        };
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        match self.state {
+            State::Open { .. } | State::HalfOpen { .. } => true,
+            State::Closed { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

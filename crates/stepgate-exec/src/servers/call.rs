@@ -1,0 +1,166 @@
+//! One call: its turn, its time, its answer, and what comes too late.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use stepgate_core::call::ServerCall;
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::json::{Map, Value};
+use stepgate_core::late::LateResult;
+use stepgate_core::ports::{Dispatch, Effect, Failed, Sending};
+use stepgate_core::tool::Standing;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::breaker::Admission;
+use super::mcp::{Answer, Connection, Pending};
+use super::outcome::{self, Outcome};
+use super::server::{Line, Server};
+use super::spec::ServerLimits;
+use super::{Late, readable};
+
+/// What a call's record says when the breaker is open.
+const BREAKER_OPEN: &str = "BREAKER_OPEN";
+
+/// A call's turn. Dropped when its effect is committed.
+pub(super) struct Turn {
+    _permit: OwnedSemaphorePermit,
+    server: Arc<Server>,
+    is_trial: bool,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_trial {
+            self.server.breaker().trial_is_over();
+        }
+    }
+}
+
+/// Nothing was sent.
+fn unavailable(detail: impl Into<String>) -> Failed {
+    let detail = Some(outcome::shortened(&detail.into()));
+    Failed { detail, ..ExecutionFailure::Unavailable.into() }
+}
+
+/// Waits for the call's turn.
+pub(super) async fn prepare(server: &Arc<Server>) -> Result<Turn, Failed> {
+    let wait = server.spec.limits.permit_wait;
+    // A server that is down keeps nobody waiting.
+    connection(server)?;
+    let permit = tokio::time::timeout(wait, Arc::clone(&server.permits).acquire_owned()).await;
+    let Ok(Ok(permit)) = permit else {
+        let calls = server.spec.limits.concurrency;
+        let why = format!("all {calls} calls were busy for {} ms", wait.as_millis());
+        return Err(unavailable(why));
+    };
+    connection(server)?;
+    let is_trial = match server.breaker().admit(Instant::now()) {
+        Admission::Pass => false,
+        Admission::Trial => true,
+        Admission::Refused => return Err(unavailable(BREAKER_OPEN)),
+    };
+    Ok(Turn { _permit: permit, server: Arc::clone(server), is_trial })
+}
+
+fn connection(server: &Server) -> Result<Arc<Connection>, Failed> {
+    match server.line() {
+        Line::Up(connection) => Ok(connection),
+        Line::Down(why) => Err(unavailable(format!("the server is down: {why}"))),
+    }
+}
+
+/// Sends a call and waits for its answer.
+pub(super) async fn dispatch(
+    server: &Arc<Server>,
+    call: &ServerCall,
+    sending: &Sending,
+    late: &Late,
+) -> Effect {
+    let (offer, connection) = match (current(server, call), connection(server)) {
+        (Ok(offer), Ok(connection)) => (offer, connection),
+        (Err(failed), _) | (_, Err(failed)) => return Effect::Failed(failed),
+    };
+    let limits = &server.spec.limits;
+    let deadline = tokio::time::Instant::now() + offer.timeout;
+    let sent = connection.call(call.tool.name.tool(), call.args.clone(), meta(sending));
+    let (answer, pending) = match tokio::time::timeout_at(deadline, sent).await {
+        Ok(Ok(mut pending)) => match tokio::time::timeout_at(deadline, pending.answer()).await {
+            Ok(answer) => (Some(answer), None),
+            Err(_) => (None, Some(pending)),
+        },
+        Ok(Err(why)) => (Some(Answer::NotSent(why)), None),
+        Err(_) => (None, None),
+    };
+    let Some(answer) = answer else {
+        server.breaker().failed(Instant::now());
+        if let Some(pending) = pending {
+            listen(server, connection, pending, sending, late);
+        }
+        let detail = Some(format!("no answer within {} ms", offer.timeout.as_millis()));
+        return Effect::Failed(Failed { detail, ..ExecutionFailure::Timeout.into() });
+    };
+    let judged = outcome::of(answer, offer.output.as_deref(), limits.output_bytes_max);
+    note(server, &connection, &judged);
+    judged.effect
+}
+
+/// The tool as it is offered now, if it is still the one that the call was decided for.
+fn current(server: &Server, call: &ServerCall) -> Result<super::catalog::Offer, Failed> {
+    let offer = readable(&server.catalog).offer(&call.tool.name).cloned();
+    let offer = offer.ok_or_else(|| unavailable("the server has no such tool"))?;
+    let is_same = offer.tool.definition_digest == call.tool.definition_digest;
+    match offer.tool.standing {
+        Standing::Accepted if is_same => Ok(offer),
+        Standing::Accepted | Standing::Changed => {
+            Err(unavailable("the tool's definition has changed since the decision"))
+        }
+        Standing::Gone => Err(unavailable("the server no longer has the tool")),
+    }
+}
+
+/// What travels beside the arguments, so that the server can act once.
+fn meta(sending: &Sending) -> Map<String, Value> {
+    let dispatch = match sending.dispatch {
+        Dispatch::First => "first",
+        Dispatch::Again => "again",
+    };
+    let members = [
+        ("stepgate/dispatch", dispatch.to_owned()),
+        ("stepgate/idempotency-key", sending.key.to_string()),
+        ("stepgate/tool-call-id", sending.tool_call_id.to_string()),
+    ];
+    members.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value))).collect()
+}
+
+fn note(server: &Server, connection: &Connection, judged: &Outcome) {
+    if judged.is_answered {
+        server.breaker().answered();
+        return;
+    }
+    server.breaker().failed(Instant::now());
+    // What broke once is not trusted again: the server is connected to anew.
+    if let Effect::Failed(Failed { detail, .. }) = &judged.effect {
+        connection.give_up(detail.as_deref().unwrap_or("the connection broke"));
+    }
+}
+
+/// Tells the server that nobody waits, and listens on all the same: what still comes is an event.
+fn listen(
+    server: &Server,
+    connection: Arc<Connection>,
+    pending: Pending,
+    sending: &Sending,
+    late: &Late,
+) {
+    let ServerLimits { late_wait, .. } = server.spec.limits;
+    let permit = Arc::clone(&server.late_permits).try_acquire_owned();
+    let (late, run_id) = (Arc::clone(late), sending.run_id);
+    tokio::spawn(async move {
+        connection.cancel(&pending, "the time of the call is over").await;
+        let Ok(_permit) = permit else { return };
+        let answer = pending.late_answer(late_wait).await;
+        if let Some((succeeded, result_digest)) = answer.and_then(outcome::of_late) {
+            late(LateResult { run_id, succeeded, result_digest });
+        }
+    });
+}

@@ -1,0 +1,254 @@
+//! The tools of one server: what it describes, what the configuration says, what an operator accepted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stepgate_core::digest::Digest;
+use stepgate_core::json::Value;
+use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
+
+use super::definition::Definition;
+use super::err::StartError;
+use super::schema::{Input, Output, Unreadable};
+use super::spec::{DeliverySpec, ServerSpec, ToolSpec};
+
+/// The definitions that operators have accepted, of all servers.
+#[derive(Clone, Default)]
+pub(super) struct Pins(Arc<Mutex<BTreeMap<ToolName, Digest>>>);
+
+impl Pins {
+    pub(super) fn new(pins: BTreeMap<ToolName, Digest>) -> Self {
+        Self(Arc::new(Mutex::new(pins)))
+    }
+
+    fn pins(&self) -> MutexGuard<'_, BTreeMap<ToolName, Digest>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has(&self, name: &ToolName) -> bool {
+        self.pins().contains_key(name)
+    }
+
+    fn pin(&self, name: ToolName, digest: Digest) {
+        self.pins().insert(name, digest);
+    }
+
+    fn standing(&self, name: &ToolName, digest: Digest) -> Standing {
+        match self.pins().get(name) {
+            Some(pinned) if *pinned == digest => Standing::Accepted,
+            Some(_) | None => Standing::Changed,
+        }
+    }
+}
+
+/// A tool of the server, offered or not.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) definition: Definition,
+    pub(super) offer: Option<Offer>,
+}
+
+/// A tool that is offered.
+#[derive(Clone)]
+pub(super) struct Offer {
+    pub(super) tool: Arc<Tool>,
+    pub(super) output: Option<Arc<Output>>,
+    pub(super) timeout: Duration,
+}
+
+/// The tools of one server, by the names that it gives them.
+#[derive(Default)]
+pub(super) struct Catalog {
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Catalog {
+    /// Reads the list of a server that is started: everything must be as configured.
+    pub(super) fn read(spec: &ServerSpec, list: &[Value], pins: &Pins) -> Result<Self, StartError> {
+        let server = || spec.name.clone();
+        let mut entries = BTreeMap::new();
+        for entry in list {
+            let definition = Definition::read(entry).map_err(|why| StartError::Start {
+                server: server(),
+                why,
+                stderr: vec![],
+            })?;
+            let tool = definition.name.clone();
+            if starts_processes(&tool) {
+                return Err(StartError::CommandExecution { server: server(), tool });
+            }
+            let offer = offer(spec, &definition, pins)?;
+            if entries.insert(tool.clone(), Entry { definition, offer }).is_some() {
+                let why = format!("it has two tools `{tool}`");
+                return Err(StartError::Start { server: server(), why, stderr: vec![] });
+            }
+        }
+        if let Some(tool) = spec.tools.keys().find(|tool| !entries.contains_key(*tool)) {
+            let known = entries.keys().cloned().collect();
+            return Err(StartError::UnknownTool { server: server(), tool: tool.clone(), known });
+        }
+        let catalog = Self { entries };
+        catalog.check_status_tools(spec)?;
+        Ok(catalog)
+    }
+
+    fn check_status_tools(&self, spec: &ServerSpec) -> Result<(), StartError> {
+        for Offer { tool, .. } in self.offers() {
+            let Delivery::Query(status_tool) = &tool.delivery else { continue };
+            let mode = self.offer(status_tool).map(|offer| offer.tool.mode);
+            let why = match mode {
+                Some(Mode::ReadOnly) => continue,
+                Some(Mode::Draft | Mode::ExecuteGated) => "is not read only",
+                None => "is not offered",
+            };
+            return Err(StartError::StatusTool {
+                server: spec.name.clone(),
+                tool: tool.name.tool().to_owned(),
+                status_tool: status_tool.tool().to_owned(),
+                why,
+            });
+        }
+        Ok(())
+    }
+
+    /// Reads the list of a server that is known. What is not as configured is not offered, and what is
+    /// missing is gone.
+    pub(super) fn refresh(&mut self, spec: &ServerSpec, list: &[Value], pins: &Pins) {
+        let mut before = std::mem::take(&mut self.entries);
+        for definition in list.iter().filter_map(|entry| Definition::read(entry).ok()) {
+            if starts_processes(&definition.name) {
+                continue;
+            }
+            let name = definition.name.clone();
+            let known = before.remove(&name);
+            let offer = match (offer(spec, &definition, pins), known) {
+                (Ok(offer), _) => offer,
+                (Err(_), Some(Entry { offer: Some(known), .. })) => {
+                    Some(unreadable(&known, &definition))
+                }
+                (Err(_), Some(Entry { offer: None, .. }) | None) => None,
+            };
+            self.entries.insert(name, Entry { definition, offer });
+        }
+        for (name, Entry { definition, offer }) in before {
+            if let Some(offer) = offer {
+                let offer = Some(offer.with(Standing::Gone));
+                self.entries.insert(name, Entry { definition, offer });
+            }
+        }
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    pub(super) fn offers(&self) -> impl Iterator<Item = &Offer> {
+        self.entries.values().filter_map(|entry| entry.offer.as_ref())
+    }
+
+    pub(super) fn offer(&self, name: &ToolName) -> Option<&Offer> {
+        self.entries.get(name.tool())?.offer.as_ref()
+    }
+
+    /// Makes the present definition the accepted one.
+    pub(super) fn accept(&mut self, name: &ToolName, pins: &Pins) -> Option<Digest> {
+        let offer = self.entries.get_mut(name.tool())?.offer.as_mut()?;
+        match offer.tool.standing {
+            Standing::Gone => None,
+            Standing::Accepted | Standing::Changed => {
+                let digest = offer.tool.definition_digest;
+                pins.pin(name.clone(), digest);
+                *offer = offer.clone().with(Standing::Accepted);
+                Some(digest)
+            }
+        }
+    }
+}
+
+impl Offer {
+    fn with(self, standing: Standing) -> Self {
+        let tool = Tool { standing, ..Tool::clone(&self.tool) };
+        Self { tool: Arc::new(tool), ..self }
+    }
+}
+
+/// Whether a name is one that nothing can enable (decision D5).
+fn starts_processes(tool: &str) -> bool {
+    ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
+}
+
+/// What the configuration makes of a definition; nothing, where it does not classify the tool.
+fn offer(
+    spec: &ServerSpec,
+    definition: &Definition,
+    pins: &Pins,
+) -> Result<Option<Offer>, StartError> {
+    let said = match spec.tools.get(&definition.name) {
+        Some(tool) => tool.or(&spec.tool),
+        None => spec.tool.clone(),
+    };
+    let Some(mode) = said.mode else { return Ok(None) };
+    let unusable = |why: String| StartError::Definition {
+        server: spec.name.clone(),
+        tool: definition.name.clone(),
+        why,
+    };
+    let name = ToolName::of(&spec.name, &definition.name)
+        .map_err(|_| unusable("a proposal cannot spell its name".to_owned()))?;
+    let delivery = delivery(spec, &definition.name, mode, said.delivery)?;
+    let input = Input::compile(&definition.input_schema).map_err(unusable)?;
+    let output = definition.output_schema.as_ref().map(Output::compile);
+    let output = output.transpose().map_err(unusable)?.map(Arc::new);
+    let tool = Tool {
+        mode,
+        delivery,
+        definition_digest: definition.digest,
+        standing: pins.standing(&name, definition.digest),
+        redacted: said.redacted.unwrap_or_default(),
+        contract: Arc::new(input) as Arc<dyn Contract>,
+        name,
+    };
+    let timeout = said.timeout.unwrap_or(ToolSpec::TIMEOUT);
+    Ok(Some(Offer { tool: Arc::new(tool), output, timeout }))
+}
+
+fn delivery(
+    spec: &ServerSpec,
+    tool: &str,
+    mode: Mode,
+    said: Option<DeliverySpec>,
+) -> Result<Delivery, StartError> {
+    match (mode, said) {
+        // To look twice changes nothing.
+        (Mode::ReadOnly, _) => Ok(Delivery::Redispatch),
+        (Mode::Draft | Mode::ExecuteGated, Some(said)) => match said {
+            DeliverySpec::HonoursKey => Ok(Delivery::HonoursKey),
+            DeliverySpec::Redispatch => Ok(Delivery::Redispatch),
+            DeliverySpec::Ask => Ok(Delivery::Ask),
+            DeliverySpec::Query(status_tool) => match ToolName::of(&spec.name, &status_tool) {
+                Ok(name) => Ok(Delivery::Query(name)),
+                Err(_) => Err(StartError::StatusTool {
+                    server: spec.name.clone(),
+                    tool: tool.to_owned(),
+                    status_tool,
+                    why: "is no name of a tool",
+                }),
+            },
+        },
+        (Mode::Draft | Mode::ExecuteGated, None) => {
+            Err(StartError::NoDelivery { server: spec.name.clone(), tool: tool.to_owned() })
+        }
+    }
+}
+
+/// A tool whose definition has become one that cannot be used.
+fn unreadable(known: &Offer, definition: &Definition) -> Offer {
+    let tool = Tool {
+        definition_digest: definition.digest,
+        standing: Standing::Changed,
+        contract: Arc::new(Unreadable),
+        ..Tool::clone(&known.tool)
+    };
+    Offer { tool: Arc::new(tool), output: None, timeout: known.timeout }
+}

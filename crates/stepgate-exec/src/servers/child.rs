@@ -1,0 +1,137 @@
+//! The process of a tool server: its environment, its last words, and its end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+
+use super::spec::{STDERR_LINE_BYTES_MAX, STDERR_LINES_MAX, Secret};
+use crate::launcher::Launcher;
+
+/// What of our own environment a tool server gets.
+const PASSED_ON: [&str; 3] = ["PATH", "HOME", "LANG"];
+
+/// A process with everything that it has started. Dropped, it is killed.
+pub(super) struct Child {
+    // The launcher's process leads the group; until it is waited for, its id is nobody else's.
+    process: tokio::process::Child,
+    stderr: JoinHandle<()>,
+    last_words: LastWords,
+}
+
+/// The two ends that a server is spoken to through.
+pub(super) struct Ends {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+}
+
+/// What to start.
+pub(super) struct Start<'a> {
+    pub(super) launcher: &'a Launcher,
+    pub(super) hidden: &'a [PathBuf],
+    pub(super) command: &'a str,
+    pub(super) args: &'a [String],
+    pub(super) env: &'a BTreeMap<String, Secret>,
+    pub(super) directory: Option<&'a PathBuf>,
+}
+
+impl Child {
+    pub(super) fn start(start: &Start<'_>) -> std::io::Result<(Self, Ends)> {
+        let mut command = Command::new(&start.launcher.program);
+        command
+            .args(start.launcher.arguments(start.hidden, start.command, start.args))
+            .env_clear()
+            .envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .envs(start.env.iter().map(|(name, value)| (name, value.expose())))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(directory) = start.directory {
+            command.current_dir(directory);
+        }
+        let mut process = command.spawn()?;
+        let missing = || std::io::Error::other("a pipe is missing");
+        let stdin = process.stdin.take().ok_or_else(missing)?;
+        let stdout = process.stdout.take().ok_or_else(missing)?;
+        let stderr = process.stderr.take().ok_or_else(missing)?;
+        let last_words = LastWords::default();
+        let stderr = tokio::spawn(last_words.clone().listen(stderr));
+        Ok((Self { process, stderr, last_words }, Ends { stdin, stdout }))
+    }
+
+    /// Ends the process, and gives what it said last.
+    pub(super) async fn end(mut self) -> Vec<String> {
+        /// What was written before the end may still be on its way.
+        const LISTEN_MAX: Duration = Duration::from_millis(500);
+        // One that has ended by itself says why, through the launcher; one that has not is not asked.
+        let ended = tokio::time::timeout(LISTEN_MAX, &mut self.stderr);
+        if ended.await.is_err() {
+            self.kill();
+        }
+        self.last_words.lines()
+    }
+
+    fn kill(&mut self) {
+        let leader = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(leader) = leader {
+            // Whoever is gone already is gone.
+            let _ = rustix::process::kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        self.stderr.abort();
+    }
+}
+
+/// The last lines that a server wrote to its standard error.
+#[derive(Clone, Default)]
+struct LastWords(Arc<Mutex<VecDeque<String>>>);
+
+impl LastWords {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn add(&self, line: &[u8]) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == STDERR_LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(String::from_utf8_lossy(line).trim_end().to_owned());
+    }
+
+    /// Reads to the end, and keeps the beginning of each line.
+    async fn listen(self, stderr: impl AsyncRead + Unpin) {
+        let mut reader = BufReader::new(stderr);
+        let mut line = Vec::new();
+        while let Ok(chunk) = reader.fill_buf().await {
+            if chunk.is_empty() {
+                break;
+            }
+            for byte in chunk {
+                match byte {
+                    b'\n' => self.add(&std::mem::take(&mut line)),
+                    byte if line.len() < STDERR_LINE_BYTES_MAX => line.push(*byte),
+                    _ => {}
+                }
+            }
+            let used = chunk.len();
+            reader.consume(used);
+        }
+        if !line.is_empty() {
+            self.add(&line);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Why tool servers were not started. For the operator, with the way out.
+
+/// Why tool servers were not started. Nothing of them runs then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// A name that no server can have, or that two have.
+    #[error(
+        "`{server}` cannot be the name of a tool server: one to 32 of a-z, 0-9, `_` and `-`, not \
+         `core`, and each once; rename [servers.{server}]"
+    )]
+    Name {
+        /// As configured.
+        server: String,
+    },
+    /// A URL or a header that is none.
+    #[error("the tool server `{server}` cannot be reached as configured: {why}")]
+    Address {
+        /// The server.
+        server: String,
+        /// What is wrong; a header's value is not repeated.
+        why: String,
+    },
+    /// It does not run, does not answer, or does not say which tools it has.
+    #[error("the tool server `{server}` did not start: {why}{}", last_words(.stderr))]
+    Start {
+        /// The server.
+        server: String,
+        /// What happened.
+        why: String,
+        /// The last lines of its standard error.
+        stderr: Vec<String>,
+    },
+    /// It has a tool that nothing can enable.
+    #[error(
+        "the tool server `{server}` has a tool `{tool}`: generic command execution cannot be enabled; \
+         remove the tool from the server, or the server from the configuration"
+    )]
+    CommandExecution {
+        /// The server.
+        server: String,
+        /// As the server spells it.
+        tool: String,
+    },
+    /// The configuration names a tool that it does not have.
+    #[error(
+        "the tool server `{server}` has no tool `{tool}`: correct or remove [servers.{server}.tools]; \
+         it has {}", named(.known)
+    )]
+    UnknownTool {
+        /// The server.
+        server: String,
+        /// As configured.
+        tool: String,
+        /// What it has.
+        known: Vec<String>,
+    },
+    /// A tool that writes, and nobody has said what becomes of a call in doubt.
+    #[error(
+        "the tool `{server}.{tool}` writes, and nothing says what becomes of a call in doubt: set \
+         `honours_key = true` if the server acts once per key, or `in_doubt` to \"redispatch\", \
+         \"query\" or \"ask\", in [servers.{server}] or for the tool"
+    )]
+    NoDelivery {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+    },
+    /// The tool that shall say whether a call was done cannot.
+    #[error(
+        "the tool `{server}.{tool}` names `{status_tool}` as its status tool, and that {why}: \
+         `status_tool` must be a tool of the same server with mode \"read_only\""
+    )]
+    StatusTool {
+        /// The server.
+        server: String,
+        /// The tool.
+        tool: String,
+        /// As configured.
+        status_tool: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A tool that is to be offered, and whose definition cannot be used.
+    #[error(
+        "the tool `{tool}` of the server `{server}` cannot be offered: {why}; leave it without a mode, \
+         or correct the server"
+    )]
+    Definition {
+        /// The server.
+        server: String,
+        /// As the server spells it.
+        tool: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+fn last_words(stderr: &[String]) -> String {
+    match stderr {
+        [] => String::new(),
+        lines => format!("; its last words:\n  {}", lines.join("\n  ")),
+    }
+}
+
+fn named(known: &[String]) -> String {
+    const NAMED_MAX: usize = 32;
+    match known {
+        [] => "none".to_owned(),
+        known => {
+            let names: Vec<_> =
+                known.iter().take(NAMED_MAX).map(|name| format!("`{name}`")).collect();
+            let rest = if known.len() > NAMED_MAX { " and more" } else { "" };
+            format!("{}{rest}", names.join(", "))
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Streamable HTTP. The SDK keeps the session; every request is made here, so that the raw bytes of
+//! every answer can be judged, sizes have a limit, and no redirect is followed.
+//!
+//! A request goes on when the SDK no longer waits for it, as long as somebody else does: so a result
+//! that comes after its time is still seen.
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use reqwest::{RequestBuilder, Response, StatusCode, redirect};
+use rmcp::model::{ClientJsonRpcMessage, RequestId};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::client_side_sse::FixedInterval;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpPostResponse,
+};
+use sse_stream::Sse;
+use tokio::sync::{mpsc, oneshot};
+
+use super::sse::{Event, Parser};
+use super::tap::{Answer, Incoming, Tap};
+use crate::servers::spec::{Secret, ServerLimits};
+
+const SESSION_HEADER: &str = "mcp-session-id";
+const LAST_EVENT_HEADER: &str = "last-event-id";
+const EVENT_STREAM: &str = "text/event-stream";
+const JSON: &str = "application/json";
+/// Headers that the protocol sets itself.
+const RESERVED: [&str; 4] = ["accept", SESSION_HEADER, LAST_EVENT_HEADER, "mcp-protocol-version"];
+/// How long a connection may take to come about.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// Events that wait for the SDK.
+const QUEUE_MAX: usize = 64;
+
+/// Where a server is, and what every request to it carries.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    url: reqwest::Url,
+    headers: HashMap<HeaderName, HeaderValue>,
+    client: reqwest::Client,
+}
+
+impl Endpoint {
+    /// Reads what is configured. The error does not repeat a header's value.
+    pub(crate) fn read(url: &str, headers: &BTreeMap<String, Secret>) -> Result<Self, String> {
+        let url: reqwest::Url =
+            url.parse().map_err(|error| format!("`{url}` is not a URL: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!("`{url}` is neither http nor https"));
+        }
+        let headers = headers.iter().map(|(name, secret)| header(name, secret));
+        let headers = headers.collect::<Result<_, _>>()?;
+        let client = reqwest::Client::builder()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_WAIT)
+            .build()
+            .map_err(|error| format!("no HTTP client: {error}"))?;
+        Ok(Self { url, headers, client })
+    }
+
+    pub(super) fn transport(
+        &self,
+        tap: Arc<Tap>,
+        limits: &ServerLimits,
+    ) -> Result<StreamableHttpClientTransport<Http>, String> {
+        let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
+        config.custom_headers = self.headers.clone();
+        config.max_concurrent_requests = limits.concurrency;
+        config.control_request_timeout = limits.write_wait;
+        // A session that is gone means a server that was restarted: it is connected to anew, and its
+        // tools are looked at again.
+        config.reinit_on_expired_session = false;
+        let mut retries = FixedInterval::default();
+        retries.max_times = Some(3);
+        config.retry_config = Arc::new(retries);
+        let http = Http { client: self.client.clone(), tap, limits: limits.clone() };
+        Ok(StreamableHttpClientTransport::with_client(http, config))
+    }
+}
+
+fn header(name: &str, secret: &Secret) -> Result<(HeaderName, HeaderValue), String> {
+    let is_reserved = RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved));
+    let key = match name.parse::<HeaderName>() {
+        Ok(key) if !is_reserved => key,
+        Ok(_) | Err(_) => return Err(format!("`{name}` cannot be a header of the configuration")),
+    };
+    let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| {
+        format!("the value of the header `{name}` has characters that no header can have")
+    })?;
+    value.set_sensitive(true);
+    Ok((key, value))
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Trouble(String);
+
+type HttpError = StreamableHttpError<Trouble>;
+type EventStream = BoxStream<'static, Result<Sse, SseError>>;
+
+/// Makes the SDK's requests.
+#[derive(Clone)]
+pub(super) struct Http {
+    client: reqwest::Client,
+    tap: Arc<Tap>,
+    limits: ServerLimits,
+}
+
+impl StreamableHttpClient for Http {
+    type Error = Trouble;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let request = self.client.post(uri.as_ref()).header(CONTENT_TYPE, JSON);
+        let request = request.body(serde_json::to_vec(&message)?);
+        let exchange = Exchange {
+            id: self.tap.outgoing(&message),
+            is_request: matches!(message, ClientJsonRpcMessage::Request(_)),
+            has_session: session_id.is_some(),
+            request: dressed(request, session_id, headers),
+            http: self.clone(),
+        };
+        let (sender, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            let wait = exchange.http.limits.late_wait;
+            let answer = tokio::time::timeout(wait, exchange.run()).await;
+            let _ = sender.send(answer.unwrap_or_else(|_| Err(trouble("no answer"))));
+        });
+        answer.await.unwrap_or_else(|_| Err(trouble("the request was given up")))
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), HttpError> {
+        let request = dressed(self.client.delete(uri.as_ref()), Some(session_id), headers);
+        request.timeout(CONNECT_WAIT).send().await.map_err(|error| trouble(in_words(&error)))?;
+        Ok(())
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        _: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<EventStream, HttpError> {
+        let mut request = dressed(self.client.get(uri.as_ref()), session_id, headers);
+        if let Some(id) = last_event_id {
+            request = request.header(LAST_EVENT_HEADER, id);
+        }
+        let response = request.send().await.map_err(|error| trouble(in_words(&error)))?;
+        match (response.status(), is(&response, EVENT_STREAM)) {
+            (StatusCode::OK, true) => Ok(self.events(response, None)),
+            (StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_FOUND, _) => {
+                Err(StreamableHttpError::ServerDoesNotSupportSse)
+            }
+            (status, _) => Err(trouble(format!("it answered {status}"))),
+        }
+    }
+}
+
+/// One POST and its answer.
+struct Exchange {
+    http: Http,
+    request: RequestBuilder,
+    /// The request that somebody outside the SDK waits for.
+    id: Option<RequestId>,
+    is_request: bool,
+    has_session: bool,
+}
+
+impl Exchange {
+    async fn run(self) -> Result<StreamableHttpPostResponse, HttpError> {
+        let Self { http, request, id, is_request, has_session } = self;
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => {
+                let why = in_words(&error);
+                let answer = match error.is_connect() {
+                    true => Answer::NotSent(why.clone()),
+                    false => Answer::Lost(why.clone()),
+                };
+                http.put(id.as_ref(), answer);
+                return Err(trouble(why));
+            }
+        };
+        let session = response.headers().get(SESSION_HEADER);
+        let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND && has_session {
+            let why = "its session is gone";
+            http.tap.give_up(why);
+            http.put(id.as_ref(), Answer::NotSent(why.to_owned()));
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        if !is_request {
+            return match status.is_success() {
+                true => Ok(StreamableHttpPostResponse::Accepted),
+                false => Err(trouble(format!("it answered {status}"))),
+            };
+        }
+        if status.is_success() && is(&response, EVENT_STREAM) {
+            return Ok(StreamableHttpPostResponse::Sse(http.events(response, id), session));
+        }
+        if !is(&response, JSON) {
+            // A refusal is an answer: the request did not reach the tool.
+            let why = format!("it answered {status} and no JSON");
+            let answer = match status.is_client_error() || status.is_redirection() {
+                true => Answer::NotSent(why.clone()),
+                false => Answer::Lost(why.clone()),
+            };
+            http.put(id.as_ref(), answer);
+            return Err(trouble(why));
+        }
+        let message = http.body(response, id.as_ref()).await?;
+        Ok(StreamableHttpPostResponse::Json(message, session))
+    }
+}
+
+impl Http {
+    fn put(&self, id: Option<&RequestId>, answer: Answer) {
+        if let Some(id) = id {
+            self.tap.put(id, answer);
+        }
+    }
+
+    /// The one message of a body.
+    async fn body(
+        &self,
+        mut response: Response,
+        id: Option<&RequestId>,
+    ) -> Result<rmcp::model::ServerJsonRpcMessage, HttpError> {
+        let bytes_max = self.limits.message_bytes_max;
+        let status = response.status();
+        let mut body = Vec::new();
+        let judged = loop {
+            match response.chunk().await {
+                Ok(Some(piece)) if body.len() + piece.len() > bytes_max => {
+                    let why = format!("a message was longer than {bytes_max} bytes");
+                    self.put(id, Answer::Unreadable(why.clone(), None));
+                    break Incoming::Close(why);
+                }
+                Ok(Some(piece)) => body.extend_from_slice(&piece),
+                Ok(None) => break self.tap.incoming(&body),
+                Err(error) => break Incoming::Close(in_words(&error)),
+            }
+        };
+        let why = match judged {
+            Incoming::Pass(message) => return Ok(*message),
+            Incoming::Close(why) => why,
+            Incoming::Done => format!("it answered {status} and no message"),
+        };
+        self.put(id, Answer::Lost(why.clone()));
+        Err(trouble(why))
+    }
+
+    /// The messages of a stream. The request that it answers gets to know if it ends before it has.
+    fn events(&self, response: Response, id: Option<RequestId>) -> EventStream {
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+        let http = self.clone();
+        tokio::spawn(async move { http.pump(response, id, sender).await });
+        let next = |mut receiver: mpsc::Receiver<Sse>| async move {
+            receiver.recv().await.map(|event| (Ok(event), receiver))
+        };
+        stream::unfold(receiver, next).boxed()
+    }
+
+    async fn pump(&self, mut response: Response, id: Option<RequestId>, sender: mpsc::Sender<Sse>) {
+        let mut parser = Parser::new(self.limits.message_bytes_max);
+        let mut can_resume = false;
+        let is_wanted = |id: &RequestId| self.tap.is_waited_for(id);
+        let why = loop {
+            let piece = tokio::select! {
+                piece = response.chunk() => piece,
+                () = sender.closed(), if !id.as_ref().is_some_and(is_wanted) => return,
+            };
+            let events = match piece {
+                Ok(Some(piece)) => parser.feed(&piece),
+                Ok(None) => break "it ended the stream".to_owned(),
+                Err(error) => break in_words(&error),
+            };
+            let Ok(events) = events else {
+                let why =
+                    format!("an event was longer than {} bytes", self.limits.message_bytes_max);
+                self.put(id.as_ref(), Answer::Unreadable(why.clone(), None));
+                can_resume = false;
+                break why;
+            };
+            can_resume |= events.iter().any(|event| event.id.is_some());
+            if let Err(why) = self.forward(events, &sender).await {
+                self.tap.close(&why);
+                break why;
+            }
+        };
+        if !can_resume {
+            self.put(id.as_ref(), Answer::Lost(why));
+        }
+    }
+
+    /// Hands on what the SDK shall see. The error says why the server is given up.
+    async fn forward(&self, events: Vec<Event>, sender: &mpsc::Sender<Sse>) -> Result<(), String> {
+        for Event { data, id } in events {
+            let judged = match data.as_deref().map(str::trim) {
+                None | Some("") => Incoming::Done,
+                Some(data) => self.tap.incoming(data.as_bytes()),
+            };
+            let data = match judged {
+                Incoming::Pass(message) => serde_json::to_string(&message).ok(),
+                Incoming::Done => None,
+                Incoming::Close(why) => return Err(why),
+            };
+            if data.is_some() || id.is_some() {
+                // The SDK may have stopped listening; somebody else may not.
+                let _ = sender.send(Sse { event: None, data, id, retry: None }).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn dressed(
+    request: RequestBuilder,
+    session_id: Option<Arc<str>>,
+    headers: HashMap<HeaderName, HeaderValue>,
+) -> RequestBuilder {
+    let mut request = request.header(ACCEPT, format!("{EVENT_STREAM}, {JSON}"));
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    match session_id {
+        Some(id) => request.header(SESSION_HEADER, id.as_ref()),
+        None => request,
+    }
+}
+
+fn is(response: &Response, kind: &str) -> bool {
+    let named = response.headers().get(CONTENT_TYPE);
+    named.is_some_and(|named| named.as_bytes().starts_with(kind.as_bytes()))
+}
+
+fn trouble(why: impl Into<String>) -> HttpError {
+    StreamableHttpError::Client(Trouble(why.into()))
+}
+
+/// An error with its cause, without the address: it may hold a secret.
+fn in_words(error: &reqwest::Error) -> String {
+    let mut words = match () {
+        () if error.is_connect() => "it cannot be connected to".to_owned(),
+        () if error.is_timeout() => "it took too long".to_owned(),
+        () => "the exchange broke off".to_owned(),
+    };
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
+}

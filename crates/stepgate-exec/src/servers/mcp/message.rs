@@ -1,0 +1,94 @@
+//! Messages of a server, as far as they must be understood before the SDK sees them.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use rmcp::model::RequestId;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use stepgate_core::json::{Map, Value};
+
+/// What a message is.
+pub(super) enum Kind {
+    /// The answer to one of our requests.
+    Response(RequestId),
+    /// A request of the server.
+    Request,
+    /// Something that it tells, by this name.
+    Notification(String),
+    /// Nothing of the protocol.
+    Other,
+}
+
+/// What a message is, by its members.
+pub(super) fn kind_of(message: &Map<String, Value>) -> Kind {
+    let id = message.get("id").filter(|id| !id.is_null());
+    match (message.get("method"), id) {
+        (Some(Value::String(_)), Some(_)) => Kind::Request,
+        (Some(Value::String(method)), None) => Kind::Notification(method.clone()),
+        (None, Some(id)) if message.contains_key("result") || message.contains_key("error") => {
+            request_id(id).map_or(Kind::Other, Kind::Response)
+        }
+        (Some(_) | None, _) => Kind::Other,
+    }
+}
+
+/// The id of one of our requests: we number them, and some servers give the number back as a text.
+fn request_id(id: &Value) -> Option<RequestId> {
+    match id {
+        Value::Number(number) => number.as_i64().map(RequestId::Number),
+        Value::String(text) => text.parse().ok().map(RequestId::Number),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// The id in the beginning of a message that could not be read as a whole.
+pub(super) fn id_in_beginning(bytes: &[u8]) -> Option<RequestId> {
+    let found = RefCell::new(None);
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    // The message ends in an error, or is one: what was seen before it counts.
+    let _ = Seek(&found).deserialize(&mut reader);
+    found.into_inner().as_ref().and_then(request_id)
+}
+
+/// The id in the end of such a message: some servers write it last.
+pub(super) fn id_in_end(bytes: &[u8]) -> Option<RequestId> {
+    let text = std::str::from_utf8(bytes).ok()?.trim_end().strip_suffix('}')?;
+    let (_, id) = text.rsplit_once("\"id\":")?;
+    id.split(',').next()?.trim().parse().ok().map(RequestId::Number)
+}
+
+/// Notes the member `id` of the outermost object, and goes on.
+struct Seek<'a>(&'a RefCell<Option<Value>>);
+
+impl<'de> DeserializeSeed<'de> for Seek<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seek<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<String>()? {
+            match name.as_str() {
+                "id" => {
+                    self.0.borrow_mut().get_or_insert(members.next_value()?);
+                }
+                _ => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! One message a line, over the standard input and output of a process.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::{Mutex, mpsc};
+
+use super::tap::{Answer, Incoming, Tap};
+use crate::servers::spec::ServerLimits;
+
+/// Messages that wait for the SDK. Beyond it the server waits, too.
+const QUEUE_MAX: usize = 64;
+
+/// Both directions.
+pub(super) struct Pipe {
+    incoming: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
+    stdin: Arc<Mutex<Option<ChildStdin>>>,
+    tap: Arc<Tap>,
+    write_wait: Duration,
+}
+
+impl Pipe {
+    pub(super) fn new(
+        stdin: ChildStdin,
+        stdout: ChildStdout,
+        tap: Arc<Tap>,
+        limits: &ServerLimits,
+    ) -> Self {
+        let (sender, incoming) = mpsc::channel(QUEUE_MAX);
+        let stdin = Arc::new(Mutex::new(Some(stdin)));
+        tokio::spawn(read(stdout, Arc::clone(&tap), limits.message_bytes_max, sender));
+        Self { incoming, stdin, tap, write_wait: limits.write_wait }
+    }
+}
+
+impl Transport<RoleClient> for Pipe {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let id = self.tap.outgoing(&message);
+        let (stdin, tap, wait) = (Arc::clone(&self.stdin), Arc::clone(&self.tap), self.write_wait);
+        async move {
+            let written = match tokio::time::timeout(wait, write(&stdin, &message)).await {
+                Ok(written) => written,
+                Err(_) => Err(io::Error::other("it does not read what it is sent")),
+            };
+            if let Err(error) = &written {
+                // Half a line may have been written: nothing more can be said over this pipe.
+                let why = format!("a message could not be sent: {error}");
+                tap.close(&why);
+                if let Some(id) = id {
+                    tap.put(&id, Answer::Lost(why));
+                }
+            }
+            written
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        self.incoming.recv().await
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        // A well-behaved server ends when its input does.
+        drop(self.stdin.lock().await.take());
+        Ok(())
+    }
+}
+
+async fn write(
+    stdin: &Mutex<Option<ChildStdin>>,
+    message: &TxJsonRpcMessage<RoleClient>,
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut stdin = stdin.lock().await;
+    let stdin = stdin.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+    stdin.write_all(&line).await?;
+    stdin.flush().await
+}
+
+/// Reads until the end, or until the server cannot be spoken to any more.
+async fn read(
+    stdout: impl AsyncRead + Unpin,
+    tap: Arc<Tap>,
+    message_bytes_max: usize,
+    sender: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
+) {
+    let mut lines = Lines { reader: BufReader::new(stdout), bytes_max: message_bytes_max };
+    let why = loop {
+        let judged = match lines.next().await {
+            Ok(Some(Line::Whole(line))) if line.is_empty() => continue,
+            Ok(Some(Line::Whole(line))) => tap.incoming(&line),
+            Ok(Some(Line::TooLong { beginning, end })) => {
+                tap.too_long(&beginning, &end, message_bytes_max)
+            }
+            Ok(None) => break "it closed its output".to_owned(),
+            Err(error) => break format!("its output cannot be read: {error}"),
+        };
+        match judged {
+            Incoming::Pass(message) => {
+                if sender.send(*message).await.is_err() {
+                    break "the connection ended".to_owned();
+                }
+            }
+            Incoming::Done => {}
+            Incoming::Close(why) => break why,
+        }
+    };
+    tap.close(&why);
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    TooLong { beginning: Vec<u8>, end: Vec<u8> },
+}
+
+/// Lines with a limit.
+struct Lines<R> {
+    reader: BufReader<R>,
+    bytes_max: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// The next line without its end, or nothing where the stream ends. A line that the stream ends
+    /// in the middle of is none.
+    async fn next(&mut self) -> io::Result<Option<Line>> {
+        const BEGINNING_BYTES: usize = 4096;
+        const END_BYTES: usize = 128;
+        let (mut line, mut end, mut is_too_long) = (Vec::new(), Vec::new(), false);
+        loop {
+            let chunk = self.reader.fill_buf().await?;
+            if chunk.is_empty() {
+                return Ok(None);
+            }
+            let newline = chunk.iter().position(|byte| *byte == b'\n');
+            let piece = chunk.get(..newline.unwrap_or(chunk.len())).unwrap_or_default();
+            let used = newline.map_or(piece.len(), |at| at + 1);
+            if is_too_long || line.len() + piece.len() > self.bytes_max {
+                if !is_too_long {
+                    is_too_long = true;
+                    end.clone_from(&line);
+                    line.extend_from_slice(piece);
+                    line.truncate(BEGINNING_BYTES);
+                    line.shrink_to_fit();
+                }
+                end.extend_from_slice(piece);
+                let surplus = end.len().saturating_sub(END_BYTES);
+                end.drain(..surplus);
+                end.shrink_to(BEGINNING_BYTES);
+            } else {
+                line.extend_from_slice(piece);
+            }
+            self.reader.consume(used);
+            if newline.is_some() {
+                return Ok(Some(match is_too_long {
+                    true => Line::TooLong { beginning: line, end },
+                    false => Line::Whole(line.strip_suffix(b"\r").unwrap_or(&line).to_vec()),
+                }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

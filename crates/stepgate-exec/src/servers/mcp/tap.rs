@@ -1,0 +1,277 @@
+//! Where every message of a server passes before the SDK sees any of it.
+//!
+//! A message is read strictly: one with a key twice is no answer. What answers a request of ours goes
+//! to whoever asked, as it was sent; the SDK gets an empty answer in its place, so that it forgets the
+//! request. What nobody asked for is dropped, apart from the news that the list of tools has changed,
+//! and a server that has too much of it is given up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rmcp::model::{
+    ClientJsonRpcMessage, EmptyResult, GetExtensions, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage,
+};
+use stepgate_core::digest::Digest;
+use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::json::{Map, Value};
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::message::{self, Kind};
+use crate::servers::spec::ServerLimits;
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// A result, as it was sent.
+    Result(Map<String, Value>),
+    /// An error of the protocol: its message, and the digest of all of it.
+    Error(String, Digest),
+    /// Something that cannot be read: why, and its digest where all of it came.
+    Unreadable(String, Option<Digest>),
+    /// Nothing, and nothing was sent.
+    NotSent(String),
+    /// Nothing, and nobody knows what the server did.
+    Lost(String),
+}
+
+impl Answer {
+    /// The result, or why there is none.
+    pub(super) fn into_result(self) -> Result<Map<String, Value>, String> {
+        match self {
+            Self::Result(result) => Ok(result),
+            Self::Error(why, _) | Self::Unreadable(why, _) => Err(why),
+            Self::NotSent(why) | Self::Lost(why) => Err(why),
+        }
+    }
+}
+
+/// Where an answer is put. It travels with the request through the SDK.
+#[derive(Clone)]
+pub(super) struct Slot(Arc<Mutex<Option<oneshot::Sender<Answer>>>>);
+
+impl Slot {
+    pub(super) fn new() -> (Self, oneshot::Receiver<Answer>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
+    }
+
+    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Answer>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.sender().as_ref().is_some_and(|sender| !sender.is_closed())
+    }
+
+    fn put(&self, answer: Answer) {
+        if let Some(sender) = self.sender().take() {
+            // Whoever asked may have stopped waiting.
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+/// What to do with a message.
+pub(super) enum Incoming {
+    /// The SDK shall see this.
+    Pass(Box<ServerJsonRpcMessage>),
+    /// Nothing more.
+    Done,
+    /// The server cannot be spoken to any more.
+    Close(String),
+}
+
+/// The tap of one connection.
+pub(super) struct Tap {
+    waiting: Mutex<Waiting>,
+    unasked: Mutex<Unasked>,
+    unasked_per_second_max: u32,
+    list_changed: Arc<Notify>,
+    closed: watch::Sender<Option<String>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    slots: HashMap<RequestId, Slot>,
+    is_closed: bool,
+}
+
+struct Unasked {
+    since: Instant,
+    count: u32,
+}
+
+impl Tap {
+    pub(super) fn new(limits: &ServerLimits, list_changed: Arc<Notify>) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            unasked: Mutex::new(Unasked { since: Instant::now(), count: 0 }),
+            unasked_per_second_max: limits.unasked_per_second_max,
+            list_changed,
+            closed: watch::Sender::new(None),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes who waits for the answer to a message that is about to be sent.
+    pub(super) fn outgoing(&self, message: &ClientJsonRpcMessage) -> Option<RequestId> {
+        let JsonRpcMessage::Request(request) = message else {
+            return None;
+        };
+        let slot = request.request.extensions().get::<Slot>()?;
+        let mut waiting = self.waiting();
+        waiting.slots.retain(|_, slot| slot.is_waited_for());
+        match waiting.is_closed {
+            true => slot.put(Answer::NotSent("the connection is closed".to_owned())),
+            false => {
+                waiting.slots.insert(request.id.clone(), slot.clone());
+            }
+        }
+        Some(request.id.clone())
+    }
+
+    /// Whether somebody still waits for the answer to this request.
+    pub(super) fn is_waited_for(&self, id: &RequestId) -> bool {
+        self.waiting().slots.get(id).is_some_and(Slot::is_waited_for)
+    }
+
+    /// Puts an answer where it is waited for; whether somebody had asked.
+    pub(super) fn put(&self, id: &RequestId, answer: Answer) -> bool {
+        let slot = self.waiting().slots.remove(id);
+        slot.is_some_and(|slot| {
+            slot.put(answer);
+            true
+        })
+    }
+
+    /// Judges one message.
+    pub(super) fn incoming(&self, bytes: &[u8]) -> Incoming {
+        let message = match strict::parse(bytes, strict::DEPTH_MAX, Integers::Any) {
+            Ok(Value::Object(message)) => message,
+            Ok(_) => return self.unasked_for(),
+            Err(refusal) => return self.unreadable(bytes, &refusal),
+        };
+        match message::kind_of(&message) {
+            Kind::Response(id) => self.response(id, message),
+            Kind::Request => match self.unasked_for() {
+                Incoming::Done => passed(message).unwrap_or(Incoming::Done),
+                flood @ (Incoming::Close(_) | Incoming::Pass(_)) => flood,
+            },
+            Kind::Notification(method) => {
+                if method == "notifications/tools/list_changed" {
+                    self.list_changed.notify_one();
+                }
+                self.unasked_for()
+            }
+            Kind::Other => self.unasked_for(),
+        }
+    }
+
+    fn response(&self, id: RequestId, mut message: Map<String, Value>) -> Incoming {
+        if !self.waiting().slots.contains_key(&id) {
+            // A request of the SDK itself: the handshake. Or an answer to nothing.
+            return passed(message).unwrap_or_else(Incoming::Close);
+        }
+        let answer = match (message.remove("result"), message.remove("error")) {
+            (Some(Value::Object(result)), None) => Answer::Result(result),
+            (None, Some(error)) => {
+                let said = error.get("message").and_then(Value::as_str).unwrap_or("no message");
+                Answer::Error(said.to_owned(), Digest::of_bytes(error.to_string().as_bytes()))
+            }
+            (_, _) => Answer::Unreadable("the response has no result object".to_owned(), None),
+        };
+        self.put(&id, answer);
+        forgotten(id)
+    }
+
+    /// A message that is not strict JSON answers its request, if it names one. Text that is no JSON at
+    /// all is noise: many programs print to their standard output.
+    fn unreadable(&self, bytes: &[u8], refusal: &strict::Refusal) -> Incoming {
+        let id = message::id_in_beginning(bytes).or_else(|| message::id_in_end(bytes));
+        let answer = || Answer::Unreadable(refusal.to_string(), Some(Digest::of_bytes(bytes)));
+        match id {
+            Some(id) if self.put(&id, answer()) => forgotten(id),
+            Some(_) | None => self.unasked_for(),
+        }
+    }
+
+    /// A message that was too long to be kept: its beginning and its end.
+    pub(super) fn too_long(&self, beginning: &[u8], end: &[u8], bytes_max: usize) -> Incoming {
+        let why = format!("a message was longer than {bytes_max} bytes");
+        let id = message::id_in_beginning(beginning).or_else(|| message::id_in_end(end));
+        match id {
+            Some(id) if self.put(&id, Answer::Unreadable(why.clone(), None)) => forgotten(id),
+            // It may have been the answer to anything.
+            Some(_) | None => Incoming::Close(why),
+        }
+    }
+
+    fn unasked_for(&self) -> Incoming {
+        const WINDOW: Duration = Duration::from_secs(1);
+        let mut unasked = self.unasked.lock().unwrap_or_else(PoisonError::into_inner);
+        if unasked.since.elapsed() >= WINDOW {
+            *unasked = Unasked { since: Instant::now(), count: 0 };
+        }
+        unasked.count = unasked.count.saturating_add(1);
+        match unasked.count > self.unasked_per_second_max {
+            true => Incoming::Close(format!(
+                "it sent more than {} messages a second that nobody asked for",
+                self.unasked_per_second_max
+            )),
+            false => Incoming::Done,
+        }
+    }
+
+    /// Ends the connection: whoever waits learns that nothing will come.
+    pub(super) fn close(&self, why: &str) {
+        let slots = {
+            let mut waiting = self.waiting();
+            waiting.is_closed = true;
+            std::mem::take(&mut waiting.slots)
+        };
+        self.give_up(why);
+        for slot in slots.into_values() {
+            slot.put(Answer::Lost(why.to_owned()));
+        }
+    }
+
+    /// Lets nobody new in; whoever waits may still get an answer.
+    pub(super) fn give_up(&self, why: &str) {
+        self.closed.send_if_modified(|closed| {
+            let is_first = closed.is_none();
+            if is_first {
+                *closed = Some(why.to_owned());
+            }
+            is_first
+        });
+    }
+
+    pub(super) fn why_closed(&self) -> Option<String> {
+        self.closed.borrow().clone()
+    }
+
+    pub(super) async fn closed(&self) -> String {
+        let mut closed = self.closed.subscribe();
+        match closed.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            Err(_) => String::new(),
+        }
+    }
+}
+
+fn passed(message: Map<String, Value>) -> Result<Incoming, String> {
+    serde_json::from_value(Value::Object(message))
+        .map(|message| Incoming::Pass(Box::new(message)))
+        .map_err(|error| format!("it sent what is not MCP: {error}"))
+}
+
+/// Lets the SDK forget a request whose answer went past it.
+fn forgotten(id: RequestId) -> Incoming {
+    let nothing = EmptyResult::from(());
+    Incoming::Pass(Box::new(JsonRpcMessage::response(nothing.into(), id)))
+}

@@ -1,0 +1,138 @@
+//! What a server's answer to a call means.
+
+use stepgate_core::digest::Digest;
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::json::{Map, Value};
+use stepgate_core::ports::{Effect, Failed};
+
+use super::mcp::Answer;
+use super::schema::Output;
+use super::spec::DETAIL_BYTES_MAX;
+
+/// What a call came to.
+pub(super) struct Outcome {
+    pub(super) effect: Effect,
+    /// Whether the server said something: what it said is not the connection's fault.
+    pub(super) is_answered: bool,
+}
+
+/// Judges an answer that came in time.
+pub(super) fn of(answer: Answer, output: Option<&Output>, output_bytes_max: usize) -> Outcome {
+    let failed = |failure, detail: String, in_doubt| Failed {
+        failure,
+        detail: Some(shortened(&detail)),
+        result_digest: None,
+        in_doubt,
+    };
+    let (effect, is_answered) = match answer {
+        Answer::Result(result) => (of_result(result, output, output_bytes_max), true),
+        Answer::Error(said, _) => {
+            (Effect::Failed(failed(ExecutionFailure::ToolFailed, said, false)), true)
+        }
+        Answer::Unreadable(why, result_digest) => {
+            let failed = failed(ExecutionFailure::OutputInvalid, why, true);
+            (Effect::Failed(Failed { result_digest, ..failed }), true)
+        }
+        Answer::NotSent(why) => {
+            (Effect::Failed(failed(ExecutionFailure::Unavailable, why, false)), false)
+        }
+        Answer::Lost(why) => {
+            (Effect::Failed(failed(ExecutionFailure::ToolFailed, why, true)), false)
+        }
+    };
+    Outcome { effect, is_answered }
+}
+
+fn of_result(
+    mut result: Map<String, Value>,
+    output: Option<&Output>,
+    output_bytes_max: usize,
+) -> Effect {
+    let is_error = take_wrapping(&mut result);
+    // The numbers stay as they were sent: RFC 8785 would round integers of 64 bits.
+    let text = Value::Object(result.clone()).to_string();
+    let invalid = |why: &str| {
+        Effect::Failed(Failed {
+            failure: ExecutionFailure::OutputInvalid,
+            detail: Some(shortened(why)),
+            result_digest: Some(Digest::of_bytes(text.as_bytes())),
+            in_doubt: true,
+        })
+    };
+    match is_error {
+        Some(Value::Bool(true)) => {
+            return Effect::Failed(Failed {
+                detail: first_text(&result).map(shortened),
+                ..ExecutionFailure::ToolFailed.into()
+            });
+        }
+        Some(Value::Bool(false)) | None => {}
+        Some(_) => return invalid("isError is neither true nor false"),
+    }
+    if text.len() > output_bytes_max {
+        return invalid(&format!("the result is longer than {output_bytes_max} bytes"));
+    }
+    if !has_content(&result) {
+        return invalid("the result has no list of content");
+    }
+    match (output, result.get("structuredContent")) {
+        (None, _) => Effect::Done(Some(text)),
+        (Some(_), None) => {
+            invalid("the result has no structuredContent, which its schema asks for")
+        }
+        (Some(output), Some(structured)) => match output.check(structured) {
+            Ok(()) => Effect::Done(Some(text)),
+            Err(why) => invalid(&format!("the structuredContent breaks its schema: {why}")),
+        },
+    }
+}
+
+/// Takes off what is for programs and not for agents, and gives `isError`. The order of the rest stays.
+fn take_wrapping(result: &mut Map<String, Value>) -> Option<Value> {
+    let is_error = result.get("isError").cloned();
+    result.retain(|name, value| match name.as_str() {
+        "isError" | "_meta" => false,
+        // What newer servers say of every result that is one.
+        "resultType" => value != "complete",
+        _ => true,
+    });
+    is_error
+}
+
+/// What a result that came too late says: whether it was done, and its digest.
+pub(super) fn of_late(answer: Answer) -> Option<(bool, Digest)> {
+    match answer {
+        Answer::Result(mut result) => {
+            let is_error =
+                take_wrapping(&mut result).is_some_and(|said| said != Value::Bool(false));
+            let text = Value::Object(result).to_string();
+            Some((!is_error, Digest::of_bytes(text.as_bytes())))
+        }
+        Answer::Error(_, digest) => Some((false, digest)),
+        Answer::Unreadable(_, digest) => digest.map(|digest| (false, digest)),
+        Answer::NotSent(_) | Answer::Lost(_) => None,
+    }
+}
+
+fn has_content(result: &Map<String, Value>) -> bool {
+    let is_block = |block: &Value| block.get("type").is_some_and(Value::is_string);
+    let content = result.get("content").and_then(Value::as_array);
+    content.is_some_and(|blocks| blocks.iter().all(is_block))
+}
+
+fn first_text(result: &Map<String, Value>) -> Option<&str> {
+    let blocks = result.get("content")?.as_array()?;
+    blocks.iter().find_map(|block| block.get("text")?.as_str())
+}
+
+/// A server's text as a record's detail repeats it.
+pub(super) fn shortened(text: &str) -> String {
+    let mut end = text.len().min(DETAIL_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests;

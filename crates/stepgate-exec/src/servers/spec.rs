@@ -1,0 +1,176 @@
+//! What an operator says about tool servers, read and checked by whoever reads the configuration.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use stepgate_core::tool::Mode;
+
+/// One tool server.
+#[derive(Clone, Debug)]
+pub struct ServerSpec {
+    /// Its name: what stands before the first dot of its tools' names.
+    pub name: String,
+    /// How it is reached.
+    pub transport: Transport,
+    /// What holds for all of its tools.
+    pub tool: ToolSpec,
+    /// What holds for one of them, by the name that the server gives it.
+    pub tools: BTreeMap<String, ToolSpec>,
+    /// What it may cost.
+    pub limits: ServerLimits,
+    /// Directories that its process must not reach: the data directory.
+    pub hidden: Vec<PathBuf>,
+}
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// A process of our own, spoken to over its standard input and output.
+    Stdio {
+        /// The program, by path or found in `PATH`.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Its environment, beside `PATH`, `HOME` and `LANG`.
+        env: BTreeMap<String, Secret>,
+        /// Where it runs; here, where none is named.
+        directory: Option<PathBuf>,
+    },
+    /// Somebody else's process, spoken to over streamable HTTP.
+    Http {
+        /// The endpoint.
+        url: String,
+        /// Headers of every request.
+        headers: BTreeMap<String, Secret>,
+    },
+}
+
+/// A value that no message, log or debug output repeats.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps a value.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// What holds for a tool. What a tool leaves open, its server says; what both leave open has a default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolSpec {
+    /// What it does. A tool without a mode is not offered.
+    pub mode: Option<Mode>,
+    /// How long a call may take; [`ToolSpec::TIMEOUT`] where nothing is said.
+    pub timeout: Option<Duration>,
+    /// What becomes of a call in doubt. A tool that writes must say.
+    pub delivery: Option<DeliverySpec>,
+    /// Arguments that are journalled as their digest only.
+    pub redacted: Option<Vec<String>>,
+}
+
+impl ToolSpec {
+    /// How long a call may take where nothing is said.
+    pub const TIMEOUT: Duration = Duration::from_millis(10_000);
+
+    /// This tool's word, and the server's where it has none.
+    pub(crate) fn or(&self, server: &Self) -> Self {
+        Self {
+            mode: self.mode.or(server.mode),
+            timeout: self.timeout.or(server.timeout),
+            delivery: self.delivery.clone().or_else(|| server.delivery.clone()),
+            redacted: self.redacted.clone().or_else(|| server.redacted.clone()),
+        }
+    }
+}
+
+/// What becomes of a call of which nobody knows whether it was done (decision D12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeliverySpec {
+    /// The server acts once per idempotency key: `honours_key = true`.
+    HonoursKey,
+    /// It is sent again: `in_doubt = "redispatch"`.
+    Redispatch,
+    /// A read-only tool of the same server says: `in_doubt = "query"`, with its name.
+    Query(String),
+    /// A person says: `in_doubt = "ask"`.
+    Ask,
+}
+
+/// What a server may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Calls at the same time.
+    pub concurrency: usize,
+    /// How long a call waits for its turn.
+    pub permit_wait: Duration,
+    /// How long a server may take to start: process, handshake and list of tools.
+    pub start_wait: Duration,
+    /// How long the server may take to read a message that is written to it.
+    pub write_wait: Duration,
+    /// Longest result of a tool.
+    pub output_bytes_max: usize,
+    /// Longest message, whatever it is.
+    pub message_bytes_max: usize,
+    /// Most messages a second that nobody asked for.
+    pub unasked_per_second_max: u32,
+    /// Most tools.
+    pub tools_max: usize,
+    /// Most pages of the list of tools.
+    pub pages_max: usize,
+    /// Failures in a row, of connection or time, after which nothing is sent for a while.
+    pub breaker_failures_max: u32,
+    /// The while.
+    pub breaker_pause: Duration,
+    /// How long a result is waited for after its time is over.
+    pub late_wait: Duration,
+    /// Most such results that are waited for at once.
+    pub late_max: usize,
+    /// The first pause before a server is started again; it doubles.
+    pub restart_pause_min: Duration,
+    /// The longest such pause.
+    pub restart_pause_max: Duration,
+    /// How long a server must stay up for the pause to be short again.
+    pub restart_reset: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            concurrency: 8,
+            permit_wait: Duration::from_secs(5),
+            start_wait: Duration::from_secs(30),
+            write_wait: Duration::from_secs(10),
+            output_bytes_max: 1024 * 1024,
+            message_bytes_max: 4 * 1024 * 1024,
+            unasked_per_second_max: 1000,
+            tools_max: 512,
+            pages_max: 64,
+            breaker_failures_max: 5,
+            breaker_pause: Duration::from_secs(10),
+            late_wait: Duration::from_secs(600),
+            late_max: 64,
+            restart_pause_min: Duration::from_millis(100),
+            restart_pause_max: Duration::from_secs(30),
+            restart_reset: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Last lines of a server's standard error that are kept for messages, and the longest of them.
+pub(crate) const STDERR_LINES_MAX: usize = 64;
+pub(crate) const STDERR_LINE_BYTES_MAX: usize = 512;
+/// Longest text of a server that a record's detail repeats.
+pub(crate) const DETAIL_BYTES_MAX: usize = 1024;

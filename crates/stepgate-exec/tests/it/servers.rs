@@ -1,0 +1,12 @@
+//! Tool servers, as processes and over HTTP.
+
+mod house;
+mod start;
+mod calls;
+mod failures;
+mod late;
+mod pins;
+mod restarts;
+mod processes;
+mod confinement;
+mod http;

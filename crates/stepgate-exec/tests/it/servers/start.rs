@@ -1,0 +1,173 @@
+//! What keeps the servers from starting, and what the operator reads then.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use stepgate_core::tool::{Mode, Standing};
+use stepgate_exec::servers::{DeliverySpec, ServerSpec, StartError, ToolSpec, Transport};
+
+use super::house::{House, fixture, name, spec};
+
+async fn refusal(spec: ServerSpec) -> StartError {
+    match House::unaccepted(vec![spec], BTreeMap::new()).await {
+        Ok(_) => panic!("it started"),
+        Err(refusal) => refusal,
+    }
+}
+
+fn tool(mode: Mode) -> ToolSpec {
+    ToolSpec { mode: Some(mode), ..ToolSpec::default() }
+}
+
+#[tokio::test]
+async fn a_server_that_crashes_at_once_is_named_with_its_last_words() {
+    let words = refusal(spec("door", "crash_on_start")).await.to_string();
+    assert_eq!(
+        words,
+        format!(
+            "the tool server `door` did not start: it closed its output; its last words:\n  cannot open \
+             the garage door\n  giving up\n  stepgate: {} ended: exit code 7",
+            fixture().display()
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up_after_the_limit() {
+    let mut silent = spec("door", "silent");
+    silent.limits.start_wait = Duration::from_millis(200);
+    let words = refusal(silent).await.to_string();
+    assert_eq!(words, "the tool server `door` did not start: it did not answer within 200 ms");
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let mut missing = spec("door", "normal");
+    let command = "/no/such/program".to_owned();
+    missing.transport =
+        Transport::Stdio { command, args: vec![], env: BTreeMap::new(), directory: None };
+    let words = refusal(missing).await.to_string();
+    assert!(words.contains("cannot start `/no/such/program`: No such file"), "{words}");
+}
+
+#[tokio::test]
+async fn a_list_of_tools_that_fails_or_does_not_end_is_a_reason() {
+    let why = |refusal: StartError| match refusal {
+        StartError::Start { why, .. } => why,
+        other => panic!("{other}"),
+    };
+    let refusing = refusal(spec("door", "refusing")).await;
+    assert_eq!(why(refusing), "`tools/list` failed: no tools today");
+    let mut endless = spec("door", "endless");
+    endless.limits.pages_max = 3;
+    assert_eq!(why(refusal(endless).await), "its list of tools has more than 3 pages");
+    let mut many = spec("door", "normal");
+    many.limits.tools_max = 5;
+    assert_eq!(why(refusal(many).await), "it has more than 5 tools");
+    assert_eq!(why(refusal(spec("door", "twice")).await), "it has two tools `echo`");
+}
+
+#[tokio::test]
+async fn a_tool_that_runs_commands_cannot_be_loaded_in_any_case_of_its_letters() {
+    let mut unclassified = spec("door", "command");
+    unclassified.tool = ToolSpec::default();
+    for spec in [spec("door", "command"), unclassified] {
+        let expected =
+            StartError::CommandExecution { server: "door".into(), tool: "Run_Command".into() };
+        assert_eq!(refusal(spec).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_writes_must_say_what_becomes_of_a_call_in_doubt() {
+    for mode in [Mode::Draft, Mode::ExecuteGated] {
+        let mut silent = spec("door", "normal");
+        silent.tool = ToolSpec::default();
+        silent.tools.insert("echo".into(), tool(mode));
+        let expected = StartError::NoDelivery { server: "door".into(), tool: "echo".into() };
+        assert_eq!(refusal(silent).await, expected);
+    }
+    let words = StartError::NoDelivery { server: "door".into(), tool: "echo".into() }.to_string();
+    for way_out in
+        ["door.echo", "honours_key = true", "redispatch", "query", "ask", "[servers.door]"]
+    {
+        assert!(words.contains(way_out), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_configured_tool_that_the_server_does_not_have_is_named() {
+    let mut wrong = spec("door", "normal");
+    wrong.tools.insert("eco".into(), tool(Mode::ReadOnly));
+    let words = refusal(wrong).await.to_string();
+    assert!(words.starts_with("the tool server `door` has no tool `eco`: "), "{words}");
+    assert!(words.contains("`echo`"), "{words}");
+}
+
+#[tokio::test]
+async fn a_status_tool_must_be_there_and_only_look() {
+    let asking = |status: &str| {
+        let mut asking = spec("door", "normal");
+        asking.tool = ToolSpec::default();
+        let delivery = Some(DeliverySpec::Query(status.to_owned()));
+        asking.tools.insert("act".into(), ToolSpec { delivery, ..tool(Mode::ExecuteGated) });
+        asking
+    };
+    let why = |refusal: StartError| match refusal {
+        StartError::StatusTool { why, .. } => why,
+        other => panic!("{other}"),
+    };
+    assert_eq!(why(refusal(asking("status")).await), "is not offered");
+    assert_eq!(why(refusal(asking("not a name")).await), "is no name of a tool");
+    assert_eq!(why(refusal(asking("act")).await), "is not read only");
+    let mut good = asking("status");
+    good.tools.insert("status".into(), tool(Mode::ReadOnly));
+    assert!(House::unaccepted(vec![good], BTreeMap::new()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_schema_that_cannot_be_used_keeps_a_tool_from_being_offered() {
+    for mode in ["bad_schema", "remote_schema"] {
+        match refusal(spec("door", mode)).await {
+            StartError::Definition { server, tool, .. } => {
+                assert_eq!((server.as_str(), tool.as_str()), ("door", "echo"));
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_needs_a_name_of_its_own() {
+    for bad in ["core", "Door", "a.b", ""] {
+        let expected = StartError::Name { server: bad.to_owned() };
+        assert_eq!(refusal(spec(bad, "normal")).await, expected);
+    }
+    let twice = vec![spec("door", "normal"), spec("door", "normal")];
+    assert!(House::unaccepted(twice, BTreeMap::new()).await.is_err());
+}
+
+#[tokio::test]
+async fn one_server_that_does_not_start_ends_the_others() {
+    let both = vec![spec("house", "normal"), spec("door", "crash_on_start")];
+    assert!(House::unaccepted(both, BTreeMap::new()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_tool_without_a_mode_is_listed_and_not_offered() {
+    let mut only_echo = spec("house", "normal");
+    only_echo.tool = ToolSpec::default();
+    only_echo.tools.insert("echo".into(), tool(Mode::ReadOnly));
+    let house = House::of(vec![only_echo]).await;
+    use stepgate_core::ports::ToolServers;
+    let offered: Vec<_> = house.servers.tools().iter().map(|tool| tool.name.to_string()).collect();
+    assert_eq!(offered, ["house.echo"]);
+    assert!(house.servers.tool(&name("house.hang")).is_none());
+    let listing = house.servers.listing();
+    let modes = |tool: &str| {
+        let listed = listing.iter().find(|listed| listed.tool == tool).unwrap();
+        (listed.mode, listed.standing)
+    };
+    assert_eq!(modes("echo"), (Some(Mode::ReadOnly), Some(Standing::Accepted)));
+    assert_eq!(modes("hang"), (None, None));
+}

@@ -1,0 +1,143 @@
+//! What Cedar's response means here: any error denies, an approval wins over a plain permit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cedar_policy::{AuthorizationError, Decision, PolicyId, Response};
+use serde::{Deserialize, Serialize};
+use stepgate_core::digest::Digest;
+use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
+
+use crate::cap;
+use crate::set::PolicySet;
+
+/// The three answers, the strictest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It may be done.
+    Permit,
+    /// A person decides.
+    Approval,
+    /// It may not be done.
+    Deny,
+}
+
+impl Verdict {
+    /// The spelling that users know.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Permit => "permit",
+            Self::Approval => "approval",
+            Self::Deny => "deny",
+        }
+    }
+
+    /// The answer of a decision.
+    pub fn of(decision: &PolicyDecision) -> Self {
+        match decision.verdict {
+            PolicyVerdict::Permit => Self::Permit,
+            PolicyVerdict::RequireApproval(_) => Self::Approval,
+            PolicyVerdict::Deny => Self::Deny,
+        }
+    }
+}
+
+/// The answer to one question, or to all questions about a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) verdict: Verdict,
+    /// Why a person must decide.
+    pub(crate) reasons: BTreeSet<String>,
+    /// The names of the policies that decided.
+    pub(crate) policies: BTreeSet<String>,
+    pub(crate) caps: BTreeMap<String, i64>,
+}
+
+impl Answer {
+    /// No policy speaks.
+    pub(crate) fn silence() -> Self {
+        Self::deny(BTreeSet::new())
+    }
+
+    fn deny(policies: BTreeSet<String>) -> Self {
+        Self { verdict: Verdict::Deny, reasons: BTreeSet::new(), policies, caps: BTreeMap::new() }
+    }
+
+    /// What Cedar's response means.
+    pub(crate) fn of(set: &PolicySet, response: &Response) -> Self {
+        let mut policies: BTreeSet<String> = errored(response).map(|(name, _)| name).collect();
+        let has_errors = !policies.is_empty();
+        let deciding = response.diagnostics().reason();
+        match response.decision() {
+            Decision::Deny => {
+                policies.extend(deciding.map(name_of));
+                Self::deny(policies)
+            }
+            // Cedar alone would skip the policy that errors, also if it forbids.
+            Decision::Allow if has_errors => Self::deny(policies),
+            Decision::Allow => {
+                let rules: Option<Vec<_>> = deciding.map(|id| set.rule(id)).collect();
+                let Some(rules) = rules else {
+                    return Self::silence();
+                };
+                let mut answer = Self { verdict: Verdict::Permit, ..Self::silence() };
+                for rule in rules {
+                    answer.policies.insert(rule.name.clone());
+                    cap::unite(&mut answer.caps, &rule.caps);
+                    if let Some(reason) = &rule.approval {
+                        answer.verdict = Verdict::Approval;
+                        answer.reasons.insert(reason.clone());
+                    }
+                }
+                answer
+            }
+        }
+    }
+
+    /// Both must agree: the stricter answer wins.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        let denied = match (self.verdict, other.verdict) {
+            (Verdict::Deny, Verdict::Permit | Verdict::Approval) => return self,
+            (Verdict::Permit | Verdict::Approval, Verdict::Deny) => return other,
+            (Verdict::Deny, Verdict::Deny) => true,
+            (Verdict::Permit | Verdict::Approval, Verdict::Permit | Verdict::Approval) => false,
+        };
+        self.verdict = self.verdict.max(other.verdict);
+        self.policies.extend(other.policies);
+        if !denied {
+            self.reasons.extend(other.reasons);
+            cap::unite(&mut self.caps, &other.caps);
+        }
+        self
+    }
+
+    /// The answer as the gate takes it.
+    pub(crate) fn into_decision(self, policy_hash: Digest) -> PolicyDecision {
+        let verdict = match self.verdict {
+            Verdict::Permit => PolicyVerdict::Permit,
+            Verdict::Approval => PolicyVerdict::RequireApproval(joined(&self.reasons)),
+            Verdict::Deny => PolicyVerdict::Deny,
+        };
+        let policies = self.policies.into_iter().collect();
+        PolicyDecision { verdict, policies, policy_hash, caps: self.caps }
+    }
+}
+
+/// Several reasons as one text for the person.
+pub(crate) fn joined(reasons: &BTreeSet<String>) -> String {
+    reasons.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
+}
+
+/// The name that a policy was keyed by, as it is.
+fn name_of(id: &PolicyId) -> String {
+    AsRef::<str>::as_ref(id).to_owned()
+}
+
+/// The policies that could not be evaluated, and why.
+pub(crate) fn errored(response: &Response) -> impl Iterator<Item = (String, String)> {
+    response.diagnostics().errors().map(|error| match error {
+        AuthorizationError::PolicyEvaluationError(error) => {
+            (name_of(error.policy_id()), crate::finding::one_line(&error.inner().to_string()))
+        }
+    })
+}

@@ -1,0 +1,65 @@
+//! `@cap("volume <= 30; bass <= 5")`: what a permit asks of the arguments in return.
+
+use std::collections::BTreeMap;
+
+use crate::limits::CAPS_MAX;
+
+/// Largest and smallest cap: beyond it a number of a proposal could not be told from its neighbour.
+const CAP_MAX: i64 = (1 << 53) - 1;
+
+/// Why a text is not a list of caps.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CapError {
+    /// Not of the form `ARGUMENT <= INTEGER`.
+    #[error("`{0}` is not a cap; write `ARGUMENT <= INTEGER`, several separated by `;`")]
+    Malformed(String),
+    /// The limit is no integer that a proposal could hold.
+    #[error("`{0}` is not a whole number between -(2^53 - 1) and 2^53 - 1")]
+    NotAnInteger(String),
+    /// The same argument twice.
+    #[error("`{0}` is capped twice; keep the smaller one")]
+    Twice(String),
+    /// More than a policy may have.
+    #[error("more than {CAPS_MAX} caps; split the policy")]
+    TooMany,
+}
+
+/// The caps that a text spells: the largest value of each argument.
+pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, i64>, CapError> {
+    let mut caps = BTreeMap::new();
+    for part in text.split(';') {
+        let part = part.trim();
+        let malformed = || CapError::Malformed(part.to_owned());
+        let (argument, limit) = part.split_once("<=").ok_or_else(malformed)?;
+        let (argument, limit) = (argument.trim(), limit.trim());
+        let is_name = !argument.is_empty()
+            && !argument.chars().any(|c| c.is_whitespace() || c.is_control() || "<>=".contains(c));
+        if !is_name {
+            return Err(malformed());
+        }
+        let limit = limit
+            .parse::<i64>()
+            .ok()
+            .filter(|limit| limit.unsigned_abs() <= CAP_MAX.unsigned_abs())
+            .ok_or_else(|| CapError::NotAnInteger(limit.to_owned()))?;
+        if caps.insert(argument.to_owned(), limit).is_some() {
+            return Err(CapError::Twice(argument.to_owned()));
+        }
+        if caps.len() > CAPS_MAX {
+            return Err(CapError::TooMany);
+        }
+    }
+    Ok(caps)
+}
+
+/// Both sets of caps at once: the smaller one wins.
+pub(crate) fn unite(caps: &mut BTreeMap<String, i64>, others: &BTreeMap<String, i64>) {
+    for (argument, limit) in others {
+        caps.entry(argument.clone())
+            .and_modify(|current| *current = (*current).min(*limit))
+            .or_insert(*limit);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Cases: what the policies of a directory must decide, or the directory is not loaded.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use stepgate_core::action::{Action, InvalidArgs};
+use stepgate_core::call::{Call, ServerCall};
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
+use stepgate_core::tool::{Contract, Delivery, Standing, Tool};
+use toml::Spanned;
+
+use crate::answer::Verdict;
+use crate::directory::{Kind, SourceFile};
+use crate::finding::{Finding, Place, Severity, one_line};
+use crate::limits::CASES_MAX;
+use crate::set::PolicySet;
+use crate::shape::ToolShape;
+
+/// A file of cases.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CasesFile {
+    #[serde(default, rename = "case")]
+    cases: Vec<Entry>,
+}
+
+/// A case as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: Spanned<String>,
+    principal: String,
+    action: String,
+    #[serde(default)]
+    args: toml::Table,
+    expect: Verdict,
+    caps: Option<BTreeMap<String, i64>>,
+}
+
+/// A case that can be tried.
+pub(crate) struct Case {
+    file: String,
+    place: Place,
+    name: String,
+    principal_id: PrincipalId,
+    action: String,
+    args: Map<String, Value>,
+    expect: Verdict,
+    caps: Option<BTreeMap<String, i64>>,
+}
+
+/// The cases of all files, in order.
+pub(crate) fn read(files: &[SourceFile], shown: &str, findings: &mut Vec<Finding>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for file in files.iter().filter(|file| file.kind == Kind::Cases) {
+        cases.extend(read_file(file, findings));
+    }
+    if cases.len() > CASES_MAX {
+        let message = format!("more than {CASES_MAX} cases; remove some");
+        findings.push(Finding::of_file(Severity::Error, shown, message));
+        cases.clear();
+    }
+    cases
+}
+
+fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
+    let parsed: CasesFile = match toml::from_str(&file.text) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            let place = error.span().map(|span| Place::of_offset(&file.text, span.start));
+            let message = format!(
+                "not a file of cases: {}; a `[[case]]` has `name`, `principal`, `action`, `args`, \
+                 `expect` and, for a tool, `caps`",
+                one_line(error.message())
+            );
+            findings.push(Finding::at(Severity::Error, &file.shown, place, message));
+            return Vec::new();
+        }
+    };
+    let mut names = HashSet::new();
+    let mut cases = Vec::new();
+    for entry in parsed.cases {
+        let place = Place::of_offset(&file.text, entry.name.span().start);
+        let mut refuse = |message: String| {
+            findings.push(Finding::at(Severity::Error, &file.shown, Some(place), message));
+        };
+        if !names.insert(entry.name.get_ref().clone()) {
+            refuse(format!("the case `{}` is there twice; rename one", entry.name.get_ref()));
+        }
+        match prepared(file, place, entry) {
+            Ok(case) => cases.push(case),
+            Err(message) => refuse(message),
+        }
+    }
+    cases
+}
+
+fn prepared(file: &SourceFile, place: Place, entry: Entry) -> Result<Case, String> {
+    let name = entry.name.into_inner();
+    let wrong = |what: String| format!("the case `{name}`: {what}");
+    let principal_id =
+        PrincipalId::parse(&entry.principal).map_err(|error| wrong(error.to_string()))?;
+    let args = entry.args.into_iter().map(|(name, value)| Some((name, json(value)?)));
+    let args: Option<Map<String, Value>> = args.collect();
+    let args = args.ok_or_else(|| {
+        wrong("`args` holds a date or a number that JSON cannot say; write a string".to_owned())
+    })?;
+    Ok(Case {
+        file: file.shown.clone(),
+        place,
+        principal_id,
+        action: entry.action,
+        args,
+        expect: entry.expect,
+        caps: entry.caps,
+        name,
+    })
+}
+
+/// The value in JSON, which has no dates and no infinity.
+fn json(value: toml::Value) -> Option<Value> {
+    match value {
+        toml::Value::String(text) => Some(text.into()),
+        toml::Value::Integer(number) => Some(number.into()),
+        toml::Value::Float(number) => serde_json::Number::from_f64(number).map(Value::Number),
+        toml::Value::Boolean(truth) => Some(truth.into()),
+        toml::Value::Datetime(_) => None,
+        toml::Value::Array(values) => values.into_iter().map(json).collect(),
+        toml::Value::Table(members) => {
+            let members = members.into_iter().map(|(name, value)| Some((name, json(value)?)));
+            members.collect::<Option<Map<String, Value>>>().map(Value::Object)
+        }
+    }
+}
+
+impl Case {
+    /// What is wrong, where the policies do not decide as the case says.
+    pub(crate) fn run(&self, set: &PolicySet, tools: &[ToolShape]) -> Option<Finding> {
+        let message = match self.call(tools) {
+            Ok(call) => {
+                let request = PolicyRequest { principal_id: &self.principal_id, call: &call };
+                self.mismatch(&set.decide(request))?
+            }
+            Err(message) => message,
+        };
+        let message = format!("the case `{}`: {message}", self.name);
+        Some(Finding::at(Severity::Error, &self.file, Some(self.place), message))
+    }
+
+    fn mismatch(&self, decision: &PolicyDecision) -> Option<String> {
+        let decided_by = match decision.policies.as_slice() {
+            [] => "no policy".to_owned(),
+            policies => policies.join(", "),
+        };
+        let got = Verdict::of(decision);
+        if got != self.expect {
+            return Some(format!(
+                "expected {}, got {} (by {decided_by}); correct the policy or the case",
+                self.expect.as_str(),
+                got.as_str(),
+            ));
+        }
+        let expected = self.caps.as_ref().filter(|caps| **caps != decision.caps)?;
+        Some(format!(
+            "expected caps {}, got caps {} (by {decided_by}); correct the policy or the case",
+            listed(expected),
+            listed(&decision.caps),
+        ))
+    }
+
+    fn call(&self, tools: &[ToolShape]) -> Result<Call, String> {
+        if let Some(action) = Action::parse(&self.action) {
+            let call = action.call(&self.args).map(Call::Core);
+            return call.map_err(|error| {
+                format!("no call of {} has these args: {error}; correct them", self.action)
+            });
+        }
+        let tool = tools.iter().find(|tool| tool.name.as_str() == self.action).ok_or_else(|| {
+            format!(
+                "there is no action or tool `{}`; configure the tool first, or correct the name",
+                self.action
+            )
+        })?;
+        self.check_names(tool)?;
+        let args = self.args.clone();
+        Ok(Call::Server(ServerCall { tool: Arc::new(stand_in(tool)), args }))
+    }
+
+    /// A misspelled argument would make the case say nothing.
+    fn check_names(&self, tool: &ToolShape) -> Result<(), String> {
+        let unknown = self.args.keys().find(|name| tool.argument(name).is_none());
+        let missing = tool.required().find(|name| !self.args.contains_key(*name));
+        match (unknown, missing) {
+            (Some(unknown), _) => {
+                Err(format!("`{}` has no argument `{unknown}`; correct `args`", tool.name))
+            }
+            (None, Some(missing)) => {
+                Err(format!("`{}` needs the argument `{missing}`; add it to `args`", tool.name))
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+fn listed(caps: &BTreeMap<String, i64>) -> String {
+    let caps: Vec<String> = caps.iter().map(|(name, max)| format!("{name} <= {max}")).collect();
+    format!("`{}`", caps.join("; "))
+}
+
+/// A tool that policies can be asked about and that nobody can call.
+fn stand_in(tool: &ToolShape) -> Tool {
+    struct Uncallable;
+    impl Contract for Uncallable {
+        fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
+            Err(InvalidArgs::new("tool", "of a case, cannot be called"))
+        }
+    }
+    Tool {
+        name: tool.name.clone(),
+        mode: tool.mode,
+        delivery: Delivery::Ask,
+        definition_digest: Digest::ZERO,
+        standing: Standing::Gone,
+        redacted: Vec::new(),
+        contract: Arc::new(Uncallable),
+    }
+}

@@ -1,0 +1,160 @@
+//! Reads a directory of policies, within limits, in the order of the names.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use stepgate_core::digest::Digest;
+
+use crate::finding::{Finding, Severity};
+use crate::limits::{DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, TOTAL_BYTES_MAX};
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Policies, in Cedar.
+    Policies,
+    /// Cases that the policies must decide as they say.
+    Cases,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceFile {
+    /// Its name in the directory.
+    pub(crate) name: String,
+    /// The way to it, for messages.
+    pub(crate) shown: String,
+    /// What it is for.
+    pub(crate) kind: Kind,
+    /// What is in it.
+    pub(crate) text: Arc<str>,
+}
+
+/// Everything in a directory that could be read, and what could not.
+pub(crate) fn read(directory: &Path, findings: &mut Vec<Finding>) -> Vec<SourceFile> {
+    let mut files = Vec::new();
+    let mut total_bytes = 0_usize;
+    for (name, kind) in names(directory, findings) {
+        let path = directory.join(&name);
+        let shown = path.display().to_string();
+        match read_file(&path) {
+            Ok(text) => {
+                total_bytes = total_bytes.saturating_add(text.len());
+                files.push(SourceFile { name, shown, kind, text: text.into() });
+            }
+            Err(message) => findings.push(Finding::of_file(Severity::Error, &shown, message)),
+        }
+        if total_bytes > TOTAL_BYTES_MAX {
+            let message = format!(
+                "more than {TOTAL_BYTES_MAX} bytes of policies and cases; remove what is not needed"
+            );
+            findings.push(Finding::of_file(Severity::Error, &shown_of(directory), message));
+            break;
+        }
+    }
+    files
+}
+
+/// The digest of names and texts, cases included. What the tools are does not change it.
+pub(crate) fn digest_of(files: &[SourceFile]) -> Digest {
+    #[derive(Serialize)]
+    struct Form<'a> {
+        name: &'a str,
+        text: &'a str,
+    }
+    let forms: Vec<Form<'_>> =
+        files.iter().map(|file| Form { name: &file.name, text: &file.text }).collect();
+    Digest::of(&forms)
+}
+
+/// The files that count, in the order of their names.
+fn names(directory: &Path, findings: &mut Vec<Finding>) -> Vec<(String, Kind)> {
+    let shown = shown_of(directory);
+    let refuse = |message: String| Finding::of_file(Severity::Error, &shown, message);
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let way_out = "make the directory, or name another one in the configuration";
+            findings.push(refuse(format!("cannot be read as a directory: {error}; {way_out}")));
+            return Vec::new();
+        }
+    };
+    let mut names = Vec::new();
+    for (index, entry) in entries.enumerate() {
+        if index >= DIRECTORY_ENTRIES_MAX {
+            findings.push(refuse(format!(
+                "more than {DIRECTORY_ENTRIES_MAX} entries; keep policies in a directory of their own"
+            )));
+            return Vec::new();
+        }
+        match entry {
+            Ok(entry) => match entry.file_name().into_string() {
+                Ok(name) => names.extend(classified(name, &shown, findings)),
+                Err(name) => findings.push(refuse(format!(
+                    "the file name `{}` is not UTF-8; rename the file",
+                    name.to_string_lossy()
+                ))),
+            },
+            Err(error) => findings.push(refuse(format!("cannot be read: {error}"))),
+        }
+    }
+    if names.len() > FILES_MAX {
+        let message = format!("more than {FILES_MAX} files of policies and cases; join some");
+        findings.push(refuse(message));
+        return Vec::new();
+    }
+    names.sort_by(|(left, _), (right, _)| left.cmp(right));
+    names
+}
+
+/// What a file of this name is for. A file that is for nothing is said to be, because a policy in a
+/// file with a misspelled ending would be silently absent.
+fn classified(name: String, shown: &str, findings: &mut Vec<Finding>) -> Option<(String, Kind)> {
+    let is_of_an_editor = name.starts_with('.') || name.ends_with('~');
+    if is_of_an_editor {
+        return None;
+    }
+    if name.chars().any(char::is_control) {
+        let message = format!("the file name {name:?} has a control character; rename the file");
+        findings.push(Finding::of_file(Severity::Error, shown, message));
+        return None;
+    }
+    if name.ends_with(".cedar") {
+        return Some((name, Kind::Policies));
+    }
+    if name.ends_with(".cases.toml") {
+        return Some((name, Kind::Cases));
+    }
+    let message = format!(
+        "`{name}` is not read: policies are in `*.cedar` and cases in `*.cases.toml`; rename it, or \
+         move it elsewhere"
+    );
+    findings.push(Finding::of_file(Severity::Warning, shown, message));
+    None
+}
+
+fn read_file(path: &Path) -> Result<String, String> {
+    // A pipe would be waited for without end, so what it is comes before opening it.
+    let metadata = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
+    if !metadata.is_file() {
+        return Err("not a regular file; remove it, or rename it".to_owned());
+    }
+    let file = fs::File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(format!("larger than {FILE_BYTES_MAX} bytes; split it"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("not UTF-8 from byte {at} on; save it as UTF-8")
+    })
+}
+
+pub(crate) fn shown_of(directory: &Path) -> String {
+    directory.display().to_string()
+}

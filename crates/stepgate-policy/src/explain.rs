@@ -1,0 +1,176 @@
+//! Why a call is decided as it is: every policy that was asked, with its file and line.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stepgate_core::call::Call;
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::PrincipalId;
+
+use crate::answer::{Answer, Verdict, errored, joined};
+use crate::question::Question;
+use crate::rule::Rule;
+use crate::set::{Entry, PolicySet};
+
+/// Why a call is decided as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// Who asks.
+    pub principal: PrincipalId,
+    /// What for.
+    pub action: String,
+    /// The answer.
+    pub verdict: Verdict,
+    /// Why a person must decide.
+    pub reason: Option<String>,
+    /// The policies that decided.
+    pub policies: Vec<String>,
+    /// The largest value that an argument may have.
+    pub caps: BTreeMap<String, i64>,
+    /// Digest of the policy set.
+    pub policy_hash: Digest,
+    /// Why Cedar was not asked, where it was not; that denies.
+    pub not_asked: Option<String>,
+    /// What Cedar was asked: one request, or source and destination of a RENAME_FILE.
+    pub requests: Vec<ExplainedRequest>,
+}
+
+/// One request to Cedar.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedRequest {
+    /// What it is about, as a policy would name it.
+    pub resource: String,
+    /// The answer.
+    pub verdict: Verdict,
+    /// Why a person must decide.
+    pub reason: Option<String>,
+    /// The policies that decided.
+    pub decided_by: Vec<String>,
+    /// Every policy whose scope allows the action, in the order of files and lines.
+    pub policies: Vec<ExplainedPolicy>,
+}
+
+/// One policy that was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedPolicy {
+    /// Its name.
+    pub name: String,
+    /// Whether it permits or forbids.
+    pub effect: Effect,
+    /// The file.
+    pub file: String,
+    /// The line where it begins.
+    pub line: Option<usize>,
+    /// Whether it matched.
+    pub outcome: Outcome,
+    /// Why a person must decide, where it matches.
+    pub approval: Option<String>,
+    /// What it caps, where it matches.
+    pub caps: BTreeMap<String, i64>,
+}
+
+/// What a policy does where it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are Cedar's")]
+pub enum Effect {
+    Permit,
+    Forbid,
+}
+
+impl From<cedar_policy::Effect> for Effect {
+    fn from(effect: cedar_policy::Effect) -> Self {
+        match effect {
+            cedar_policy::Effect::Permit => Self::Permit,
+            cedar_policy::Effect::Forbid => Self::Forbid,
+        }
+    }
+}
+
+/// What came of asking a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All its conditions are met.
+    Matched,
+    /// One of them is not.
+    NotMatched,
+    /// It could not be evaluated, which denies.
+    Errored(String),
+}
+
+impl PolicySet {
+    /// Why this call would be decided as it would.
+    pub fn explain(&self, principal_id: &PrincipalId, call: &Call) -> Explanation {
+        // Redacted arguments are digests here, as they are when the gate asks.
+        let call = call.written();
+        let (answer, not_asked, requests) = match self.ask(principal_id, &call) {
+            Ok((entry, questions)) => {
+                let answers = questions.iter().map(|question| self.answer(entry, question));
+                let answer = answers.reduce(Answer::and).unwrap_or_else(Answer::silence);
+                let requests =
+                    questions.iter().map(|question| self.explained(entry, question)).collect();
+                (answer, None, requests)
+            }
+            Err(unaskable) => (Answer::silence(), Some(unaskable.to_string()), Vec::new()),
+        };
+        Explanation {
+            principal: principal_id.clone(),
+            action: call.name().to_owned(),
+            verdict: answer.verdict,
+            reason: reason_of(&answer),
+            policies: answer.policies.into_iter().collect(),
+            caps: answer.caps,
+            policy_hash: self.digest,
+            not_asked,
+            requests,
+        }
+    }
+
+    fn explained(&self, entry: &Entry, question: &Question) -> ExplainedRequest {
+        let answer = self.answer(entry, question);
+        let rules = entry.rules.iter().filter_map(|index| self.rules.get(*index));
+        ExplainedRequest {
+            resource: question.resource.to_string(),
+            verdict: answer.verdict,
+            reason: reason_of(&answer),
+            decided_by: answer.policies.into_iter().collect(),
+            policies: rules.map(|rule| self.explained_policy(rule, question)).collect(),
+        }
+    }
+
+    fn explained_policy(&self, rule: &Rule, question: &Question) -> ExplainedPolicy {
+        ExplainedPolicy {
+            name: rule.name.clone(),
+            effect: rule.effect,
+            file: rule.file.clone(),
+            line: rule.place.map(|place| place.line),
+            outcome: self.outcome(rule, question),
+            approval: rule.approval.clone(),
+            caps: rule.caps.clone(),
+        }
+    }
+
+    /// Asks one policy alone, because Cedar does not tell which permits a forbid has overruled.
+    fn outcome(&self, rule: &Rule, question: &Question) -> Outcome {
+        let Ok(alone) = cedar_policy::PolicySet::from_policies([rule.policy.clone()]) else {
+            return Outcome::Errored("the policy cannot be asked alone".to_owned());
+        };
+        let Question { request, entities, .. } = question;
+        let response = self.authorizer.is_authorized(request, &alone, entities);
+        if let Some((_, message)) = errored(&response).next() {
+            return Outcome::Errored(message);
+        }
+        match response.diagnostics().reason().next() {
+            Some(_) => Outcome::Matched,
+            None => Outcome::NotMatched,
+        }
+    }
+}
+
+fn reason_of(answer: &Answer) -> Option<String> {
+    match answer.verdict {
+        Verdict::Approval => Some(joined(&answer.reasons)),
+        Verdict::Permit | Verdict::Deny => None,
+    }
+}

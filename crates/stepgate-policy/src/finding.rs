@@ -1,0 +1,161 @@
+//! What is wrong with a directory of policies, with the file, the line and the way out.
+
+use std::fmt;
+
+use miette::Diagnostic;
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// The set cannot be loaded.
+    Error,
+    /// It can be loaded, and does probably not do what was meant.
+    Warning,
+    /// Worth knowing.
+    Note,
+}
+
+impl Severity {
+    /// The spelling that users know.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// One thing that was found in a directory of policies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file or directory, as the operator can open it.
+    pub file: String,
+    /// The line, from 1, where it is about a line.
+    pub line: Option<usize>,
+    /// The column in characters, from 1, where it is about a place in a line.
+    pub column: Option<usize>,
+    /// What is wrong, and the way out.
+    pub message: String,
+}
+
+impl Finding {
+    /// Something wrong with a whole file or directory.
+    pub(crate) fn of_file(severity: Severity, file: &str, message: impl Into<String>) -> Self {
+        Self { severity, file: file.to_owned(), line: None, column: None, message: message.into() }
+    }
+
+    /// Something wrong at a place.
+    pub(crate) fn at(
+        severity: Severity,
+        file: &str,
+        place: Option<Place>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            line: place.map(|place| place.line),
+            column: place.map(|place| place.column),
+            ..Self::of_file(severity, file, message)
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    /// `policies/10-core.cedar:12:5: unknown annotation …`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if let Some(column) = self.column {
+            write!(f, ":{column}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Why a directory of policies was not loaded: every error in it, in the order of files and lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadError {
+    findings: Vec<Finding>,
+}
+
+impl LoadError {
+    pub(crate) fn new(findings: Vec<Finding>) -> Self {
+        Self { findings }
+    }
+
+    /// The errors, at least one.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, finding) in self.findings.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{finding}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// A place in a file, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
+impl Place {
+    /// The place of a byte in a text; the end of the text for what lies beyond it.
+    pub(crate) fn of_offset(text: &str, offset: usize) -> Self {
+        let mut end = offset.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let before = text.get(..end).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
+        }
+    }
+}
+
+/// Where Cedar says that something is wrong.
+pub(crate) fn offset_of(diagnostic: &dyn Diagnostic) -> Option<usize> {
+    diagnostic.labels()?.map(|label| label.offset()).next()
+}
+
+/// What Cedar says, in one line.
+pub(crate) fn message_of(diagnostic: &dyn Diagnostic) -> String {
+    let mut message = diagnostic.to_string();
+    let labels = diagnostic.labels().into_iter().flatten();
+    for text in labels.filter_map(|label| label.label().map(str::to_owned)) {
+        message.push_str(": ");
+        message.push_str(&text);
+    }
+    if let Some(help) = diagnostic.help() {
+        message.push_str("; ");
+        message.push_str(&help.to_string());
+    }
+    one_line(&message)
+}
+
+/// A text of several lines in one.
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

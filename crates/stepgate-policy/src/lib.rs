@@ -1,0 +1,40 @@
+//! Asks Cedar whether a call is permitted, refused, or a person's to decide.
+//!
+//! Read `set.rs` first: a directory of policies becomes a set that cannot change, and the set
+//! decides. `live.rs` is what the gateway holds: it swaps one set for another, never a good one for
+//! a bad one.
+
+mod set;
+mod question;
+mod answer;
+mod explain;
+mod live;
+mod check;
+mod compile;
+mod directory;
+mod nesting;
+mod rule;
+mod cap;
+mod validate;
+mod literal;
+mod schema;
+mod shape;
+mod case;
+mod finding;
+pub mod limits;
+
+pub use answer::Verdict;
+pub use check::{Checked, check};
+pub use explain::{Effect, ExplainedPolicy, ExplainedRequest, Explanation, Outcome};
+pub use finding::{Finding, LoadError, Severity};
+pub use live::{LivePolicy, Reloaded};
+pub use set::PolicySet;
+pub use shape::ToolShape;
+
+/// Name and text of the files that a data directory begins with: core actions are allowed, tools
+/// that change the world need a person, everything else is denied.
+pub const DEFAULTS: &[(&str, &str)] = &[
+    ("10-core.cedar", include_str!("../../../policies/10-core.cedar")),
+    ("20-tools.cedar", include_str!("../../../policies/20-tools.cedar")),
+    ("defaults.cases.toml", include_str!("../../../policies/defaults.cases.toml")),
+];

@@ -1,0 +1,69 @@
+//! The set in force. A bad set never replaces a good one.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use serde::Serialize;
+use stepgate_core::digest::Digest;
+use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
+
+use crate::finding::{Finding, LoadError};
+use crate::set::PolicySet;
+use crate::shape::ToolShape;
+
+/// The set in force, which can be replaced while steps run. A decision is taken by one set from
+/// beginning to end.
+#[derive(Debug)]
+pub struct LivePolicy {
+    current: RwLock<Arc<PolicySet>>,
+    /// One reload at a time, so that what was read first never replaces what was read later.
+    reloading: Mutex<()>,
+}
+
+/// What a reload has put in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reloaded {
+    /// Digest of the set that is in force now.
+    pub policy_hash: Digest,
+    /// Whether it is another one than before.
+    pub changed: bool,
+    /// How many policies it has.
+    pub policies: usize,
+    /// How many cases were tried.
+    pub cases: usize,
+    /// What an operator should look at.
+    pub warnings: Vec<Finding>,
+}
+
+impl LivePolicy {
+    /// Puts a set in force.
+    pub fn new(set: PolicySet) -> Self {
+        Self { current: RwLock::new(Arc::new(set)), reloading: Mutex::new(()) }
+    }
+
+    /// The set in force.
+    pub fn current(&self) -> Arc<PolicySet> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the set in force by what the directory holds now, or keeps it and says why.
+    pub fn reload(&self, directory: &Path, tools: &[ToolShape]) -> Result<Reloaded, LoadError> {
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let set = PolicySet::load(directory, tools)?;
+        let reloaded = Reloaded {
+            policy_hash: set.digest(),
+            changed: set.digest() != self.current().digest(),
+            policies: set.policies().count(),
+            cases: set.cases(),
+            warnings: set.warnings().to_vec(),
+        };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        Ok(reloaded)
+    }
+}
+
+impl Policy for LivePolicy {
+    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
+        self.current().decide(request)
+    }
+}

@@ -1,0 +1,155 @@
+//! What Cedar is asked about a call: one request, or two for RENAME_FILE.
+
+use std::collections::{BTreeMap, HashSet};
+
+use cedar_policy::{Context, Entities, Entity, EntityUid, Request, RestrictedExpression};
+use stepgate_core::action::{CORE_SERVER, CoreCall};
+use stepgate_core::call::{Call, ServerCall};
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::path::SandboxPath;
+
+use crate::schema::{CORE_GROUP, Vocabulary};
+use crate::set::{Entry, Subject};
+use crate::shape::{Attribute, value_of_args};
+
+/// One request to Cedar, with the entities that it is about.
+pub(crate) struct Question {
+    pub(crate) request: Request,
+    pub(crate) entities: Entities,
+    pub(crate) resource: EntityUid,
+}
+
+/// Why a call cannot be put to Cedar, which denies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unaskable {
+    /// No such action when the policies were loaded.
+    #[error("the policies were loaded without this tool; reload them")]
+    UnknownAction,
+    /// The tool has another mode than when the policies were loaded.
+    #[error("the tool's mode has changed since the policies were loaded; reload them")]
+    OtherMode,
+    /// Cedar did not take the values.
+    #[error("the arguments cannot be put to the policies")]
+    Values,
+}
+
+/// The questions about a call, at least one.
+pub(crate) fn questions(
+    vocabulary: &Vocabulary,
+    entry: &Entry,
+    principal_id: &PrincipalId,
+    call: &Call,
+) -> Result<Vec<Question>, Unaskable> {
+    let principal = vocabulary.principal(principal_id.as_str());
+    match (call, &entry.subject) {
+        (Call::Core(call), Subject::Core { action }) => {
+            let context = core_context(call).ok_or(Unaskable::Values)?;
+            let resources = core_resources(vocabulary, call);
+            let ask = |resource: Entity| {
+                let uid = resource.uid();
+                let entities = Entities::from_entities([action.clone(), resource], None);
+                let entities = entities.map_err(|_| Unaskable::Values)?;
+                question(entry, principal.clone(), uid, context.clone(), entities)
+            };
+            resources.into_iter().map(ask).collect()
+        }
+        (Call::Server(call), Subject::Tool { mode, resource, entities, args }) => {
+            if call.tool.mode != *mode {
+                return Err(Unaskable::OtherMode);
+            }
+            let context = server_context(call, args).ok_or(Unaskable::Values)?;
+            question(entry, principal, resource.clone(), context, entities.clone())
+                .map(|question| vec![question])
+        }
+        (Call::Core(_), Subject::Tool { .. }) | (Call::Server(_), Subject::Core { .. }) => {
+            Err(Unaskable::UnknownAction)
+        }
+    }
+}
+
+/// The schema is not given to Cedar again: contexts keep it by construction, and checking it costs
+/// more than deciding. A test checks it for random calls.
+fn question(
+    entry: &Entry,
+    principal: EntityUid,
+    resource: EntityUid,
+    context: Context,
+    entities: Entities,
+) -> Result<Question, Unaskable> {
+    let request = Request::new(principal, entry.action.clone(), resource.clone(), context, None)
+        .map_err(|_| Unaskable::Values)?;
+    Ok(Question { request, entities, resource })
+}
+
+/// What a core action is about: its paths, or itself where it has none.
+fn core_resources(vocabulary: &Vocabulary, call: &CoreCall) -> Vec<Entity> {
+    let paths = call.paths();
+    if paths.is_empty() {
+        let tool = vocabulary.tool(call.action().name());
+        let parents = HashSet::from([vocabulary.server(CORE_SERVER)]);
+        return vec![Entity::new_no_attrs(tool, parents)];
+    }
+    paths.into_iter().map(|path| path_entity(vocabulary, path)).collect()
+}
+
+/// A path has every directory above it as a parent, so that one entity is enough for `in`.
+fn path_entity(vocabulary: &Vocabulary, path: &SandboxPath) -> Entity {
+    let id = path_id(path);
+    let above = id.match_indices('/').skip(1).filter_map(|(slash, _)| id.get(..slash));
+    let parents = above.map(|directory| vocabulary.path(directory)).collect();
+    Entity::new_no_attrs(vocabulary.path(id), parents)
+}
+
+/// The one spelling of a path in policies: without a trailing slash, the sandbox's own included.
+pub(crate) fn path_id(path: &SandboxPath) -> &str {
+    let text = path.as_str();
+    text.strip_suffix('/').unwrap_or(text)
+}
+
+fn core_context(call: &CoreCall) -> Option<Context> {
+    let args: Vec<(&str, &str)> = match call {
+        CoreCall::Think => vec![],
+        CoreCall::Finish { response } => vec![("response", response)],
+        CoreCall::ReadFile { path }
+        | CoreCall::ListFiles { path }
+        | CoreCall::CreateDirectory { path }
+        | CoreCall::DeleteFile { path } => vec![("path", path_id(path))],
+        CoreCall::WriteFile { path, content } => {
+            vec![("path", path_id(path)), ("content", content)]
+        }
+        CoreCall::RenameFile { source, destination } => {
+            vec![("source", path_id(source)), ("destination", path_id(destination))]
+        }
+    };
+    let args = args.into_iter().map(|(name, text)| (name.to_owned(), string(text)));
+    let args = RestrictedExpression::new_record(args).ok()?;
+    context(args, vec![], CORE_GROUP, CORE_SERVER)
+}
+
+fn server_context(call: &ServerCall, shape: &BTreeMap<String, Attribute>) -> Option<Context> {
+    let (args, left_out) = value_of_args(shape, &call.args)?;
+    context(args, left_out, call.tool.mode.as_str(), call.tool.name.server())
+}
+
+fn context(
+    args: RestrictedExpression,
+    left_out: Vec<String>,
+    mode: &str,
+    server: &str,
+) -> Option<Context> {
+    let left_out = left_out.into_iter().map(RestrictedExpression::new_string);
+    Context::from_pairs([
+        ("args".to_owned(), args),
+        ("left_out".to_owned(), RestrictedExpression::new_set(left_out)),
+        ("mode".to_owned(), string(mode)),
+        ("server".to_owned(), string(server)),
+    ])
+    .ok()
+}
+
+fn string(text: &str) -> RestrictedExpression {
+    RestrictedExpression::new_string(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

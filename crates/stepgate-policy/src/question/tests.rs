@@ -1,0 +1,128 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cedar_policy::Schema;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use stepgate_core::action::{Action, InvalidArgs};
+use stepgate_core::digest::Digest;
+use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
+
+use super::*;
+use crate::compile::index;
+use crate::schema::of_tools;
+use crate::shape::{self, ToolShape};
+
+/// A tool that demands nothing, so that whatever is left out keeps the schema.
+fn tool() -> ToolShape {
+    let input_schema = json!({ "type": "object", "properties": {
+        "text": { "type": "string" },
+        "level": { "type": "number" },
+        "flag": { "type": "boolean" },
+        "list": { "type": "array", "items": { "type": "integer" } },
+        "lists": { "type": "array", "items": { "type": "array", "items": { "type": "string" } } },
+        "nested": { "type": "object", "properties": {
+            "text": { "type": ["string", "null"] },
+            "items": { "type": "array", "items": {
+                "type": "object", "properties": { "flag": { "type": "boolean" } },
+            } },
+        } },
+    } });
+    ToolShape { name: ToolName::parse("s.t").unwrap(), mode: Mode::Draft, input_schema }
+}
+
+fn prepared() -> (Vocabulary, Schema, HashMap<String, Entry>) {
+    let vocabulary = Vocabulary::new().unwrap();
+    let tools = [tool()];
+    let shapes = vec![shape::of_args(&tools[0].input_schema)];
+    let schema = of_tools(&tools, &shapes).unwrap();
+    let entries = index(&vocabulary, &[], &tools, shapes).unwrap();
+    (vocabulary, schema, entries)
+}
+
+/// Whether Cedar agrees that what it is asked keeps the schema.
+fn assert_kept(call: &Call) {
+    thread_local!(static PREPARED: (Vocabulary, Schema, HashMap<String, Entry>) = prepared());
+    PREPARED.with(|(vocabulary, schema, entries)| {
+        let principal_id = PrincipalId::parse("agent").unwrap();
+        let entry = &entries[call.name()];
+        let questions = questions(vocabulary, entry, &principal_id, call).unwrap();
+        assert!(!questions.is_empty());
+        for Question { request, entities, resource } in questions {
+            let context = request.context().unwrap().clone();
+            let principal = request.principal().unwrap().clone();
+            let action = request.action().unwrap().clone();
+            Request::new(principal, action, resource, context, Some(schema)).unwrap();
+            Entities::from_entities(entities.iter().cloned(), Some(schema)).unwrap();
+        }
+    });
+}
+
+fn server_call(args: Map<String, Value>) -> Call {
+    struct Anything;
+    impl Contract for Anything {
+        fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
+            Ok(())
+        }
+    }
+    let ToolShape { name, mode, .. } = tool();
+    let tool = Tool {
+        name,
+        mode,
+        delivery: Delivery::Ask,
+        definition_digest: Digest::ZERO,
+        standing: Standing::Accepted,
+        redacted: vec![],
+        contract: Arc::new(Anything),
+    };
+    Call::Server(ServerCall { tool: Arc::new(tool), args })
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            any_args(inner).prop_map(Value::Object),
+        ]
+    })
+}
+
+fn any_args(value: impl Strategy<Value = Value>) -> impl Strategy<Value = Map<String, Value>> {
+    let names = ["text", "level", "flag", "list", "lists", "nested", "items", "other"];
+    let member = (proptest::sample::select(names.to_vec()).prop_map(str::to_owned), value);
+    proptest::collection::vec(member, 0..6).prop_map(|members| members.into_iter().collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn what_cedar_is_asked_about_a_tool_keeps_the_schema(args in any_args(any_value())) {
+        assert_kept(&server_call(args));
+    }
+}
+
+#[test]
+fn what_cedar_is_asked_about_a_core_action_keeps_the_schema() {
+    for action in Action::ALL {
+        let args = match action {
+            Action::Think => json!({}),
+            Action::Finish => json!({ "response": "done" }),
+            Action::ReadFile | Action::DeleteFile => json!({ "path": "/sandbox/a/b\"c.txt" }),
+            Action::ListFiles => json!({ "path": "/sandbox/" }),
+            Action::CreateDirectory => json!({ "path": "/sandbox/a/" }),
+            Action::WriteFile => json!({ "path": "/sandbox/a.txt", "content": "x" }),
+            Action::RenameFile => {
+                json!({ "source": "/sandbox/a.txt", "destination": "/sandbox/b/c.txt" })
+            }
+        };
+        assert_kept(&Call::Core(action.call(args.as_object().unwrap()).unwrap()));
+    }
+}

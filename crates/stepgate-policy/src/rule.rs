@@ -1,0 +1,155 @@
+//! One policy with its annotations: a name, whether a person is asked, what is capped.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicyId, PolicySet};
+
+use crate::cap;
+use crate::directory::SourceFile;
+use crate::explain::Effect;
+use crate::finding::{Finding, Place, Severity, message_of, offset_of};
+use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
+use crate::nesting;
+
+/// A policy that was read.
+pub(crate) struct Rule {
+    /// What decisions call it: its `@id`, or `FILE#N`.
+    pub(crate) name: String,
+    /// The way to its file.
+    pub(crate) file: String,
+    /// The text of its file, for the places of what Cedar finds later.
+    pub(crate) source: Arc<str>,
+    /// Where it begins.
+    pub(crate) place: Option<Place>,
+    pub(crate) effect: Effect,
+    /// Why a person must decide.
+    pub(crate) approval: Option<String>,
+    pub(crate) caps: BTreeMap<String, i64>,
+    /// Keyed by the name.
+    pub(crate) policy: Policy,
+}
+
+impl Rule {
+    /// Whether its scope can match an action of this name, in this group.
+    pub(crate) fn can_match(&self, action: &EntityUid, group: &EntityUid) -> bool {
+        match self.policy.action_constraint() {
+            ActionConstraint::Any => true,
+            ActionConstraint::Eq(only) => only == *action,
+            ActionConstraint::In(several) => {
+                several.iter().any(|one| one == action || one == group)
+            }
+        }
+    }
+
+    /// Something wrong with this policy.
+    pub(crate) fn finding(&self, severity: Severity, message: impl Into<String>) -> Finding {
+        Finding::at(severity, &self.file, self.place, message)
+    }
+}
+
+/// The policies of a file, in order, and what is wrong with the others.
+pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> {
+    if let Some((offset, message)) = nesting::excess(&file.text) {
+        let place = Place::of_offset(&file.text, offset);
+        findings.push(Finding::at(Severity::Error, &file.shown, Some(place), message));
+        return Vec::new();
+    }
+    let parsed = match PolicySet::from_str(&file.text) {
+        Ok(parsed) => parsed,
+        Err(errors) => {
+            findings.extend(errors.iter().map(|error| {
+                let place = offset_of(error).map(|offset| Place::of_offset(&file.text, offset));
+                let message = format!("not a Cedar policy: {}", message_of(error));
+                Finding::at(Severity::Error, &file.shown, place, message)
+            }));
+            return Vec::new();
+        }
+    };
+    for template in parsed.templates() {
+        let offset = template.as_ref().loc().map(|loc| loc.start());
+        let place = offset.map(|offset| Place::of_offset(&file.text, offset));
+        let message = "a template, with `?principal` or `?resource`, is never used; write the \
+                       principal or resource instead";
+        findings.push(Finding::at(Severity::Error, &file.shown, place, message));
+    }
+    let mut policies: Vec<(Option<usize>, &Policy)> = parsed
+        .policies()
+        .map(|policy| (policy.as_ref().loc().map(|loc| loc.start()), policy))
+        .collect();
+    policies.sort_by_key(|(offset, _)| *offset);
+    let rules = policies.into_iter().zip(1..).map(|((offset, policy), number)| {
+        let place = offset.map(|offset| Place::of_offset(&file.text, offset));
+        let rule = annotated(file, number, place, policy);
+        rule.map_err(|message| Finding::at(Severity::Error, &file.shown, place, message))
+    });
+    let mut read = Vec::new();
+    for rule in rules {
+        match rule {
+            Ok(rule) => read.push(rule),
+            Err(finding) => findings.push(finding),
+        }
+    }
+    read
+}
+
+fn annotated(
+    file: &SourceFile,
+    number: usize,
+    place: Option<Place>,
+    policy: &Policy,
+) -> Result<Rule, String> {
+    let effect = Effect::from(policy.effect());
+    let mut name = format!("{}#{number}", file.name);
+    let (mut approval, mut caps) = (None, BTreeMap::new());
+    for (key, text) in policy.annotations() {
+        match key {
+            "id" => name = named(text)?,
+            "approval" => approval = Some(reason(text)?),
+            "cap" => caps = cap::parse(text).map_err(|error| error.to_string())?,
+            unknown => {
+                return Err(format!(
+                    "unknown annotation `@{unknown}`; the annotations are `@id`, `@approval` and \
+                     `@cap`, anything else belongs into a comment"
+                ));
+            }
+        }
+    }
+    let is_forbid = match effect {
+        Effect::Forbid => true,
+        Effect::Permit => false,
+    };
+    if is_forbid && (approval.is_some() || !caps.is_empty()) {
+        return Err("`@approval` and `@cap` belong to a `permit`: a `forbid` refuses without \
+                    conditions; remove the annotation, or write a `permit`"
+            .to_owned());
+    }
+    let policy = policy.new_id(PolicyId::new(&name));
+    let (file, source) = (file.shown.clone(), Arc::clone(&file.text));
+    Ok(Rule { name, file, source, place, effect, approval, caps, policy })
+}
+
+/// A name that can stand in a journal and in a list.
+fn named(text: &str) -> Result<String, String> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(is_allowed) {
+        return Err(format!(
+            "`@id({text:?})` is not a name; use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_`, \
+             `-` or `/`"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// A reason that a person can read in one line.
+fn reason(text: &str) -> Result<String, String> {
+    let is_plain = !text.trim().is_empty() && !text.chars().any(char::is_control);
+    if !is_plain || text.len() > REASON_BYTES_MAX {
+        return Err(format!(
+            "`@approval` needs a reason for the person who decides, of one line and at most \
+             {REASON_BYTES_MAX} bytes: `@approval(\"this changes the world\")`"
+        ));
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,188 @@
+//! Holds policies against the schema, and against what Cedar's validator cannot know: which tools and
+//! paths there are, and which arguments can be capped.
+
+use std::collections::{BTreeSet, HashMap};
+
+use cedar_policy::{
+    ActionConstraint, PolicyId, Schema, ValidationError, ValidationMode, ValidationWarning,
+    Validator,
+};
+use miette::Diagnostic;
+use stepgate_core::action::Action;
+
+use crate::finding::{Finding, Place, Severity, message_of, offset_of};
+use crate::literal::Known;
+use crate::rule::Rule;
+use crate::schema::{CORE_GROUP, Vocabulary, group_of, groups};
+use crate::shape::{self, Shape, ToolShape};
+
+/// Everything that is wrong with policies which can be read.
+pub(crate) fn validate(
+    schema: Schema,
+    vocabulary: &Vocabulary,
+    rules: &[Rule],
+    tools: &[ToolShape],
+    findings: &mut Vec<Finding>,
+) -> Result<(), String> {
+    let set = cedar_policy::PolicySet::from_policies(rules.iter().map(|rule| rule.policy.clone()))
+        .map_err(|error| error.to_string())?;
+    let result = Validator::new(schema).validate(&set, ValidationMode::Strict);
+    let rule_of: HashMap<PolicyId, &Rule> =
+        rules.iter().map(|rule| (PolicyId::new(&rule.name), rule)).collect();
+    for error in result.validation_errors() {
+        let message = format!("{}{}", message_of(error), way_out(error));
+        findings.extend(rule_of.get(error.policy_id()).map(|rule| found(rule, error, message)));
+    }
+    for warning in result.validation_warnings() {
+        let rule = rule_of.get(warning.policy_id());
+        findings.extend(rule.and_then(|rule| warned(vocabulary, rule, tools, warning)));
+    }
+    let known = Known::new(tools);
+    for rule in rules {
+        let refusals: BTreeSet<String> = rule
+            .policy
+            .entity_literals()
+            .iter()
+            .filter_map(|entity| known.refusal(entity))
+            .collect();
+        findings.extend(refusals.into_iter().map(|text| rule.finding(Severity::Error, text)));
+        findings.extend(wrong_caps(vocabulary, rule, tools));
+    }
+    Ok(())
+}
+
+fn found(rule: &Rule, diagnostic: &dyn Diagnostic, message: String) -> Finding {
+    let place = offset_of(diagnostic).map(|offset| Place::of_offset(&rule.source, offset));
+    Finding::at(Severity::Error, &rule.file, place.or(rule.place), message)
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "Cedar's own enum, which may grow")]
+fn way_out(error: &ValidationError) -> &'static str {
+    match error {
+        ValidationError::UnrecognizedActionId(_) => {
+            "; the actions are the core actions, the configured tools as `SERVER.TOOL`, and the \
+             groups `core`, `read_only`, `draft`, `execute_gated`: configure the tool first, or \
+             correct the name"
+        }
+        ValidationError::UnrecognizedEntityType(_) => {
+            "; the types are `Principal`, `Path`, `Tool`, `Server` and `Action`"
+        }
+        ValidationError::UnsafeAttributeAccess(_) => {
+            "; policies see `context.args`, `context.mode`, `context.server` and \
+             `context.left_out`, and of the arguments those that the tool's schema types: see \
+             docs/policy.md"
+        }
+        ValidationError::UnsafeOptionalAttributeAccess(_) => "; it can be absent: ask `has` first",
+        _ => "; see docs/policy.md for what policies can say",
+    }
+}
+
+/// A warning of Cedar's, or a note where it only means that nothing is configured yet.
+#[expect(clippy::wildcard_enum_match_arm, reason = "Cedar's own enum, which may grow")]
+fn warned(
+    vocabulary: &Vocabulary,
+    rule: &Rule,
+    tools: &[ToolShape],
+    warning: &ValidationWarning,
+) -> Option<Finding> {
+    match warning {
+        ValidationWarning::ImpossiblePolicy(_) | ValidationWarning::InvalidActionApplication(_) => {
+            let group = empty_group(vocabulary, rule, tools);
+            Some(match group {
+                Some(group) => rule.finding(
+                    Severity::Note,
+                    format!("no configured tool is `{group}`, so `{}` waits for one", rule.name),
+                ),
+                None => rule.finding(
+                    Severity::Warning,
+                    format!(
+                        "`{}` can never apply: no action, principal and resource meet all its \
+                         conditions; correct it, or remove it",
+                        rule.name
+                    ),
+                ),
+            })
+        }
+        _ => Some(rule.finding(Severity::Warning, message_of(warning))),
+    }
+}
+
+/// The group that a policy is about, where it names groups alone and nothing is in them.
+fn empty_group(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Option<&'static str> {
+    let ActionConstraint::In(named) = rule.policy.action_constraint() else {
+        return None;
+    };
+    let is_group = |entity| groups().any(|group| vocabulary.action(group) == entity);
+    let applies =
+        tools.iter().any(|tool| covers(vocabulary, rule, tool)) || covers_core(vocabulary, rule);
+    if applies || !named.iter().cloned().all(is_group) {
+        return None;
+    }
+    groups().find(|group| named.contains(&vocabulary.action(group)))
+}
+
+fn covers(vocabulary: &Vocabulary, rule: &Rule, tool: &ToolShape) -> bool {
+    let group = vocabulary.action(group_of(Some(tool.mode)));
+    rule.can_match(&vocabulary.action(tool.name.as_str()), &group)
+}
+
+fn covers_core(vocabulary: &Vocabulary, rule: &Rule) -> bool {
+    let group = vocabulary.action(CORE_GROUP);
+    Action::ALL.iter().any(|action| rule.can_match(&vocabulary.action(action.name()), &group))
+}
+
+/// Caps that could not be applied: they would be silently no caps, or refuse every call.
+fn wrong_caps(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Vec<Finding> {
+    if rule.caps.is_empty() {
+        return Vec::new();
+    }
+    if covers_core(vocabulary, rule) {
+        let message = "core actions cannot be capped, and this policy is about them too; name the \
+                       tools, or a group of tools: `action == Action::\"SERVER.TOOL\"`";
+        return vec![rule.finding(Severity::Error, message)];
+    }
+    let covered: Vec<&ToolShape> =
+        tools.iter().filter(|tool| covers(vocabulary, rule, tool)).collect();
+    if covered.is_empty() {
+        return Vec::new();
+    }
+    let is_by_name = match rule.policy.action_constraint() {
+        ActionConstraint::Any => false,
+        ActionConstraint::Eq(_) => true,
+        ActionConstraint::In(named) => {
+            !named.iter().any(|entity| groups().any(|group| vocabulary.action(group) == *entity))
+        }
+    };
+    let severity = if is_by_name { Severity::Error } else { Severity::Warning };
+    let wrong = rule.caps.keys().filter_map(|argument| wrong_cap(argument, &covered));
+    wrong.map(|message| rule.finding(severity, message)).collect()
+}
+
+fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
+    let names: Vec<String> = tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
+    let having: Vec<&&ToolShape> =
+        tools.iter().filter(|tool| tool.argument(argument).is_some()).collect();
+    if having.is_empty() {
+        return Some(format!(
+            "`@cap` names `{argument}`, and no such argument is in the schema of {}; correct the \
+             name",
+            names.join(", ")
+        ));
+    }
+    let wrong = having.iter().find(|tool| !can_be_capped(tool, argument))?;
+    Some(format!(
+        "`@cap` names `{argument}`, which is not a number for `{}`: every call of it would be \
+         refused; cap a number",
+        wrong.name
+    ))
+}
+
+/// Whether an argument is a number, as far as its schema tells.
+fn can_be_capped(tool: &ToolShape, argument: &str) -> bool {
+    match shape::of_args(&tool.input_schema) {
+        Shape::Record(args) => {
+            args.get(argument).is_none_or(|attribute| attribute.shape.is_numeric())
+        }
+        Shape::String | Shape::Long | Shape::Bool | Shape::Set(_) => true,
+    }
+}

@@ -1,0 +1,84 @@
+//! Annotations change what a policy means, so none is ignored.
+
+use crate::world::{errors, set};
+
+#[test]
+fn a_policy_is_named_by_its_id_or_by_its_file_and_number() {
+    let set = set("permit (principal, action, resource);\n\
+         @id(\"mine\") permit (principal, action, resource);\n\
+         forbid (principal, action, resource);");
+    let names: Vec<&str> = set.policies().collect();
+    assert_eq!(names, ["p.cedar#1", "mine", "p.cedar#3"]);
+}
+
+#[test]
+fn what_an_annotation_says_is_understood_or_refused() {
+    let tail = "(principal, action == Action::\"sonos.set_volume\", resource);";
+    let rows = [
+        (
+            format!("@aproval(\"ask\") permit {tail}"),
+            "DIR/p.cedar:1:1: unknown annotation `@aproval`; the annotations are `@id`, `@approval` \
+             and `@cap`, anything else belongs into a comment",
+        ),
+        (
+            format!("\n  @approval permit {tail}"),
+            "DIR/p.cedar:2:3: `@approval` needs a reason for the person who decides, of one line \
+             and at most 512 bytes: `@approval(\"this changes the world\")`",
+        ),
+        (
+            format!("@approval(\"no\") forbid {tail}"),
+            "DIR/p.cedar:1:1: `@approval` and `@cap` belong to a `permit`: a `forbid` refuses \
+             without conditions; remove the annotation, or write a `permit`",
+        ),
+        (
+            format!("@id(\"a b\") permit {tail}"),
+            "DIR/p.cedar:1:1: `@id(\"a b\")` is not a name; use 1 to 128 letters, digits, `.`, `_`, \
+             `-` or `/`",
+        ),
+        (
+            format!("@cap(\"volume < 30\") permit {tail}"),
+            "DIR/p.cedar:1:1: `volume < 30` is not a cap; write `ARGUMENT <= INTEGER`, several \
+             separated by `;`",
+        ),
+        (
+            format!("@cap(\"volum <= 30\") permit {tail}"),
+            "DIR/p.cedar:1:1: `@cap` names `volum`, and no such argument is in the schema of \
+             `sonos.set_volume`; correct the name",
+        ),
+        (
+            format!("@cap(\"room <= 30\") permit {tail}"),
+            "DIR/p.cedar:1:1: `@cap` names `room`, which is not a number for `sonos.set_volume`: \
+             every call of it would be refused; cap a number",
+        ),
+        (
+            "@cap(\"path <= 30\") permit (principal, action, resource);".to_owned(),
+            "DIR/p.cedar:1:1: core actions cannot be capped, and this policy is about them too; \
+             name the tools, or a group of tools: `action == Action::\"SERVER.TOOL\"`",
+        ),
+        (
+            format!("@id(\"x\") permit {tail}\n@id(\"x\") forbid {tail}"),
+            "DIR/p.cedar:2:1: `@id(\"x\")` is taken by DIR/p.cedar:1; choose another name",
+        ),
+    ];
+    for (policies, expected) in rows {
+        assert_eq!(errors(&policies), [expected], "{policies}");
+    }
+}
+
+#[test]
+fn a_cap_on_a_group_may_name_what_only_some_of_its_tools_have() {
+    let with = |cap: &str| {
+        format!(
+            "@cap(\"{cap}\") permit (principal, action in Action::\"execute_gated\", resource);"
+        )
+    };
+    assert_eq!(set(&with("volume <= 3")).warnings(), []);
+    let set = set(&with("speed <= 3"));
+    let messages: Vec<&str> =
+        set.warnings().iter().map(|finding| finding.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        ["`@cap` names `speed`, and no such argument is in the schema of `sonos.set_volume`; \
+          correct the name"]
+    );
+}

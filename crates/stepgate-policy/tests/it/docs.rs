@@ -1,0 +1,98 @@
+//! docs/policy.md, held to what it says.
+
+use stepgate_policy::check;
+use stepgate_policy::limits::{
+    ARGS_DEPTH_MAX, ATTRIBUTES_MAX, CAPS_MAX, CASES_MAX, DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX,
+    FILES_MAX, NAME_BYTES_MAX, NESTING_MAX, OPERATORS_MAX, POLICIES_MAX, POLICY_BYTES_MAX,
+    REASON_BYTES_MAX, TOOLS_MAX, TOTAL_BYTES_MAX,
+};
+
+use crate::world::{directory, tools};
+
+const PAGE: &str = include_str!("../../../../docs/policy.md");
+
+/// The examples of the page in a language, in order.
+fn examples(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    PAGE.split(&*fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+#[test]
+fn the_examples_load_together_and_their_cases_hold() {
+    let (policies, cases) = (examples("cedar").concat(), examples("toml").concat());
+    let directory = directory(&[("docs.cedar", &policies), ("docs.cases.toml", &cases)]);
+    let checked = check(directory.path(), &tools());
+    assert_eq!((checked.findings.as_slice(), checked.policies, checked.cases), (&[][..], 7, 3));
+}
+
+#[test]
+fn the_limits_are_those_of_the_code() {
+    let limits = PAGE.split("## Limits").nth(1).unwrap();
+    let documented: Vec<usize> = limits
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split('|').nth(1))
+        .filter_map(|value| value.replace([',', ' '], "").replace("bytes", "").parse().ok())
+        .collect();
+    let code = [
+        DIRECTORY_ENTRIES_MAX,
+        FILES_MAX,
+        FILE_BYTES_MAX,
+        TOTAL_BYTES_MAX,
+        POLICIES_MAX,
+        POLICY_BYTES_MAX,
+        NESTING_MAX,
+        OPERATORS_MAX,
+        CASES_MAX,
+        NAME_BYTES_MAX,
+        REASON_BYTES_MAX,
+        CAPS_MAX,
+        TOOLS_MAX,
+        ATTRIBUTES_MAX,
+        ARGS_DEPTH_MAX,
+    ];
+    assert_eq!(documented, code);
+}
+
+#[test]
+fn what_the_page_says_is_told_is_told() {
+    let mistakes = [("a.cedar", "permit"), ("b.cedar", "@x permit (principal, action, resource);")];
+    let later = [
+        ("c.cedar", "permit (principal, action == Action::\"x.y\", resource);"),
+        ("d.cedar", "permit (principal, action, resource == Tool::\"x.y\");"),
+        ("e.cedar", "permit (principal, action, resource in Server::\"x\");"),
+        ("f.cedar", "permit (principal, action, resource in Path::\"/sandbox/a/\");"),
+        ("g.cedar", "permit (principal, action, resource) when { context.now == 1 };"),
+        (
+            "h.cedar",
+            "permit (principal, action == Action::\"sonos.set_volume\", resource)
+             when { context.args.room == \"\" };",
+        ),
+        ("i.cedar", "permit (principal, action, resource) when { false };"),
+        ("j.txt", ""),
+    ];
+    let empty = [("k.cedar", "permit (principal, action in Action::\"draft\", resource);")];
+    let case = "[[case]]\nname = ''\nprincipal = 'a'\naction = 'THINK'\nexpect = 'permit'";
+    let case = [("l.cases.toml", case)];
+    let messages = |files: &[(&str, &str)], tools: &[_]| {
+        let checked = check(directory(files).path(), tools);
+        checked.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+    };
+    let told = [
+        messages(&mistakes, &tools()),
+        messages(&later, &tools()),
+        messages(&empty, &[]),
+        messages(&case, &tools()),
+    ]
+    .concat();
+    let table = PAGE.split("| what is told |").nth(1).unwrap().split("## Limits").next().unwrap();
+    let phrases: Vec<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split(" |").next())
+        .flat_map(|cell| cell.split('`').step_by(2))
+        .filter(|phrase| !phrase.is_empty())
+        .collect();
+    assert_eq!(phrases.len(), 12);
+    for phrase in phrases {
+        assert!(told.iter().any(|message| message.contains(phrase)), "{phrase}: {told:#?}");
+    }
+}

@@ -1,0 +1,22 @@
+//! The policies as the gate and its operators meet them: directories in, decisions out.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that cannot be set up should stop"
+)]
+
+mod world;
+mod decisions;
+mod arguments;
+mod annotations;
+mod validation;
+mod directories;
+mod cases;
+mod explanations;
+mod live;
+mod defaults;
+mod docs;
+mod random;
