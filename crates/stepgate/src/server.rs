@@ -125,12 +125,12 @@ fn is_ours(stream: &UnixStream) -> bool {
 }
 
 fn cannot_listen(bind: &str, error: io::Error) -> anyhow::Error {
-    let way_out = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another process listens there: stop it, or name another address with --bind"
-        }
-        io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: name a higher one",
-        _ => "name an address of this machine with --bind",
+    let way_out = if error.kind() == io::ErrorKind::AddrInUse {
+        "another process listens there: stop it, or name another address with --bind"
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "ports below 1024 need a privilege: name a higher one"
+    } else {
+        "name an address of this machine with --bind"
     };
     anyhow::Error::new(error).context(format!("cannot listen on `{bind}`: {way_out}"))
 }

@@ -50,7 +50,7 @@ impl Events {
 fn parse(block: &str) -> Option<Received> {
     let mut event = Received::default();
     for line in block.lines() {
-        let (name, value) = line.split_once(':')?;
+        let Some((name, value)) = line.split_once(':') else { continue };
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
             "id" => event.id = value.parse().ok()?,
@@ -60,4 +60,16 @@ fn parse(block: &str) -> Option<Received> {
         }
     }
     (!event.data.is_empty()).then_some(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Received, parse};
+
+    #[test]
+    fn an_event_is_read_and_a_heartbeat_is_none() {
+        let event = Received { id: 7, event_type: "a".into(), data: "{}".into() };
+        assert_eq!(parse("id: 7\nevent: a\ndata: {}\n\n"), Some(event));
+        assert_eq!(parse(":\n\n"), None);
+    }
 }

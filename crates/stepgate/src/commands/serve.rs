@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::recover;
 use crate::assembly;
@@ -34,6 +34,8 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     let pause = Duration::from_millis(held.config.policy.reload_ms);
     let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));
     let reloading = tokio::spawn(assembly::keep_reloading(gate, control, pause));
+    // Whoever reads the greeting may send a signal at once.
+    let mut signals = Signals::listen()?;
     if json {
         let url = format!("http://{address}");
         show::json(&json!({ "url": url, "operator_token": operator, "agent_token": agent }))?;
@@ -41,15 +43,15 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
         greet(address, &operator, &agent)?;
     }
     let mut broken = service.broken();
-    let stop = async {
+    let stop = async move {
         tokio::select! {
-            signalled = signalled() => if let Err(error) = signalled {
-                show::note(format!("cannot listen to signals: {error}"));
-                std::future::pending::<()>().await;
-            },
+            () = signals.next() => {}
             () = is_set(&mut broken) => {}
         }
-        tokio::spawn(leave_at_the_second_signal());
+        tokio::spawn(async move {
+            signals.next().await;
+            std::process::exit(i32::from(super::FAULT));
+        });
     };
     listeners.serve(&app, http::router(&app), stop).await;
     reloading.abort();
@@ -106,19 +108,26 @@ fn quoted(path: &Path) -> String {
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-async fn signalled() -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    show::note("stopping: running steps finish first; once more to leave them to recovery");
-    Ok(())
+/// The two ways in which a process is asked to end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
 }
 
-async fn leave_at_the_second_signal() {
-    if signalled().await.is_ok() {
-        std::process::exit(i32::from(super::FAULT));
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+        show::note("stopping: running steps finish first; once more to leave them to recovery");
     }
 }

@@ -143,7 +143,9 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
     let schema: Value = serde_json::from_str(&read("schemas/stepgate.schema.json")).unwrap();
     let documented: Vec<_> = rows(&page, 4);
     let mut keys = BTreeSet::new();
-    for (section, definition) in [("limits", "LimitsConfig"), ("sandbox", "SandboxConfig")] {
+    let sections =
+        [("limits", "LimitsConfig"), ("sandbox", "SandboxConfig"), ("serve", "ServeConfig")];
+    for (section, definition) in sections {
         let properties = schema["$defs"][definition]["properties"].as_object().unwrap();
         for (key, property) in properties {
             let key = format!("{section}.{key}");
