@@ -117,6 +117,11 @@ impl Call {
         }
     }
 
+    /// What the name stands for: the definition, and whether it changes anything.
+    pub(crate) fn identity(&self) -> (Option<Digest>, ToolClass) {
+        (self.definition_digest(), self.tool_class())
+    }
+
     /// The definition that it was checked against, where a server gave one.
     pub fn definition_digest(&self) -> Option<Digest> {
         match self {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::action::Action;
+use crate::approval::Approval;
 use crate::call::{Call, ServerCall};
 use crate::ids::{PrincipalId, RunId};
-use crate::journal::artifact::{Invocation, Verdict};
+use crate::journal::artifact::{Invocation, SupervisorDecision, Verdict};
 use crate::journal::{Artifact, StateError, replay};
-use crate::json::Value;
+use crate::json::{Value, strict};
 use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
 use crate::tool::{Tool, ToolName};
 
@@ -81,11 +82,10 @@ pub fn past_decision(
         caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
     };
     let (ruling, policies) = match (&dossier.approval, &decided) {
-        // Whatever a person, or time, made of it: policy had asked for a person.
-        (Some(_), decided) => {
-            let meta = decided.as_ref().map(|decision| &decision.meta);
-            let ruling = Ruling::RequireApproval(caps(meta.and_then(|meta| meta.cap.as_ref())));
-            (ruling, meta.map(|meta| meta.policies.clone()).unwrap_or_default())
+        // Whatever a person, or time, made of it: policy had asked for a person, and said so then.
+        (Some(approval), _) => {
+            let asked = needs_approval(approval)?;
+            (Ruling::RequireApproval(caps(asked.meta.cap.as_ref())), asked.meta.policies)
         }
         (None, Some(decision)) if decision.policy_hash.is_some() => {
             let ruling = match decision.decision {
@@ -101,6 +101,14 @@ pub fn past_decision(
         .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
     let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
     Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies }))
+}
+
+/// The decision that a person was asked for.
+fn needs_approval(approval: &Approval) -> Result<SupervisorDecision, StateError> {
+    let context = strict::stored(&approval.approval_context_json)
+        .map_err(|refusal| StateError::checksum(format!("approval context: {refusal}")))?;
+    let decision = context.get("needs_approval").cloned().unwrap_or_default();
+    serde_json::from_value(decision).map_err(|error| StateError::checksum(error.to_string()))
 }
 
 /// The call that a journal names, as it is written down there.

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use crate::call::Call;
 use crate::digest::Digest;
 use crate::failure::Failure;
-use crate::gate::{Fault, Gate};
+use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::StateError;
 use crate::machine::State;
@@ -38,6 +38,7 @@ pub use p9_respond::{answer_of, response_of};
 
 pub(crate) use p3_validate_schema::Readable;
 pub(crate) use p5_validate_args::asked_digest;
+pub(crate) use p6_authorize::exceeds;
 
 use p5_validate_args::ValidatedArgs;
 use restore::{Restored, Sent, restore};
@@ -89,7 +90,7 @@ async fn attempt(
     context: Result<StepContext, Failure>,
 ) -> Result<ExecutionResult, Stop> {
     let object = p2_parse::parse(gate, context?)?;
-    let proposal = p3_validate_schema::validate_schema(trail, object)?;
+    let proposal = p3_validate_schema::validate_schema(gate, trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(trail, action)?;
     p5_validate_args::claim_key(gate, &args).await?;
@@ -150,7 +151,7 @@ async fn attempt_again(
     sent: Option<Sent>,
 ) -> Result<ExecutionResult, Stop> {
     let request = match (state, sent) {
-        (State::Executing, Some(sent)) => match may_be_sent_again(&sent.call) {
+        (State::Executing, Some(sent)) => match may_be_sent_again(&sent) {
             true => return p7_execute::execute_again(gate, trail, sent).await,
             false => return Err(Stop::InDoubt),
         },
@@ -163,10 +164,12 @@ async fn attempt_again(
     p7_execute::execute(gate, trail, request).await
 }
 
-/// Whether recovery may send a call again of its own accord (decision D12).
-fn may_be_sent_again(call: &Call) -> bool {
-    match call {
+/// Whether recovery may send a call again of its own accord (decision D12). What was decided on is the
+/// tool as it was: to another one of the same name nothing goes without a person.
+fn may_be_sent_again(sent: &Sent) -> bool {
+    match &sent.call {
         Call::Core(_) => true,
+        Call::Server(_) if !sent.is_still_the_same_tool() => false,
         Call::Server(call) => match call.tool.delivery {
             Delivery::HonoursKey | Delivery::Redispatch => true,
             Delivery::Query(_) | Delivery::Ask => false,
@@ -174,8 +177,7 @@ fn may_be_sent_again(call: &Call) -> bool {
     }
 }
 
-/// Settles a call in doubt as somebody says, or as the run of a status tool found: it goes on from
-/// there to its record.
+/// Settles a call in doubt as somebody says: it goes on from there to its record.
 pub async fn resolve(
     gate: &Gate,
     run_id: RunId,
@@ -184,28 +186,67 @@ pub async fn resolve(
     query_run_id: Option<RunId>,
 ) -> Result<Answer, Refused> {
     locked(gate, run_id, async {
-        let Restored { mut trail, state, sent, .. } = match restore(gate, run_id).await {
-            Ok(restored) => restored,
-            Err(fault) => return Err(fault.into()),
-        };
-        let sent = match (state, sent) {
-            (State::Executing, Some(sent)) => sent,
-            (
-                State::Pending
-                | State::Authorized
-                | State::Executing
-                | State::Completed
-                | State::Failed
-                | State::Denied,
-                _,
-            ) => return Err(Refused::NotInDoubt),
-        };
-        let ended =
-            p7_execute::settle_doubt(gate, &mut trail, sent, settlement, resolved_by, query_run_id)
-                .await;
-        Ok(conclude(gate, trail, ended).await?)
+        let doubt = in_doubt(gate, run_id).await?;
+        settled(gate, doubt, settlement, resolved_by, query_run_id).await
     })
     .await
+}
+
+/// What the run of a status tool found.
+pub(crate) struct Finding {
+    pub(crate) settlement: Settlement,
+    pub(crate) query_run_id: RunId,
+    /// How many events the call's run had when the tool was asked.
+    pub(crate) events_seen: usize,
+}
+
+/// Settles a call in doubt as the run of a status tool found. None where something happened to the call
+/// since the tool was asked: what it said is about another world.
+pub(crate) async fn resolve_as_found(
+    gate: &Gate,
+    run_id: RunId,
+    found: Finding,
+) -> Result<Option<Answer>, Refused> {
+    let Finding { settlement, query_run_id, events_seen } = found;
+    let system = PrincipalId::parse(SYSTEM_PRINCIPAL).map_err(Fault::from)?;
+    locked(gate, run_id, async {
+        let doubt = in_doubt(gate, run_id).await?;
+        if doubt.0.events_committed() != events_seen {
+            return Ok(None);
+        }
+        settled(gate, doubt, settlement, system, Some(query_run_id)).await.map(Some)
+    })
+    .await
+}
+
+/// A run whose call was sent and has no effect, with the call.
+async fn in_doubt(gate: &Gate, run_id: RunId) -> Result<(Trail, Sent), Refused> {
+    let Restored { trail, state, sent, .. } = restore(gate, run_id).await?;
+    match (state, sent) {
+        (State::Executing, Some(sent)) => Ok((trail, sent)),
+        (
+            State::Pending
+            | State::Authorized
+            | State::Executing
+            | State::Completed
+            | State::Failed
+            | State::Denied,
+            _,
+        ) => Err(Refused::NotInDoubt),
+    }
+}
+
+async fn settled(
+    gate: &Gate,
+    (mut trail, sent): (Trail, Sent),
+    settlement: Settlement,
+    resolved_by: PrincipalId,
+    query_run_id: Option<RunId>,
+) -> Result<Answer, Refused> {
+    let ended =
+        p7_execute::settle_doubt(gate, &mut trail, sent, settlement, resolved_by, query_run_id);
+    let ended = ended.await;
+    Ok(conclude(gate, trail, ended).await?)
 }
 
 /// RECORD and RESPOND, whatever happened before them.
@@ -281,6 +322,12 @@ enum Stop {
 impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
     }
 }
 

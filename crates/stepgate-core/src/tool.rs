@@ -236,6 +236,17 @@ impl Tool {
     }
 }
 
+/// Whether these are the arguments that were written down like that: the same names, each as it is or
+/// as its digest.
+pub(crate) fn is_written_as(args: &Map<String, Value>, written: &Map<String, Value>) -> bool {
+    let is_written = |(name, value): (&String, &Value)| {
+        let as_digest = serde_json::json!({ "sha256": Digest::of(value) });
+        let found = written.get(name).map(Digest::of);
+        found == Some(Digest::of(value)) || found == Some(Digest::of(&as_digest))
+    };
+    args.len() == written.len() && args.iter().all(is_written)
+}
+
 impl fmt::Debug for Tool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tool").field("name", &self.name).finish_non_exhaustive()

@@ -29,6 +29,8 @@ pub const WORD: &str = "__launch";
 const INNER: &str = "become";
 /// The first stage: watches.
 const WATCH: &str = "watch";
+/// The file that the calling process was started from, whatever has become of its name.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 /// Ends the list of hidden paths.
 const SEPARATOR: &str = "--";
 
@@ -40,9 +42,9 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// The running program itself.
-    pub fn this_program() -> std::io::Result<Self> {
-        Ok(Self { program: std::env::current_exe()? })
+    /// The running program itself, also after its file was replaced by a newer one.
+    pub fn this_program() -> Self {
+        Self { program: THIS_PROGRAM.into() }
     }
 
     /// The command line that starts a command as the child of the calling process.
@@ -133,7 +135,7 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
 }
 
 fn start(line: &Line) -> std::io::Result<Child> {
-    let mut inner = Command::new(std::env::current_exe()?);
+    let mut inner = Command::new(THIS_PROGRAM);
     inner.arg(WORD).arg(INNER).arg(std::process::id().to_string());
     inner.args(&line.hidden).arg(SEPARATOR).arg(&line.command).args(&line.args);
     inner.spawn()

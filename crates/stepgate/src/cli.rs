@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use stepgate_core::tool::ToolName;
 
 use crate::tokens::Role;
 
@@ -139,6 +140,23 @@ Examples:
 
 Without saved heads, verify finds any change except a consistent rewrite of everything after it.")]
     Verify(VerifyArgs),
+    /// List the tools that a proposal can name; accept a tool whose definition has changed.
+    #[command(after_help = "\
+Examples:
+  stepgate tools
+  stepgate tools accept sonos.set_volume
+  stepgate tools --json | jq 'select(.standing == \"changed\")'
+
+A tool is known by its definition: description and schemas. One that has changed since it was accepted
+is denied until an operator accepts it. A tool without a mode in the configuration is not offered.")]
+    Tools(ToolsArgs),
+    /// Check policies, explain a decision, or try changed policies on recorded history.
+    #[command(after_help = "\
+Examples:
+  stepgate policy check
+  stepgate policy explain sonos.set_volume volume=20
+  stepgate policy replay ./new-policies")]
+    Policy(PolicyArgs),
     /// Bring every interrupted run to its end. Every other writing command does this first.
     #[command(after_help = "\
 Examples:
@@ -404,4 +422,77 @@ pub(crate) struct BenchArgs {
     /// Where the temporary data directory is made; the system's temporary directory otherwise.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ToolsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolsCommand {
+    /// Accept the present definitions of tools.
+    #[command(after_help = "\
+Examples:
+  stepgate tools accept sonos.set_volume sonos.get_volume")]
+    Accept {
+        /// The tools.
+        #[arg(value_name = "TOOL", required = true, value_parser = ToolName::parse)]
+        names: Vec<ToolName>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Check a directory of policies: syntax, schema, cases, policies that can never apply.
+    #[command(after_help = "\
+Examples:
+  stepgate policy check
+  stepgate policy check ./new-policies --json
+
+The exit code is 1 when the directory could not be loaded.")]
+    Check {
+        /// The directory; the one in force otherwise.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+    /// Say what would be decided on a proposal, by which policy. Nothing is executed or recorded.
+    #[command(after_help = "\
+Examples:
+  stepgate policy explain DELETE_FILE path=/sandbox/a.txt
+  stepgate policy explain sonos.set_volume volume=90 --as ci-agent")]
+    Explain {
+        /// The action.
+        #[arg(value_name = "TOOL")]
+        tool: String,
+        /// Arguments, as `run` takes them.
+        #[arg(value_name = "KEY=VALUE", conflicts_with = "args")]
+        pairs: Vec<String>,
+        /// Arguments as a JSON object.
+        #[arg(long, value_name = "JSON")]
+        args: Option<String>,
+        /// As whom it is asked.
+        #[arg(long = "as", value_name = "PRINCIPAL", default_value = "agent", value_parser = PrincipalId::parse)]
+        principal: PrincipalId,
+    },
+    /// Ask changed policies what they would have decided on recorded history, and show every change.
+    #[command(after_help = "\
+Examples:
+  stepgate policy replay ./new-policies
+  stepgate policy replay ./new-policies --limit 100000 --json")]
+    Replay {
+        /// The changed policies.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+        /// The newest runs, at most so many.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
+    },
 }

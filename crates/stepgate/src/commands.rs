@@ -6,12 +6,14 @@ mod canon;
 mod decide;
 mod doctor;
 mod follow;
+mod policy;
 pub(crate) mod recover;
 mod run;
 mod runs;
 mod serve;
 mod step;
 mod token;
+mod tools;
 mod verify;
 
 use clap::CommandFactory;
@@ -44,6 +46,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Deny(args) => {
             decide::decide(&global, &data, args, Decision::Deny).await.map_err(explained)
         }
+        Command::Tools(args) => tools::tools(&global, &data, args).await.map_err(explained),
+        Command::Policy(args) => policy::policy(&global, &data, args).await.map_err(explained),
         Command::Token(args) => token::token(&global, &data, args).await.map_err(explained),
         Command::Runs(args) => runs::runs(&global, &data, args).await,
         Command::Verify(args) => verify::verify(&data, args, json).await,

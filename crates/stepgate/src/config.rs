@@ -1,8 +1,11 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
+pub(crate) mod servers;
+
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -50,6 +53,27 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     /// How `stepgate serve` listens.
     pub(crate) serve: ServeConfig,
+    /// Where the policies are.
+    pub(crate) policy: PolicyConfig,
+    /// The tool servers, by name.
+    pub(crate) servers: BTreeMap<String, servers::ServerConfig>,
+}
+
+/// Where the policies are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PolicyConfig {
+    /// Their directory, beside the configuration file where it is not absolute.
+    pub(crate) directory: PathBuf,
+    /// How often `stepgate serve` looks whether they have changed, in milliseconds.
+    #[schemars(range(min = 10, max = SERVE_CEILING_MS))]
+    pub(crate) reload_ms: u64,
+}
+
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self { directory: "policies".into(), reload_ms: 1000 }
+    }
 }
 
 /// What a step may cost.
@@ -228,6 +252,7 @@ impl Config {
         within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
+        within("policy.reload_ms", self.policy.reload_ms, 10..=SERVE_CEILING_MS)?;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {
             let is_extension = extension.len() > 1

@@ -8,20 +8,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
-use stepgate_core::gate::{Fault, Gate, Parked};
+use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{PrincipalId, SessionId};
-use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{NoToolServers, Store};
+use stepgate_core::ports::Store;
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
-use stepgate_exec::Sandbox;
 use stepgate_store::sqlite::SqliteStore;
 
+use crate::assembly::{self, Control};
 use crate::cli::Global;
 use crate::config::Config;
 use crate::hub::{Hub, WatchedStore};
 use crate::service::Service;
-use crate::world::RealWorld;
 
 /// The name under which the directory's local agent acts.
 const LOCAL_AGENT: &str = "agent";
@@ -37,6 +35,8 @@ pub(crate) struct DataDir {
 pub(crate) struct Held {
     /// The gate.
     pub(crate) gate: Gate,
+    /// What operators change beside it.
+    pub(crate) control: Arc<Control>,
     /// What the gate's store announces to.
     hub: Arc<Hub>,
     /// The configuration that it was opened with.
@@ -77,37 +77,55 @@ impl DataDir {
     }
 
     pub(crate) fn load_config(&self) -> anyhow::Result<Config> {
+        Config::load(self.config_file().as_deref(), |name| std::env::var(name).ok())
+    }
+
+    /// The configuration file, where there is one.
+    fn config_file(&self) -> Option<PathBuf> {
         let inside = self.root.join("stepgate.toml");
-        let file = match &self.config {
+        match &self.config {
             Some(file) => Some(file.clone()),
             None => inside.exists().then_some(inside),
-        };
-        Config::load(file.as_deref(), |name| std::env::var(name).ok())
+        }
+    }
+
+    /// The configuration file, for messages.
+    pub(crate) fn config_shown(&self) -> String {
+        self.config_file().unwrap_or_else(|| self.root.join("stepgate.toml")).display().to_string()
+    }
+
+    /// The configuration file's text, for messages that name a line of it.
+    pub(crate) fn config_text(&self) -> Option<String> {
+        fs::read_to_string(self.config_file()?).ok()
+    }
+
+    /// What relative paths in the configuration are relative to: the directory of its file.
+    pub(crate) fn base(&self) -> PathBuf {
+        let file = self.config_file();
+        let directory = file.as_deref().and_then(Path::parent).unwrap_or(&self.root);
+        std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned())
+    }
+
+    /// Where the policies are.
+    pub(crate) fn policies(&self, config: &Config) -> PathBuf {
+        self.base().join(&config.policy.directory)
     }
 
     /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
-    ///
-    /// This is the one place where tool servers and policy are wired to the gate.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
         let config = self.load_config()?;
         self.create()?;
         let lock = self.lock()?;
         let store = SqliteStore::open(&self.database(), Default::default())?;
-        let sandbox = Sandbox::open(&self.sandbox(), "sandbox".into(), config.sandbox_limits())?;
-        sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
+        let policies = self.policies(&config);
+        assembly::write_default_policies(&policies).with_context(|| {
+            format!("cannot write the first policies to `{}`", policies.display())
+        })?;
         let hub = Hub::new();
-        let gate = Gate {
-            store: Arc::new(WatchedStore::new(store, Arc::clone(&hub))),
-            executor: Arc::new(sandbox),
-            tools: Arc::new(NoToolServers),
-            policy: Arc::new(BuiltInRule),
-            world: Arc::new(RealWorld),
-            limits: config.limits(),
-            extensions: config.extensions(),
-            parked: Parked::default(),
-        };
+        let store = Arc::new(WatchedStore::new(store, Arc::clone(&hub)));
+        let (gate, control) = assembly::assemble(self, &config, store).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
-        Ok(Held { gate, hub, config, recovered, _lock: lock })
+        Ok(Held { gate, control, hub, config, recovered, _lock: lock })
     }
 
     /// Opens the store to read, without recovery, whoever holds the directory.
@@ -197,7 +215,8 @@ impl DataDir {
 impl Held {
     /// What every door uses, over this directory.
     pub(crate) async fn service(&self) -> anyhow::Result<Arc<Service>> {
-        Service::new(self.gate.clone(), Arc::clone(&self.hub)).await
+        let control = Some(Arc::clone(&self.control));
+        Service::new(self.gate.clone(), Arc::clone(&self.hub), control).await
     }
 
     /// The local agent's session: the one that is named, or its default one.

@@ -18,6 +18,7 @@ mod sessions;
 mod steps;
 mod system;
 mod tokens;
+mod tools;
 #[cfg(test)]
 mod tests;
 

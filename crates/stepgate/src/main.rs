@@ -1,8 +1,9 @@
 //! Stepgate: the gate that every action of an AI agent passes.
 //!
 //! This crate listens and shows. What decides is in `stepgate-core`, what remembers in
-//! `stepgate-store`, what acts in `stepgate-exec`.
+//! `stepgate-store`, what permits in `stepgate-policy`, what acts in `stepgate-exec`.
 
+mod assembly;
 mod cli;
 mod client;
 mod commands;
@@ -19,6 +20,7 @@ mod world;
 use std::process::ExitCode;
 
 use clap::Parser;
+use stepgate_exec::launcher;
 
 /// A step makes some hundreds of small allocations, on one thread and frees them on another: what the
 /// system's allocator is worst at.
@@ -26,6 +28,10 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if launcher::is_called(arguments.next().as_deref()) {
+        return launcher::run(arguments);
+    }
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(refused) => return usage(&refused),

@@ -21,6 +21,7 @@ use stepgate_core::step::{self, Answer, Person, Refused, Settlement, Submission}
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::assembly::Control;
 use crate::hub::Hub;
 use crate::tokens::Tokens;
 
@@ -34,6 +35,8 @@ pub(crate) struct Service {
     pub(crate) gate: Gate,
     pub(crate) hub: Arc<Hub>,
     pub(crate) tokens: Tokens,
+    /// What operators change beside the gate, where this process put it together.
+    pub(crate) control: Option<Arc<Control>>,
     default_sessions: Mutex<HashMap<PrincipalId, SessionId>>,
     /// How many tasks are under way that must not be cut off.
     running: watch::Sender<usize>,
@@ -55,12 +58,17 @@ pub(crate) struct Decided {
 
 impl Service {
     /// A service over this gate, whose store announces to this hub.
-    pub(crate) async fn new(gate: Gate, hub: Arc<Hub>) -> anyhow::Result<Arc<Self>> {
+    pub(crate) async fn new(
+        gate: Gate,
+        hub: Arc<Hub>,
+        control: Option<Arc<Control>>,
+    ) -> anyhow::Result<Arc<Self>> {
         let tokens = Tokens::load(&gate).await?;
         Ok(Arc::new(Self {
             gate,
             hub,
             tokens,
+            control,
             default_sessions: Mutex::default(),
             running: watch::channel(0).0,
             leaving: watch::channel(false).0,

@@ -58,6 +58,11 @@ impl Cell {
     pub(crate) fn plain(text: impl ToString) -> Self {
         Self { text: text.to_string(), style: Style::new() }
     }
+
+    /// What an operator should look at.
+    pub(crate) fn alarming(text: impl ToString) -> Self {
+        Self { text: text.to_string(), style: ERROR }
+    }
 }
 
 impl<const N: usize> Table<N> {

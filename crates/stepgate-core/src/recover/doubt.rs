@@ -2,25 +2,29 @@
 //! whether it was done. The question is a run of its own, linked by the event that settles the call.
 
 use super::Left;
-use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
+use crate::call::{Call, ServerCall};
+use crate::gate::{Fault, Gate};
 use crate::ids::PrincipalId;
-use crate::journal::replay;
-use crate::journal::{Artifact, StateError};
-use crate::json::{Value, canonical, strict};
-use crate::ports::Dossier;
+use crate::journal::artifact::ToolClass;
+use crate::journal::{Artifact, StateError, replay};
+use crate::json::{Map, Value, canonical, strict};
+use crate::ports::{Dossier, PolicyRequest, PolicyVerdict};
 use crate::run::{Payload, Word};
-use crate::step::{self, Refused, Settlement, Submission};
-use crate::tool::{Delivery, ToolName};
+use crate::step::{self, Finding, Refused, Settlement, Submission};
+use crate::tool::{Delivery, Standing, ToolName};
 
 /// Asks the status tool, where the call's tool names one, and settles the call by its answer.
 pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left, Fault> {
-    let Some(Question { status_tool, idempotency_key }) = question(gate, dossier)? else {
+    let Some(question) = question(gate, dossier)? else {
         return Ok(Left::InDoubt);
     };
     let arrival = &dossier.run.arrival;
+    if !may_be_asked(gate, &arrival.principal_id, &question) {
+        return Ok(Left::InDoubt);
+    }
     let proposal = canonical::text_of(&serde_json::json!({
-        "action": status_tool,
-        "args": { "idempotency_key": idempotency_key },
+        "action": question.status_tool,
+        "args": question.args(),
         "id": gate.world.fresh_uuid(),
         "reasoning": format!("whether the call of run {} was done", arrival.run_id),
         "schema_version": "1.0.0",
@@ -41,9 +45,12 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
     let Some(settlement) = said else {
         return Ok(Left::InDoubt);
     };
-    let system = PrincipalId::parse(SYSTEM_PRINCIPAL)?;
-    match step::resolve(gate, arrival.run_id, settlement, system, Some(answer.run_id)).await {
-        Ok(_) => Ok(Left::Finished),
+    let events_seen = dossier.events.len();
+    let found = Finding { settlement, query_run_id: answer.run_id, events_seen };
+    match step::resolve_as_found(gate, arrival.run_id, found).await {
+        Ok(Some(_)) => Ok(Left::Finished),
+        // The next recovery asks again.
+        Ok(None) => Ok(Left::InDoubt),
         Err(Refused::Fault(fault)) => Err(fault),
         // Somebody else settled it in the meantime.
         Err(
@@ -58,6 +65,22 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
 struct Question {
     status_tool: ToolName,
     idempotency_key: String,
+}
+
+impl Question {
+    fn args(&self) -> Map<String, Value> {
+        Map::from_iter([("idempotency_key".to_owned(), self.idempotency_key.clone().into())])
+    }
+}
+
+/// Whether asking does nothing but look, and needs nobody: what policy denies, or a person would have to
+/// permit, would leave one more run, or one more open approval, at every recovery.
+fn may_be_asked(gate: &Gate, principal_id: &PrincipalId, question: &Question) -> bool {
+    let Some(tool) = gate.tools.tool(&question.status_tool) else { return false };
+    let only_looks = tool.class() == ToolClass::Read && tool.standing == Standing::Accepted;
+    let call = Call::Server(ServerCall { tool, args: question.args() });
+    let decision = gate.policy.decide(PolicyRequest { principal_id, call: &call.written() });
+    only_looks && decision.verdict == PolicyVerdict::Permit
 }
 
 fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateError> {

@@ -3,8 +3,12 @@
 use super::p2_parse::ProposalObject;
 use super::p8_record::Trail;
 use crate::failure::Failure;
+use crate::gate::Gate;
 use crate::ids::ProposalId;
+use crate::journal::StateError;
 use crate::json::{Map, Value, strict};
+use crate::run::Payload;
+use crate::tool::{ToolName, is_written_as};
 
 /// The versions that this runtime speaks.
 pub(super) const SUPPORTED_VERSION_RANGE: &str = "1.x.x";
@@ -16,18 +20,54 @@ pub(super) struct ValidatedProposal {
     pub(super) id: ProposalId,
     pub(super) action: String,
     pub(super) args: Map<String, Value>,
+    /// The arguments as they are written down, where that is not as they are.
+    pub(super) written: Option<Map<String, Value>>,
 }
 
 /// Spec 000, VALIDATE_SCHEMA: "MUST reject any unknown top-level fields".
 pub(super) fn validate_schema(
+    gate: &Gate,
     trail: &mut Trail,
     object: ProposalObject,
 ) -> Result<ValidatedProposal, Failure> {
-    let Value::Object(mut fields) = object.0 else {
+    let fields = fields(trail, object)?;
+    // Before anything is refused: what is refused is written down too.
+    let written = redacted(gate, &fields);
+    if let Some(written) = &written {
+        trail.seal(&fields, written);
+    }
+    proposal(fields, written)
+}
+
+/// A proposal that was accepted before, as it was written down then.
+pub(super) fn recall_schema(
+    trail: &mut Trail,
+    object: ProposalObject,
+) -> Result<ValidatedProposal, Failure> {
+    proposal(fields(trail, object)?, None)
+}
+
+fn fields(trail: &mut Trail, object: ProposalObject) -> Result<Map<String, Value>, Failure> {
+    let Value::Object(fields) = object.0 else {
         return Err(Failure::InvalidProposal("not an object".into()));
     };
+    trail.note_proposal(&Readable::of(&fields));
+    Ok(fields)
+}
+
+/// The arguments as they may be written down, where a tool says that some may not.
+fn redacted(gate: &Gate, fields: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let name = ToolName::parse(fields.get("action")?.as_str()?).ok()?;
+    let args = fields.get("args")?.as_object()?;
+    let written = gate.tools.tool(&name)?.redact(args);
+    (written != *args).then_some(written)
+}
+
+fn proposal(
+    mut fields: Map<String, Value>,
+    written: Option<Map<String, Value>>,
+) -> Result<ValidatedProposal, Failure> {
     let readable = Readable::of(&fields);
-    trail.note_proposal(&readable);
     check_version(fields.get("schema_version"))?;
     if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         let unknown: String = unknown.chars().take(64).collect();
@@ -42,7 +82,7 @@ pub(super) fn validate_schema(
     }
     let action = readable.action.ok_or_else(|| broken("action", "missing or not a string"))?;
     match fields.remove("args") {
-        Some(Value::Object(args)) => Ok(ValidatedProposal { id, action, args }),
+        Some(Value::Object(args)) => Ok(ValidatedProposal { id, action, args, written }),
         Some(_) => Err(broken("args", "not an object")),
         None => Err(broken("args", "missing")),
     }
@@ -63,6 +103,27 @@ impl Readable {
         match strict::parse(bytes, strict::DEPTH_MAX, strict::Integers::Exact) {
             Ok(Value::Object(fields)) => Some(Self::of(&fields)),
             Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// The arguments of a payload that was kept apart, where the row has some of them as digests. An
+    /// error where it is not the one that was written down.
+    pub(crate) fn unsealed(
+        sealed: Option<&[u8]>,
+        payload: &Payload,
+        written: &Map<String, Value>,
+    ) -> Result<Option<Map<String, Value>>, StateError> {
+        let is_redacted = u64::try_from(payload.bytes.len()).ok() != Some(payload.length);
+        let args = sealed.map(Self::of_payload).map(|readable| readable.and_then(|it| it.args));
+        match (is_redacted, args) {
+            (false, None) => Ok(None),
+            (true, Some(Some(Value::Object(args)))) if is_written_as(&args, written) => {
+                Ok(Some(args))
+            }
+            (true, None) => Err(StateError::checksum("the sealed payload is gone")),
+            (true | false, Some(_)) => {
+                Err(StateError::checksum("the sealed payload is not what was asked"))
+            }
         }
     }
 

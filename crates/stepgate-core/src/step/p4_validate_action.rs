@@ -15,6 +15,8 @@ pub(super) struct ValidatedAction {
     pub(super) id: ProposalId,
     pub(super) action: Registered,
     pub(super) args: Map<String, Value>,
+    /// The arguments as they are written down, where that is not as they are.
+    pub(super) written: Option<Map<String, Value>>,
 }
 
 /// What an action's name stands for.
@@ -29,7 +31,7 @@ pub(super) fn validate_action(
     gate: &Gate,
     proposal: ValidatedProposal,
 ) -> Result<ValidatedAction, Failure> {
-    let ValidatedProposal { id, action, args } = proposal;
+    let ValidatedProposal { id, action, args, written } = proposal;
     let action = match action.as_str() {
         "run_command" | "spawn_process" => return Err(Failure::CommandExecution),
         name => match Action::parse(name) {
@@ -37,7 +39,7 @@ pub(super) fn validate_action(
             None => Registered::Tool(registered(gate, name).ok_or(Failure::ActionNotAllowed)?),
         },
     };
-    Ok(ValidatedAction { id, action, args })
+    Ok(ValidatedAction { id, action, args, written })
 }
 
 /// The action of a proposal that was accepted before. A tool that is no longer there is known as gone,
@@ -48,8 +50,9 @@ pub(super) fn recall_action(
 ) -> Result<ValidatedAction, Failure> {
     match ToolName::parse(&proposal.action) {
         Ok(name) if gate.tools.tool(&name).is_none() => {
-            let ValidatedProposal { id, args, .. } = proposal;
-            Ok(ValidatedAction { id, action: Registered::Tool(Arc::new(Tool::gone(name))), args })
+            let ValidatedProposal { id, args, written, .. } = proposal;
+            let action = Registered::Tool(Arc::new(Tool::gone(name)));
+            Ok(ValidatedAction { id, action, args, written })
         }
         Ok(_) | Err(_) => validate_action(gate, proposal),
     }

@@ -38,19 +38,16 @@ pub(crate) fn asked_digest(action: &str, args: &Value) -> Digest {
 
 /// Spec 000, VALIDATE_ARGS: "MUST apply per-action schema (contract)", "MUST reject unknown keys".
 pub(super) fn validate_args(
-    trail: &mut Trail,
+    trail: &Trail,
     action: ValidatedAction,
 ) -> Result<ValidatedArgs, Failure> {
-    let ValidatedAction { id, action, args } = action;
+    let ValidatedAction { id, action, args, written } = action;
     match action {
         Registered::Core(action) => core(trail, id, action, args),
         Registered::Tool(tool) => {
-            let written = tool.redact(&args);
-            if written != args {
-                trail.seal(&written);
-            }
             let checked = tool.contract.check(&args);
             checked.map_err(|broken| Failure::InvalidArgs(broken.to_string()))?;
+            let written = written.unwrap_or_else(|| args.clone());
             let call = Call::Server(ServerCall { tool, args });
             Ok(validated(trail, id, call, written))
         }
@@ -64,7 +61,7 @@ pub(super) fn recall_args(
     action: ValidatedAction,
     sealed: Option<Map<String, Value>>,
 ) -> Result<ValidatedArgs, Failure> {
-    let ValidatedAction { id, action, args: written } = action;
+    let ValidatedAction { id, action, args: written, .. } = action;
     match action {
         Registered::Core(action) => core(trail, id, action, written),
         Registered::Tool(tool) => {

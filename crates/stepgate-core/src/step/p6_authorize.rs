@@ -28,6 +28,7 @@ use crate::tool::Standing;
 
 pub use person::Person;
 
+pub(crate) use cap::exceeds;
 pub(super) use cap::{applied, tighten};
 pub(super) use person::authorize_by_person;
 

@@ -18,8 +18,9 @@ use crate::journal::artifact::{
     ToolCall, ToolEffect,
 };
 use crate::journal::{Artifact, Kind, StateError};
-use crate::json::canonical;
+use crate::json::{canonical, strict};
 use crate::ports::{Dispatch, Effect, Failed, Sending};
+use crate::tool::Delivery;
 
 /// A done action: its result, as canonical JSON, where it has one.
 #[derive(Debug)]
@@ -49,7 +50,8 @@ pub(super) async fn execute(
         Touch::Nothing => {}
         Touch::Reads | Touch::Writes => trail.commit_call(gate).await?,
     }
-    act(gate, trail, &Sent { call, key, pre_state }, Dispatch::First).await
+    let called = call.identity();
+    act(gate, trail, &Sent { call, key, pre_state, called }, Dispatch::First).await
 }
 
 /// Sends a call again whose effect no journal knows (decision D12).
@@ -64,6 +66,11 @@ pub(super) async fn execute_again(
     hold_again(gate, trail, &sent.call).await?;
     let payload = serde_json::json!({ "tool": sent.call.name() });
     trail.note(gate, EventType::ToolRedispatched, payload);
+    match &sent.call {
+        // A second dispatch in the sandbox does nothing twice.
+        Call::Core(_) => {}
+        Call::Server(_) => trail.commit_events(gate).await?,
+    }
     act(gate, trail, &sent, Dispatch::Again).await
 }
 
@@ -92,6 +99,11 @@ pub enum Settlement {
     Redispatch,
 }
 
+impl Settlement {
+    /// How an event names the last of them.
+    pub(super) const REDISPATCH: &str = "redispatch";
+}
+
 /// Ends a call in doubt as somebody says.
 pub(super) async fn settle_doubt(
     gate: &Gate,
@@ -101,8 +113,18 @@ pub(super) async fn settle_doubt(
     resolved_by: PrincipalId,
     query_run_id: Option<RunId>,
 ) -> Result<ExecutionResult, Stop> {
+    if settlement == Settlement::Redispatch {
+        may_go_out_again(&sent, query_run_id)?;
+    }
+    let run_id = trail.run_id();
     let (word, effect) = match settlement {
-        Settlement::Succeeded(result) => ("succeeded", Some(Effect::Done(result))),
+        Settlement::Succeeded(result) => {
+            if let Some(Err(refusal)) = result.as_deref().map(strict::stored) {
+                let why = format!("the result of {run_id} is not strict JSON: {refusal}");
+                return Err(Fault::Executor(why).into());
+            }
+            ("succeeded", Some(Effect::Done(result)))
+        }
         Settlement::Failed => {
             let detail = Some(format!("resolved by {resolved_by}"));
             (
@@ -110,7 +132,7 @@ pub(super) async fn settle_doubt(
                 Some(Effect::Failed(Failed { detail, ..ExecutionFailure::ToolFailed.into() })),
             )
         }
-        Settlement::Redispatch => ("redispatch", None),
+        Settlement::Redispatch => (Settlement::REDISPATCH, None),
     };
     let payload = serde_json::json!({
         "query_run_id": query_run_id,
@@ -118,23 +140,34 @@ pub(super) async fn settle_doubt(
         "resolved_by": resolved_by,
     });
     trail.note(gate, EventType::RunResolved, payload);
-    let (effect, guarantee) = match effect {
-        Some(effect) => (effect, guarantee_of(&sent.call)),
+    let effect = match effect {
+        Some(effect) => {
+            // Nothing goes out any more: what is still held is held until the record is written.
+            gate.parked.take(trail.run_id()).into_iter().for_each(|hold| trail.keep(hold));
+            effect
+        }
         None => {
             hold_again(gate, trail, &sent.call).await?;
+            trail.commit_events(gate).await?;
             let sending = sending(trail, &sent, Dispatch::Again)?;
-            let (effect, guarantee) = send(gate, &sent, sending).await;
-            // What may be done at most once has now been sent twice.
-            let guarantee = match guarantee {
-                Guarantee::AtMostOnce => Guarantee::AtLeastOnce,
-                Guarantee::ExactlyOnce | Guarantee::AtLeastOnce => guarantee,
-            };
-            (effect, guarantee)
+            send(gate, &sent, sending).await
         }
     };
+    let guarantee = guarantee_of(trail, &sent.call);
     let resolved_by = Some(resolved_by);
     let meta = EffectMeta { guarantee: Some(guarantee), resolved_by, ..EffectMeta::default() };
     settle(gate, trail, &sent.key, effect, meta)
+}
+
+/// Nothing goes to a tool that no operator has accepted. A person may send a call again to a tool whose
+/// definition was accepted anew; what a status tool found is good for the one that was called.
+fn may_go_out_again(sent: &Sent, query_run_id: Option<RunId>) -> Result<(), Fault> {
+    let why = match query_run_id {
+        _ if !sent.is_accepted() => "no operator has accepted it as it is: `stepgate tools accept`",
+        Some(_) if !sent.is_still_the_same_tool() => "it is not the one that was called",
+        Some(_) | None => return Ok(()),
+    };
+    Err(Fault::Executor(format!("{}: {why}", sent.call.name())))
 }
 
 /// Records a call that is refused after it had been authorized: call and effect DENIED together,
@@ -192,15 +225,16 @@ async fn act(
     dispatch: Dispatch,
 ) -> Result<ExecutionResult, Stop> {
     let sending = sending(trail, sent, dispatch)?;
-    let (effect, guarantee) = send(gate, sent, sending).await;
-    let meta = EffectMeta { guarantee: Some(guarantee), ..EffectMeta::default() };
+    let effect = send(gate, sent, sending).await;
+    let guarantee = Some(guarantee_of(trail, &sent.call));
+    let meta = EffectMeta { guarantee, ..EffectMeta::default() };
     settle(gate, trail, &sent.key, effect, meta)
 }
 
 /// Sends a call and waits for what comes of it. The trail stays behind: what it holds is not for others
 /// to see while this waits.
-async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> (Effect, Guarantee) {
-    let effect = match &sent.call {
+async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> Effect {
+    match &sent.call {
         Call::Core(call) => match call.touch() {
             Touch::Nothing => Effect::Done(result_of(call)),
             Touch::Reads | Touch::Writes => {
@@ -214,8 +248,7 @@ async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> (Effect, Guarantee)
                 Dispatch::Again => still_in_doubt(effect),
             }
         }
-    };
-    (effect, guarantee_of(&sent.call))
+    }
 }
 
 /// How a call goes out: the same tool_call at every dispatch.
@@ -252,11 +285,19 @@ fn still_in_doubt(effect: Effect) -> Effect {
     }
 }
 
-/// How often the effect of a call can have happened.
-fn guarantee_of(call: &Call) -> Guarantee {
+/// How often the effect of a call can have happened: what its tool promises, unless it went out again
+/// on no more than somebody's word.
+fn guarantee_of(trail: &Trail, call: &Call) -> Guarantee {
     match call {
         Call::Core(_) => Guarantee::ExactlyOnce,
-        Call::Server(call) => call.tool.delivery.guarantee(),
+        Call::Server(call) => match call.tool.delivery {
+            Delivery::Query(_) | Delivery::Ask if trail.was_sent_blindly() => {
+                Guarantee::AtLeastOnce
+            }
+            Delivery::HonoursKey | Delivery::Redispatch | Delivery::Query(_) | Delivery::Ask => {
+                call.tool.delivery.guarantee()
+            }
+        },
     }
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::p3_validate_schema::{Readable, SUPPORTED_VERSION_RANGE};
-use super::p7_execute::ExecutionResult;
+use super::p7_execute::{ExecutionResult, Settlement};
 use super::p9_respond;
 use super::{Answer, Stop};
+use crate::action::CORE_SERVER;
 use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
@@ -45,6 +46,8 @@ pub(super) struct Trail {
     approval: Option<Approval>,
     /// A question or a decision that the next commit makes durable.
     approval_change: Option<ApprovalChange>,
+    /// Whether the call is durable, or nobody knows.
+    may_be_called: bool,
     /// What others must not touch until the effect is committed.
     hold: Option<Hold>,
     /// How often the effect can have happened, as the effect itself says.
@@ -76,6 +79,7 @@ impl Trail {
             events_committed: 0,
             approval: None,
             approval_change: None,
+            may_be_called: false,
             hold: None,
             guarantee: None,
             sealed: None,
@@ -86,6 +90,7 @@ impl Trail {
     pub(super) fn restored(dossier: &Dossier, journal: Journal) -> Self {
         let events: Vec<Event> = dossier.events.iter().map(|linked| linked.event.clone()).collect();
         Self {
+            may_be_called: journal.tail().state == Some(State::Executing),
             journal,
             binding: dossier.binding.clone(),
             is_open: true,
@@ -123,16 +128,17 @@ impl Trail {
 
     /// Writes the arguments down like this from now on. The payload as it came is kept apart until the
     /// step is over.
-    pub(super) fn seal(&mut self, written: &Map<String, Value>) {
+    pub(super) fn seal(&mut self, fields: &Map<String, Value>, written: &Map<String, Value>) {
         let args = Value::Object(written.clone());
-        let payload = canonical::text_of(&serde_json::json!({
-            "action": self.action,
-            "args": args,
-            "id": self.proposal_id.as_ref().map(ProposalId::as_str),
-            "reasoning": self.reasoning,
-            "schema_version": self.schema_version,
-        }));
+        let mut fields = fields.clone();
+        fields.insert("args".into(), args.clone());
+        // Not in canonical form, which spells 1e20 as an integer that PARSE refuses.
+        let mut payload = Value::Object(fields).to_string();
         let kept = &mut self.arrival.payload.bytes;
+        // The row has the length of what came: a payload of another length is one that was redacted.
+        if payload.len() == kept.len() {
+            payload.push(' ');
+        }
         self.sealed = Some(std::mem::replace(kept, payload.into_bytes().into()));
         self.args = Some(args);
     }
@@ -170,9 +176,11 @@ impl Trail {
         self.guarantee = guarantee;
     }
 
-    /// Leaves to recovery what is held, if the call is durable and its effect is not.
+    /// Leaves to recovery what is held, if the call may be durable and its effect is not. A tool server's
+    /// permit is given back: it protects nothing, and a call in doubt can wait for days.
     pub(super) fn park(&mut self, gate: &Gate) {
-        if let (true, Some(hold)) = (self.is_open, self.hold.take()) {
+        let is_core = self.binding.as_ref().is_some_and(|key| key.tool_server == CORE_SERVER);
+        if let (true, true, Some(hold)) = (is_core, self.may_be_called, self.hold.take()) {
             gate.parked.keep(self.arrival.run_id, hold);
         }
     }
@@ -209,12 +217,42 @@ impl Trail {
     /// Makes the call durable, before anything acts.
     pub(super) async fn commit_call(&mut self, gate: &Gate) -> Result<(), Stop> {
         let status = if self.was_approved() { Status::Approved } else { Status::Started };
-        self.commit_opening(gate, status).await
+        let committed = self.commit_opening(gate, status).await;
+        let was_not_written =
+            matches!(committed, Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_)))));
+        self.may_be_called = !was_not_written;
+        committed
     }
 
     /// Makes the question to a person durable, with a checkpoint.
     pub(super) async fn commit_pause(&mut self, gate: &Gate) -> Result<(), Stop> {
         self.commit_opening(gate, Status::ApprovalRequired).await
+    }
+
+    /// Makes what happened durable, before a call goes out once more. Whatever the store answers but
+    /// yes, nothing is sent.
+    pub(super) async fn commit_events(&mut self, gate: &Gate) -> Result<(), Stop> {
+        let commit = self.next_commit();
+        gate.store.commit(commit).await.map_err(|error| self.stopped_by(error))?;
+        self.events_committed = self.events.len();
+        Ok(())
+    }
+
+    /// Whether the call went out a second time although nobody knew what had become of the first.
+    pub(super) fn was_sent_blindly(&self) -> bool {
+        self.events.iter().any(|event| {
+            let said = |name: &str| event.payload.get(name).and_then(Value::as_str);
+            let by_recovery = event.event_type == EventType::ToolRedispatched;
+            let by_somebody = event.event_type == EventType::RunResolved
+                && said("resolved_as") == Some(Settlement::REDISPATCH)
+                && said("query_run_id").is_none();
+            by_recovery || by_somebody
+        })
+    }
+
+    /// How many events are durable.
+    pub(super) fn events_committed(&self) -> usize {
+        self.events_committed
     }
 
     async fn commit_opening(&mut self, gate: &Gate, status: Status) -> Result<(), Stop> {
@@ -229,11 +267,11 @@ impl Trail {
         let committed = match gate.store.commit(commit).await {
             Err(StoreError::AnswerLost(why)) => {
                 // Read back before anything else: the journal has our last entry, or not.
-                let state = gate.store.load_state(self.run_id()).await?;
                 let ours = self.journal.tail().entry_digest;
-                match state {
-                    Some(state) if state.last_entry_digest == ours => Ok(()),
-                    Some(_) | None => Err(StoreError::Unavailable(why)),
+                match gate.store.load_state(self.run_id()).await {
+                    Ok(Some(state)) if state.last_entry_digest == ours => Ok(()),
+                    Ok(Some(_) | None) => Err(StoreError::Unavailable(why)),
+                    Err(_) => Err(StoreError::AnswerLost(why)),
                 }
             }
             answer => answer,

@@ -8,20 +8,39 @@ use super::p5_validate_args::ValidatedArgs;
 use super::p8_record::Trail;
 use super::{p2_parse, p3_validate_schema, p4_validate_action, p5_validate_args, p6_authorize};
 use crate::call::Call;
+use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{IdempotencyKey, RunId};
-use crate::journal::artifact::ToolCall;
+use crate::journal::artifact::{ToolCall, ToolClass};
 use crate::journal::{Artifact, Journal, StateCode, StateError, replay};
 use crate::json::{Value, strict};
 use crate::machine::State;
 use crate::ports::Dossier;
+use crate::tool::Standing;
 
 /// A call as it was sent, or is about to be.
 pub(super) struct Sent {
     pub(super) call: Call,
     pub(super) key: IdempotencyKey,
     pub(super) pre_state: Option<Value>,
+    /// What the tool's name stood for when it was called.
+    pub(super) called: (Option<Digest>, ToolClass),
+}
+
+impl Sent {
+    /// Whether the tool's name still stands for what was called, and an operator knows it.
+    pub(super) fn is_still_the_same_tool(&self) -> bool {
+        self.is_accepted() && self.called == self.call.identity()
+    }
+
+    /// Whether an operator knows the tool as it is.
+    pub(super) fn is_accepted(&self) -> bool {
+        match &self.call {
+            Call::Core(_) => true,
+            Call::Server(call) => call.tool.standing == Standing::Accepted,
+        }
+    }
 }
 
 /// A step that can go on.
@@ -39,7 +58,12 @@ pub(super) struct Restored {
 pub(super) async fn restore(gate: &Gate, run_id: RunId) -> Result<Restored, Fault> {
     let dossier =
         gate.store.dossier(run_id).await?.ok_or_else(|| failed(run_id, "there is no such run"))?;
-    rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()).into())
+    let restored = rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()))?;
+    if restored.state != State::Executing {
+        // The call is not durable after all: whoever goes on takes hold anew.
+        drop(gate.parked.take(run_id));
+    }
+    Ok(restored)
 }
 
 fn failed(run_id: RunId, why: &str) -> StateError {
@@ -59,8 +83,7 @@ fn rebuild(gate: &Gate, dossier: &Dossier) -> Result<Restored, StateError> {
     let journal =
         Journal::continued(arrival.run_id, arrival.session_id, replayed.tail, replayed.references);
     let mut trail = Trail::restored(dossier, journal);
-    let args = proposal(gate, &mut trail, dossier)
-        .map_err(|failure| StateError::checksum(format!("payload: {}", failure.code())))?;
+    let args = proposal(gate, &mut trail, dossier)?;
     let (mut sent, mut caps) = (None, BTreeMap::new());
     for artifact in &replayed.artifacts {
         if artifact.place() != (arrival.run_id, arrival.session_id) {
@@ -87,29 +110,38 @@ fn as_sent(
     call: &ToolCall,
 ) -> Result<Sent, StateError> {
     let lowered = p6_authorize::tighten(asked, caps).map_err(StateError::checksum)?;
-    if lowered.args != call.call.args {
+    // By their digests: the journal spells a number in its own way, and a payload in the agent's.
+    if Digest::of(&lowered.args) != Digest::of(&call.call.args) {
         return Err(StateError::checksum("the journal's call is not the one that was decided on"));
     }
     Ok(Sent {
         call: lowered.call,
         key: call.idempotency_key.clone(),
         pre_state: call.meta.pre_state.clone(),
+        called: (call.meta.tool_definition_digest, call.tool_class),
     })
 }
 
 /// The proposal of a run whose journal is open, through the same phases as the first time. Limits and
 /// contracts of the day do not count: what was accepted stays accepted.
-fn proposal(gate: &Gate, trail: &mut Trail, dossier: &Dossier) -> Result<ValidatedArgs, Failure> {
-    let context = StepContext { payload: dossier.run.arrival.payload.bytes.clone() };
-    let object = p2_parse::parse_within(&context, strict::DEPTH_MAX)?;
-    let proposal = p3_validate_schema::validate_schema(trail, object)?;
-    let action = p4_validate_action::recall_action(gate, proposal)?;
-    let sealed = dossier.sealed.as_deref().and_then(Readable::of_payload);
-    let sealed = match sealed.and_then(|readable| readable.args) {
-        Some(Value::Object(args)) => Some(args),
-        Some(_) | None => None,
+fn proposal(
+    gate: &Gate,
+    trail: &mut Trail,
+    dossier: &Dossier,
+) -> Result<ValidatedArgs, StateError> {
+    let unreadable =
+        |failure: Failure| StateError::checksum(format!("payload: {}", failure.code()));
+    let payload = &dossier.run.arrival.payload;
+    let context = StepContext { payload: payload.bytes.clone() };
+    let object = p2_parse::parse_within(&context, strict::DEPTH_MAX).map_err(unreadable)?;
+    let proposal = p3_validate_schema::recall_schema(trail, object).map_err(unreadable)?;
+    let action = p4_validate_action::recall_action(gate, proposal).map_err(unreadable)?;
+    let sealed = match dossier.record {
+        // Erased: nothing is sent any more.
+        Some(_) => None,
+        None => Readable::unsealed(dossier.sealed.as_deref(), payload, &action.args)?,
     };
-    p5_validate_args::recall_args(trail, action, sealed)
+    p5_validate_args::recall_args(trail, action, sealed).map_err(unreadable)
 }
 
 /// A trail that knows the proposal of a known run, for its notice.

@@ -13,7 +13,7 @@ use crate::ports::{Dossier, LinkedEvent};
 use crate::record::{Record, RecordBody};
 use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
-use crate::step::{Readable, asked_digest, response_of};
+use crate::step::{Readable, asked_digest, exceeds, response_of};
 
 use super::{Problem, place_of};
 
@@ -209,7 +209,7 @@ impl<'a> Problems<'a> {
                 Artifact::ActionRequest(request) => asked = Some(request.proposal.clone()),
                 Artifact::SupervisorDecision(decision) => cap.clone_from(&decision.meta.cap),
                 Artifact::ToolCall(call) => {
-                    let expected = asked.as_ref().map(|asked| lowered(asked, cap.as_ref()));
+                    let expected = asked.as_ref().and_then(|asked| lowered(asked, cap.as_ref()));
                     self.expect("journal", expected.as_ref() == Some(&call.call), "the call");
                 }
                 Artifact::ToolEffect(_) => {}
@@ -313,6 +313,11 @@ impl<'a> Problems<'a> {
         let is_open = replayed.tail.state.is_some_and(|state| !state.is_terminal());
         self.expect("records", is_open, "the absence of a record");
         self.expect("journal", dossier.open_link.is_some(), "the absence of an OPEN link");
+        let payload = &run.arrival.payload;
+        let written = Readable::of_payload(&payload.bytes).and_then(|readable| readable.args);
+        let written = written.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+        let sealed = Readable::unsealed(dossier.sealed.as_deref(), payload, &written);
+        self.note("sealed_payloads", sealed);
         // There is no record that could cover them.
         let mut later = dossier.events.iter().skip(opening(dossier).count());
         let are_linked = later.all(|later| later.link.is_some());
@@ -412,14 +417,19 @@ impl<'a> Problems<'a> {
     }
 }
 
-/// An invocation with its arguments lowered to the caps.
-fn lowered(asked: &Invocation, cap: Option<&Value>) -> Invocation {
+/// An invocation with its arguments lowered to the caps; none where a cap lowers nothing.
+fn lowered(asked: &Invocation, cap: Option<&Value>) -> Option<Invocation> {
     let mut lowered = asked.clone();
-    if let (Some(args), Some(caps)) = (lowered.args.as_object_mut(), cap.and_then(Value::as_object))
-    {
-        args.extend(caps.iter().map(|(name, max)| (name.clone(), max.clone())));
+    let caps = cap.and_then(Value::as_object).into_iter().flatten();
+    for (name, max) in caps {
+        match lowered.args.get_mut(name) {
+            Some(Value::Number(number)) if exceeds(number, max.as_i64()?) => {
+                *number = max.as_number()?.clone();
+            }
+            Some(_) | None => return None,
+        }
     }
-    lowered
+    Some(lowered)
 }
 
 /// The arguments that could be read of the payload, as the row must have them.
@@ -462,3 +472,6 @@ fn outcome_fits(state: Option<State>, outcome: Outcome) -> bool {
         ) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

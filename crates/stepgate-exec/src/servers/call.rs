@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::breaker::Admission;
 use super::mcp::{Answer, Connection, Pending};
-use super::outcome::{self, Outcome};
+use super::outcome;
 use super::server::{Line, Server};
 use super::spec::ServerLimits;
 use super::{Late, readable};
@@ -100,7 +100,10 @@ pub(super) async fn dispatch(
         return Effect::Failed(Failed { detail, ..ExecutionFailure::Timeout.into() });
     };
     let judged = outcome::of(answer, offer.output.as_deref(), limits.output_bytes_max);
-    note(server, &connection, &judged);
+    match judged.is_answered {
+        true => server.breaker().answered(),
+        false => server.breaker().failed(Instant::now()),
+    }
     judged.effect
 }
 
@@ -130,18 +133,6 @@ fn meta(sending: &Sending) -> Map<String, Value> {
         ("stepgate/tool-call-id", sending.tool_call_id.to_string()),
     ];
     members.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value))).collect()
-}
-
-fn note(server: &Server, connection: &Connection, judged: &Outcome) {
-    if judged.is_answered {
-        server.breaker().answered();
-        return;
-    }
-    server.breaker().failed(Instant::now());
-    // What broke once is not trusted again: the server is connected to anew.
-    if let Effect::Failed(Failed { detail, .. }) = &judged.effect {
-        connection.give_up(detail.as_deref().unwrap_or("the connection broke"));
-    }
 }
 
 /// Tells the server that nobody waits, and listens on all the same: what still comes is an event.

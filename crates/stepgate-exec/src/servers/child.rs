@@ -67,6 +67,12 @@ impl Child {
         Ok((Self { process, stderr, last_words }, Ends { stdin, stdout }))
     }
 
+    /// Lets the process end by itself, and kills it where it does not.
+    pub(super) async fn leave(mut self, wait: Duration) {
+        // The launcher ends the whole group when the command has ended.
+        let _ = tokio::time::timeout(wait, self.process.wait()).await;
+    }
+
     /// Ends the process, and gives what it said last.
     pub(super) async fn end(mut self) -> Vec<String> {
         /// What was written before the end may still be on its way.

@@ -96,6 +96,22 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// The server that it is about, as configured.
+    pub fn server(&self) -> &str {
+        match self {
+            Self::Name { server }
+            | Self::Address { server, .. }
+            | Self::Start { server, .. }
+            | Self::CommandExecution { server, .. }
+            | Self::UnknownTool { server, .. }
+            | Self::NoDelivery { server, .. }
+            | Self::StatusTool { server, .. }
+            | Self::Definition { server, .. } => server,
+        }
+    }
+}
+
 fn last_words(stderr: &[String]) -> String {
     match stderr {
         [] => String::new(),

@@ -10,7 +10,7 @@ mod sse;
 mod stdio;
 mod tap;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -39,7 +39,7 @@ pub(crate) struct Connection {
     peer: Peer<RoleClient>,
     tap: Arc<Tap>,
     limits: ServerLimits,
-    running: Option<RunningServiceCancellationToken>,
+    running: Mutex<Option<RunningServiceCancellationToken>>,
 }
 
 /// A request that is on its way.
@@ -87,9 +87,10 @@ impl Connection {
             Some(why) => why,
             None => format!("it did not answer `initialize`: {error}"),
         })?;
+        tap.shook_hands();
         let (peer, token) = (running.peer().clone(), running.cancellation_token());
         tokio::spawn(close_with(running, Arc::clone(&tap)));
-        Ok(Self { peer, tap, limits: limits.clone(), running: Some(token) })
+        Ok(Self { peer, tap, limits: limits.clone(), running: Mutex::new(Some(token)) })
     }
 
     /// Every tool that the server has, as it describes them.
@@ -154,17 +155,18 @@ impl Connection {
         self.tap.closed().await
     }
 
-    /// Closes the connection for new requests.
-    pub(crate) fn give_up(&self, why: &str) {
-        self.tap.give_up(why);
+    /// Ends the connection, whoever still holds it.
+    pub(crate) fn end(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            running.cancel();
+        }
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.cancel();
-        }
+        self.end();
     }
 }
 

@@ -58,24 +58,17 @@ fn broken(error: &ValidationError<'_>) -> InvalidArgs {
     let within =
         |name: &str| if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
     let place = if place.is_empty() { "args" } else { &place };
-    match error.kind() {
-        ValidationErrorKind::AdditionalProperties { unexpected } => {
-            let name = unexpected.first().map_or("", String::as_str);
-            InvalidArgs::new(&within(name), "unknown argument")
-        }
-        // What closing a schema adds where it names nothing, or is put together from others.
-        ValidationErrorKind::FalseSchema | ValidationErrorKind::PropertyNames { .. } => {
-            InvalidArgs::new(place, "unknown argument")
-        }
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "the validator's own words for the rest"
-        )]
-        _ => {
-            let rule: String = error.masked().to_string().chars().take(RULE_CHARS_MAX).collect();
-            InvalidArgs::new(place, rule)
-        }
+    let kind = error.kind();
+    if let ValidationErrorKind::AdditionalProperties { unexpected } = kind {
+        let name = unexpected.first().map_or("", String::as_str);
+        return InvalidArgs::new(&within(name), "unknown argument");
     }
+    // What closing a schema adds where it names nothing, or is put together from others.
+    if let ValidationErrorKind::FalseSchema | ValidationErrorKind::PropertyNames { .. } = kind {
+        return InvalidArgs::new(place, "unknown argument");
+    }
+    let rule: String = error.masked().to_string().chars().take(RULE_CHARS_MAX).collect();
+    InvalidArgs::new(place, rule)
 }
 
 fn validator(schema: &Value) -> Result<Validator, String> {

@@ -144,7 +144,10 @@ impl Server {
             let up_since = Instant::now();
             let why = tokio::select! {
                 why = self.attend(&link) => why,
-                () = stopped(&mut stop) => "it was stopped".to_owned(),
+                () = stopped(&mut stop) => {
+                    self.line.send_replace(Line::Down("it was stopped".to_owned()));
+                    return link.leave(self.spec.limits.end_wait).await;
+                }
             };
             self.line.send_replace(Line::Down(why));
             drop(link);
@@ -171,6 +174,11 @@ impl Server {
                         // Tools that cannot be known cannot be used.
                         Ok(Err(why)) => return why,
                         Err(_) => return too_slow(self.spec.limits.start_wait),
+                    }
+                    // A list that never stays the same keeps nobody busy.
+                    tokio::select! {
+                        why = link.connection.closed() => return why,
+                        () = tokio::time::sleep(self.spec.limits.relist_pause) => {}
                     }
                 }
             }
@@ -209,11 +217,14 @@ impl Server {
     }
 }
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        // Whoever still holds the connection learns that it has ended.
-        self.connection.give_up("it was stopped");
-        drop(self.child.take());
+impl Link {
+    /// Says goodbye: the connection ends, and the process by itself if it can.
+    async fn leave(self, wait: Duration) {
+        let Self { connection, child } = self;
+        connection.end();
+        if let Some(child) = child {
+            child.leave(wait).await;
+        }
     }
 }
 

@@ -138,6 +138,10 @@ pub struct ServerLimits {
     pub late_wait: Duration,
     /// Most such results that are waited for at once.
     pub late_max: usize,
+    /// How long a server may take to end by itself before it is killed.
+    pub end_wait: Duration,
+    /// The shortest time between two looks at a list of tools that changes.
+    pub relist_pause: Duration,
     /// The first pause before a server is started again; it doubles.
     pub restart_pause_min: Duration,
     /// The longest such pause.
@@ -162,6 +166,8 @@ impl Default for ServerLimits {
             breaker_pause: Duration::from_secs(10),
             late_wait: Duration::from_secs(600),
             late_max: 64,
+            end_wait: Duration::from_secs(2),
+            relist_pause: Duration::from_secs(1),
             restart_pause_min: Duration::from_millis(100),
             restart_pause_max: Duration::from_secs(30),
             restart_reset: Duration::from_secs(60),

@@ -92,3 +92,21 @@ fn a_tool_shows_at_most_so_many_arguments() {
     assert_eq!(properties(ATTRIBUTES_MAX), ATTRIBUTES_MAX);
     assert_eq!(properties(ATTRIBUTES_MAX + 1), ATTRIBUTES_MAX);
 }
+
+#[test]
+fn a_set_shows_all_of_its_records_or_none() {
+    let input_schema = json!({ "type": "object", "properties": {
+        "rooms": { "type": "array", "items": {
+            "type": "object", "properties": { "name": { "type": "string" } },
+        } },
+    } });
+    let Shape::Record(attributes) = of_args(&input_schema) else { panic!("not a record") };
+    let left_out = |rooms: Value| {
+        let args = json!({ "rooms": rooms });
+        value_of_args(&attributes, args.as_object().unwrap()).unwrap().1
+    };
+    assert_eq!(left_out(json!([{ "name": "a" }, {}])), Vec::<String>::new());
+    // Shown as `{}` it would be equal to a record that it is not.
+    assert_eq!(left_out(json!([{ "name": "a" }, { "secret": 1 }])), ["rooms"]);
+    assert_eq!(left_out(json!([{ "name": 1 }])), ["rooms"]);
+}

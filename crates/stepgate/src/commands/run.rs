@@ -61,7 +61,7 @@ fn proposal(args: &RunArgs) -> anyhow::Result<Vec<u8>> {
     Ok(format!("{head},\"args\":{arguments}}}").into_bytes())
 }
 
-fn pairs(tool: &str, pairs: &[String]) -> anyhow::Result<Value> {
+pub(super) fn pairs(tool: &str, pairs: &[String]) -> anyhow::Result<Value> {
     let is_servers = ToolName::parse(tool).is_ok();
     let mut arguments = Map::new();
     for pair in pairs {

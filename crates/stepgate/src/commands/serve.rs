@@ -2,12 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::recover;
+use crate::assembly;
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::http::{self, AccessLog, App};
@@ -28,6 +31,9 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     let [operator, agent] = make_tokens(&service, data.root()).await?;
     let address = listeners.address()?;
     service.begin();
+    let pause = Duration::from_millis(held.config.policy.reload_ms);
+    let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));
+    let reloading = tokio::spawn(assembly::keep_reloading(gate, control, pause));
     // Whoever reads the greeting may send a signal at once.
     let mut signals = Signals::listen()?;
     if json {
@@ -48,6 +54,8 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
         });
     };
     listeners.serve(&app, http::router(&app), stop).await;
+    reloading.abort();
+    held.control.servers.shutdown().await;
     if *service.broken().borrow() {
         bail!("the store cannot go on: start again, and recovery decides what is unfinished");
     }

@@ -8,9 +8,7 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::tool::{Mode, is_server_name};
-use stepgate_exec::servers::{
-    DeliverySpec, Secret, ServerLimits, ServerSpec, ToolSpec, Transport,
-};
+use stepgate_exec::servers::{DeliverySpec, Secret, ServerLimits, ServerSpec, ToolSpec, Transport};
 
 /// Longest time that a call may take: a day.
 const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
@@ -117,16 +115,17 @@ struct SecretConfig {
     file: Option<PathBuf>,
 }
 
-/// Every server, with its secrets read. `hidden` are directories that no server's process may reach.
+/// Every server, with its secrets read. Relative paths are relative to `base`; `hidden` are directories that no server's process may reach.
 pub(crate) fn specs(
     servers: &BTreeMap<String, ServerConfig>,
+    base: &Path,
     hidden: &[PathBuf],
     environment: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Vec<ServerSpec>> {
     servers
         .iter()
         .map(|(name, server)| {
-            server.spec(name, hidden, environment).with_context(|| format!("servers.{name}"))
+            server.spec(name, base, hidden, environment).with_context(|| format!("servers.{name}"))
         })
         .collect()
 }
@@ -135,6 +134,7 @@ impl ServerConfig {
     fn spec(
         &self,
         name: &str,
+        base: &Path,
         hidden: &[PathBuf],
         environment: &impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<ServerSpec> {
@@ -156,7 +156,7 @@ impl ServerConfig {
         super::within("output_bytes_max", limits.output_bytes_max, 1..=OUTPUT_BYTES_CEILING)?;
         Ok(ServerSpec {
             name: name.to_owned(),
-            transport: self.transport(environment)?,
+            transport: self.transport(base, environment)?,
             tool: self.defaults().spec()?,
             tools: tools.collect::<anyhow::Result<_>>()?,
             limits,
@@ -178,10 +178,10 @@ impl ServerConfig {
 
     fn transport(
         &self,
+        base: &Path,
         environment: &impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Transport> {
-        let has_process =
-            !self.args.is_empty() || self.directory.is_some() || !self.env.is_empty();
+        let has_process = !self.args.is_empty() || self.directory.is_some() || !self.env.is_empty();
         match (&self.command, &self.url) {
             (Some(command), None) => {
                 ensure!(
@@ -189,10 +189,10 @@ impl ServerConfig {
                     "headers are for servers with a `url`"
                 );
                 Ok(Transport::Stdio {
-                    command: command.clone(),
+                    command: beside(base, command),
                     args: self.args.clone(),
-                    env: secrets(&self.env, &self.secret_env, environment)?,
-                    directory: self.directory.clone(),
+                    env: secrets(&self.env, &self.secret_env, base, environment)?,
+                    directory: self.directory.as_ref().map(|directory| base.join(directory)),
                 })
             }
             (None, Some(url)) => {
@@ -200,7 +200,7 @@ impl ServerConfig {
                     !has_process && self.secret_env.is_empty(),
                     "args, directory and env are for servers with a `command`"
                 );
-                let headers = secrets(&self.headers, &self.secret_headers, environment)?;
+                let headers = secrets(&self.headers, &self.secret_headers, base, environment)?;
                 Ok(Transport::Http { url: url.clone(), headers })
             }
             (Some(_), Some(_)) => bail!("it has a `command` and a `url`: name one"),
@@ -249,16 +249,26 @@ impl ToolConfig {
     }
 }
 
+/// A command with a slash is a path, as in a shell; one without is found in `PATH`.
+fn beside(base: &Path, command: &str) -> String {
+    match command.contains('/') {
+        true => base.join(command).display().to_string(),
+        false => command.to_owned(),
+    }
+}
+
 /// Plain values and secret ones, under one name each.
 fn secrets(
     plain: &BTreeMap<String, String>,
     secret: &BTreeMap<String, SecretConfig>,
+    base: &Path,
     environment: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<BTreeMap<String, Secret>> {
     let mut values: BTreeMap<String, Secret> =
         plain.iter().map(|(name, value)| (name.clone(), Secret::new(value))).collect();
     for (name, source) in secret {
-        let value = source.read(environment).with_context(|| format!("the secret `{name}`"))?;
+        let value =
+            source.read(base, environment).with_context(|| format!("the secret `{name}`"))?;
         let before = values.insert(name.clone(), value);
         ensure!(before.is_none(), "`{name}` is named as plain and as secret");
     }
@@ -266,13 +276,17 @@ fn secrets(
 }
 
 impl SecretConfig {
-    fn read(&self, environment: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Secret> {
+    fn read(
+        &self,
+        base: &Path,
+        environment: &impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Secret> {
         match (&self.env, &self.file) {
             (Some(name), None) => {
                 let value = environment(name);
                 Ok(Secret::new(value.with_context(|| format!("the variable `{name}` is not set"))?))
             }
-            (None, Some(file)) => read_secret(file),
+            (None, Some(file)) => read_secret(&base.join(file)),
             (Some(_), Some(_)) | (None, None) => bail!("name `env` or `file`, one of the two"),
         }
     }

@@ -12,6 +12,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
 use stepgate_core::step::{self, Submission, Weighed};
+use stepgate_policy::Explanation;
 
 use super::admit::Operator;
 use super::routes::Params;
@@ -36,6 +37,8 @@ struct Evaluation {
     policies: Vec<String>,
     policy_hash: Digest,
     caps: BTreeMap<String, i64>,
+    /// Every policy that was asked, with its file and line.
+    explanation: Option<Explanation>,
 }
 
 pub(super) async fn evaluate(
@@ -52,7 +55,12 @@ pub(super) async fn evaluate(
         payload,
     };
     Ok(match step::weigh(gate, &submission) {
-        Ok(weighed) => Json(evaluation(weighed)).into_response(),
+        Ok(weighed) => {
+            let policy = app.service.control.as_ref().map(|control| control.policy.current());
+            let explanation =
+                policy.map(|policy| policy.explain(&submission.principal_id, &weighed.call));
+            Json(evaluation(weighed, explanation)).into_response()
+        }
         Err(failure) => {
             let refusal = serde_json::json!({
                 "error": {
@@ -66,7 +74,7 @@ pub(super) async fn evaluate(
     })
 }
 
-fn evaluation(weighed: Weighed) -> Evaluation {
+fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation {
     let Weighed { call, rule, decision } = weighed;
     let PolicyDecision { verdict, policies, policy_hash, caps } = decision;
     let (verdict, reason) = match verdict {
@@ -75,5 +83,6 @@ fn evaluation(weighed: Weighed) -> Evaluation {
         PolicyVerdict::Deny => ("deny", None),
     };
     let verdict = if rule.is_some() { "deny" } else { verdict };
-    Evaluation { tool: call.name().to_owned(), verdict, reason, rule, policies, policy_hash, caps }
+    let tool = call.name().to_owned();
+    Evaluation { tool, verdict, reason, rule, policies, policy_hash, caps, explanation }
 }

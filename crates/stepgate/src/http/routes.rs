@@ -7,7 +7,9 @@ use axum::http::request::Parts;
 use axum::routing::{self, MethodRouter};
 use serde::de::DeserializeOwned;
 
-use super::{App, Problem, approvals, events, policy, runs, sessions, steps, system, tokens};
+use super::{
+    App, Problem, approvals, events, policy, runs, sessions, steps, system, tokens, tools,
+};
 use std::sync::Arc;
 
 type Handler = MethodRouter<Arc<App>>;
@@ -122,6 +124,12 @@ fn working() -> Vec<Route> {
                 .body("Proposal"),
         ),
         post(
+            "/v1/tools/{id}/accept",
+            Operator,
+            routing::post(tools::accept),
+            doc("Accept the present definition of a tool", &[(200, "AcceptedTool")]),
+        ),
+        post(
             "/v1/tokens",
             Operator,
             routing::post(tokens::create),
@@ -193,7 +201,7 @@ fn looking() -> Vec<Route> {
         get(
             "/v1/tools",
             Reader,
-            routing::get(system::tools),
+            routing::get(tools::list),
             doc("What a proposal can name", &[(200, "Tools")]),
         ),
         get(

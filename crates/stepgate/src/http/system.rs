@@ -6,13 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 use serde_json::{Value, json};
-use stepgate_core::action::Action;
 use stepgate_core::approval::ApprovalStatus;
-use stepgate_core::digest::Digest;
 use stepgate_core::ports::ApprovalQuery;
-use stepgate_core::tool::{Standing, Tool};
 
 use super::admit::{Reader, Watcher};
 use super::metrics::Present;
@@ -50,44 +46,4 @@ pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<R
 
 pub(super) async fn openapi(_: Reader) -> Json<Value> {
     Json(openapi::document())
-}
-
-/// A tool as people see it.
-#[derive(Serialize)]
-pub(super) struct ToolObject {
-    name: String,
-    /// None for core actions: policy alone decides on them.
-    mode: Option<&'static str>,
-    standing: &'static str,
-    definition_digest: Option<Digest>,
-}
-
-#[derive(Serialize)]
-pub(super) struct ToolObjects {
-    tools: Vec<ToolObject>,
-}
-
-pub(super) async fn tools(State(app): State<Arc<App>>, _: Reader) -> Json<ToolObjects> {
-    let core = Action::ALL.iter().map(|action| ToolObject {
-        name: action.name().to_owned(),
-        mode: None,
-        standing: "accepted",
-        definition_digest: None,
-    });
-    let servers = app.service.gate.tools.tools();
-    let tools = core.chain(servers.iter().map(|tool| tool_object(tool))).collect();
-    Json(ToolObjects { tools })
-}
-
-fn tool_object(tool: &Tool) -> ToolObject {
-    ToolObject {
-        name: tool.name.to_string(),
-        mode: Some(tool.mode.as_str()),
-        standing: match tool.standing {
-            Standing::Accepted => "accepted",
-            Standing::Changed => "changed",
-            Standing::Gone => "gone",
-        },
-        definition_digest: Some(tool.definition_digest),
-    }
 }

@@ -145,7 +145,7 @@ impl House {
             extensions: Extensions::default(),
             parked: Parked::default(),
         };
-        let service = Service::new(gate, hub).await.unwrap();
+        let service = Service::new(gate, hub, None).await.unwrap();
         let mut tokens = Vec::new();
         for (name, role) in [
             ("alice", Role::Agent),

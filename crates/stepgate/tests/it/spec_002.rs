@@ -1,5 +1,6 @@
 //! Spec 002: the lifecycle of a tool run, from the request to the record, and what people do to it.
 
+mod adversity;
 mod bench;
 
 use std::sync::Arc;

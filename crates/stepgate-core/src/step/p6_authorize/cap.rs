@@ -16,6 +16,12 @@ pub(super) fn lower(
         return Ok((asked, None));
     }
     let lowered = tighten(asked.clone(), caps)?;
+    match &lowered.call {
+        Call::Server(ServerCall { tool, args }) if tool.contract.check(args).is_err() => {
+            return Err("the capped arguments break the tool's contract");
+        }
+        Call::Core(_) | Call::Server(_) => {}
+    }
     let used: Map<String, Value> = caps
         .iter()
         .filter(|(name, _)| asked.args.get(name) != lowered.args.get(name))
@@ -25,7 +31,8 @@ pub(super) fn lower(
     Ok((lowered, cap))
 }
 
-/// The arguments, every one at most at its cap. A cap that cannot be applied refuses the call.
+/// The arguments, every one at most at its cap. A cap that cannot be applied refuses the call. The
+/// tool's contract is not asked here: by now it may be another, or gone with the tool.
 pub(in crate::step) fn tighten(
     asked: ValidatedArgs,
     caps: &BTreeMap<String, i64>,
@@ -45,7 +52,6 @@ pub(in crate::step) fn tighten(
         return Err("a redacted argument cannot be capped");
     }
     let (args, written) = (lowered(args, caps)?, lowered(written, caps)?);
-    tool.contract.check(&args).map_err(|_| "the capped arguments break the tool's contract")?;
     let call = Call::Server(ServerCall { tool, args });
     Ok(ValidatedArgs { call, args: Value::Object(written), key: asked.key, asked: asked.asked })
 }
@@ -70,7 +76,8 @@ fn lowered(
     Ok(args)
 }
 
-fn exceeds(number: &serde_json::Number, max: i64) -> bool {
+/// Whether a number is larger than a cap.
+pub(crate) fn exceeds(number: &serde_json::Number, max: i64) -> bool {
     match (number.as_i64(), number.as_u64(), number.as_f64()) {
         (Some(number), _, _) => number > max,
         (None, Some(_), _) => true,

@@ -132,7 +132,7 @@ pub(in crate::step) async fn authorize_by_person(
 ) -> Result<Result<AuthorizedRequest, Failure>, Refused> {
     let approval = trail.pending_approval().ok_or(Refused::AlreadyDecided)?;
     let asked = Question::of(&approval)?;
-    let said = Said::by(person);
+    let said = Said::by(asked.in_time(person, gate.world.now()));
     if said.approver_id.as_ref() == Some(trail.principal_id()) {
         return Err(Refused::OwnRequest);
     }
@@ -240,20 +240,36 @@ async fn grant(
 /// What the approval that waits is bound to.
 struct Question {
     call_digest: Digest,
+    expires_at: Timestamp,
     needs_approval_digest: Digest,
 }
 
 impl Question {
+    /// What the person said, or nothing where it was said too late: nobody may have noticed the expiry
+    /// yet.
+    fn in_time(&self, person: Person, now: Timestamp) -> Person {
+        match person {
+            Person::Grants { .. } if now >= self.expires_at => Person::Nobody,
+            Person::Grants { .. } | Person::Refuses { .. } | Person::Nobody => person,
+        }
+    }
+
     fn of(approval: &Approval) -> Result<Self, StateError> {
         let context = strict::stored(&approval.approval_context_json)
             .map_err(|refusal| StateError::checksum(format!("approval context: {refusal}")))?;
-        let digest = |name: &str| {
-            let digest = context.get(name).and_then(Value::as_str);
-            let digest = digest.and_then(|digest| digest.parse().ok());
-            digest.ok_or_else(|| StateError::checksum(format!("approval context without {name}")))
+        let text = |name: &str| {
+            let text = context.get(name).and_then(Value::as_str);
+            text.ok_or_else(|| StateError::checksum(format!("approval context without {name}")))
         };
+        let digest = |name: &str| {
+            let digest = text(name)?.parse();
+            digest.map_err(|_| StateError::checksum(format!("approval context: {name}")))
+        };
+        let expires_at = text("expires_at")?.parse();
         Ok(Self {
             call_digest: digest("call_digest")?,
+            expires_at: expires_at
+                .map_err(|_| StateError::checksum("approval context: expires_at"))?,
             needs_approval_digest: digest("needs_approval_digest")?,
         })
     }

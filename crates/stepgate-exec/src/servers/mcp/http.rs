@@ -199,6 +199,8 @@ impl Exchange {
                     false => Answer::Lost(why.clone()),
                 };
                 http.put(id.as_ref(), answer);
+                // What could not be reached once is connected to anew.
+                http.tap.give_up(&why);
                 return Err(trouble(why));
             }
         };

@@ -6,6 +6,7 @@
 //! and a server that has too much of it is given up.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,7 @@ pub(super) enum Incoming {
 /// The tap of one connection.
 pub(super) struct Tap {
     waiting: Mutex<Waiting>,
+    has_shaken_hands: AtomicBool,
     unasked: Mutex<Unasked>,
     unasked_per_second_max: u32,
     list_changed: Arc<Notify>,
@@ -107,6 +109,7 @@ impl Tap {
     pub(super) fn new(limits: &ServerLimits, list_changed: Arc<Notify>) -> Self {
         Self {
             waiting: Mutex::default(),
+            has_shaken_hands: AtomicBool::new(false),
             unasked: Mutex::new(Unasked { since: Instant::now(), count: 0 }),
             unasked_per_second_max: limits.unasked_per_second_max,
             list_changed,
@@ -133,6 +136,11 @@ impl Tap {
             }
         }
         Some(request.id.clone())
+    }
+
+    /// From now on every answer is to a request that somebody outside the SDK waits for.
+    pub(super) fn shook_hands(&self) {
+        self.has_shaken_hands.store(true, Ordering::Relaxed);
     }
 
     /// Whether somebody still waits for the answer to this request.
@@ -174,7 +182,11 @@ impl Tap {
 
     fn response(&self, id: RequestId, mut message: Map<String, Value>) -> Incoming {
         if !self.waiting().slots.contains_key(&id) {
-            // A request of the SDK itself: the handshake. Or an answer to nothing.
+            // The SDK itself asks only while it shakes hands. Later this is an answer to nothing, or to
+            // somebody who no longer waits.
+            if self.has_shaken_hands.load(Ordering::Relaxed) {
+                return self.unasked_for();
+            }
             return passed(message).unwrap_or_else(Incoming::Close);
         }
         let answer = match (message.remove("result"), message.remove("error")) {

@@ -66,8 +66,10 @@ pub(crate) fn with_env(mut spec: ServerSpec, name: &str, value: &str) -> ServerS
     spec
 }
 
-pub(crate) fn with_timeout(mut spec: ServerSpec, timeout: Duration) -> ServerSpec {
-    spec.tool.timeout = Some(timeout);
+/// A time limit for one tool; the others keep theirs, so that a busy machine changes nothing.
+pub(crate) fn with_timeout(mut spec: ServerSpec, tool: &str, timeout: Duration) -> ServerSpec {
+    let limited = ToolSpec { timeout: Some(timeout), ..ToolSpec::default() };
+    spec.tools.insert(tool.to_owned(), limited);
     spec
 }
 

@@ -7,13 +7,13 @@ use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::late::LateResult;
 
-use super::house::{House, failed, sending, until, with_timeout};
+use super::house::{House, failed, sending, text_result, until, with_timeout};
 
 const SHORT: Duration = Duration::from_millis(100);
 
 #[tokio::test]
 async fn a_result_after_its_time_is_told_and_changes_nothing() {
-    let house = House::ordinary(|spec| with_timeout(spec, SHORT)).await;
+    let house = House::ordinary(|spec| with_timeout(spec, "late", SHORT)).await;
     let sending = sending();
     let effect = house.send("house.late", json!({ "ms": 400 }), &sending).await;
     assert_eq!(effect, failed(ExecutionFailure::Timeout, "no answer within 100 ms", true));
@@ -29,7 +29,7 @@ async fn a_result_after_its_time_is_told_and_changes_nothing() {
 
 #[tokio::test]
 async fn the_server_is_told_that_nobody_waits() {
-    let house = House::ordinary(|spec| with_timeout(spec, SHORT)).await;
+    let house = House::ordinary(|spec| with_timeout(spec, "hang", SHORT)).await;
     house.run("house.hang", json!({})).await;
     let told = until("the news", async || house.state().get("cancelled").cloned()).await;
     assert_eq!(told, json!(["the time of the call is over"]));
@@ -39,13 +39,15 @@ async fn the_server_is_told_that_nobody_waits() {
 async fn only_so_many_late_results_are_waited_for() {
     let house = House::ordinary(|mut spec| {
         spec.limits.late_max = 1;
-        with_timeout(spec, SHORT)
+        with_timeout(spec, "late", SHORT)
     })
     .await;
-    let late = || house.run("house.late", json!({ "ms": 300 }));
+    let late = || house.run("house.late", json!({ "ms": 500 }));
     tokio::join!(late(), late(), late());
     until("the late result", async || house.late.lock().unwrap().first().cloned()).await;
-    // The fixture's answers come in the order of its clock; one more call comes after all of them.
-    house.run("house.late", json!({ "ms": 50 })).await;
+    let all = json!(["late", "late", "late"]);
+    until("all answers", async || (house.state()["answered"] == all).then_some(())).await;
+    // What is answered after them is heard after them.
+    assert_eq!(house.run("house.echo", json!({})).await, text_result(""));
     assert_eq!(house.late.lock().unwrap().len(), 1);
 }

@@ -52,9 +52,9 @@ async fn a_program_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn a_list_of_tools_that_fails_or_does_not_end_is_a_reason() {
-    let why = |refusal: StartError| match refusal {
-        StartError::Start { why, .. } => why,
-        other => panic!("{other}"),
+    let why = |refusal: StartError| {
+        let StartError::Start { why, .. } = refusal else { panic!("{refusal}") };
+        why
     };
     let refusing = refusal(spec("door", "refusing")).await;
     assert_eq!(why(refusing), "`tools/list` failed: no tools today");
@@ -113,9 +113,9 @@ async fn a_status_tool_must_be_there_and_only_look() {
         asking.tools.insert("act".into(), ToolSpec { delivery, ..tool(Mode::ExecuteGated) });
         asking
     };
-    let why = |refusal: StartError| match refusal {
-        StartError::StatusTool { why, .. } => why,
-        other => panic!("{other}"),
+    let why = |refusal: StartError| {
+        let StartError::StatusTool { why, .. } = refusal else { panic!("{refusal}") };
+        why
     };
     assert_eq!(why(refusal(asking("status")).await), "is not offered");
     assert_eq!(why(refusal(asking("not a name")).await), "is no name of a tool");
@@ -128,12 +128,9 @@ async fn a_status_tool_must_be_there_and_only_look() {
 #[tokio::test]
 async fn a_schema_that_cannot_be_used_keeps_a_tool_from_being_offered() {
     for mode in ["bad_schema", "remote_schema"] {
-        match refusal(spec("door", mode)).await {
-            StartError::Definition { server, tool, .. } => {
-                assert_eq!((server.as_str(), tool.as_str()), ("door", "echo"));
-            }
-            other => panic!("{other}"),
-        }
+        let refusal = refusal(spec("door", mode)).await;
+        let StartError::Definition { server, tool, .. } = refusal else { panic!("{refusal}") };
+        assert_eq!((server.as_str(), tool.as_str()), ("door", "echo"));
     }
 }
 

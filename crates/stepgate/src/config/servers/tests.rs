@@ -8,7 +8,9 @@ use super::{ServerConfig, line_of, specs};
 
 fn read(text: &str) -> anyhow::Result<Vec<ServerSpec>> {
     let servers: BTreeMap<String, ServerConfig> = toml::from_str(text)?;
-    specs(&servers, &["/data".into()], &|name| (name == "TOKEN").then(|| "s3".to_owned()))
+    specs(&servers, "/etc".as_ref(), &["/data".into()], &|name| {
+        (name == "TOKEN").then(|| "s3".to_owned())
+    })
 }
 
 #[test]
@@ -22,8 +24,13 @@ fn a_server_is_read_with_its_tools() {
     assert_eq!((sonos.name.as_str(), sonos.tool.mode), ("sonos", Some(Mode::ExecuteGated)));
     assert_eq!(sonos.tool.delivery, Some(DeliverySpec::HonoursKey));
     let looks = &sonos.tools["get_volume"];
-    assert_eq!((looks.mode, looks.timeout), (Some(Mode::ReadOnly), Some(Duration::from_millis(500))));
-    let Transport::Stdio { command, args, env, .. } = &sonos.transport else { panic!("no process") };
+    assert_eq!(
+        (looks.mode, looks.timeout),
+        (Some(Mode::ReadOnly), Some(Duration::from_millis(500)))
+    );
+    let Transport::Stdio { command, args, env, .. } = &sonos.transport else {
+        panic!("no process")
+    };
     assert_eq!((command.as_str(), args.as_slice()), ("sonosd", ["-v".to_owned()].as_slice()));
     assert_eq!(format!("{env:?}"), "{\"TOKEN\": Secret(…)}");
 }
@@ -45,7 +52,10 @@ fn what_contradicts_itself_is_refused_with_its_place() {
         ("[a]\ncommand = \"a\"\nin_doubt = \"ask\"\nstatus_tool = \"b\"\n", "`status_tool` is for"),
         ("[a]\ncommand = \"a\"\nin_doubt = \"ask\"\nhonours_key = true\n", "name one of the two"),
         ("[a]\ncommand = \"a\"\nsecret_env = { A = {} }\n", "name `env` or `file`"),
-        ("[a]\ncommand = \"a\"\nsecret_env = { A = { env = \"NOT_SET\" } }\n", "`NOT_SET` is not set"),
+        (
+            "[a]\ncommand = \"a\"\nsecret_env = { A = { env = \"NOT_SET\" } }\n",
+            "`NOT_SET` is not set",
+        ),
         ("[a]\ncommand = \"a\"\nsecret_env = { A = { file = \"/nowhere\" } }\n", "/nowhere"),
     ];
     for (text, expected) in rows {
@@ -57,5 +67,8 @@ fn what_contradicts_itself_is_refused_with_its_place() {
 #[test]
 fn a_server_is_found_by_its_line() {
     let text = "[limits]\n\n[servers.a]\ncommand = \"x\"\n[servers.\"b\"]\n[servers.b.tools.c]\n";
-    assert_eq!([line_of(text, "a"), line_of(text, "b"), line_of(text, "c")], [Some(3), Some(5), None]);
+    assert_eq!(
+        [line_of(text, "a"), line_of(text, "b"), line_of(text, "c")],
+        [Some(3), Some(5), None]
+    );
 }

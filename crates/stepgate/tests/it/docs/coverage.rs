@@ -138,6 +138,6 @@ fn manifests() -> Vec<String> {
     let crates = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     crates
         .map(|name| format!("crates/{name}/Cargo.toml"))
-        .chain(["xtask/Cargo.toml".to_owned(), "fuzz/Cargo.toml".to_owned()])
+        .chain(["examples/home", "xtask", "fuzz"].map(|name| format!("{name}/Cargo.toml")))
         .collect()
 }

@@ -15,6 +15,7 @@ use stepgate_core::ports::{
     ToolServers,
 };
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
+use tokio::sync::Notify;
 
 /// What a tool does when it is called.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(crate) enum Behaviour {
     Fails(Failed),
     /// Answers with this.
     Says(Value),
+    /// Answers with this, once it is told to.
+    SaysWhen(Value, Arc<Notify>),
     /// Cannot be reached at all.
     IsAway,
 }
@@ -51,6 +54,7 @@ pub(crate) struct Bench {
     tools: Mutex<BTreeMap<ToolName, Entry>>,
     sent: Mutex<Vec<Sent>>,
     effects: Mutex<Vec<String>>,
+    permits: Arc<()>,
 }
 
 /// Takes `volume`, an integer, and a `pin`.
@@ -115,6 +119,11 @@ impl Bench {
         self.effects.lock().unwrap().clone()
     }
 
+    /// How many permits are held.
+    pub(crate) fn held(&self) -> usize {
+        Arc::strong_count(&self.permits) - 1
+    }
+
     fn behaviour(&self, name: &ToolName) -> Behaviour {
         self.tools
             .lock()
@@ -150,7 +159,7 @@ impl ToolServers for Bench {
     async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {
         match self.behaviour(&call.tool.name) {
             Behaviour::IsAway => Err(ExecutionFailure::Unavailable.into()),
-            _ => Ok(Box::new(())),
+            _ => Ok(Box::new(Arc::clone(&self.permits))),
         }
     }
 
@@ -173,6 +182,10 @@ impl ToolServers for Bench {
             Behaviour::StopsBefore => Effect::Unknown("the gateway stopped".into()),
             Behaviour::Fails(failed) => Effect::Failed(failed),
             Behaviour::Says(value) => {
+                Effect::Done(Some(json!({ "structuredContent": value }).to_string()))
+            }
+            Behaviour::SaysWhen(value, told) => {
+                told.notified().await;
                 Effect::Done(Some(json!({ "structuredContent": value }).to_string()))
             }
             Behaviour::IsAway => Effect::Failed(ExecutionFailure::Unavailable.into()),

@@ -1,0 +1,217 @@
+//! Puts the gate together: sandbox, tool servers and policy, and what operators change in them while
+//! they run.
+
+mod pins;
+mod reload;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde_json::json;
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::gate::{Gate, Parked};
+use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::json::Value;
+use stepgate_core::late::{self, LateResult};
+use stepgate_core::policy::BuiltInRule;
+use stepgate_core::ports::{EventQuery, NoToolServers, Store};
+use stepgate_core::tool::ToolName;
+use stepgate_exec::Sandbox;
+use stepgate_exec::launcher::Launcher;
+use stepgate_exec::servers::{ListedTool, ServerSpec, Servers, StartError};
+use stepgate_policy::{LivePolicy, LoadError, PolicySet, ToolShape};
+use tokio::sync::mpsc;
+
+use crate::config::{Config, servers};
+use crate::data_dir::DataDir;
+use crate::show;
+use crate::world::RealWorld;
+
+pub(crate) use reload::keep_reloading;
+
+/// Most late results that wait to be written down. What comes beyond them is told to the operator.
+const LATE_RESULTS_MAX: usize = 1024;
+
+/// What operators look at and change beside the gate.
+pub(crate) struct Control {
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) policy: Arc<LivePolicy>,
+    /// Where the policies are.
+    pub(crate) policies: PathBuf,
+}
+
+/// A gate over this store, as the configuration says.
+pub(crate) async fn assemble(
+    data: &DataDir,
+    config: &Config,
+    store: Arc<dyn Store>,
+) -> anyhow::Result<(Gate, Arc<Control>)> {
+    let sandbox = Sandbox::open(&data.sandbox(), "sandbox".into(), config.sandbox_limits())?;
+    sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
+    // Nothing is asked of this gate before both of its placeholders are replaced.
+    let mut gate = Gate {
+        store,
+        executor: Arc::new(sandbox),
+        tools: Arc::new(NoToolServers),
+        policy: Arc::new(BuiltInRule),
+        world: Arc::new(RealWorld),
+        limits: config.limits(),
+        extensions: config.extensions(),
+        parked: Parked::default(),
+    };
+    let (late, arrivals) = mpsc::channel(LATE_RESULTS_MAX);
+    let servers = Arc::new(start_servers(data, config, pins::load(&gate).await?, late).await?);
+    for (name, _) in servers.unpinned() {
+        accept(&gate, &servers, &name, None).await?;
+    }
+    gate.tools = Arc::clone(&servers) as _;
+    let policies = data.policies(config);
+    let set = PolicySet::load(&policies, &shapes(&servers.listing())).map_err(not_loaded)?;
+    show_warnings(&set);
+    let policy = Arc::new(LivePolicy::new(set));
+    note_policy(&gate, policy.current().digest()).await?;
+    gate.policy = Arc::clone(&policy) as _;
+    tokio::spawn(write_down(gate.clone(), arrivals));
+    Ok((gate, Arc::new(Control { servers, policy, policies })))
+}
+
+/// Starts the servers of the configuration.
+pub(crate) async fn start_servers(
+    data: &DataDir,
+    config: &Config,
+    pins: pins::Pins,
+    late: mpsc::Sender<LateResult>,
+) -> anyhow::Result<Servers> {
+    let specs = specs(data, config)?;
+    let late = Arc::new(move |late_result| {
+        if late.try_send(late_result).is_err() {
+            show::note("too many late results at once: one was not written down");
+        }
+    });
+    let launcher = Launcher::this_program().context("cannot find this program itself")?;
+    Servers::start(specs, pins, launcher, late).await.map_err(|error| located(data, error))
+}
+
+fn specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
+    // Absolute, whatever the servers' own directories are.
+    let hidden = std::path::absolute(data.root())?;
+    let base = data.base();
+    servers::specs(&config.servers, &base, &[hidden], &|name| std::env::var(name).ok())
+        .map_err(|error| error.context(format!("`{}` is not valid", data.config_shown())))
+}
+
+/// The error with the place of the server in the configuration.
+fn located(data: &DataDir, error: StartError) -> anyhow::Error {
+    let line = data.config_text().and_then(|text| servers::line_of(&text, error.server()));
+    let place = match line {
+        Some(line) => format!("`{}`, line {line}", data.config_shown()),
+        None => format!("`{}`", data.config_shown()),
+    };
+    anyhow::Error::new(error).context(place)
+}
+
+pub(crate) fn not_loaded(error: LoadError) -> anyhow::Error {
+    anyhow::Error::new(error).context("the policies cannot be loaded")
+}
+
+fn show_warnings(set: &PolicySet) {
+    for warning in set.warnings() {
+        show::note(format!("{}: {warning}", warning.severity.as_str()));
+    }
+}
+
+/// What policies must know of the tools that are offered.
+pub(crate) fn shapes(listing: &[ListedTool]) -> Vec<ToolShape> {
+    let offered = listing.iter().filter_map(|listed| Some((listed, listed.mode?)));
+    offered
+        .filter_map(|(listed, mode)| {
+            let name = ToolName::of(&listed.server, &listed.tool).ok()?;
+            Some(ToolShape { name, mode, input_schema: listed.input_schema.clone() })
+        })
+        .collect()
+}
+
+/// Writes late results down, one after the other.
+async fn write_down(gate: Gate, mut arrivals: mpsc::Receiver<LateResult>) {
+    while let Some(late_result) = arrivals.recv().await {
+        let run_id = late_result.run_id;
+        if let Err(fault) = late::note(&gate, late_result).await {
+            show::note(format!("the late result of {run_id} was not written down: {fault}"));
+        }
+    }
+}
+
+/// Makes the present definition of a tool the accepted one, durably first. Nobody accepted it where it
+/// was seen for the first time.
+pub(crate) async fn accept(
+    gate: &Gate,
+    servers: &Servers,
+    name: &ToolName,
+    accepted_by: Option<&PrincipalId>,
+) -> anyhow::Result<Option<Digest>> {
+    let is_it = |listed: &&ListedTool| listed.server == name.server() && listed.tool == name.tool();
+    let listing = servers.listing();
+    let offered = listing.iter().filter(|listed| listed.mode.is_some()).find(is_it);
+    let Some(listed) = offered else { return Ok(None) };
+    let payload = json!({
+        "accepted_by": accepted_by,
+        "definition_digest": listed.definition_digest,
+        "tool": name,
+    });
+    note(gate, EventType::ToolAccepted, payload).await?;
+    Ok(servers.accept(name))
+}
+
+/// Notes which policies are in force, where they are others than before.
+pub(crate) async fn note_policy(gate: &Gate, policy_hash: Digest) -> anyhow::Result<()> {
+    let mut last = None;
+    let mut query = EventQuery {
+        event_types: vec![EventType::PolicyLoaded],
+        loose_only: true,
+        limit: 1000,
+        ..EventQuery::default()
+    };
+    loop {
+        let page = gate.store.events(query.clone()).await?;
+        let Some(newest) = page.last() else { break };
+        query.after = newest.position;
+        last = newest.event.payload.get("policy_hash").and_then(Value::as_str).map(str::to_owned);
+    }
+    if last == Some(policy_hash.to_string()) {
+        return Ok(());
+    }
+    note(gate, EventType::PolicyLoaded, json!({ "policy_hash": policy_hash })).await
+}
+
+/// An event of the system session.
+async fn note(gate: &Gate, event_type: EventType, payload: Value) -> anyhow::Result<()> {
+    let event = Event {
+        event_id: ArtifactId::new(gate.world.fresh_uuid()),
+        event_type,
+        payload,
+        run_id: None,
+        sequence_number: 0,
+        session_id: gate.system_session().await?.session_id,
+        ts: gate.world.now(),
+    };
+    Ok(gate.store.append_event(event).await?)
+}
+
+/// The policies of a first start, where there is no directory of policies yet.
+pub(crate) fn write_default_policies(directory: &Path) -> std::io::Result<()> {
+    if directory.exists() {
+        return Ok(());
+    }
+    // All of them or none: a directory with half of them would deny what the other half permits.
+    let temporary = directory.with_extension("new");
+    if temporary.exists() {
+        std::fs::remove_dir_all(&temporary)?;
+    }
+    std::fs::create_dir_all(&temporary)?;
+    for (name, text) in stepgate_policy::DEFAULTS {
+        std::fs::write(temporary.join(name), text)?;
+    }
+    std::fs::rename(&temporary, directory)
+}

@@ -1,0 +1,170 @@
+//! `stepgate policy`: check policies, explain a decision, try other policies on what has happened.
+
+mod replay;
+
+use std::path::Path;
+
+use anyhow::Context;
+use axum::http::Method;
+use serde_json::{Value, json};
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::tool::{Mode, ToolName};
+use stepgate_policy::{Finding, Severity, ToolShape};
+use tokio::sync::mpsc;
+
+use super::{FAULT, run};
+use crate::assembly;
+use crate::cli::{Global, PolicyArgs, PolicyCommand};
+use crate::client::{As, Client};
+use crate::data_dir::DataDir;
+use crate::show;
+
+pub(super) async fn policy(
+    global: &Global,
+    data: &DataDir,
+    args: PolicyArgs,
+) -> anyhow::Result<u8> {
+    match args.command {
+        PolicyCommand::Check { directory } => check(global, data, directory.as_deref()).await,
+        PolicyCommand::Explain { tool, pairs, args, principal } => {
+            let arguments = match args {
+                Some(json) => serde_json::from_str(&json).context("--args is not JSON")?,
+                None => run::pairs(&tool, &pairs)?,
+            };
+            explain(global, data, &tool, arguments, &principal).await
+        }
+        PolicyCommand::Replay { directory, limit } => {
+            replay::replay(global, data, &directory, limit).await
+        }
+    }
+}
+
+async fn check(global: &Global, data: &DataDir, directory: Option<&Path>) -> anyhow::Result<u8> {
+    let config = data.load_config()?;
+    let in_force = data.policies(&config);
+    let directory = directory.unwrap_or(&in_force);
+    let tools = tools(global, data).await?;
+    let checked = stepgate_policy::check(directory, &tools);
+    if global.json {
+        show::json(&checked)?;
+    } else {
+        for finding in &checked.findings {
+            show::say(line(finding))?;
+        }
+        let verdict = if checked.is_loadable() { "can be loaded" } else { "cannot be loaded" };
+        show::say(format!(
+            "`{}` {verdict}: {} policies, {} cases, {} tools",
+            directory.display(),
+            checked.policies,
+            checked.cases,
+            tools.len()
+        ))?;
+    }
+    Ok(if checked.is_loadable() { 0 } else { FAULT })
+}
+
+fn line(finding: &Finding) -> String {
+    let style = match finding.severity {
+        Severity::Error => show::ERROR,
+        Severity::Warning | Severity::Note => show::DIM,
+    };
+    format!("{style}{}:{style:#} {finding}", finding.severity.as_str())
+}
+
+/// The tools that policies can name: of the process that holds the directory, or as the configured
+/// servers say now. Policies are not loaded for it, so that broken ones can be checked.
+async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<Vec<ToolShape>> {
+    if let Some(mut client) = Client::elsewhere(global, data, As::Operator).await? {
+        let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+        let tools = reply.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
+        return Ok(tools.iter().filter_map(shape).collect());
+    }
+    let config = data.load_config()?;
+    let (late, _) = mpsc::channel(1);
+    let servers = assembly::start_servers(data, &config, Default::default(), late).await?;
+    let shapes = assembly::shapes(&servers.listing());
+    servers.shutdown().await;
+    Ok(shapes)
+}
+
+fn shape(tool: &Value) -> Option<ToolShape> {
+    let mode = tool.get("mode")?.as_str()?;
+    Some(ToolShape {
+        name: ToolName::parse(tool.get("name")?.as_str()?).ok()?,
+        mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
+        input_schema: tool.get("input_schema")?.clone(),
+    })
+}
+
+async fn explain(
+    global: &Global,
+    data: &DataDir,
+    tool: &str,
+    args: Value,
+    principal: &PrincipalId,
+) -> anyhow::Result<u8> {
+    let proposal = json!({
+        "schema_version": "1.0.0",
+        "id": uuid::Uuid::new_v4(),
+        "reasoning": "what would be decided",
+        "action": tool,
+        "args": args,
+    });
+    let mut client = Client::of(global, data, As::Operator).await?;
+    let path = format!("/v1/policy/evaluate?principal={}", encoded(principal.as_str()));
+    let reply = client.ask(Method::POST, &path, Some(&proposal)).await?.json()?;
+    if global.json {
+        show::json(&reply)?;
+    } else {
+        show::say(explained(&reply))?;
+    }
+    Ok(0)
+}
+
+/// A principal's name as part of a query.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let encode = |byte: u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+fn explained(reply: &Value) -> String {
+    let text = |value: &Value, name: &str| {
+        value.get(name).and_then(Value::as_str).map(|text| show::printable(text))
+    };
+    let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut lines = vec![format!(
+        "{}: {}",
+        text(reply, "tool").unwrap_or_default(),
+        text(reply, "verdict").unwrap_or_default()
+    )];
+    let details = [("rule", "refused by"), ("reason", "a person is asked because")];
+    for (name, label) in details {
+        lines.extend(text(reply, name).map(|text| format!("  {label} {text}")));
+    }
+    let caps = reply.get("caps").and_then(Value::as_object).cloned().unwrap_or_default();
+    lines.extend(caps.iter().map(|(name, max)| format!("  `{name}` is lowered to {max}")));
+    let explanation = reply.get("explanation").cloned().unwrap_or_default();
+    lines.extend(text(&explanation, "not_asked").map(|why| format!("  not asked: {why}")));
+    for request in list(explanation.get("requests")) {
+        lines.push(format!("  {}", text(&request, "resource").unwrap_or_default()));
+        for policy in list(request.get("policies")) {
+            let outcome = match policy.get("outcome") {
+                Some(Value::String(word)) => word.replace('_', " "),
+                Some(errored) => format!("errored: {errored}"),
+                None => String::new(),
+            };
+            lines.push(format!(
+                "    {} {} {outcome} ({}:{})",
+                text(&policy, "effect").unwrap_or_default(),
+                text(&policy, "name").unwrap_or_default(),
+                text(&policy, "file").unwrap_or_default(),
+                policy.get("line").and_then(Value::as_u64).unwrap_or_default(),
+            ));
+        }
+    }
+    lines.join("\n")
+}

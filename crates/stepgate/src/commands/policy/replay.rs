@@ -1,0 +1,153 @@
+//! `stepgate policy replay`: recorded history before other policies.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use stepgate_core::call::ServerCall;
+use stepgate_core::history::{PastDecision, Ruling, past_decision};
+use stepgate_core::ports::{
+    Effect, Failed, Hold, NoToolServers, Policy, PolicyRequest, Sending, Store, ToolServers,
+};
+use stepgate_core::tool::{Tool, ToolName};
+use stepgate_policy::{PolicySet, ToolShape};
+
+use crate::assembly;
+use crate::cli::Global;
+use crate::data_dir::DataDir;
+use crate::show::{self, Cell, Table};
+
+/// Runs that are looked at between two words about it.
+const PAGE: usize = 1000;
+
+pub(super) async fn replay(
+    global: &Global,
+    data: &DataDir,
+    directory: &Path,
+    limit: u32,
+) -> anyhow::Result<u8> {
+    let tools = super::tools(global, data).await?;
+    let set = PolicySet::load(directory, &tools).map_err(assembly::not_loaded)?;
+    let store = data.read()?;
+    let known = KnownTools::of(&tools);
+    let mut table = Table::new(["RUN", "PRINCIPAL", "TOOL", "WAS", "WOULD BE", "BY"]);
+    let (mut asked, mut changed, mut before) = (0_u32, 0_u32, None);
+    'pages: loop {
+        let page = store.run_ids(before, PAGE).await?;
+        let Some(oldest) = page.last() else { break };
+        before = Some(*oldest);
+        for run_id in &page {
+            if asked >= limit {
+                break 'pages;
+            }
+            let Some(past) = past(&*store, &known, *run_id).await? else { continue };
+            asked += 1;
+            let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
+            let decision = set.decide(request);
+            let ruling = Ruling::of(&decision, &past.call);
+            if ruling == past.ruling {
+                continue;
+            }
+            changed += 1;
+            if global.json {
+                show::json(&change(&past, &ruling, &decision.policies))?;
+            } else {
+                table.add(row(&past, &ruling, &decision.policies));
+            }
+        }
+        show::note(format!("{asked} decisions asked again"));
+    }
+    if !global.json {
+        if changed > 0 {
+            show::say(table)?;
+        }
+        show::say(format!("{changed} of {asked} recorded decisions would change"))?;
+    }
+    Ok(0)
+}
+
+async fn past(
+    store: &dyn Store,
+    known: &KnownTools,
+    run_id: stepgate_core::ids::RunId,
+) -> anyhow::Result<Option<PastDecision>> {
+    let Some(dossier) = store.dossier(run_id).await? else { return Ok(None) };
+    Ok(past_decision(known, &dossier)?)
+}
+
+fn change(past: &PastDecision, ruling: &Ruling, policies: &[String]) -> Value {
+    json!({
+        "run_id": past.run_id,
+        "principal_id": past.principal_id,
+        "tool": past.call.name(),
+        "was": object(&past.ruling),
+        "was_by": past.policies,
+        "would_be": object(ruling),
+        "would_be_by": policies,
+    })
+}
+
+fn object(ruling: &Ruling) -> Value {
+    let (verdict, caps) = parts(ruling);
+    json!({ "verdict": verdict, "caps": caps })
+}
+
+fn parts(ruling: &Ruling) -> (&'static str, BTreeMap<String, i64>) {
+    match ruling {
+        Ruling::Permit(caps) => ("permit", caps.clone()),
+        Ruling::RequireApproval(caps) => ("require_approval", caps.clone()),
+        Ruling::Deny => ("deny", BTreeMap::new()),
+    }
+}
+
+fn row(past: &PastDecision, ruling: &Ruling, policies: &[String]) -> [Cell; 6] {
+    let words = |ruling: &Ruling| {
+        let (verdict, caps) = parts(ruling);
+        let caps = caps.iter().map(|(name, max)| format!(", {name} <= {max}"));
+        format!("{verdict}{}", caps.collect::<String>())
+    };
+    let by = if policies.is_empty() { "no policy".to_owned() } else { policies.join(", ") };
+    [
+        Cell::plain(past.run_id),
+        Cell::plain(&past.principal_id),
+        Cell::plain(past.call.name()),
+        Cell::plain(words(&past.ruling)),
+        Cell::plain(words(ruling)),
+        Cell::plain(by),
+    ]
+}
+
+/// The tools that policies know, as far as a decision needs them. Nothing can be called with them.
+struct KnownTools(BTreeMap<ToolName, Arc<Tool>>);
+
+impl KnownTools {
+    fn of(shapes: &[ToolShape]) -> Self {
+        let tool = |shape: &ToolShape| Tool { mode: shape.mode, ..Tool::gone(shape.name.clone()) };
+        Self(shapes.iter().map(|shape| (shape.name.clone(), Arc::new(tool(shape)))).collect())
+    }
+}
+
+#[async_trait]
+impl ToolServers for KnownTools {
+    fn tool(&self, name: &ToolName) -> Option<Arc<Tool>> {
+        self.0.get(name).cloned()
+    }
+
+    fn tools(&self) -> Vec<Arc<Tool>> {
+        self.0.values().cloned().collect()
+    }
+
+    fn executor_id(&self, server: &str) -> String {
+        NoToolServers.executor_id(server)
+    }
+
+    async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {
+        NoToolServers.prepare(call).await
+    }
+
+    async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect {
+        NoToolServers.dispatch(call, sending).await
+    }
+}

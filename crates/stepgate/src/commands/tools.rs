@@ -1,0 +1,65 @@
+//! `stepgate tools`: what a proposal can name, and which definitions are accepted.
+
+use axum::http::Method;
+use serde_json::Value;
+
+use crate::cli::{Global, ToolsArgs, ToolsCommand};
+use crate::client::{As, Client};
+use crate::data_dir::DataDir;
+use crate::show::{self, Cell, Table};
+
+pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> anyhow::Result<u8> {
+    let mut client = Client::of(global, data, As::Operator).await?;
+    match args.command {
+        None => {
+            let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+            let tools = reply.get("tools").and_then(Value::as_array).cloned();
+            list(&tools.unwrap_or_default(), global.json)?;
+        }
+        Some(ToolsCommand::Accept { names }) => {
+            for name in names {
+                let path = format!("/v1/tools/{}/accept", name.as_str().replace('/', "%2F"));
+                let accepted = client.ask(Method::POST, &path, None).await?;
+                let accepted = accepted
+                    .json()
+                    .map_err(|error| error.context(format!("`{name}` is not accepted")))?;
+                if global.json {
+                    show::json(&accepted)?;
+                } else {
+                    let digest = accepted.get("definition_digest").and_then(Value::as_str);
+                    show::say(format!("accepted {name}, definition {}", digest.unwrap_or("-")))?;
+                }
+            }
+        }
+    }
+    Ok(0)
+}
+
+fn list(tools: &[Value], json: bool) -> anyhow::Result<()> {
+    if json {
+        return tools.iter().try_for_each(show::json);
+    }
+    let mut table = Table::new(["TOOL", "MODE", "DEFINITION", "SERVER", "DESCRIPTION"]);
+    for tool in tools {
+        let text = |name: &str| tool.get(name).and_then(Value::as_str);
+        let description = text("description").and_then(|text| text.lines().next());
+        let description: String = description.unwrap_or("-").chars().take(60).collect();
+        let mode = match (text("mode"), text("server_state")) {
+            (Some(mode), _) => mode,
+            (None, Some(_)) => "not offered",
+            (None, None) => "core",
+        };
+        let standing = match text("standing") {
+            Some("changed") => Cell::alarming("changed"),
+            standing => Cell::plain(standing.unwrap_or("-")),
+        };
+        table.add([
+            Cell::plain(text("name").unwrap_or("-")),
+            Cell::plain(mode),
+            standing,
+            Cell::plain(text("server_state").unwrap_or("-")),
+            Cell::plain(show::printable(&description)),
+        ]);
+    }
+    show::say(table)
+}

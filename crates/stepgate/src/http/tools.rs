@@ -1,0 +1,111 @@
+//! What a proposal can name, and which definitions of it an operator has accepted.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use serde_json::{Value, json};
+use stepgate_core::action::Action;
+use stepgate_core::digest::Digest;
+use stepgate_core::tool::{Standing, Tool, ToolName};
+use stepgate_exec::servers::{ListedTool, ServerState};
+
+use super::admit::{Caller, Operator, Reader};
+use super::routes::Id;
+use super::{App, Problem};
+use crate::assembly;
+
+/// A tool as people see it.
+#[derive(Default, Serialize)]
+struct ToolObject {
+    name: String,
+    /// None for core actions, on which policy alone decides, and for tools that are not offered.
+    mode: Option<&'static str>,
+    /// None for a tool that is not offered.
+    standing: Option<&'static str>,
+    definition_digest: Option<Digest>,
+    title: Option<String>,
+    description: Option<String>,
+    input_schema: Option<Value>,
+    output_schema: Option<Value>,
+    /// Of the tool's server; none for core actions.
+    server_state: Option<&'static str>,
+    /// Why the server is down.
+    server_trouble: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct ToolObjects {
+    tools: Vec<ToolObject>,
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) -> Json<ToolObjects> {
+    let core = Action::ALL.iter().map(|action| ToolObject {
+        name: action.name().to_owned(),
+        standing: Some("accepted"),
+        ..ToolObject::default()
+    });
+    let servers = match &app.service.control {
+        Some(control) => listed(&control.servers.listing(), &caller),
+        None => app.service.gate.tools.tools().iter().map(|tool| plain(tool)).collect(),
+    };
+    Json(ToolObjects { tools: core.chain(servers).collect() })
+}
+
+/// What an agent cannot call is not shown to it.
+fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
+    let is_shown = |listed: &&ListedTool| listed.mode.is_some() || caller.sees().is_none();
+    listing.iter().filter(is_shown).map(tool_object).collect()
+}
+
+fn tool_object(listed: &ListedTool) -> ToolObject {
+    let (server_state, server_trouble) = match &listed.server_state {
+        ServerState::Up => ("up", None),
+        ServerState::Resting => ("resting", None),
+        ServerState::Down(why) => ("down", Some(why.clone())),
+    };
+    ToolObject {
+        name: format!("{}.{}", listed.server, listed.tool),
+        mode: listed.mode.map(|mode| mode.as_str()),
+        standing: listed.standing.map(standing),
+        definition_digest: Some(listed.definition_digest),
+        title: listed.title.clone(),
+        description: listed.description.clone(),
+        input_schema: Some(listed.input_schema.clone()),
+        output_schema: listed.output_schema.clone(),
+        server_state: Some(server_state),
+        server_trouble,
+    }
+}
+
+fn plain(tool: &Tool) -> ToolObject {
+    ToolObject {
+        name: tool.name.to_string(),
+        mode: Some(tool.mode.as_str()),
+        standing: Some(standing(tool.standing)),
+        definition_digest: Some(tool.definition_digest),
+        ..ToolObject::default()
+    }
+}
+
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Accepted => "accepted",
+        Standing::Changed => "changed",
+        Standing::Gone => "gone",
+    }
+}
+
+/// Accepts the present definition of a tool.
+pub(super) async fn accept(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    Id(name): Id<ToolName>,
+) -> Result<Json<Value>, Problem> {
+    let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
+    let by = Some(&caller.principal_id);
+    let accepted = assembly::accept(&app.service.gate, &control.servers, &name, by).await?;
+    let digest = accepted.ok_or_else(Problem::not_found)?;
+    Ok(Json(json!({ "name": name, "definition_digest": digest })))
+}

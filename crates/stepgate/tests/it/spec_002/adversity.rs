@@ -1,0 +1,398 @@
+//! What must hold when things change under a run: numbers, tools, servers, people and payloads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use stepgate_core::action::InvalidArgs;
+use stepgate_core::digest::Digest;
+use stepgate_core::history::{Ruling, past_decision};
+use stepgate_core::journal::artifact::Guarantee;
+use stepgate_core::ports::Policy;
+use stepgate_core::recover::{self, Report, Scope};
+use stepgate_core::run::{Notice, Status, Word};
+use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
+use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
+use stepgate_core::verify;
+use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_store::memory::MemoryStore;
+use stepgate_store::sqlite::SqliteStore;
+use tokio::sync::Notify;
+
+use super::bench::Behaviour;
+use super::{House, VOLUME, guarantee, operator};
+use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
+
+const STATUS: &str = "sonos.was_it_done";
+
+impl House {
+    /// A gated call with these arguments, up to the moment at which the gateway stops.
+    async fn stop_with(&self, args: Value) -> Answer {
+        let (answer, approval_id) = self.ask(1, args).await;
+        let stopped = self.approve(approval_id).await;
+        assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+        answer
+    }
+
+    /// A house whose loudspeaker can be asked what it did.
+    fn with_status_tool(mode: Mode, says: Behaviour) -> Self {
+        let status = ToolName::parse(STATUS).unwrap();
+        let house = Self::with(Delivery::Query(status), Behaviour::StopsBefore);
+        house.bench.offer(STATUS, mode, Delivery::Redispatch, says);
+        house
+    }
+
+    async fn settle(&self, answer: &Answer, settlement: Settlement) -> Result<Answer, Refused> {
+        step::resolve(&self.fixture.gate, answer.run_id, settlement, operator(), None).await
+    }
+}
+
+#[tokio::test]
+async fn a_number_is_the_same_however_it_is_spelled() {
+    for spelled in ["20.0", "2e1", "90.0", "1e17", "1E20", "-0.0", "12.5"] {
+        for pin in ["", r#","pin":"1234""#] {
+            let house = House::with(Delivery::HonoursKey, Behaviour::StopsBefore);
+            let payload = format!(
+                r#"{{"schema_version":"1.0.0","id":"550e8400-e29b-41d4-a716-446600000001",
+                   "reasoning":"a test","action":"{VOLUME}","args":{{"volume":{spelled}{pin}}}}}"#
+            );
+            let answer = house.fixture.submit(payload).await;
+            let approval = house.dossier(&answer).await.approval.unwrap();
+            let stopped = house.approve(approval.approval_id).await;
+            assert!(matches!(stopped, Err(Refused::Fault(_))), "{spelled}{pin}: {stopped:?}");
+            house.bench.behave(VOLUME, Behaviour::Acts);
+            let report = house.recover().await;
+            let expected = Report { finished: vec![answer.run_id], ..Report::default() };
+            assert_eq!(report, expected, "{spelled}{pin}");
+            let [first, second] = &*house.bench.sent() else { panic!("not sent twice") };
+            assert_eq!(first.args, second.args, "{spelled}{pin}");
+            house.verified().await;
+        }
+    }
+}
+
+/// Refuses everything.
+struct Closed;
+
+impl Contract for Closed {
+    fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
+        Err(InvalidArgs::new("volume", "not today"))
+    }
+}
+
+#[tokio::test]
+async fn a_capped_call_in_doubt_can_be_settled_when_its_tool_is_gone_or_asks_for_something_else() {
+    for change in ["gone", "contract"] {
+        let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 90 })).await;
+        match change {
+            "gone" => house.bench.withdraw(VOLUME),
+            _ => house.bench.change(VOLUME, |tool| tool.contract = Arc::new(Closed)),
+        }
+        assert_eq!(house.recover().await.in_doubt, [answer.run_id], "{change}");
+        let notice = house.set_volume(2, json!({ "volume": 90 })).await;
+        assert_ne!(notice.word, Word::Notice(Notice::ApprovalRequired), "{change}");
+        house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+        assert_eq!(house.status(&answer).await, Status::Ok, "{change}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_not_sent_again_to_a_tool_that_is_no_longer_the_one_that_was_called() {
+    for change in ["changed", "accepted anew", "gated"] {
+        let house = House::with(Delivery::HonoursKey, Behaviour::StopsBefore);
+        if change == "gated" {
+            house.bench.change(VOLUME, |tool| tool.mode = Mode::ReadOnly);
+            let payload = proposal(1, VOLUME, json!({ "volume": 20 }));
+            submit(&house.fixture.gate, payload).await.unwrap_err();
+        } else {
+            house.stop_with(json!({ "volume": 20 })).await;
+        }
+        house.bench.behave(VOLUME, Behaviour::Acts);
+        house.bench.change(VOLUME, |tool| match change {
+            "changed" => tool.standing = Standing::Changed,
+            "accepted anew" => tool.definition_digest = Digest::of("another"),
+            _ => tool.mode = Mode::ExecuteGated,
+        });
+        assert_eq!(house.recover().await.in_doubt.len(), 1, "{change}");
+        assert_eq!(house.bench.sent().len(), 1, "{change}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_can_send_a_call_again_to_a_tool_that_is_not_accepted() {
+    for change in ["gone", "changed"] {
+        let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        match change {
+            "gone" => house.bench.change(VOLUME, |tool| tool.standing = Standing::Gone),
+            _ => house.bench.change(VOLUME, |tool| tool.standing = Standing::Changed),
+        }
+        house.bench.behave(VOLUME, Behaviour::Acts);
+        let refused = house.settle(&answer, Settlement::Redispatch).await;
+        assert!(matches!(refused, Err(Refused::Fault(_))), "{change}: {refused:?}");
+        assert_eq!(house.bench.sent().len(), 1, "{change}");
+        assert_eq!(house.status(&answer).await, Status::Approved, "{change}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_person_had_sent_again_is_told_also_when_nobody_answered() {
+    for delivery in [Delivery::Ask, Delivery::Query(ToolName::parse(STATUS).unwrap())] {
+        let house = House::with(delivery.clone(), Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        let stopped = house.settle(&answer, Settlement::Redispatch).await;
+        assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+        house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+        let dossier = house.dossier(&answer).await;
+        assert_eq!(guarantee(&dossier), Some(Guarantee::AtLeastOnce), "{delivery:?}");
+        let resolved: Vec<_> = dossier
+            .events
+            .iter()
+            .filter_map(|linked| linked.event.payload.get("resolved_as")?.as_str())
+            .collect();
+        assert_eq!(resolved, ["redispatch", "succeeded"], "{delivery:?}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn a_person_who_sends_again_what_could_have_been_asked_gets_no_exactly_once() {
+    let house = House::with_status_tool(Mode::ReadOnly, Behaviour::Acts);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    house.bench.behave(VOLUME, Behaviour::Acts);
+    house.settle(&answer, Settlement::Redispatch).await.unwrap();
+    assert_eq!(guarantee(&house.dossier(&answer).await), Some(Guarantee::AtLeastOnce));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_second_dispatch_is_on_record_before_it_happens() {
+    let house = House::with(Delivery::Redispatch, Behaviour::StopsBefore);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    assert_eq!(house.recover().await.stuck.len(), 1);
+    assert_eq!(house.bench.sent().len(), 2);
+    let events = super::events(&house.dossier(&answer).await);
+    assert_eq!(events.last(), Some(&super::EventType::ToolRedispatched));
+    house.bench.change(VOLUME, |tool| tool.delivery = Delivery::Ask);
+    house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+    assert_eq!(guarantee(&house.dossier(&answer).await), Some(Guarantee::AtLeastOnce));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_status_tool_that_writes_or_may_not_be_asked_is_not_asked() {
+    for (mode, standing) in [
+        (Mode::Draft, Standing::Accepted),
+        (Mode::ExecuteGated, Standing::Accepted),
+        (Mode::ReadOnly, Standing::Changed),
+        (Mode::ReadOnly, Standing::Accepted),
+    ] {
+        let says = Behaviour::Says(json!({ "status": "done" }));
+        let mut house = House::with_status_tool(mode, says);
+        house.bench.change(STATUS, |tool| tool.standing = standing);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        let policies: [Arc<dyn Policy>; 3] =
+            [house.fixture.gate.policy.clone(), Arc::new(AskAlways), Arc::new(DenyAll)];
+        let permitted = (mode, standing) == (Mode::ReadOnly, Standing::Accepted);
+        for policy in policies.into_iter().skip(usize::from(permitted)) {
+            house.fixture.gate.policy = policy;
+            assert_eq!(house.recover().await.in_doubt, [answer.run_id], "{mode:?}");
+        }
+        assert_eq!(house.bench.sent().len(), 1, "{mode:?}");
+        let runs = house.fixture.gate.store.run_ids(None, 10).await.unwrap();
+        assert_eq!(runs, [answer.run_id], "{mode:?}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_in_doubt_does_not_keep_its_servers_permit() {
+    let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    assert_eq!(house.bench.held(), 0);
+    house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
+    assert_eq!(house.bench.held(), 0);
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn an_approval_that_comes_too_late_is_none() {
+    let mut house = House::new();
+    house.fixture.gate.limits.approval_ttl_ms = 5;
+    let (answer, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
+    for _ in 0..10 {
+        house.fixture.gate.world.now();
+    }
+    let late = house.approve(approval_id).await.unwrap();
+    assert!(late.response.contains("APPROVAL_DENIED"), "{}", late.response);
+    let dossier = house.dossier(&answer).await;
+    assert_eq!(dossier.run.status, Status::Denied);
+    assert_eq!(dossier.approval.unwrap().status, super::ApprovalStatus::Expired);
+    assert_eq!(house.bench.sent(), []);
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
+    const SECRET: &str = "correct horse";
+    let house = House::new();
+    let args = json!({ "volume": 20, "pin": SECRET });
+    let whole = json!({
+        "schema_version": "1.0.0", "id": id(1), "reasoning": "a test",
+        "action": VOLUME, "args": args,
+    });
+    for (field, value) in [
+        ("schema_version", json!("2.0.0")),
+        ("schema_version", json!(1)),
+        ("id", json!("none")),
+        ("reasoning", json!("")),
+        ("extra", json!(1)),
+    ] {
+        let mut proposal = whole.clone();
+        proposal[field] = value.clone();
+        let answer = house.fixture.submit(proposal.to_string()).await;
+        assert_eq!(answer.word, Word::Outcome(super::Outcome::ValidationError), "{field}");
+        let dossier = house.dossier(&answer).await;
+        let payload = String::from_utf8(dossier.run.arrival.payload.bytes.to_vec()).unwrap();
+        assert!(payload.contains(field), "{payload}");
+        assert!(!format!("{dossier:?}{payload}").contains(SECRET), "{field}: {value}");
+    }
+    let wrong = json!({ "volume": "loud", "pin": SECRET });
+    let answer = house.set_volume(1, wrong).await;
+    let dossier = house.dossier(&answer).await;
+    let payload = String::from_utf8(dossier.run.arrival.payload.bytes.to_vec()).unwrap();
+    assert!(!format!("{dossier:?}{payload}").contains(SECRET));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_result_that_is_no_json_settles_nothing() {
+    let house = House::with(Delivery::Ask, Behaviour::StopsBefore);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    for result in ["{", "", r#"{"a":1,"a":2}"#, "1}"] {
+        let refused = house.settle(&answer, Settlement::Succeeded(Some(result.into()))).await;
+        assert!(matches!(refused, Err(Refused::Fault(_))), "{result}: {refused:?}");
+    }
+    assert_eq!(house.status(&answer).await, Status::Approved);
+    let done = house.settle(&answer, Settlement::Succeeded(Some(r#"{"a": 1}"#.into()))).await;
+    let response: Value = serde_json::from_str(&done.unwrap().response).unwrap();
+    assert_eq!(response["result"], json!({ "a": 1 }));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn what_a_status_tool_said_before_the_call_went_out_again_settles_nothing() {
+    let answers = Arc::new(Notify::new());
+    let says = Behaviour::SaysWhen(json!({ "status": "not_done" }), Arc::clone(&answers));
+    let house = House::with_status_tool(Mode::ReadOnly, says);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    let gate = house.fixture.gate.clone();
+    let recovery = tokio::spawn(async move { recover::recover(&gate, Scope::Servers).await });
+    while house.bench.sent().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    // In the meantime an operator sends it again, and again nobody knows what became of it.
+    let stopped = house.settle(&answer, Settlement::Redispatch).await;
+    assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+    house.bench.behave(VOLUME, Behaviour::Acts);
+    answers.notify_one();
+    assert_eq!(recovery.await.unwrap().unwrap().in_doubt, [answer.run_id]);
+    assert_eq!(house.bench.effects(), Vec::<String>::new());
+    assert_eq!(house.status(&answer).await, Status::Approved);
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_grant_that_could_not_be_written_down_keeps_nothing_from_others() {
+    let memory = MemoryStore::new();
+    let mut fixture = Fixture::with_store(Arc::new(memory.clone())).with_policy(AskAlways);
+    let args = json!({ "path": "/sandbox/a.txt", "content": "once" });
+    let answer = fixture.submit(proposal(1, "WRITE_FILE", args)).await;
+    let approval_id = fixture.dossier(&answer).await.approval.unwrap().approval_id;
+    let grants = || Person::Grants { approver_id: operator(), note: None };
+    let faults = Faults::new(Stop::Before(1));
+    fixture.gate.store = Arc::new(FaultyStore::new(memory.reopened(), faults));
+    let stopped = step::resume(&fixture.gate, approval_id, grants()).await;
+    assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
+    fixture.gate.store = Arc::new(memory.reopened());
+    let done = step::resume(&fixture.gate, approval_id, grants()).await.unwrap();
+    assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{}", done.response);
+}
+
+#[tokio::test]
+async fn a_sealed_payload_that_was_changed_or_is_gone_is_seen_and_never_sent() {
+    let other = json!({ "volume": 20, "pin": "another" });
+    let louder = json!({ "volume": 29, "pin": "1234" });
+    let more = json!({ "volume": 20, "pin": "1234", "idempotency_key": "x" });
+    for args in [Some(other), Some(louder), Some(more), None] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("stepgate.db");
+        let mut house = House::new();
+        house.fixture.gate.store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+        let (answer, approval_id) = house.ask(1, json!({ "volume": 20, "pin": "1234" })).await;
+        house.fixture.gate.store = Arc::new(MemoryStore::new());
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection
+            .execute_batch(
+                "DROP TRIGGER sealed_payloads_no_update; DROP TRIGGER sealed_payloads_needed",
+            )
+            .unwrap();
+        let changed = match &args {
+            Some(args) => {
+                let payload = proposal(1, VOLUME, args.clone()).into_bytes();
+                connection.execute("UPDATE sealed_payloads SET payload = ?1", [payload])
+            }
+            None => connection.execute("DELETE FROM sealed_payloads", []),
+        };
+        assert_eq!(changed, Ok(1));
+        drop(connection);
+        house.fixture.gate.store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+        let refused = house.approve(approval_id).await;
+        assert!(matches!(refused, Err(Refused::Fault(_))), "{args:?}: {refused:?}");
+        assert_eq!(house.bench.sent(), [], "{args:?}");
+        assert_eq!(house.status(&answer).await, Status::ApprovalRequired, "{args:?}");
+        let report = verify::verify(&*house.fixture.gate.store, &[], |_| {}).await.unwrap();
+        assert_eq!(report.problems.len(), 1, "{args:?}: {:?}", report.problems);
+    }
+}
+
+#[tokio::test]
+async fn a_redacted_payload_of_the_same_length_is_known_as_redacted() {
+    let house = House::new();
+    for length in 1..120 {
+        let pin = "x".repeat(length);
+        let args = json!({ "volume": 20, "pin": pin });
+        let number = u32::try_from(length).unwrap();
+        let (_, approval_id) = house.ask(number, args.clone()).await;
+        let done = house.approve(approval_id).await.unwrap();
+        assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{length}");
+        assert_eq!(house.bench.sent().pop().unwrap().args, args);
+    }
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn what_policy_asked_a_person_is_known_whatever_the_person_said() {
+    let caps = BTreeMap::from([("volume".to_owned(), 30)]);
+    let house = House::new();
+    let people = [
+        None,
+        Some(Person::Nobody),
+        Some(Person::Refuses { approver_id: operator(), note: None }),
+        Some(Person::Grants { approver_id: operator(), note: None }),
+    ];
+    for (number, person) in (1..).zip(people) {
+        let (answer, approval_id) = house.ask(number, json!({ "volume": 90 })).await;
+        if let Some(person) = person.clone() {
+            step::resume(&house.fixture.gate, approval_id, person).await.unwrap();
+        }
+        let past = past_decision(&*house.bench, &house.dossier(&answer).await).unwrap().unwrap();
+        assert_eq!(past.ruling, Ruling::RequireApproval(caps.clone()), "{person:?}");
+        assert_eq!(past.policies, ["home"], "{person:?}");
+    }
+    house.verified().await;
+}

@@ -1,0 +1,147 @@
+//! The example as a tool server: what its tools answer, and that a key counts once, also over a restart.
+//!
+//! It has a `main` of its own, because the program that starts tool servers is called once more to
+//! launch each of them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot be set up should stop"
+)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stepgate_core::call::ServerCall;
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
+use stepgate_core::ports::{Dispatch, Effect, Failed, Sending, ToolServers};
+use stepgate_core::tool::Mode;
+use stepgate_exec::launcher::{self, Launcher};
+use stepgate_exec::servers::{
+    DeliverySpec, ServerLimits, ServerSpec, Servers, ToolSpec, Transport,
+};
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    if launcher::is_called(args.next().as_deref()) {
+        return launcher::run(args);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        the_calendar_has_an_agenda().await;
+        the_loudspeaker_acts_once_per_key_also_over_a_restart().await;
+        what_is_not_a_volume_is_refused().await;
+    });
+    println!("home: 3 passed");
+    ExitCode::SUCCESS
+}
+
+async fn the_calendar_has_an_agenda() {
+    let home = home(vec![spec("calendar", &["calendar"], Mode::ReadOnly)]).await;
+    let agenda = done(call(&home, "calendar.google.get_agenda", json!({}), &sending()).await);
+    let entries = agenda["structuredContent"]["entries"].as_array().unwrap();
+    let titles: Vec<_> = entries.iter().map(|entry| entry["title"].as_str().unwrap()).collect();
+    assert_eq!(titles, ["Breakfast with Ada", "The piano is tuned", "Quiet evening"]);
+}
+
+async fn the_loudspeaker_acts_once_per_key_also_over_a_restart() {
+    let keep = tempfile::tempdir().unwrap();
+    let state = keep.path().join("sonos.json");
+    let sending = sending();
+    for dispatch in [Dispatch::First, Dispatch::Again, Dispatch::Again] {
+        let home = sonos(&state).await;
+        let sending = Sending { dispatch, ..sending.clone() };
+        let set = done(call(&home, "sonos.set_volume", json!({ "volume": 20 }), &sending).await);
+        let expected = json!({ "room": "living room", "volume": 20 });
+        assert_eq!(set["structuredContent"], expected);
+    }
+    let home = sonos(&state).await;
+    let asked = json!({ "room": "living room" });
+    let told = done(call(&home, "sonos.get_volume", asked, &self::sending()).await);
+    assert_eq!(told["structuredContent"]["volume"], 20);
+    let memory: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+    assert_eq!(memory["effects"], 1);
+}
+
+async fn what_is_not_a_volume_is_refused() {
+    let keep = tempfile::tempdir().unwrap();
+    let state = keep.path().join("sonos.json");
+    let home = sonos(&state).await;
+    let tool = home.tool(&"sonos.set_volume".parse().unwrap()).unwrap();
+    for args in [json!({ "volume": 101 }), json!({}), json!({ "volume": 1, "loud": true })] {
+        assert!(tool.contract.check(args.as_object().unwrap()).is_err(), "{args}");
+    }
+    // Past the gate the loudspeaker refuses by itself.
+    let effect = call(&home, "sonos.set_volume", json!({ "volume": 101 }), &sending()).await;
+    let failed = Failed {
+        detail: Some("volume must be an integer from 0 to 100".to_owned()),
+        ..ExecutionFailure::ToolFailed.into()
+    };
+    assert_eq!(effect, Effect::Failed(failed));
+    assert!(!state.exists());
+}
+
+fn spec(name: &str, args: &[&str], mode: Mode) -> ServerSpec {
+    ServerSpec {
+        name: name.to_owned(),
+        transport: Transport::Stdio {
+            command: env!("CARGO_BIN_EXE_stepgate-example-home").to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env: BTreeMap::new(),
+            directory: None,
+        },
+        tool: ToolSpec {
+            mode: Some(mode),
+            delivery: Some(DeliverySpec::HonoursKey),
+            ..ToolSpec::default()
+        },
+        tools: BTreeMap::new(),
+        limits: ServerLimits::default(),
+        hidden: vec![],
+    }
+}
+
+async fn sonos(state: &Path) -> Servers {
+    home(vec![spec("sonos", &["sonos", state.to_str().unwrap()], Mode::ExecuteGated)]).await
+}
+
+async fn home(specs: Vec<ServerSpec>) -> Servers {
+    let launcher = Launcher::this_program();
+    let home = Servers::start(specs, BTreeMap::new(), launcher, Arc::new(|_| ())).await.unwrap();
+    for (name, _) in home.unpinned() {
+        home.accept(&name).unwrap();
+    }
+    home
+}
+
+async fn call(home: &Servers, tool: &str, args: Value, sending: &Sending) -> Effect {
+    let Value::Object(args) = args else { panic!("arguments are an object") };
+    let call = ServerCall { tool: home.tool(&tool.parse().unwrap()).unwrap(), args };
+    let _turn = home.prepare(&call).await.unwrap();
+    home.dispatch(&call, sending).await
+}
+
+fn done(effect: Effect) -> Value {
+    match effect {
+        Effect::Done(Some(text)) => serde_json::from_str(&text).unwrap(),
+        Effect::Done(None) | Effect::Failed(_) | Effect::Refused(_) | Effect::Unknown(_) => {
+            panic!("not done: {effect:?}")
+        }
+    }
+}
+
+fn sending() -> Sending {
+    let principal = PrincipalId::parse("agent").unwrap();
+    let proposal = ProposalId::parse(&uuid::Uuid::new_v4().to_string()).unwrap();
+    Sending {
+        run_id: RunId::new(uuid::Uuid::now_v7()),
+        tool_call_id: ArtifactId::new(uuid::Uuid::now_v7()),
+        key: IdempotencyKey::of(&principal, &proposal),
+        dispatch: Dispatch::First,
+    }
+}
