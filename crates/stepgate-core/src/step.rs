@@ -103,7 +103,7 @@ async fn attempt(
 pub fn weigh(gate: &Gate, submission: &Submission) -> Result<Weighed, Failure> {
     let (mut trail, context) = p1_receive::rehearse(gate, submission);
     let object = p2_parse::parse(gate, context?)?;
-    let proposal = p3_validate_schema::validate_schema(&mut trail, object)?;
+    let proposal = p3_validate_schema::validate_schema(gate, &mut trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(&mut trail, action)?;
     Ok(p6_authorize::weigh(gate, &submission.principal_id, &args.call))
