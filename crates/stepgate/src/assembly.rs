@@ -90,7 +90,7 @@ pub(crate) async fn start_servers(
             show::note("too many late results at once: one was not written down");
         }
     });
-    let launcher = Launcher::this_program().context("cannot find this program itself")?;
+    let launcher = Launcher::this_program();
     Servers::start(specs, pins, launcher, late).await.map_err(|error| located(data, error))
 }
 
