@@ -132,9 +132,8 @@ fn encoded(text: &str) -> String {
 }
 
 fn explained(reply: &Value) -> String {
-    let text = |value: &Value, name: &str| {
-        value.get(name).and_then(Value::as_str).map(|text| show::printable(text))
-    };
+    let text =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(show::printable);
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let mut lines = vec![format!(
         "{}: {}",
