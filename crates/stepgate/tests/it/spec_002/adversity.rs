@@ -33,7 +33,7 @@ use stepgate_store::sqlite::SqliteStore;
 use tokio::sync::Notify;
 
 use super::bench::Behaviour;
-use super::{AGENDA, House, VOLUME, artifacts, events, guarantee, operator};
+use super::{AGENDA, House, VOLUME, artifacts, effect_status, events, guarantee, operator};
 use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
 
 const STATUS: &str = "sonos.was_it_done";
@@ -635,4 +635,22 @@ async fn a_core_action_that_a_person_settled_keeps_its_path_no_longer() {
     fixture.gate.executor = real;
     let other = fixture.submit(proposal(2, "WRITE_FILE", args)).await;
     assert_eq!(other.word, Word::Outcome(Outcome::Success), "{}", other.response);
+}
+
+#[tokio::test]
+async fn a_second_dispatch_that_was_answered_ends_the_run_whatever_the_answer() {
+    let rows = [
+        (ExecutionFailure::OutputInvalid, EffectStatus::Error),
+        (ExecutionFailure::ToolFailed, EffectStatus::Failure),
+    ];
+    for (failure, status) in rows {
+        let house = House::with(Delivery::HonoursKey, Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        house.bench.behave(VOLUME, Behaviour::Fails(failure.into()));
+        assert_eq!(house.recover().await.finished, [answer.run_id], "{failure:?}");
+        let dossier = house.dossier(&answer).await;
+        assert_eq!(dossier.run.status, Status::Error, "{failure:?}");
+        assert_eq!(effect_status(&dossier), status, "{failure:?}");
+        house.verified().await;
+    }
 }
