@@ -31,6 +31,7 @@ pub use person::Person;
 pub(crate) use cap::exceeds;
 pub(super) use cap::{applied, tighten};
 pub(super) use person::authorize_by_person;
+pub(crate) use person::{Question, approved_digest};
 
 /// A call that was decided in favour of. EXECUTE takes nothing else.
 pub(super) struct AuthorizedRequest {

@@ -13,7 +13,7 @@ use crate::ports::{Dossier, LinkedEvent};
 use crate::record::{Record, RecordBody};
 use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
-use crate::step::{Readable, asked_digest, exceeds, response_of};
+use crate::step::{Question, Readable, approved_digest, asked_digest, exceeds, response_of};
 
 use super::{Problem, place_of};
 
@@ -354,16 +354,21 @@ impl<'a> Problems<'a> {
         });
         self.expect("approvals", requested == asked.as_deref(), "what was asked");
         self.decision(dossier);
-        let resolution =
-            dossier.approval.as_ref().and_then(|approval| approval.resolution.as_ref());
+        let asked = dossier.approval.as_ref().map(Question::of);
+        let asked = asked.and_then(|asked| self.note("approvals", asked));
         for artifact in &replayed.artifacts {
-            if let Artifact::SupervisorDecision(decision) = artifact {
-                let DecisionMeta { approver_id, note_digest, .. } = &decision.meta;
-                let approver = resolution.and_then(|resolution| resolution.approver_id.as_ref());
-                let note = resolution.and_then(|resolution| resolution.note.as_ref());
-                let note = note.map(|note| Digest::of_bytes(note.as_bytes()));
-                let holds = approver_id.as_ref() == approver && *note_digest == note;
-                self.expect("approvals", holds, "the decision");
+            match artifact {
+                Artifact::SupervisorDecision(decision) => {
+                    let meta = &decision.meta;
+                    let follows = follows_from(meta, dossier.approval.as_ref(), asked.as_ref());
+                    self.expect("approvals", follows, "the decision");
+                }
+                Artifact::ToolCall(call) => {
+                    let bound = approved_digest(&self.run.arrival.principal_id, call);
+                    let is_approved = asked.as_ref().is_none_or(|asked| asked.call_digest == bound);
+                    self.expect("approvals", is_approved, "the call");
+                }
+                Artifact::ActionRequest(_) | Artifact::ToolEffect(_) => {}
             }
         }
     }
@@ -415,6 +420,21 @@ impl<'a> Problems<'a> {
             (Some(_), None) | (None, Some(_)) => self.add("effects", "journal without its key"),
         }
     }
+}
+
+/// Whether a decision names the approval, the question and the person that there are.
+fn follows_from(
+    meta: &DecisionMeta,
+    approval: Option<&Approval>,
+    asked: Option<&Question>,
+) -> bool {
+    let resolution = approval.and_then(|approval| approval.resolution.as_ref());
+    let approver = resolution.and_then(|resolution| resolution.approver_id.as_ref());
+    let note = resolution.and_then(|resolution| resolution.note.as_ref());
+    meta.approver_id.as_ref() == approver
+        && meta.note_digest == note.map(|note| Digest::of_bytes(note.as_bytes()))
+        && meta.approval_id == approval.map(|approval| approval.approval_id)
+        && meta.needs_approval_digest == asked.map(|asked| asked.needs_approval_digest)
 }
 
 /// An invocation with its arguments lowered to the caps; none where a cap lowers nothing.

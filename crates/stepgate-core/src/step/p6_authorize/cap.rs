@@ -95,3 +95,6 @@ pub(in crate::step) fn applied(cap: Option<&Value>) -> BTreeMap<String, i64> {
     let caps = cap.and_then(Value::as_object).into_iter().flatten();
     caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
 }
+
+#[cfg(test)]
+mod tests;

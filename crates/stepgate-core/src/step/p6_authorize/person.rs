@@ -15,7 +15,7 @@ use crate::event::EventType;
 use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::ids::{ApprovalId, PrincipalId};
-use crate::journal::artifact::{DecisionMeta, SupervisorDecision, Verdict};
+use crate::journal::artifact::{DecisionMeta, SupervisorDecision, ToolCall, Verdict};
 use crate::journal::{Artifact, Sealed, StateError};
 use crate::json::{Value, canonical, strict};
 use crate::ports::ApprovalChange;
@@ -73,6 +73,17 @@ fn bound_digest(principal_id: &PrincipalId, args: &ValidatedArgs) -> Digest {
         tool_definition_digest: args.call.definition_digest(),
         tool_name: args.call.tool_name(),
         tool_server: args.call.tool_server(),
+    })
+}
+
+/// What an approval must be bound to for this call to be the one that was approved.
+pub(crate) fn approved_digest(principal_id: &PrincipalId, call: &ToolCall) -> Digest {
+    Digest::of(&BoundCall {
+        args: &call.call.args,
+        principal_id,
+        tool_definition_digest: call.meta.tool_definition_digest,
+        tool_name: &call.call.tool_name,
+        tool_server: &call.call.tool_server,
     })
 }
 
@@ -237,11 +248,11 @@ async fn grant(
     }
 }
 
-/// What the approval that waits is bound to.
-struct Question {
-    call_digest: Digest,
+/// What an approval is bound to.
+pub(crate) struct Question {
+    pub(crate) call_digest: Digest,
     expires_at: Timestamp,
-    needs_approval_digest: Digest,
+    pub(crate) needs_approval_digest: Digest,
 }
 
 impl Question {
@@ -254,7 +265,8 @@ impl Question {
         }
     }
 
-    fn of(approval: &Approval) -> Result<Self, StateError> {
+    /// Reads it back.
+    pub(crate) fn of(approval: &Approval) -> Result<Self, StateError> {
         let context = strict::stored(&approval.approval_context_json)
             .map_err(|refusal| StateError::checksum(format!("approval context: {refusal}")))?;
         let text = |name: &str| {

@@ -1,17 +1,30 @@
 //! What must hold when things change under a run: numbers, tools, servers, people and payloads.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use stepgate_core::action::InvalidArgs;
+use stepgate_core::action::{CoreCall, InvalidArgs};
+use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
+use stepgate_core::event::EventType;
+use stepgate_core::failure::{ExecutionFailure, Outcome};
 use stepgate_core::history::{Ruling, past_decision};
-use stepgate_core::journal::artifact::Guarantee;
-use stepgate_core::ports::Policy;
+use stepgate_core::journal::Artifact;
+use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
+use stepgate_core::late::{self, LateResult};
+use stepgate_core::policy::BuiltInRule;
+use stepgate_core::ports::{
+    Dispatch, Effect, Executor, Failed, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict,
+    Prepared, World,
+};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
+use stepgate_core::time::Timestamp;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
 use stepgate_core::verify;
 use stepgate_store::faulty::{Faults, FaultyStore, Stop};
@@ -20,7 +33,7 @@ use stepgate_store::sqlite::SqliteStore;
 use tokio::sync::Notify;
 
 use super::bench::Behaviour;
-use super::{House, VOLUME, guarantee, operator};
+use super::{AGENDA, House, VOLUME, artifacts, effect_status, events, guarantee, operator};
 use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
 
 const STATUS: &str = "sonos.was_it_done";
@@ -175,8 +188,8 @@ async fn a_second_dispatch_is_on_record_before_it_happens() {
     let answer = house.stop_with(json!({ "volume": 20 })).await;
     assert_eq!(house.recover().await.stuck.len(), 1);
     assert_eq!(house.bench.sent().len(), 2);
-    let events = super::events(&house.dossier(&answer).await);
-    assert_eq!(events.last(), Some(&super::EventType::ToolRedispatched));
+    let events = events(&house.dossier(&answer).await);
+    assert_eq!(events.last(), Some(&EventType::ToolRedispatched));
     house.bench.change(VOLUME, |tool| tool.delivery = Delivery::Ask);
     house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
     assert_eq!(guarantee(&house.dossier(&answer).await), Some(Guarantee::AtLeastOnce));
@@ -231,7 +244,7 @@ async fn an_approval_that_comes_too_late_is_none() {
     assert!(late.response.contains("APPROVAL_DENIED"), "{}", late.response);
     let dossier = house.dossier(&answer).await;
     assert_eq!(dossier.run.status, Status::Denied);
-    assert_eq!(dossier.approval.unwrap().status, super::ApprovalStatus::Expired);
+    assert_eq!(dossier.approval.unwrap().status, ApprovalStatus::Expired);
     assert_eq!(house.bench.sent(), []);
     house.verified().await;
 }
@@ -255,7 +268,7 @@ async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
         let mut proposal = whole.clone();
         proposal[field] = value.clone();
         let answer = house.fixture.submit(proposal.to_string()).await;
-        assert_eq!(answer.word, Word::Outcome(super::Outcome::ValidationError), "{field}");
+        assert_eq!(answer.word, Word::Outcome(Outcome::ValidationError), "{field}");
         let dossier = house.dossier(&answer).await;
         let payload = String::from_utf8(dossier.run.arrival.payload.bytes.to_vec()).unwrap();
         assert!(payload.contains(field), "{payload}");
@@ -320,7 +333,7 @@ async fn a_grant_that_could_not_be_written_down_keeps_nothing_from_others() {
     assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
     fixture.gate.store = Arc::new(memory.reopened());
     let done = step::resume(&fixture.gate, approval_id, grants()).await.unwrap();
-    assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{}", done.response);
+    assert_eq!(done.word, Word::Outcome(Outcome::Success), "{}", done.response);
 }
 
 #[tokio::test]
@@ -369,7 +382,7 @@ async fn a_redacted_payload_of_the_same_length_is_known_as_redacted() {
         let number = u32::try_from(length).unwrap();
         let (_, approval_id) = house.ask(number, args.clone()).await;
         let done = house.approve(approval_id).await.unwrap();
-        assert_eq!(done.word, Word::Outcome(super::Outcome::Success), "{length}");
+        assert_eq!(done.word, Word::Outcome(Outcome::Success), "{length}");
         assert_eq!(house.bench.sent().pop().unwrap().args, args);
     }
     house.verified().await;
@@ -395,4 +408,249 @@ async fn what_policy_asked_a_person_is_known_whatever_the_person_said() {
         assert_eq!(past.policies, ["home"], "{person:?}");
     }
     house.verified().await;
+}
+
+/// Permits everything with one cap, and remembers what it saw.
+#[derive(Default)]
+struct Watcher {
+    cap: Option<(&'static str, i64)>,
+    seen: Mutex<Vec<Value>>,
+}
+
+impl Policy for Watcher {
+    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
+        if let Call::Server(call) = request.call {
+            self.seen.lock().unwrap().push(Value::Object(call.args.clone()));
+        }
+        let caps = self.cap.iter().map(|(name, max)| ((*name).to_owned(), *max)).collect();
+        PolicyDecision { caps, verdict: PolicyVerdict::Permit, ..BuiltInRule.decide(request) }
+    }
+}
+
+/// Takes a volume of at least ten.
+struct Loud;
+
+impl Contract for Loud {
+    fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs> {
+        match args.get("volume").and_then(Value::as_i64) {
+            Some(10..) => Ok(()),
+            Some(_) | None => Err(InvalidArgs::new("volume", "below ten")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cap_that_cannot_be_applied_refuses_the_call() {
+    let rows = [
+        (("volume", 5), "cap: the capped arguments break the tool's contract"),
+        (("pin", 5), "cap: a redacted argument cannot be capped"),
+        (("idempotency_key", 5), "cap: what is capped is not a number"),
+    ];
+    for (cap, expected) in rows {
+        let mut house = House::new();
+        house.bench.change(VOLUME, |tool| tool.contract = Arc::new(Loud));
+        house.fixture.gate.policy = Arc::new(Watcher { cap: Some(cap), ..Watcher::default() });
+        let args = json!({ "volume": 20, "pin": 1234, "idempotency_key": "x" });
+        let answer = house.set_volume(1, args).await;
+        assert_eq!(answer.word, Word::Outcome(Outcome::Denied), "{expected}");
+        let record = house.dossier(&answer).await.record.unwrap().0.body().unwrap();
+        assert_eq!(record.detail.as_deref(), Some(expected));
+        assert_eq!(house.bench.sent(), [], "{expected}");
+        house.verified().await;
+    }
+}
+
+#[tokio::test]
+async fn a_core_action_that_policy_caps_is_refused() {
+    let mut house = House::new();
+    house.fixture.gate.policy = Arc::new(Watcher { cap: Some(("path", 5)), ..Watcher::default() });
+    let args = json!({ "path": "/sandbox/a.txt", "content": "x" });
+    let answer = house.fixture.submit(proposal(1, "WRITE_FILE", args)).await;
+    let record = house.dossier(&answer).await.record.unwrap().0.body().unwrap();
+    assert_eq!(record.detail.as_deref(), Some("cap: core actions cannot be capped"));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn policy_sees_a_redacted_argument_as_its_digest() {
+    let mut house = House::new();
+    let watcher = Arc::new(Watcher::default());
+    house.fixture.gate.policy = Arc::clone(&watcher) as _;
+    house.set_volume(1, json!({ "volume": 20, "pin": "1234" })).await;
+    let expected = json!({ "volume": 20, "pin": { "sha256": Digest::of("1234") } });
+    assert_eq!(*watcher.seen.lock().unwrap(), [expected]);
+    assert_eq!(house.bench.sent()[0].args, json!({ "volume": 20, "pin": "1234" }));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_tool_that_its_server_no_longer_has_is_denied() {
+    let house = House::new();
+    house.bench.change(VOLUME, |tool| tool.standing = Standing::Gone);
+    let answer = house.set_volume(1, json!({ "volume": 20 })).await;
+    let record = house.dossier(&answer).await.record.unwrap().0.body().unwrap();
+    assert_eq!(record.detail.as_deref(), Some("pin: the tool is gone"));
+    assert_eq!(house.bench.sent(), []);
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_used_leaves_its_digest_and_a_call_names_who_acts() {
+    let house = House::new();
+    let result_digest = Some(Digest::of_bytes(b"unusable"));
+    let failed = Failed { result_digest, ..ExecutionFailure::OutputInvalid.into() };
+    house.bench.behave(AGENDA, Behaviour::Fails(failed));
+    let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
+    let dossier = house.dossier(&answer).await;
+    let [.., Artifact::ToolCall(call), Artifact::ToolEffect(effect)] = &*artifacts(&dossier) else {
+        panic!("no call with its effect");
+    };
+    assert_eq!(effect.meta.result_digest, result_digest);
+    assert_eq!(effect.outcome.status, EffectStatus::Error);
+    assert_eq!(call.meta.executor_id.as_deref(), Some("bench/calendar"));
+    assert_eq!(call.meta.tool_definition_digest, Some(Digest::of(AGENDA)));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn what_a_status_tool_says_was_done_is_the_result() {
+    let says = Behaviour::Says(json!({ "status": "done", "result": { "volume": 20 } }));
+    let house = House::with_status_tool(Mode::ReadOnly, says);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    assert_eq!(house.recover().await.finished, [answer.run_id]);
+    let again = house.set_volume(1, json!({ "volume": 20 })).await;
+    let response: Value = serde_json::from_str(&again.response).unwrap();
+    assert_eq!(response["result"], json!({ "volume": 20 }));
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_payload_that_was_changed_while_a_person_thought_is_not_sent() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("stepgate.db");
+    let mut house = House::new();
+    house.fixture.gate.store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+    let (_, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
+    house.fixture.gate.store = Arc::new(MemoryStore::new());
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let triggers =
+        "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'tool_runs'";
+    let triggers: Vec<String> = connection
+        .prepare(triggers)
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    for trigger in triggers {
+        connection.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
+    }
+    let louder = proposal(1, VOLUME, json!({ "volume": 29 })).into_bytes();
+    assert_eq!(connection.execute("UPDATE tool_runs SET payload = ?1", [louder]), Ok(1));
+    drop(connection);
+    house.fixture.gate.store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
+    let Err(Refused::Fault(fault)) = house.approve(approval_id).await else { panic!() };
+    assert!(fault.to_string().contains("the payload is not what was asked"), "{fault}");
+    assert_eq!(house.bench.sent(), []);
+}
+
+/// A world in which others get their turn while somebody waits.
+struct Patient(Arc<dyn World>);
+
+#[async_trait]
+impl World for Patient {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn fresh_uuid(&self) -> uuid::Uuid {
+        self.0.fresh_uuid()
+    }
+
+    async fn pause(&self, _: Duration) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_late_result_waits_for_the_record_of_its_run() {
+    let answers = Arc::new(Notify::new());
+    let mut house = House::new();
+    house.fixture.gate.world = Arc::new(Patient(Arc::clone(&house.fixture.gate.world)));
+    house.bench.behave(AGENDA, Behaviour::SaysWhen(json!({}), Arc::clone(&answers)));
+    let gate = house.fixture.gate.clone();
+    let step = tokio::spawn(async move { submit(&gate, proposal(1, AGENDA, json!({}))).await });
+    while house.bench.sent().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let result_digest = Digest::of_bytes(b"late");
+    let late =
+        LateResult { run_id: house.bench.sent()[0].sending.run_id, succeeded: true, result_digest };
+    let gate = house.fixture.gate.clone();
+    let note = tokio::spawn(async move { late::note(&gate, late).await });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    answers.notify_one();
+    let answer = step.await.unwrap().unwrap();
+    note.await.unwrap().unwrap();
+    let event = house.dossier(&answer).await.events.pop().unwrap().event;
+    assert_eq!(event.event_type, EventType::LateResult);
+    let expected = json!({ "result_digest": result_digest, "succeeded": true, "tool": AGENDA });
+    assert_eq!(event.payload, expected);
+    house.verified().await;
+}
+
+/// A sandbox whose gateway stops before it acts.
+struct Halting(Arc<dyn Executor>);
+
+#[async_trait]
+impl Executor for Halting {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
+        self.0.prepare(call).await
+    }
+
+    async fn hold(&self, call: &CoreCall) -> Hold {
+        self.0.hold(call).await
+    }
+
+    async fn dispatch(&self, _: &CoreCall, _: Option<&Value>, _: Dispatch) -> Effect {
+        Effect::Unknown("the gateway stopped".into())
+    }
+}
+
+#[tokio::test]
+async fn a_core_action_that_a_person_settled_keeps_its_path_no_longer() {
+    let mut fixture = Fixture::new();
+    let args = json!({ "path": "/sandbox/a.txt", "content": "x" });
+    let real = Arc::clone(&fixture.gate.executor);
+    fixture.gate.executor = Arc::new(Halting(Arc::clone(&real)));
+    submit(&fixture.gate, proposal(1, "WRITE_FILE", args.clone())).await.unwrap_err();
+    let run_id = fixture.gate.store.run_ids(None, 1).await.unwrap()[0];
+    step::resolve(&fixture.gate, run_id, Settlement::Failed, operator(), None).await.unwrap();
+    fixture.gate.executor = real;
+    let other = fixture.submit(proposal(2, "WRITE_FILE", args)).await;
+    assert_eq!(other.word, Word::Outcome(Outcome::Success), "{}", other.response);
+}
+
+#[tokio::test]
+async fn a_second_dispatch_that_was_answered_ends_the_run_whatever_the_answer() {
+    let rows = [
+        (ExecutionFailure::OutputInvalid, EffectStatus::Error),
+        (ExecutionFailure::ToolFailed, EffectStatus::Failure),
+    ];
+    for (failure, status) in rows {
+        let house = House::with(Delivery::HonoursKey, Behaviour::StopsBefore);
+        let answer = house.stop_with(json!({ "volume": 20 })).await;
+        house.bench.behave(VOLUME, Behaviour::Fails(failure.into()));
+        assert_eq!(house.recover().await.finished, [answer.run_id], "{failure:?}");
+        let dossier = house.dossier(&answer).await;
+        assert_eq!(dossier.run.status, Status::Error, "{failure:?}");
+        assert_eq!(effect_status(&dossier), status, "{failure:?}");
+        house.verified().await;
+    }
 }
