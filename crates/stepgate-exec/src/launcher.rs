@@ -111,6 +111,10 @@ fn watch(line: &Line) -> Result<(), String> {
     if rustix::process::getpgrp() != rustix::process::getpid() {
         rustix::process::setpgid(None, None).map_err(told("cannot lead a process group"))?;
     }
+    // Whatever the command leaves behind becomes a child of this process, so that the gateway can tell
+    // by their ancestors which processes are tool servers'.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(told("cannot keep what the command leaves behind"))?;
     let mut child = start(line).map_err(told("cannot start the second stage"))?;
     let pid = Pid::from_child(&child);
     let command = rustix::process::pidfd_open(pid, PidfdFlags::empty())

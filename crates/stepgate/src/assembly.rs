@@ -21,7 +21,7 @@ use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{ListedTool, ServerSpec, Servers, StartError};
-use stepgate_policy::{LivePolicy, LoadError, PolicySet, ToolShape};
+use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity, ToolShape};
 use tokio::sync::mpsc;
 
 use crate::config::{Config, servers};
@@ -69,7 +69,7 @@ pub(crate) async fn assemble(
     gate.tools = Arc::clone(&servers) as _;
     let policies = data.policies(config);
     let set = PolicySet::load(&policies, &shapes(&servers.listing())).map_err(not_loaded)?;
-    show_warnings(&set);
+    show_warnings(set.warnings());
     let policy = Arc::new(LivePolicy::new(set));
     note_policy(&gate, policy.current().digest()).await?;
     gate.policy = Arc::clone(&policy) as _;
@@ -116,8 +116,10 @@ pub(crate) fn not_loaded(error: LoadError) -> anyhow::Error {
     anyhow::Error::new(error).context("the policies cannot be loaded")
 }
 
-fn show_warnings(set: &PolicySet) {
-    for warning in set.warnings() {
+/// Notes are for `policy check`: a set that says too little about tools that nobody has is no trouble.
+pub(crate) fn show_warnings(findings: &[Finding]) {
+    let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
+    for warning in warnings {
         show::note(format!("{}: {warning}", warning.severity.as_str()));
     }
 }

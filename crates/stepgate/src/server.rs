@@ -1,6 +1,7 @@
 //! Listens: TCP and the data directory's socket, with a limit on everything that a peer can take.
 
 mod first_start;
+mod peer;
 mod wire;
 
 use std::io;
@@ -19,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
@@ -91,7 +92,7 @@ impl Listeners {
                     Err(error) => refused(&error).await,
                 },
                 accepted = self.socket.accept() => match accepted {
-                    Ok((stream, _)) if is_ours(&stream) => connections.begin(stream, Peer::Local),
+                    Ok((stream, _)) if peer::is_owner(&stream) => connections.begin(stream, Peer::Local),
                     Ok(_) => {}
                     Err(error) => refused(&error).await,
                 },
@@ -116,12 +117,6 @@ impl Listeners {
 async fn refused(error: &io::Error) {
     show::note(format!("cannot accept a connection: {error}"));
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-}
-
-/// Whether the process at the other end belongs to the user that we are.
-fn is_ours(stream: &UnixStream) -> bool {
-    let us = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == us)
 }
 
 fn cannot_listen(bind: &str, error: io::Error) -> anyhow::Error {

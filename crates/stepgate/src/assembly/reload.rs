@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use stepgate_core::gate::Gate;
 use stepgate_policy::ToolShape;
 
-use super::{Control, note_policy, shapes};
+use super::{Control, note_policy, shapes, show_warnings};
 use crate::show;
 
 /// What a directory and the tools looked like: enough to see that something has changed.
@@ -60,9 +60,7 @@ async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
         Ok(Ok(reloaded)) if reloaded.changed => {
             let (policies, cases) = (reloaded.policies, reloaded.cases);
             show::note(format!("policies reloaded: {policies} in force, {cases} cases hold"));
-            for warning in &reloaded.warnings {
-                show::note(format!("{}: {warning}", warning.severity.as_str()));
-            }
+            show_warnings(&reloaded.warnings);
             if let Err(error) = note_policy(gate, reloaded.policy_hash).await {
                 show::note(format!("the policies in force were not noted: {error:#}"));
             }

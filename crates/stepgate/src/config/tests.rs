@@ -48,7 +48,7 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 17] = [
+const RANGES: [(&str, &str, u64, u64); 18] = [
     ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
     ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
@@ -66,6 +66,7 @@ const RANGES: [(&str, &str, u64, u64); 17] = [
     ("serve", "requests_per_second_max", 1, 1_000_000),
     ("serve", "requests_burst_max", 1, 1_000_000),
     ("serve", "failed_auth_per_minute_max", 1, 1_000_000),
+    ("policy", "reload_ms", 10, 3_600_000),
 ];
 
 #[test]

@@ -492,7 +492,7 @@ fn recover_says_what_it_did() {
     let output = place.stepgate(["recover", "--json"], "");
     assert_eq!(
         output.stdout,
-        "{\"finished\":[],\"in_doubt\":[],\"quarantined\":[],\"stuck\":[],\"waiting\":[]}\n"
+        "{\"finished\":[],\"waiting\":[],\"in_doubt\":[],\"quarantined\":[],\"stuck\":[]}\n"
     );
     assert_eq!(output.code, 0);
 }

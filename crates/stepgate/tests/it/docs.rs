@@ -143,8 +143,12 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
     let schema: Value = serde_json::from_str(&read("schemas/stepgate.schema.json")).unwrap();
     let documented: Vec<_> = rows(&page, 4);
     let mut keys = BTreeSet::new();
-    let sections =
-        [("limits", "LimitsConfig"), ("sandbox", "SandboxConfig"), ("serve", "ServeConfig")];
+    let sections = [
+        ("limits", "LimitsConfig"),
+        ("sandbox", "SandboxConfig"),
+        ("serve", "ServeConfig"),
+        ("policy", "PolicyConfig"),
+    ];
     for (section, definition) in sections {
         let properties = schema["$defs"][definition]["properties"].as_object().unwrap();
         for (key, property) in properties {
@@ -197,8 +201,11 @@ fn pages() -> Vec<PathBuf> {
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "fuzz/README.md"]
             .map(PathBuf::from)
             .to_vec();
-    let docs = fs::read_dir(root().join("docs")).unwrap();
-    pages.extend(docs.map(|entry| Path::new("docs").join(entry.unwrap().file_name())));
+    for folder in ["docs", "docs/errors"] {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let names = entries.map(|entry| Path::new(folder).join(entry.unwrap().file_name()));
+        pages.extend(names.filter(|name| name.extension().is_some_and(|kind| kind == "md")));
+    }
     pages
 }
 

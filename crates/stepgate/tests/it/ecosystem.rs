@@ -50,7 +50,8 @@ fn place_with_servers(work: &Path) -> Place {
     ];
     fs::create_dir_all(place.path().join("policies")).unwrap();
     fs::write(place.path().join("stepgate.toml"), config.concat()).unwrap();
-    let policies = "permit (principal, action in [Action::\"read_only\", Action::\"draft\"], resource);";
+    let policies =
+        "permit (principal, action in [Action::\"read_only\", Action::\"draft\"], resource);";
     fs::write(place.path().join("policies/all.cedar"), policies).unwrap();
     place
 }
@@ -63,7 +64,8 @@ fn official_servers_of_npm_and_pypi_run_behind_the_gate() {
     let place = place_with_servers(work.path());
     let file = work.path().join("note.txt");
     let entities = json!([{"name": "gate", "entityType": "thing", "observations": ["it stands"]}]);
-    let noon = json!({"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "UTC"});
+    let noon =
+        json!({"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "UTC"});
     let rows = [
         ("files.write_file", json!({"path": file, "content": "written"}), "SUCCESS"),
         ("files.read_text_file", json!({"path": file}), "SUCCESS"),

@@ -170,7 +170,7 @@ pub(crate) fn done(effect: Effect) -> Value {
 }
 
 pub(crate) fn text_result(text: &str) -> Effect {
-    let result = json!({ "content": [{ "text": text, "type": "text" }] });
+    let result = json!({ "content": [{ "type": "text", "text": text }] });
     Effect::Done(Some(result.to_string()))
 }
 

@@ -18,7 +18,7 @@ async fn a_result_after_its_time_is_told_and_changes_nothing() {
     let effect = house.send("house.late", json!({ "ms": 400 }), &sending).await;
     assert_eq!(effect, failed(ExecutionFailure::Timeout, "no answer within 100 ms", true));
     let told = until("the late result", async || house.late.lock().unwrap().pop()).await;
-    let text = r#"{"content":[{"text":"late","type":"text"}]}"#;
+    let text = r#"{"content":[{"type":"text","text":"late"}]}"#;
     let expected = LateResult {
         run_id: sending.run_id,
         succeeded: true,
