@@ -79,6 +79,16 @@ impl Scene {
         approval["approval_id"].as_str().unwrap().to_owned()
     }
 
+    /// Whether any process knows this tool server's state.
+    fn has_processes(&self) -> bool {
+        let state = self.state.path().to_str().unwrap();
+        let processes = fs::read_dir("/proc").unwrap();
+        processes.flatten().any(|process| {
+            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(state)
+        })
+    }
+
     fn verified(&self) {
         let verified = self.stepgate(&["verify"]);
         assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
@@ -136,6 +146,7 @@ fn killed_at(scene: &Scene, point: &str) {
     assert_eq!(approve(&gateway, &scene.pending()).status, 200);
     until("the tool is reached", || scene.file(&format!("{point}.reached")).exists());
     kill(gateway);
+    until("the tool server is gone with the gateway", || !scene.has_processes());
     fs::remove_file(scene.file(point)).unwrap();
 }
 
