@@ -1,0 +1,149 @@
+//! Policies as an operator meets them: checked, explained, tried on history, and refused with their
+//! place.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::binary::Place;
+use crate::gate::proposal;
+
+/// A directory with the policies of a first start, in which something has happened.
+fn used() -> Place {
+    let place = Place::new();
+    let lines = [
+        proposal(1, "WRITE_FILE", json!({ "path": "/sandbox/a.txt", "content": "x" })),
+        proposal(2, "DELETE_FILE", json!({ "path": "/sandbox/a.txt" })),
+        proposal(3, "READ_FILE", json!({ "path": "/sandbox/a.exe" })),
+        proposal(4, "THINK", json!({})),
+    ];
+    let output = place.stepgate(["step", "--lines"], lines.join("\n"));
+    assert_eq!((output.code, output.stdout.lines().count()), (0, 4), "{}", output.stderr);
+    place
+}
+
+fn policy_file(place: &Place) -> std::path::PathBuf {
+    place.path().join("policies/10-core.cedar")
+}
+
+#[test]
+fn the_policies_of_a_first_start_hold_their_cases() {
+    let place = used();
+    let output = place.stepgate(["policy", "check"], "");
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+    assert!(output.stdout.contains("can be loaded: 2 policies"), "{}", output.stdout);
+    let output = place.stepgate(["policy", "check", "--json"], "");
+    let checked: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(checked["policies"], 2);
+    assert!(checked["cases"].as_u64().unwrap() >= 4);
+}
+
+#[test]
+fn what_is_wrong_with_policies_is_named_with_file_and_line_and_nothing_is_served() {
+    let place = used();
+    let good = fs::read_to_string(policy_file(&place)).unwrap();
+    let rows = [
+        (format!("{good}\npermit (principal"), "10-core.cedar"),
+        (format!("{good}\n@aproval(\"x\")\npermit (principal, action, resource);"), "aproval"),
+        (format!("{good}\npermit (principal, action == Action::\"FLY\", resource);"), "FLY"),
+        (good.replace("permit (", "forbid ("), "cases"),
+    ];
+    for (text, expected) in rows {
+        fs::write(policy_file(&place), text).unwrap();
+        let checked = place.stepgate(["policy", "check"], "");
+        assert_eq!(checked.code, 1, "{}", checked.stdout);
+        assert!(checked.stdout.contains(expected), "{expected}: {}", checked.stdout);
+        for args in [vec!["serve", "--bind", "127.0.0.1:0"], vec!["run", "THINK"]] {
+            let output = place.stepgate(args, "");
+            assert_eq!(output.code, 1, "{}", output.stdout);
+            assert!(output.stderr.contains("policies cannot be loaded"), "{}", output.stderr);
+            assert!(output.stderr.contains("policies/"), "{}", output.stderr);
+        }
+    }
+}
+
+#[test]
+fn explain_names_the_policy_with_its_place_and_records_nothing() {
+    let place = used();
+    let explain = |args: &[&str]| {
+        let args = [&["policy", "explain"], args].concat();
+        let output = place.stepgate(args, "");
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        output.stdout
+    };
+    let allowed = explain(&["DELETE_FILE", "path=/sandbox/a.txt"]);
+    assert!(allowed.contains("DELETE_FILE: permit"), "{allowed}");
+    assert!(allowed.contains("core/sandbox") && allowed.contains("10-core.cedar:"), "{allowed}");
+    let refused = explain(&["READ_FILE", "path=/sandbox/a.exe"]);
+    assert!(refused.contains("deny") && refused.contains("sandbox: file extension"), "{refused}");
+    let detail = explain(&["THINK", "--json"]);
+    let detail: Value = serde_json::from_str(&detail).unwrap();
+    assert_eq!(detail["explanation"]["requests"][0]["policies"][0]["outcome"], "matched");
+    let runs = place.stepgate(["runs", "--json"], "");
+    assert_eq!(runs.stdout.lines().count(), 4);
+}
+
+#[test]
+fn replay_shows_every_decision_that_would_change_and_changes_none() {
+    let place = used();
+    let changed = tempfile::TempDir::new().unwrap();
+    let replay = |text: &str| {
+        fs::write(changed.path().join("all.cedar"), text).unwrap();
+        let output =
+            place.stepgate(["policy", "replay", changed.path().to_str().unwrap(), "--json"], "");
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let lines = output.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut changes: Vec<_> = lines
+            .map(|change| {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                (
+                    text(&change["tool"]),
+                    text(&change["was"]["verdict"]),
+                    text(&change["would_be"]["verdict"]),
+                )
+            })
+            .collect();
+        changes.sort();
+        changes
+    };
+    let all = "permit (principal, action in Action::\"core\", resource);\n";
+    assert_eq!(replay(all), []);
+    let ask = "@approval(\"gone is gone\")\n\
+               permit (principal, action == Action::\"DELETE_FILE\", resource);\n";
+    let row =
+        |tool: &str, would_be: &str| (tool.to_owned(), "permit".to_owned(), would_be.to_owned());
+    assert_eq!(replay(&format!("{all}{ask}")), [row("DELETE_FILE", "require_approval")]);
+    // What the sandbox refused before any policy was asked is not asked again.
+    let only = "permit (principal, action == Action::\"THINK\", resource);\n";
+    assert_eq!(replay(only), [row("DELETE_FILE", "deny"), row("WRITE_FILE", "deny")]);
+    assert_eq!(place.stepgate(["runs", "--json"], "").stdout.lines().count(), 4);
+    assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
+
+#[test]
+fn a_delete_that_is_gated_waits_for_a_person_who_says_yes_or_no() {
+    let place = used();
+    let mut text = fs::read_to_string(policy_file(&place)).unwrap();
+    text.push_str(
+        "\n@id(\"ask\")\n@approval(\"a file is deleted\")\n\
+         permit (principal, action == Action::\"DELETE_FILE\", resource);\n",
+    );
+    fs::write(policy_file(&place), text).unwrap();
+    for (number, word, code) in [(1, "approve", 0), (2, "deny", 0)] {
+        let path = format!("path=/sandbox/{number}.txt");
+        place.stepgate(["run", "WRITE_FILE", &path, "content=x"], "");
+        let asked = place.stepgate(["run", "DELETE_FILE", &path], "");
+        assert_eq!(asked.code, 13, "{}", asked.stderr);
+        let response: Value = serde_json::from_str(&asked.stdout).unwrap();
+        let approval = response["result"]["approval_id"].as_str().unwrap().to_owned();
+        let listed = place.stepgate(["approvals"], "");
+        assert!(listed.stdout.contains(&approval), "{}", listed.stdout);
+        let decided = place.stepgate([word, &approval, "--note", "as agreed"], "");
+        assert_eq!(decided.code, code, "{}{}", decided.stdout, decided.stderr);
+        let is_there = place.path().join(format!("sandbox/{number}.txt")).exists();
+        assert_eq!(is_there, word == "deny");
+        let again = place.stepgate([word, &approval], "");
+        assert_ne!(again.code, 0);
+    }
+    assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
