@@ -8,6 +8,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
 
 use crate::cap;
+use crate::explain::Effect;
+use crate::rule::Rule;
 use crate::set::PolicySet;
 
 /// The three answers, the strictest last.
@@ -63,6 +65,36 @@ impl Answer {
         Self { verdict: Verdict::Deny, reasons: BTreeSet::new(), policies, caps: BTreeMap::new() }
     }
 
+    /// The answer to every question about an action, where all policies that it can match do match:
+    /// what Cedar would say, without asking it.
+    pub(crate) fn standing<'a>(rules: impl Iterator<Item = &'a Rule>) -> Option<Self> {
+        let rules: Vec<&Rule> = rules.collect();
+        if !rules.iter().all(|rule| rule.is_unconditional()) {
+            return None;
+        }
+        let (forbids, permits): (Vec<&Rule>, Vec<&Rule>) =
+            rules.into_iter().partition(|rule| rule.effect == Effect::Forbid);
+        Some(match (forbids.as_slice(), permits.as_slice()) {
+            ([], []) => Self::silence(),
+            ([], permits) => Self::permitted(permits),
+            (forbids, _) => Self::deny(forbids.iter().map(|rule| rule.name.clone()).collect()),
+        })
+    }
+
+    /// What these permits come to together.
+    fn permitted(rules: &[&Rule]) -> Self {
+        let mut answer = Self { verdict: Verdict::Permit, ..Self::silence() };
+        for rule in rules {
+            answer.policies.insert(rule.name.clone());
+            cap::unite(&mut answer.caps, &rule.caps);
+            if let Some(reason) = &rule.approval {
+                answer.verdict = Verdict::Approval;
+                answer.reasons.insert(reason.clone());
+            }
+        }
+        answer
+    }
+
     /// What Cedar's response means.
     pub(crate) fn of(set: &PolicySet, response: &Response) -> Self {
         let mut policies: BTreeSet<String> = errored(response).map(|(name, _)| name).collect();
@@ -80,16 +112,7 @@ impl Answer {
                 let Some(rules) = rules else {
                     return Self::silence();
                 };
-                let mut answer = Self { verdict: Verdict::Permit, ..Self::silence() };
-                for rule in rules {
-                    answer.policies.insert(rule.name.clone());
-                    cap::unite(&mut answer.caps, &rule.caps);
-                    if let Some(reason) = &rule.approval {
-                        answer.verdict = Verdict::Approval;
-                        answer.reasons.insert(reason.clone());
-                    }
-                }
-                answer
+                Self::permitted(&rules)
             }
         }
     }

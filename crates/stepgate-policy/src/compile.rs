@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cedar_policy::{Authorizer, Entities, Entity, PolicyId};
 use stepgate_core::action::Action;
 
+use crate::answer::Answer;
 use crate::case;
 use crate::directory::{self, Kind, SourceFile};
 use crate::finding::{Finding, Severity};
@@ -222,6 +223,11 @@ impl Slices<'_> {
                 set
             }
         };
-        Ok(Entry { action, policies, rules, subject })
+        let asked = rules.iter().filter_map(|index| self.rules.get(*index));
+        let standing = match &subject {
+            Subject::Core { .. } => Answer::standing(asked),
+            Subject::Tool { .. } => None,
+        };
+        Ok(Entry { action, policies, rules, subject, standing })
     }
 }

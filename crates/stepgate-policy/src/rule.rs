@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use cedar_policy::{ActionConstraint, EntityUid, Policy, PolicyId, PolicySet};
+use cedar_policy::{
+    ActionConstraint, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint,
+    ResourceConstraint,
+};
 
 use crate::cap;
 use crate::directory::SourceFile;
@@ -41,6 +44,13 @@ impl Rule {
                 several.iter().any(|one| one == action || one == group)
             }
         }
+    }
+
+    /// Whether it matches every request for an action that its scope allows.
+    pub(crate) fn is_unconditional(&self) -> bool {
+        !self.policy.has_non_scope_constraint()
+            && self.policy.principal_constraint() == PrincipalConstraint::Any
+            && self.policy.resource_constraint() == ResourceConstraint::Any
     }
 
     /// Something wrong with this policy.

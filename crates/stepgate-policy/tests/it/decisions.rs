@@ -231,3 +231,49 @@ fn the_digest_follows_names_and_texts_and_not_the_tools() {
     ];
     assert!(others.iter().all(|other| *other != base));
 }
+
+#[test]
+fn what_is_answered_without_asking_cedar_is_what_cedar_would_say() {
+    let sets = [
+        "",
+        r#"@id("all") permit (principal, action, resource);"#,
+        r#"@id("core") permit (principal, action in Action::"core", resource);"#,
+        r#"@id("core") permit (principal, action in Action::"core", resource);
+           @id("ask") @approval("a file goes") permit (principal, action == Action::"DELETE_FILE", resource);
+           @id("ask-too") @approval("and again") permit (principal, action == Action::"DELETE_FILE", resource);"#,
+        r#"@id("core") permit (principal, action in Action::"core", resource);
+           @id("never") forbid (principal, action in [Action::"DELETE_FILE", Action::"RENAME_FILE"], resource);
+           @id("nor") forbid (principal, action == Action::"DELETE_FILE", resource);"#,
+        r#"@id("core") permit (principal, action in Action::"core", resource);
+           @id("one") forbid (principal == Principal::"agent", action, resource == Path::"/sandbox/a.txt");"#,
+        r#"@id("core") permit (principal, action in Action::"core", resource) when { true };
+           @id("in") forbid (principal, action, resource in Path::"/sandbox/b") unless { false };"#,
+    ];
+    let path = json!({ "path": "/sandbox/a.txt" });
+    let calls = [
+        ("THINK", json!({})),
+        ("READ_FILE", path.clone()),
+        ("DELETE_FILE", path),
+        ("DELETE_FILE", json!({ "path": "/sandbox/b/c.txt" })),
+        ("RENAME_FILE", json!({ "source": "/sandbox/a.txt", "destination": "/sandbox/b/c.txt" })),
+    ];
+    for policies in sets {
+        let set = set(policies);
+        for (name, args) in &calls {
+            for principal in ["agent", "other"] {
+                let decision = decide_for(&set, principal, &call(name, args.clone()));
+                let principal = stepgate_core::ids::PrincipalId::parse(principal).unwrap();
+                let cedar = set.explain(&principal, &call(name, args.clone()));
+                let place = format!("{name} {args} by {principal}: {policies}");
+                assert_eq!(stepgate_policy::Verdict::of(&decision), cedar.verdict, "{place}");
+                assert_eq!(decision.policies, cedar.policies, "{place}");
+                assert_eq!(decision.caps, cedar.caps, "{place}");
+                let reason = match decision.verdict {
+                    PolicyVerdict::RequireApproval(reason) => Some(reason),
+                    PolicyVerdict::Permit | PolicyVerdict::Deny => None,
+                };
+                assert_eq!(reason, cedar.reason, "{place}");
+            }
+        }
+    }
+}
