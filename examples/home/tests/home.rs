@@ -36,8 +36,9 @@ fn main() -> ExitCode {
         the_calendar_has_an_agenda().await;
         the_loudspeaker_acts_once_per_key_also_over_a_restart().await;
         what_is_not_a_volume_is_refused().await;
+        a_room_without_a_loudspeaker_is_a_failure_and_changes_nothing().await;
     });
-    println!("home: 3 passed");
+    println!("home: 4 passed");
     ExitCode::SUCCESS
 }
 
@@ -83,6 +84,22 @@ async fn what_is_not_a_volume_is_refused() {
         ..ExecutionFailure::ToolFailed.into()
     };
     assert_eq!(effect, Effect::Failed(failed));
+    assert!(!state.exists());
+}
+
+async fn a_room_without_a_loudspeaker_is_a_failure_and_changes_nothing() {
+    let keep = tempfile::tempdir().unwrap();
+    let state = keep.path().join("sonos.json");
+    let home = sonos(&state).await;
+    let why = "there is no loudspeaker in `cellar`: try living room, kitchen, bedroom";
+    for (tool, args) in [
+        ("sonos.get_volume", json!({ "room": "cellar" })),
+        ("sonos.set_volume", json!({ "room": "cellar", "volume": 20 })),
+    ] {
+        let effect = call(&home, tool, args, &sending()).await;
+        let failed = Failed { detail: Some(why.to_owned()), ..ExecutionFailure::ToolFailed.into() };
+        assert_eq!(effect, Effect::Failed(failed), "{tool}");
+    }
     assert!(!state.exists());
 }
 

@@ -1,11 +1,14 @@
 //! One run, told in the order in which it happened.
 
 use serde_json::{Value, json};
+use stepgate_core::approval::Approval;
 use stepgate_core::bundle::{Bundle, RunObject};
-use stepgate_core::journal::artifact::EffectOutcome;
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::journal::artifact::{EffectOutcome, Guarantee};
 use stepgate_core::journal::{Appended, Artifact};
 use stepgate_core::ports::Dossier;
 use stepgate_core::record::RecordBody;
+use stepgate_core::run::Status;
 use stepgate_core::step::response_of;
 
 use super::{DIM, printable, say, shortened, status};
@@ -17,8 +20,10 @@ const DIGEST_CHARS: usize = 12;
 pub(crate) fn object(dossier: &Dossier) -> anyhow::Result<Value> {
     let bundle = Bundle::of(dossier)?;
     let events: Vec<_> = dossier.events.iter().map(|linked| &linked.event).collect();
+    let states: Vec<_> = states(dossier).into_iter().map(Status::as_str).collect();
     Ok(json!({
         "run": RunObject::of(&dossier.run),
+        "states": states,
         "entries": bundle.entries,
         "artifacts": bundle.artifacts,
         "checkpoint": bundle.checkpoint,
@@ -30,30 +35,60 @@ pub(crate) fn object(dossier: &Dossier) -> anyhow::Result<Value> {
 
 /// Prints the run for a person.
 pub(crate) fn print(dossier: &Dossier) -> anyhow::Result<()> {
-    let run = &dossier.run;
-    let arrival = &run.arrival;
     let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
     let body = body.map_err(anyhow::Error::msg)?;
-    line("run", &arrival.run_id.to_string())?;
-    line("status", &status(run.status).to_string())?;
-    line("tool", &printable(run.tool_name.as_deref().unwrap_or("-")))?;
-    line("session", &format!("{}  step {}", arrival.session_id, arrival.step_index))?;
-    line("principal", &printable(arrival.principal_id.as_str()))?;
-    if let Some(body) = &body {
-        print_record(body)?;
-    }
+    print_head(dossier, body.as_ref())?;
     say("")?;
+    let arrival = &dossier.run.arrival;
     moment(&arrival.received_at.to_string(), "RECEIVE", &bytes(arrival.payload.length))?;
     for appended in &dossier.entries {
         print_entry(appended)?;
+        let number = appended.entry.sequence_number;
+        print_events(dossier, |event| event.sequence_number == number && !is_after_the_end(event))?;
     }
-    if let (Some(body), Some((record, link))) = (&body, &dossier.record) {
-        let digest: String = record.digest.to_string().chars().take(DIGEST_CHARS).collect();
-        let what =
-            format!("{}  {DIM}record {digest} link {}{DIM:#}", body.outcome.as_str(), link.number);
-        moment(&body.completed_at.to_string(), "RECORD", &what)?;
-        say("")?;
-        say(printable(&response_of(run, body)))?;
+    let Some((body, (record, link))) = body.as_ref().zip(dossier.record.as_ref()) else {
+        return Ok(());
+    };
+    let digest: String = record.digest.to_string().chars().take(DIGEST_CHARS).collect();
+    let what =
+        format!("{}  {DIM}record {digest} link {}{DIM:#}", body.outcome.as_str(), link.number);
+    moment(&body.completed_at.to_string(), "RECORD", &what)?;
+    print_events(dossier, is_after_the_end)?;
+    say("")?;
+    say(printable(&response_of(&dossier.run, body)))
+}
+
+/// The states that the run has gone through, to the one that it is in.
+fn states(dossier: &Dossier) -> Vec<Status> {
+    let has = |event_type| dossier.events.iter().any(|it| it.event.event_type == event_type);
+    let mut states = vec![Status::Started];
+    if has(EventType::ApprovalRequested) {
+        states.push(Status::ApprovalRequired);
+    }
+    if has(EventType::ApprovalGranted) {
+        states.push(Status::Approved);
+    }
+    let now = dossier.run.status;
+    if states.last() != Some(&now) {
+        states.push(now);
+    }
+    states
+}
+
+fn print_head(dossier: &Dossier, body: Option<&RecordBody>) -> anyhow::Result<()> {
+    let run = &dossier.run;
+    let arrival = &run.arrival;
+    line("run", &arrival.run_id.to_string())?;
+    let states: Vec<_> = states(dossier).into_iter().map(|one| status(one).to_string()).collect();
+    line("status", &states.join(" → "))?;
+    line("tool", &printable(run.tool_name.as_deref().unwrap_or("-")))?;
+    line("session", &format!("{}  step {}", arrival.session_id, arrival.step_index))?;
+    line("principal", &printable(arrival.principal_id.as_str()))?;
+    if let Some(body) = body {
+        print_record(body)?;
+    }
+    if let Some(approval) = &dossier.approval {
+        line("approval", &approval_line(approval))?;
     }
     Ok(())
 }
@@ -70,17 +105,42 @@ fn print_record(body: &RecordBody) -> anyhow::Result<()> {
         let detail = body.detail.as_deref().unwrap_or("-");
         line("failed", &format!("{} {code}: {}", phase.as_str(), printable(detail)))?;
     }
-    Ok(())
+    match body.guarantee {
+        Some(guarantee) => line("guarantee", guaranteed(guarantee)),
+        None => Ok(()),
+    }
+}
+
+/// How often the effect can have happened, in words beside the record's own.
+fn guaranteed(guarantee: Guarantee) -> &'static str {
+    match guarantee {
+        Guarantee::ExactlyOnce => "exactly_once, also across crashes",
+        Guarantee::AtLeastOnce => "at_least_once: after a crash it is sent again",
+        Guarantee::AtMostOnce => "at_most_once: nobody but a person sends it again",
+    }
+}
+
+fn approval_line(approval: &Approval) -> String {
+    let head = format!("{}  {}", approval.approval_id, approval.status.as_str());
+    let Some(resolution) = &approval.resolution else { return head };
+    let who = resolution.approver_id.as_ref().map(|who| format!(" by {}", who.as_str()));
+    let note = resolution.note.as_ref().map(|note| format!(": {note}"));
+    let said = printable(&format!("{}{}", who.unwrap_or_default(), note.unwrap_or_default()));
+    format!("{head}{}", shortened(&said, TEXT_CHARS_MAX))
 }
 
 fn print_entry(appended: &Appended) -> anyhow::Result<()> {
     let entry = &appended.entry;
     let said = match appended.prove()? {
         Artifact::ActionRequest(request) => request.intent.clone(),
-        Artifact::SupervisorDecision(decision) => decision.rationale.clone(),
-        Artifact::ToolCall(call) => {
-            call.meta.pre_state.as_ref().map_or(String::new(), |before| format!("before: {before}"))
-        }
+        Artifact::SupervisorDecision(decision) => match &decision.meta.cap {
+            Some(cap) => format!("{}; capped: {cap}", decision.rationale),
+            None => decision.rationale.clone(),
+        },
+        Artifact::ToolCall(call) => match &call.meta.pre_state {
+            Some(before) => format!("before: {before}"),
+            None => call.call.args.to_string(),
+        },
         Artifact::ToolEffect(effect) => {
             let EffectOutcome { status, error } = &effect.outcome;
             let status = serde_json::to_value(status)?;
@@ -96,6 +156,57 @@ fn print_entry(appended: &Appended) -> anyhow::Result<()> {
         entry.sequence_number
     );
     moment(&entry.ts.to_string(), entry.to_state.as_str(), &what)
+}
+
+fn print_events(dossier: &Dossier, belongs: impl Fn(&Event) -> bool) -> anyhow::Result<()> {
+    let events = dossier.events.iter().map(|linked| &linked.event);
+    for event in events.filter(|event| is_told(event.event_type) && belongs(event)) {
+        let what = shortened(&printable(&details(&event.payload)), TEXT_CHARS_MAX);
+        moment(&event.ts.to_string(), "event", &format!("{}  {what}", event.event_type.as_str()))?;
+    }
+    Ok(())
+}
+
+/// What an event has to say that the head of the page does not.
+fn details(payload: &Value) -> String {
+    const KNOWN: [&str; 3] = ["approval_digest", "approval_id", "tool"];
+    let members = payload.as_object().into_iter().flatten();
+    let details =
+        members.filter(|(name, value)| !KNOWN.contains(&name.as_str()) && !value.is_null());
+    let texts = details.map(|(name, value)| match value.as_str() {
+        Some(text) => format!("{name}: {text}"),
+        None => format!("{name}: {value}"),
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// Whether an event says what neither an entry nor the record says.
+fn is_told(event_type: EventType) -> bool {
+    match event_type {
+        EventType::ApprovalRequested
+        | EventType::ApprovalGranted
+        | EventType::ApprovalDenied
+        | EventType::ApprovalExpired
+        | EventType::ToolRedispatched
+        | EventType::RunRecovered
+        | EventType::LateResult
+        | EventType::RunResolved => true,
+        EventType::ToolCalled
+        | EventType::ToolSucceeded
+        | EventType::ToolFailed
+        | EventType::PolicyViolation
+        | EventType::ToolReplayed
+        | EventType::SessionOpened
+        | EventType::ToolAccepted
+        | EventType::PolicyLoaded
+        | EventType::TokenCreated
+        | EventType::TokenRevoked => false,
+    }
+}
+
+/// A result that comes too late comes after the record.
+fn is_after_the_end(event: &Event) -> bool {
+    event.event_type == EventType::LateResult
 }
 
 fn line(name: &str, value: &str) -> anyhow::Result<()> {

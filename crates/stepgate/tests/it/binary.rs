@@ -1,6 +1,6 @@
 //! The binary itself, with a data directory of its own.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +10,7 @@ use tempfile::TempDir;
 /// A data directory that goes away at the end.
 pub(crate) struct Place {
     directory: TempDir,
+    variables: Vec<(&'static str, OsString)>,
 }
 
 /// What a command answered.
@@ -22,7 +23,12 @@ pub(crate) struct Output {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { directory: TempDir::new().unwrap() }
+        Self::with(Vec::new())
+    }
+
+    /// With these variables in the environment of every command.
+    pub(crate) fn with(variables: Vec<(&'static str, OsString)>) -> Self {
+        Self { directory: TempDir::new().unwrap(), variables }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -35,7 +41,9 @@ impl Place {
 
     /// The command, with this data directory and nothing of the caller's environment.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        command(&self.path(), args)
+        let mut command = command(&self.path(), args);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
     }
 
     /// Runs the command to its end.

@@ -2,7 +2,7 @@
 //! the README's commands against the binary.
 
 mod coverage;
-mod readme;
+pub(crate) mod readme;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,11 +15,11 @@ use stepgate_core::json::strict::Refusal;
 use stepgate_core::limits::Limits;
 
 /// The root of the repository.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

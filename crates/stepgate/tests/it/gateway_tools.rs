@@ -355,6 +355,29 @@ fn policies_reload_and_a_bad_set_never_replaces_a_good_one() {
 }
 
 #[test]
+fn a_result_that_comes_too_late_stands_beside_the_timeout_where_a_run_is_shown() {
+    let scene = Scene::new("honours_key = true\ntimeout_ms = 300");
+    fs::write(scene.file("hold-after"), "").unwrap();
+    let gateway = Gateway::start(&scene.place);
+    let run = gateway.propose(&act(1)).headers["stepgate-run"].clone();
+    assert_eq!(approve(&gateway, &scene.pending()).status, 200);
+    assert_eq!(outcome(&gateway, &act(1)).json()["error"]["message"], "Tool timed out");
+    let shown = || scene.stepgate(&["runs", "show", &run]).stdout;
+    assert!(!shown().contains("late_result"), "{}", shown());
+    fs::remove_file(scene.file("hold-after")).unwrap();
+    until("the late result is shown", || shown().contains("late_result"));
+    let shown = shown();
+    let (before, after) = shown.split_once("RECORD").unwrap();
+    for word in ["started → approval_required → approved → timeout", "guarantee  exactly_once"]
+    {
+        assert!(before.contains(word), "`{word}` is not in\n{shown}");
+    }
+    assert!(after.contains("succeeded: true"), "{shown}");
+    drop(gateway);
+    scene.verified();
+}
+
+#[test]
 fn a_server_that_does_not_start_stops_serve_with_the_file_and_the_line() {
     let scene = Scene::new("honours_key = true");
     let config = scene.place.path().join("stepgate.toml");

@@ -18,6 +18,7 @@ mod docs;
 mod ecosystem;
 mod gate;
 mod gateway_tools;
+mod home;
 mod http_client;
 mod http_lifetime;
 mod http_wire;

@@ -1,18 +1,23 @@
 //! The README's commands, run as they stand.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::read;
 use crate::binary::{Output, finish};
+use crate::http_client::PATIENCE;
 
 const BUILD_AND_RUN: &str = "cargo run --release --";
 
+/// Where `serve` listens unless it is told otherwise. The tests take any port that is free.
+const ADDRESS: &str = "127.0.0.1:7420";
+
 /// The fenced blocks of a page in this language.
-fn blocks(page: &str, language: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     page.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
@@ -29,49 +34,92 @@ impl Desk {
         Self { directory }
     }
 
-    fn sh(&self, script: &str) -> Output {
+    fn shell(&self, script: &str) -> Command {
         let path = format!("{}:/usr/bin:/bin", self.directory.path().display());
         let mut command = Command::new("sh");
         command.env_clear().env("PATH", path).current_dir(self.directory.path());
-        let output = finish(command.args(["-e", "-u", "-c", script]), b"");
+        command.args(["-u", "-c", script]);
+        command
+    }
+
+    fn sh(&self, script: &str) -> Output {
+        let output = finish(&mut self.shell(&format!("set -e\n{script}")), b"");
         assert_eq!(output.code, 0, "{script}\n{}{}", output.stdout, output.stderr);
         output
     }
+
+    /// The first terminal: a gateway in the background, and where it listens.
+    fn serve(&self, arguments: &str) -> (Served, String) {
+        let script = format!("exec stepgate {arguments} --bind 127.0.0.1:0 --quiet");
+        let mut shell = self.shell(&script);
+        shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = shell.spawn().unwrap();
+        let mut served = Served(child);
+        let mut greeting = String::new();
+        BufReader::new(served.0.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
+        let address = greeting.split("http://").nth(1).unwrap().trim().to_owned();
+        (served, address)
+    }
 }
 
-/// The commands of a block, without the name that a newcomer gives the binary.
-fn without_alias(block: &str) -> String {
-    block
-        .lines()
-        .filter(|line| !line.starts_with("alias "))
-        .map(|line| format!("{line}\n"))
-        .collect()
+/// A gateway that ends with its test.
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A `curl` that sends a proposal, or the same proposal where the machine has no `curl`.
+fn sent(desk: &Desk, block: &str, address: &str) -> String {
+    if finish(&mut desk.shell("command -v curl"), b"").code == 0 {
+        return desk.sh(&block.replace(ADDRESS, address)).stdout;
+    }
+    let proposal = block.split("-d '").nth(1).unwrap().split('\'').next().unwrap();
+    let mut step = desk.shell("stepgate step");
+    finish(&mut step, proposal.as_bytes()).stdout.trim_end().to_owned()
 }
 
 #[test]
 fn the_commands_of_the_readme_do_what_it_says() {
     let page = read("README.md");
     let shell = blocks(&page, "sh");
+    let [first, curl, policy, ask, look] = shell.as_slice() else {
+        panic!("a block that nobody runs: {} of them", shell.len());
+    };
     let desk = Desk::new();
+    let serve = first.lines().find_map(|line| line.strip_prefix(BUILD_AND_RUN)).unwrap();
+    let (_served, address) = desk.serve(serve);
 
-    let first = shell[0].lines().find_map(|line| line.strip_prefix(BUILD_AND_RUN)).unwrap();
-    let printed = desk.sh(&format!("stepgate{first}")).stdout;
-    let response: Value = serde_json::from_str(&printed).unwrap();
-    let promised = blocks(&page, "json")[0].replace('…', response["proposal_id"].as_str().unwrap());
-    assert_eq!(printed, promised);
+    let promised = &blocks(&page, "json")[0];
+    assert_eq!(&format!("{}\n", sent(&desk, curl, &address)), promised);
+    assert_eq!(&format!("{}\n", sent(&desk, curl, &address)), promised, "and so does it again");
 
-    let told = desk.sh(&without_alias(&shell[1])).stdout;
-    for word in ["WRITE_FILE", "COMPLETED", "verified: 1 runs"] {
+    assert!(desk.sh(policy).stdout.contains("can be loaded"));
+    let begin = Instant::now();
+    let explain = "stepgate policy explain DELETE_FILE path=/sandbox/hello.txt";
+    while !desk.sh(explain).stdout.contains("a person is asked because a file is deleted") {
+        assert!(begin.elapsed() < PATIENCE, "the policy is never in force");
+    }
+
+    let (run, decide) = ask.split_once('\n').unwrap();
+    let asked = finish(&mut desk.shell(run), b"");
+    assert_eq!(asked.code, 13, "{asked:?}");
+    let id = asked.stderr.split("`stepgate approve ").nth(1).unwrap().split('`').next().unwrap();
+    let decided = desk.sh(&decide.replace("ID", id)).stdout;
+    assert!(decided.contains("a file is deleted") && decided.contains("approved"), "{decided}");
+
+    let file = desk.directory.path().join("stepgate-data/sandbox/hello.txt");
+    while file.exists() {
+        assert!(begin.elapsed() < PATIENCE, "it is never deleted");
+    }
+    let told = desk.sh(look).stdout;
+    for word in ["DELETE_FILE", "approved by operator", "verified: 2 runs"] {
         assert!(told.contains(word), "{word} is not in\n{told}");
     }
     assert!(told.ends_with("verified\n"), "{told}");
-
-    let read = desk.sh(&shell[2]).stdout;
-    let response: Value = serde_json::from_str(&read).unwrap();
-    assert_eq!(response["result"]["content"], "hello, gate");
-    let again = desk.sh(&shell[2]).stdout;
-    assert_eq!(again, read, "send it again, and the recorded response comes back");
-    assert_eq!(shell.len(), 3, "a block that nobody runs");
 }
 
 #[test]
@@ -81,7 +129,7 @@ fn the_first_two_commands_are_to_run_it_and_to_pass_all_tests() {
     let commands: Vec<_> =
         block.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
     assert_eq!(commands.len(), 2, "{block}");
-    assert!(commands[0].starts_with(BUILD_AND_RUN), "{block}");
+    assert_eq!(commands[0], format!("{BUILD_AND_RUN} serve"));
     assert_eq!(commands[1], "cargo xtask test");
     assert!(read(".ci/run").trim_end().ends_with("exec cargo xtask test"));
     assert!(page.lines().count() <= 100, "one page");
