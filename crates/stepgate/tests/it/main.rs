@@ -21,6 +21,7 @@ mod gateway_tools;
 mod http_client;
 mod http_lifetime;
 mod http_wire;
+mod load;
 mod spec_000;
 mod spec_001;
 mod spec_002;
