@@ -1,12 +1,13 @@
-//! A result that comes after its tool's time was over (decision D13): the run stays as it ended, and
-//! an event says what came.
-
-use std::time::Duration;
+//! A result that comes after its tool's time was over (decision D13): the run stays as it is, and an
+//! event says what came.
 
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
+use crate::journal::StateCode;
+use crate::ports::StoreError;
+use crate::step;
 
 /// What came, and when it was too late for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,33 +20,47 @@ pub struct LateResult {
     pub result_digest: Digest,
 }
 
-/// How long an event waits for the record of its run.
-const RECORD_POLL: Duration = Duration::from_millis(50);
-const RECORD_POLLS_MAX: u32 = 1200;
+/// How often the trace's lock is asked for: longer than any second dispatch holds it.
+const LOCK_ATTEMPTS_MAX: u32 = 720;
 
-/// Appends the event to the run's session. The record covers every event before it, so the event waits
-/// for the record.
+/// Appends the event to the run's session.
+///
+/// A record covers every event before it, so nobody may be on the way to one: the event is written
+/// under the trace's lock. Whoever goes on with a run that is still in doubt reads it with the rest,
+/// and so does the operator who has to settle it.
 pub async fn note(gate: &Gate, late: LateResult) -> Result<(), Fault> {
-    for _ in 0..RECORD_POLLS_MAX {
-        let Some(known) = gate.store.recall(late.run_id).await? else { return Ok(()) };
-        if known.record.is_none() {
-            gate.world.pause(RECORD_POLL).await;
-            continue;
+    let mut attempts_left = LOCK_ATTEMPTS_MAX;
+    loop {
+        attempts_left -= 1;
+        match step::locked(gate, late.run_id, append(gate, &late)).await {
+            Err(fault) if attempts_left > 0 && is_busy(&fault) => {}
+            done => return done,
         }
-        let event = Event {
-            event_id: gate.fresh_id(),
-            event_type: EventType::LateResult,
-            payload: serde_json::json!({
-                "result_digest": late.result_digest,
-                "succeeded": late.succeeded,
-                "tool": known.run.tool_name,
-            }),
-            run_id: Some(late.run_id),
-            sequence_number: known.last_sequence_number,
-            session_id: known.run.arrival.session_id,
-            ts: gate.world.now(),
-        };
-        return Ok(gate.store.append_event(event).await?);
     }
-    Ok(())
+}
+
+/// Whether somebody else works on the run.
+fn is_busy(fault: &Fault) -> bool {
+    match fault {
+        Fault::Store(StoreError::State(error)) => error.code == StateCode::LockAcquireFailed,
+        Fault::Store(_) | Fault::Executor(_) | Fault::ForeignSession(_) | Fault::Name(_) => false,
+    }
+}
+
+async fn append(gate: &Gate, late: &LateResult) -> Result<(), Fault> {
+    let Some(known) = gate.store.recall(late.run_id).await? else { return Ok(()) };
+    let event = Event {
+        event_id: gate.fresh_id(),
+        event_type: EventType::LateResult,
+        payload: serde_json::json!({
+            "result_digest": late.result_digest,
+            "succeeded": late.succeeded,
+            "tool": known.run.tool_name,
+        }),
+        run_id: Some(late.run_id),
+        sequence_number: known.last_sequence_number,
+        session_id: known.run.arrival.session_id,
+        ts: gate.world.now(),
+    };
+    Ok(gate.store.append_event(event).await?)
 }

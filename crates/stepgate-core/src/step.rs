@@ -290,7 +290,7 @@ async fn conclude(
 /// Holds the trace's lock around the work (I6).
 ///
 /// Spec 004, I6: "At most one active executor MAY append transitions for a given trace_id at a time."
-async fn locked<T, E: From<StoreError>>(
+pub(crate) async fn locked<T, E: From<StoreError>>(
     gate: &Gate,
     run_id: RunId,
     work: impl Future<Output = Result<T, E>>,

@@ -23,6 +23,7 @@ use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{ListedTool, ServerSpec, Servers, StartError};
 use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity, ToolShape};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::config::{Config, servers};
 use crate::data_dir::DataDir;
@@ -135,13 +136,22 @@ pub(crate) fn shapes(listing: &[ListedTool]) -> Vec<ToolShape> {
         .collect()
 }
 
-/// Writes late results down, one after the other.
+/// Writes late results down, each as soon as nobody works on its run.
 async fn write_down(gate: Gate, mut arrivals: mpsc::Receiver<LateResult>) {
+    // Each may have to wait for whoever works on its run, and none for another.
+    let mut writing = JoinSet::new();
     while let Some(late_result) = arrivals.recv().await {
-        let run_id = late_result.run_id;
-        if let Err(fault) = late::note(&gate, late_result).await {
-            show::note(format!("the late result of {run_id} was not written down: {fault}"));
+        while writing.try_join_next().is_some() {}
+        if writing.len() >= LATE_RESULTS_MAX {
+            writing.join_next().await;
         }
+        let gate = gate.clone();
+        writing.spawn(async move {
+            let run_id = late_result.run_id;
+            if let Err(fault) = late::note(&gate, late_result).await {
+                show::note(format!("the late result of {run_id} was not written down: {fault}"));
+            }
+        });
     }
 }
 

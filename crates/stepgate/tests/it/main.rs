@@ -23,6 +23,7 @@ mod http_client;
 mod http_lifetime;
 mod http_wire;
 mod policy_cli;
+mod load;
 mod spec_000;
 mod spec_001;
 mod spec_002;

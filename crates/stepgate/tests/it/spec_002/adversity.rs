@@ -35,6 +35,7 @@ use tokio::sync::Notify;
 use super::bench::Behaviour;
 use super::{AGENDA, House, VOLUME, artifacts, effect_status, events, guarantee, operator};
 use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
+use crate::spec_004::assert_verified;
 
 const STATUS: &str = "sonos.was_it_done";
 
@@ -598,6 +599,33 @@ async fn a_late_result_waits_for_the_record_of_its_run() {
     assert_eq!(event.event_type, EventType::LateResult);
     let expected = json!({ "result_digest": result_digest, "succeeded": true, "tool": AGENDA });
     assert_eq!(event.payload, expected);
+    house.verified().await;
+}
+
+#[tokio::test]
+async fn a_late_result_of_a_call_in_doubt_is_there_before_anybody_settles_it() {
+    let house = House::with(Delivery::Ask, Behaviour::ActsAndStops);
+    let answer = house.stop_while_calling().await;
+    let gate = &house.fixture.gate;
+    let late = |text: &[u8]| {
+        let result_digest = Digest::of_bytes(text);
+        LateResult { run_id: answer.run_id, succeeded: true, result_digest }
+    };
+    late::note(gate, late(b"first")).await.unwrap();
+    let known = house.dossier(&answer).await;
+    assert_eq!(
+        (known.record.is_none(), events(&known).last()),
+        (true, Some(&EventType::LateResult))
+    );
+    assert_verified(&*gate.store).await;
+    // Recovery, the operator and the record go on from there.
+    assert_eq!(house.recover().await.in_doubt, [answer.run_id]);
+    step::resolve(gate, answer.run_id, Settlement::Failed, operator(), None).await.unwrap();
+    assert_verified(&*gate.store).await;
+    late::note(gate, late(b"second")).await.unwrap();
+    let late_results = events(&house.dossier(&answer).await);
+    let count = late_results.iter().filter(|known| **known == EventType::LateResult).count();
+    assert_eq!(count, 2);
     house.verified().await;
 }
 
