@@ -35,8 +35,9 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Data directory: database, sandbox, configuration. Created on first use.
+    /// Data directory: database, sandbox, policies, tokens, configuration. Created on first use.
     #[arg(
         long,
         global = true,
@@ -45,11 +46,11 @@ pub(crate) struct Global {
         default_value = "stepgate-data"
     )]
     pub(crate) data: PathBuf,
-    /// Configuration file; `stepgate.toml` in the data directory where it exists.
+    /// Configuration file; otherwise `stepgate.toml` in the data directory, if it is there.
     #[arg(long, global = true, value_name = "FILE", env = "STEPGATE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// A gateway somewhere else, such as `http://127.0.0.1:7420`; its token is in STEPGATE_TOKEN or in
-    /// --token-file.
+    /// Ask the gateway at this address, such as `http://127.0.0.1:7420`, instead of the data directory;
+    /// with the token in STEPGATE_TOKEN or in --token-file.
     #[arg(long, global = true, value_name = "URL", env = "STEPGATE_URL")]
     pub(crate) url: Option<String>,
     /// The file with the token for --url.
@@ -62,15 +63,15 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Listen: HTTP for agents, operators and auditors.
+    /// Run the gateway: HTTP for agents, operators and auditors, until it is stopped.
     #[command(after_help = "\
 Examples:
   stepgate serve
   stepgate --data /srv/gate serve --bind 127.0.0.1:8000 --quiet
 
-The first start makes an operator's and an agent's token, in two files of the data directory that only
-you can read. Ctrl-C or SIGTERM stops it: running steps finish first, for at most `serve.shutdown_ms`.
-Every other command on the same directory becomes a client of this process.")]
+The first start makes an operator's and an agent's token, in two files of the data directory that \
+only you can read. Ctrl-C or SIGTERM stops it: running steps finish first, for at most \
+`serve.shutdown_ms`. Every other command on the same directory becomes a client of this process.")]
     Serve(ServeArgs),
     /// Take a proposal through the gate and print its response.
     #[command(after_help = "\
@@ -79,8 +80,9 @@ Examples:
   echo '{\"schema_version\":\"1.0.0\", ...}' | stepgate step -
   stepgate step --lines < proposals.jsonl > responses.jsonl
 
-With --lines every line is one proposal and gets one response on its own line, in order; the exit
-code is 0 when every line was answered, whatever the outcomes.")]
+A proposal has five fields: schema_version, id, reasoning, action, args. The same id again gets the \
+recorded response and does nothing. With --lines every line is one proposal and gets one response on \
+its own line, in order; the exit code is 0 when every line was answered, whatever the outcomes.")]
     Step(StepArgs),
     /// Make a proposal from a tool and its arguments, and take it through the gate.
     #[command(after_help = "\
@@ -91,8 +93,9 @@ Examples:
   stepgate run sonos.set_volume volume=20        a number, for a tool of a server
   stepgate run notes.add text='20' tags:='[1,2]'  KEY:=JSON is JSON as it is written
 
-KEY=VALUE is text. For a tool of a server, a VALUE that is a JSON number, true, false or null is that.
-Where a person must approve, the exit code is 13, and `stepgate approve ID` goes on.")]
+KEY=VALUE is text. For a tool of a server, a VALUE that is a JSON number, true, false or null is that. \
+Where a person must approve, the exit code is 13, and `stepgate approve ID` goes on; `run` again with \
+the same --id gets the outcome.")]
     Run(RunArgs),
     /// List approvals, newest first: those that wait for a person, unless asked otherwise.
     #[command(after_help = "\
@@ -120,7 +123,7 @@ Examples:
   stepgate token list
   stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10")]
     Token(TokenArgs),
-    /// List runs, newest first; show or export one.
+    /// List runs, newest first; show, export or resolve one.
     #[command(after_help = "\
 Examples:
   stepgate runs
@@ -147,8 +150,9 @@ Examples:
   stepgate tools accept sonos.set_volume
   stepgate tools --json | jq 'select(.standing == \"changed\")'
 
-A tool is known by its definition: description and schemas. One that has changed since it was accepted
-is denied until an operator accepts it. A tool without a mode in the configuration is not offered.")]
+A tool is known by its definition: description and schemas. One that has changed since it was \
+accepted is denied until an operator accepts it. A tool without a mode in the configuration is not \
+offered.")]
     Tools(ToolsArgs),
     /// Check policies, explain a decision, or try changed policies on recorded history.
     #[command(after_help = "\
@@ -212,7 +216,7 @@ pub(crate) struct StepArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The action.
+    /// A core action, such as WRITE_FILE, or a tool of a server, such as sonos.set_volume.
     #[arg(value_name = "TOOL")]
     pub(crate) tool: String,
     /// Arguments: KEY=VALUE, or KEY:=JSON.
@@ -282,7 +286,10 @@ Examples:
 Examples:
   stepgate runs resolve ID --succeeded --result '{\"volume\":20}'
   stepgate runs resolve ID --failed
-  stepgate runs resolve ID --redispatch      it is sent again, with the same call and key")]
+  stepgate runs resolve ID --redispatch      it is sent again, with the same call and key
+
+A call is in doubt when Stepgate stopped between sending it and recording its effect, and nothing \
+but a person can tell what became of it: its tool has `in_doubt = \"ask\"`, or cannot be asked.")]
     Resolve(ResolveArgs),
 }
 
@@ -320,7 +327,7 @@ pub(crate) struct ServeArgs {
     /// Listen where other machines can hear it, although nothing is encrypted.
     #[arg(long)]
     pub(crate) insecure_bind: bool,
-    /// No line for each request.
+    /// Do not write a line for each request to standard error.
     #[arg(long)]
     pub(crate) quiet: bool,
 }
@@ -337,7 +344,7 @@ pub(crate) struct ApprovalsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DecideArgs {
-    /// The approvals' ids.
+    /// The approvals' ids, as `stepgate approvals` lists them.
     #[arg(value_name = "ID", required = true, num_args = 1..=100)]
     pub(crate) ids: Vec<ApprovalId>,
     /// Why; it is recorded, and whoever asked can read it.
@@ -358,7 +365,7 @@ pub(crate) enum TokenCommand {
 Examples:
   stepgate token create --name ci-agent --role agent > ci.token")]
     Create {
-        /// The principal that the token stands for.
+        /// Who comes with it: the principal that policies and records name.
         #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
         name: PrincipalId,
         /// What it may be used for.
@@ -469,7 +476,7 @@ Examples:
   stepgate policy explain DELETE_FILE path=/sandbox/a.txt
   stepgate policy explain sonos.set_volume volume=90 --as ci-agent")]
     Explain {
-        /// The action.
+        /// A core action or a tool of a server, as `run` takes it.
         #[arg(value_name = "TOOL")]
         tool: String,
         /// Arguments, as `run` takes them.

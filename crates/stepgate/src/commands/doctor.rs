@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use stepgate_core::ports::Store;
-use stepgate_exec::{Sandbox, SandboxLimits};
+use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
 
 use crate::data_dir::DataDir;
@@ -29,6 +29,7 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         check("holder", Ok(holder(data))),
         check("database", database(data).await),
         check("sandbox", sandbox(data)),
+        check("tool servers", tool_servers(data)),
         check("interrupted runs", interrupted(data).await),
     ];
     for Check { name, ok, detail } in &checks {
@@ -104,6 +105,19 @@ fn sandbox(data: &DataDir) -> anyhow::Result<String> {
     }
     Sandbox::open(&data.sandbox(), "doctor".into(), SandboxLimits::default())?;
     Ok("paths are resolved by the kernel".into())
+}
+
+fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
+    let count = data.load_config()?.servers.len();
+    ensure!(
+        count == 0 || launcher::is_available(),
+        "this kernel has no Landlock: the processes of tool servers can read the data directory; run \
+         them as another user, or take a kernel with it"
+    );
+    Ok(match count {
+        0 => "none in the configuration".into(),
+        count => format!("{count}, kept away from the data directory by Landlock"),
+    })
 }
 
 async fn interrupted(data: &DataDir) -> anyhow::Result<String> {

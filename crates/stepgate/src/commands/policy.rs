@@ -112,7 +112,12 @@ async fn explain(
     });
     let mut client = Client::of(global, data, As::Operator).await?;
     let path = format!("/v1/policy/evaluate?principal={}", encoded(principal.as_str()));
-    let reply = client.ask(Method::POST, &path, Some(&proposal)).await?.json()?;
+    let reply = client.ask(Method::POST, &path, Some(&proposal)).await?;
+    let reply = reply.json().with_context(|| {
+        format!(
+            "nothing can be decided on `{tool}` like this; `stepgate tools` lists what there is"
+        )
+    })?;
     if global.json {
         show::json(&reply)?;
     } else {

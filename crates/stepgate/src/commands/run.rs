@@ -29,17 +29,19 @@ pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyho
     Ok(code)
 }
 
-/// Where a person is asked: how the person answers.
+/// How a person answers, where one is asked; where the reason is, where the answer keeps it to itself.
 fn tell_how_to_go_on(response: &str) {
     let response: Value = serde_json::from_str(response).unwrap_or_default();
-    let approval = response.get("result").and_then(|result| result.get("approval_id"));
-    if let Some(approval) = approval.and_then(Value::as_str)
-        && response.get("outcome").and_then(Value::as_str) == Some("APPROVAL_REQUIRED")
-    {
-        show::note(format!(
+    let text = |pointer: &str| response.pointer(pointer).and_then(Value::as_str);
+    match (text("/outcome"), text("/result/approval_id")) {
+        (Some("APPROVAL_REQUIRED"), Some(approval)) => show::note(format!(
             "waiting for a person: `stepgate approve {approval}` or `stepgate deny {approval}`; \
              the same proposal id asked again gets the outcome"
-        ));
+        )),
+        (Some("VALIDATION_ERROR" | "DENIED" | "EXECUTION_ERROR"), _) => {
+            show::note("`stepgate runs show last` says why");
+        }
+        (_, _) => {}
     }
 }
 
