@@ -168,6 +168,15 @@ pub struct Dossier {
     pub record: Option<(Record, Link)>,
 }
 
+impl Dossier {
+    /// Whether a journal that ends with this entry has every entry that was there when an event was
+    /// written.
+    pub(crate) fn has_what_its_events_saw(&self, last_sequence_number: u64) -> bool {
+        let seen = self.events.iter().map(|linked| linked.event.sequence_number);
+        seen.max().is_none_or(|seen| seen <= last_sequence_number)
+    }
+}
+
 /// How many rows each table has, so that `verify` finds rows that belong to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -80,6 +80,10 @@ fn rebuild(gate: &Gate, dossier: &Dossier) -> Result<Restored, StateError> {
         .tail
         .state
         .ok_or_else(|| failed(arrival.run_id, "an unfinished run without a journal"))?;
+    // Without its last entry a call that was sent would look like one that was not.
+    if !dossier.has_what_its_events_saw(replayed.tail.sequence_number) {
+        return Err(StateError::checksum("its events tell of an entry that is not there"));
+    }
     let journal =
         Journal::continued(arrival.run_id, arrival.session_id, replayed.tail, replayed.references);
     let mut trail = Trail::restored(dossier, journal);

@@ -41,7 +41,7 @@ pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
         }
         None => problems.unfinished(dossier, &replayed),
     }
-    problems.events(dossier);
+    problems.events(dossier, &replayed);
     problems.approval(dossier, &replayed);
     problems.binding(dossier, &replayed, record.is_some());
     problems.found
@@ -324,13 +324,17 @@ impl<'a> Problems<'a> {
         self.expect("events", are_linked, "an event after the opening without a link");
     }
 
-    fn events(&mut self, dossier: &Dossier) {
+    fn events(&mut self, dossier: &Dossier, replayed: &Replayed) {
         for linked in &dossier.events {
             let event = &linked.event;
             let is_ours = event.session_id == self.run.arrival.session_id
                 && event.run_id == Some(self.run.arrival.run_id);
             self.expect("events", is_ours, "the place of an event");
         }
+        // No link covers the last entries of a run that is not over, but its events say how many there
+        // were.
+        let are_whole = dossier.has_what_its_events_saw(replayed.tail.sequence_number);
+        self.expect("journal", are_whole, "the absence of an entry that an event tells of");
         let closing = dossier.events.iter().position(|linked| closes(linked.event.event_type));
         let after = closing.map_or(dossier.events.len(), |closing| closing + 1);
         let later_are_linked = dossier.events.iter().skip(after).all(|later| later.link.is_some());

@@ -1,7 +1,7 @@
 //! Spec 002: the lifecycle of a tool run, from the request to the record, and what people do to it.
 
 mod adversity;
-mod bench;
+pub(crate) mod bench;
 
 use std::sync::Arc;
 
