@@ -5,12 +5,15 @@
 //!            └────────── one process group ──────────────────┘
 //! ```
 //!
-//! The watcher waits for the gateway and for the command, and whichever ends first takes the whole
-//! group with it. So nothing outlives the gateway, also where it is killed and can do nothing more,
-//! and also where the command is only a starter (`npx`, `uvx`) whose own children would stay behind.
+//! The watcher waits for the gateway and for the command, and whichever ends first, everything that the
+//! command has started ends with it, also what has left the group. So nothing outlives the gateway,
+//! also where it is killed and can do nothing more, and also where the command is only a starter (`npx`,
+//! `uvx`) whose own children would stay behind. The watcher itself ends last: as long as anything of a
+//! server runs, the gateway is among its ancestors.
 //! The command dies with the watcher, by the kernel's hand, and is confined before it begins.
 
 mod confine;
+mod descendants;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -21,6 +24,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 pub use confine::is_available;
+pub(crate) use descendants::end_children_of;
 
 /// The word that makes a program a launcher, as its first argument.
 pub const WORD: &str = "__launch";
@@ -128,8 +132,7 @@ fn watch(line: &Line) -> Result<(), String> {
     if let Ok(Some(status)) = child.try_wait() {
         eprintln!("stepgate: {} ended: {}", line.command.display(), in_words(status));
     }
-    // The group is this process and everything that the command has started and left in it.
-    let _ = rustix::process::kill_current_process_group(Signal::KILL);
+    descendants::end_all();
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 use super::spec::{STDERR_LINE_BYTES_MAX, STDERR_LINES_MAX, Secret};
-use crate::launcher::Launcher;
+use crate::launcher::{self, Launcher};
 
 /// What of our own environment a tool server gets.
 const PASSED_ON: [&str; 3] = ["PATH", "HOME", "LANG"];
@@ -52,8 +52,7 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
+            .process_group(0);
         if let Some(directory) = start.directory {
             command.current_dir(directory);
         }
@@ -87,8 +86,11 @@ impl Child {
 
     fn kill(&mut self) {
         let leader = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        if let Some(leader) = leader {
-            // Whoever is gone already is gone.
+        // The launcher ends last and by itself: it ends what has left the group, too. Only where it has
+        // not started anything yet there is nobody but itself to end.
+        if let Some(leader) = leader
+            && launcher::end_children_of(leader) == 0
+        {
             let _ = rustix::process::kill_process_group(leader, Signal::KILL);
         }
     }
