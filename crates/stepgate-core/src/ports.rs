@@ -254,6 +254,8 @@ pub struct PlacedEvent {
 /// Which approvals to list, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct ApprovalQuery {
+    /// Only those that were asked before this one.
+    pub before: Option<ApprovalId>,
     /// Only those with this status.
     pub status: Option<ApprovalStatus>,
     /// Only those that this principal's runs wait for.
@@ -335,6 +337,9 @@ pub trait Store: Send + Sync {
 
     /// Approvals, newest first.
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError>;
+
+    /// How many approvals nobody has decided.
+    async fn open_approvals(&self) -> Result<u64, StoreError>;
 
     /// Events, oldest first.
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;

@@ -189,6 +189,11 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.approval(approval_id).await
     }
 
+    async fn open_approvals(&self) -> Result<u64, StoreError> {
+        self.faults.alive()?;
+        self.inner.open_approvals().await
+    }
+
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
         self.faults.alive()?;
         self.inner.approvals(query).await

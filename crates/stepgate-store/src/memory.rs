@@ -158,6 +158,10 @@ impl Store for MemoryStore {
         Ok(self.rows().approval(approval_id))
     }
 
+    async fn open_approvals(&self) -> Result<u64, StoreError> {
+        Ok(self.rows().open_approvals())
+    }
+
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
         Ok(self.rows().approvals(&query))
     }

@@ -286,6 +286,10 @@ impl Store for SqliteStore {
         self.readers.read(query).await
     }
 
+    async fn open_approvals(&self) -> Result<u64, StoreError> {
+        self.readers.read(list::open_approvals).await
+    }
+
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
         let list = move |connection: &Connection| list::approvals(connection, &query);
         self.readers.read(list).await

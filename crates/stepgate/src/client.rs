@@ -23,6 +23,9 @@ use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App, LOCAL_HEADER, Peer};
 use connection::{Connection, Target};
 
+/// Rows that one request asks for: as many as a gateway gives.
+const PAGE_MAX: usize = 1000;
+
 /// As whom a command acts on its own directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum As {
@@ -183,6 +186,30 @@ impl Client {
             }
             None => self.send(method, path, &[], Bytes::new()).await,
         }
+    }
+
+    /// The rows of a list, page after page: at most so many, older than one of them, and as the filter
+    /// says.
+    pub(crate) async fn list(
+        &mut self,
+        name: &str,
+        filter: &str,
+        before: Option<String>,
+        limit: u32,
+    ) -> anyhow::Result<Vec<Value>> {
+        let limit = usize::try_from(limit)?;
+        let before_of = |id: String| format!("&before={id}");
+        let (mut rows, mut before) = (Vec::new(), before.map(before_of).unwrap_or_default());
+        while rows.len() < limit {
+            let count = (limit - rows.len()).min(PAGE_MAX);
+            let path = format!("/v1/{name}?limit={count}{filter}{before}");
+            let page = self.ask(Method::GET, &path, None).await?.json()?;
+            let found = page.get(name).and_then(Value::as_array);
+            rows.extend(found.into_iter().flatten().cloned());
+            let Some(next) = page.get("next_before").and_then(Value::as_str) else { break };
+            before = before_of(next.to_owned());
+        }
+        Ok(rows)
     }
 
     /// Asks for a stream of events, after one of them or after the `latest`.

@@ -9,6 +9,7 @@ mod body;
 mod events;
 mod metrics;
 mod openapi;
+mod page;
 mod policy;
 mod problem;
 mod rate;

@@ -81,10 +81,11 @@ impl Hub {
             // A keeper that is gone keeps no time, and reads the store when it comes back.
             let _ = keeper.send(approval);
         }
-        self.beat();
+        self.wake();
     }
 
-    fn beat(&self) {
+    /// Wakes whoever follows what happens.
+    pub(crate) fn wake(&self) {
         self.pulse.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
@@ -175,13 +176,13 @@ impl<S: Store> Store for WatchedStore<S> {
 
     async fn append_event(&self, event: Event) -> Result<(), StoreError> {
         self.inner.append_event(event).await?;
-        self.hub.beat();
+        self.hub.wake();
         Ok(())
     }
 
     async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
         let opened = self.inner.open_session(session, event).await?;
-        self.hub.beat();
+        self.hub.wake();
         Ok(opened)
     }
 
@@ -248,6 +249,10 @@ impl<S: Store> Store for WatchedStore<S> {
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         self.inner.approval(approval_id).await
+    }
+
+    async fn open_approvals(&self) -> Result<u64, StoreError> {
+        self.inner.open_approvals().await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {

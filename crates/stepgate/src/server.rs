@@ -35,6 +35,10 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Most headers of a request: more is 431.
 const HEADERS_MAX: usize = 100;
 
+/// Most connections of the owner at one time. They have places of their own: whoever takes all of the
+/// others must not lock the operator out.
+const LOCAL_CONNECTIONS_MAX: usize = 256;
+
 /// Everything that is listened on.
 pub(crate) struct Listeners {
     tcp: TcpListener,
@@ -76,6 +80,7 @@ impl Listeners {
             app: Arc::clone(app),
             router,
             places: Arc::new(Semaphore::new(app.limits.connections_max)),
+            local_places: Arc::new(Semaphore::new(LOCAL_CONNECTIONS_MAX)),
             graceful: GracefulShutdown::new(),
         };
         let mut stop = pin!(stop);
@@ -134,6 +139,7 @@ struct Connections {
     app: Arc<App>,
     router: Router,
     places: Arc<Semaphore>,
+    local_places: Arc<Semaphore>,
     graceful: GracefulShutdown,
 }
 
@@ -142,7 +148,11 @@ impl Connections {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+        let places = match peer {
+            Peer::Address(_) => &self.places,
+            Peer::Local => &self.local_places,
+        };
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
             tokio::spawn(turn_away(stream));
             return;
         };

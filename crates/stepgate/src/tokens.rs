@@ -105,6 +105,9 @@ struct Created {
     principal_id: PrincipalId,
     role: Role,
     hash: Digest,
+    /// The operator who made it; none where the first start did.
+    #[serde(default)]
+    created_by: Option<PrincipalId>,
 }
 
 /// The tokens that are good now.
@@ -167,6 +170,7 @@ impl Tokens {
         gate: &Gate,
         principal_id: PrincipalId,
         role: Role,
+        created_by: Option<PrincipalId>,
     ) -> anyhow::Result<(Token, Secret)> {
         ensure!(
             principal_id.as_str() != SYSTEM_PRINCIPAL,
@@ -180,6 +184,7 @@ impl Tokens {
             principal_id,
             role,
             hash: Digest::of_bytes(secret.reveal().as_bytes()),
+            created_by,
         };
         let payload = serde_json::to_value(&created)?;
         let event = append(gate, EventType::TokenCreated, payload).await?;
@@ -189,11 +194,17 @@ impl Tokens {
     }
 
     /// Ends one. Whether there was such a token.
-    pub(crate) async fn revoke(&self, gate: &Gate, token_id: ArtifactId) -> anyhow::Result<bool> {
+    pub(crate) async fn revoke(
+        &self,
+        gate: &Gate,
+        token_id: ArtifactId,
+        revoked_by: &PrincipalId,
+    ) -> anyhow::Result<bool> {
         if !self.is_live(token_id) {
             return Ok(false);
         }
-        append(gate, EventType::TokenRevoked, json!({ "token_id": token_id })).await?;
+        let payload = json!({ "token_id": token_id, "revoked_by": revoked_by });
+        append(gate, EventType::TokenRevoked, payload).await?;
         self.live
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -204,7 +215,7 @@ impl Tokens {
 
 impl Created {
     fn at(self, created_at: Timestamp) -> Token {
-        let Self { token_id, principal_id, role, hash } = self;
+        let Self { token_id, principal_id, role, hash, created_by: _ } = self;
         Token { token_id, principal_id, role, created_at, hash }
     }
 }

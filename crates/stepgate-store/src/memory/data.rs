@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use stepgate_core::approval::Approval;
+use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
@@ -213,8 +213,23 @@ impl Data {
         asked_for.take(query.limit).cloned().collect()
     }
 
+    pub(super) fn open_approvals(&self) -> u64 {
+        let asked = self.asked.iter().filter_map(|run_id| self.runs.get(run_id));
+        let approvals = asked.filter_map(|dossier| dossier.approval.as_ref());
+        let open = approvals.filter(|approval| approval.status == ApprovalStatus::Pending);
+        u64::try_from(open.count()).unwrap_or(u64::MAX)
+    }
+
     pub(super) fn approvals(&self, query: &ApprovalQuery) -> Vec<Approval> {
-        let newest_first = self.asked.iter().rev().filter_map(|run_id| self.runs.get(run_id));
+        let asked = match query.before {
+            None => self.asked.as_slice(),
+            Some(before) => {
+                let run_id = self.approvals.get(&before);
+                let at = self.asked.iter().position(|asked| Some(asked) == run_id);
+                self.asked.get(..at.unwrap_or(0)).unwrap_or_default()
+            }
+        };
+        let newest_first = asked.iter().rev().filter_map(|run_id| self.runs.get(run_id));
         let of_principal = newest_first.filter(|dossier| {
             let session_id = dossier.run.arrival.session_id;
             self.is_in_session_of(query.principal_id.as_ref(), session_id)

@@ -91,8 +91,20 @@ pub(super) fn approvals(
     all(connection, APPROVALS, &sql, params_from_iter(params), approval_from)
 }
 
+/// How many approvals nobody has decided: the size of their index.
+pub(super) fn open_approvals(connection: &Connection) -> Result<u64, StoreError> {
+    let sql = "SELECT count(*) FROM approvals WHERE status = 'pending'";
+    let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let count = count.map_err(|error| error::while_open(&error))?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
 fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
+    if let Some(before) = query.before {
+        let is_older = "position < (SELECT position FROM approvals WHERE approval_id = ?)";
+        conditions.add_text(is_older, before.to_string());
+    }
     match query.status {
         // Not as a parameter: only so is it the condition of the index.
         Some(ApprovalStatus::Pending) => conditions.add("status = 'pending'", []),

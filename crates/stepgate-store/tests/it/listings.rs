@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::event::{Event, EventType};
-use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ids::{ApprovalId, PrincipalId, SessionId};
 use stepgate_core::ports::{ApprovalQuery, EventQuery, PlacedEvent, RunQuery, StoreError};
 use stepgate_core::run::Status;
 use stepgate_core::session::SessionKind;
@@ -103,10 +103,19 @@ async fn approvals_are_listed_newest_first_and_filtered(desk: Desk) {
     let pending = Some(ApprovalStatus::Pending);
     let approved = Some(ApprovalStatus::Approved);
     let (ours, theirs) = (&ours, &theirs);
+    let nobody = ApprovalId::new(Uuid::now_v7());
+    assert_eq!(desk.store.open_approvals().await, Ok(2));
     let rows = [
         (all.clone(), vec![ours, theirs, &decided]),
         (ApprovalQuery { limit: 2, ..all.clone() }, vec![ours, theirs]),
         (ApprovalQuery { limit: 0, ..all.clone() }, vec![]),
+        (ApprovalQuery { before: Some(ours.approval_id), ..all.clone() }, vec![theirs, &decided]),
+        (ApprovalQuery { before: Some(theirs.approval_id), ..of_agent.clone() }, vec![&decided]),
+        (
+            ApprovalQuery { before: Some(decided.approval_id), status: pending, ..all.clone() },
+            vec![],
+        ),
+        (ApprovalQuery { before: Some(nobody), ..all.clone() }, vec![]),
         (ApprovalQuery { status: pending, ..all.clone() }, vec![ours, theirs]),
         (ApprovalQuery { status: pending, limit: 1, ..all.clone() }, vec![ours]),
         (ApprovalQuery { status: approved, ..all.clone() }, vec![&decided]),

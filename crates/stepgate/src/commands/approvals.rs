@@ -1,6 +1,5 @@
 //! `stepgate approvals`: what waits for a person, and what was decided.
 
-use axum::http::Method;
 use serde_json::Value;
 
 use crate::cli::{ApprovalsArgs, Global};
@@ -14,12 +13,11 @@ pub(super) async fn approvals(
     args: ApprovalsArgs,
 ) -> anyhow::Result<u8> {
     let mut client = Client::of(global, data, As::Operator).await?;
-    let mut path = format!("/v1/approvals?limit={}", args.limit);
-    if args.status != "all" {
-        path.push_str(&format!("&status={}", args.status));
-    }
-    let reply = client.ask(Method::GET, &path, None).await?.json()?;
-    let approvals = reply.get("approvals").and_then(Value::as_array).cloned().unwrap_or_default();
+    let filter = match args.status.as_str() {
+        "all" => String::new(),
+        status => format!("&status={status}"),
+    };
+    let approvals = client.list("approvals", &filter, None, args.limit).await?;
     if global.json {
         approvals.iter().try_for_each(show::json)?;
     } else if approvals.is_empty() {

@@ -68,9 +68,9 @@ async fn from_afar(
 ) -> anyhow::Result<u8> {
     let path = match command {
         None => {
-            let reply = client.ask(Method::GET, &list_path(&args), None).await?.json()?;
-            let runs = reply.get("runs").cloned().unwrap_or_default();
-            list(&serde_json::from_value::<Vec<RunObject>>(runs)?, json)?;
+            let before = args.before.map(|id| id.to_string());
+            let runs = client.list("runs", &filter(&args), before, args.limit).await?;
+            list(&serde_json::from_value::<Vec<RunObject>>(Value::Array(runs))?, json)?;
             return Ok(0);
         }
         Some(RunsCommand::Show(one)) => format!("/v1/runs/{}", named(client, &one).await?),
@@ -93,14 +93,13 @@ async fn named(client: &mut Client, one: &OneRun) -> anyhow::Result<String> {
     Ok(newest.context("there is no run yet")?.to_owned())
 }
 
-fn list_path(args: &ListArgs) -> String {
-    let mut path = format!("/v1/runs?limit={}", args.limit.min(1000));
+fn filter(args: &ListArgs) -> String {
+    let mut path = String::new();
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={}", escaped(&value)));
         }
     };
-    add("before", args.before.map(|id| id.to_string()));
     add("session", args.session.map(|id| id.to_string()));
     add("status", args.status.clone());
     add("tool", args.tool.clone());

@@ -158,7 +158,9 @@ fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
             let ms = elapsed.as_secs_f64() * 1000.0;
             // The path has ids and nothing secret; a query could hold anything, and is left out.
             let path = show::shortened(&show::printable(line.path), 256);
-            show::note(format!("{} {path} {} {ms:.1} ms {who}", line.method, status.as_u16()));
+            // A method can be any word, and as long as a head can be.
+            let method = show::shortened(line.method.as_str(), 16);
+            show::note(format!("{method} {path} {} {ms:.1} ms {who}", status.as_u16()));
         }
     }
     response

@@ -17,8 +17,9 @@ use stepgate_core::step::{Person, Refused};
 use stepgate_core::time::Timestamp;
 
 use super::admit::{Caller, Operator, Reader};
+use super::page::{self, Page};
 use super::routes::{Id, Params};
-use super::{App, Problem, body, runs};
+use super::{App, Problem, body};
 use crate::service::{Decided, expires_at};
 
 /// Most approvals that one request decides.
@@ -66,6 +67,7 @@ impl ApprovalObject {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListParams {
+    before: Option<ApprovalId>,
     status: Option<ApprovalStatus>,
     limit: Option<usize>,
 }
@@ -73,6 +75,8 @@ pub(super) struct ListParams {
 #[derive(Serialize)]
 pub(super) struct Approvals {
     approvals: Vec<ApprovalObject>,
+    /// Goes on where this page ends; none where it is the last.
+    next_before: Option<ApprovalId>,
 }
 
 pub(super) async fn list(
@@ -81,12 +85,21 @@ pub(super) async fn list(
     Params(params): Params<ListParams>,
 ) -> Result<Json<Approvals>, Problem> {
     let query = ApprovalQuery {
+        before: params.before,
         status: params.status,
         principal_id: caller.sees(),
-        limit: runs::page(params.limit)?,
+        limit: 0,
     };
-    let approvals = app.service.gate.store.approvals(query).await?;
-    Ok(Json(Approvals { approvals: approvals.iter().map(ApprovalObject::of).collect() }))
+    let store = &app.service.gate.store;
+    let weight = |approval: &Approval| approval.approval_context_json.len();
+    let read = |last: Option<Approval>, limit| {
+        let before = last.map(|approval| approval.approval_id).or(query.before);
+        let query = ApprovalQuery { before, limit, ..query.clone() };
+        async move { Ok(store.approvals(query).await?) }
+    };
+    let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
+    let next_before = rows.last().filter(|_| is_full).map(|approval| approval.approval_id);
+    Ok(Json(Approvals { approvals: rows.iter().map(ApprovalObject::of).collect(), next_before }))
 }
 
 #[derive(Default, Deserialize)]

@@ -107,12 +107,13 @@ impl Following {
     /// store does not answer. The reader comes again with the last id.
     async fn next(&mut self) -> Option<PlacedEvent> {
         loop {
+            // Also before what was read already: it may be long ago.
+            if !self.is_still_good() {
+                return None;
+            }
             if let Some(placed) = self.read.pop_front() {
                 self.after = placed.position;
                 return Some(placed);
-            }
-            if !self.is_still_good() {
-                return None;
             }
             // Seen before reading: what comes in between wakes us again.
             self.pulse.borrow_and_update();

@@ -38,7 +38,7 @@ pub(crate) struct Metrics {
 
 /// What is read at the moment of asking.
 pub(super) struct Present {
-    pub(super) approvals_open: usize,
+    pub(super) approvals_open: u64,
     pub(super) steps_running: usize,
 }
 
@@ -95,9 +95,8 @@ impl Metrics {
     }
 
     pub(super) fn text(&self, present: &Present) -> Result<String, std::fmt::Error> {
-        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.approvals_open.set(whole(present.approvals_open));
-        self.steps_running.set(whole(present.steps_running));
+        self.approvals_open.set(i64::try_from(present.approvals_open).unwrap_or(i64::MAX));
+        self.steps_running.set(i64::try_from(present.steps_running).unwrap_or(i64::MAX));
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)

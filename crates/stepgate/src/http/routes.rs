@@ -157,6 +157,7 @@ fn looking() -> Vec<Route> {
     ];
     const APPROVAL_QUERY: &[(&str, &str)] = &[
         ("status", "only those with this status"),
+        ("before", "only those that were asked before this one"),
         ("limit", "at most so many: 1 to 1000, 50 otherwise"),
     ];
     const EVENT_QUERY: &[(&str, &str)] = &[("after", "only events after this id")];

@@ -13,17 +13,14 @@ use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::json::canonical;
 use stepgate_core::ports::{Dossier, RunQuery};
-use stepgate_core::run::Status;
+use stepgate_core::run::{Run, Status};
 use stepgate_core::step::Settlement;
 
 use super::admit::{Caller, Operator, Reader};
+use super::page::{self, Page};
 use super::routes::{Id, Params};
 use super::{App, Problem, body, steps};
 use crate::show::timeline;
-
-/// Runs in one answer, unless asked otherwise, and at most.
-pub(super) const PAGE: usize = 50;
-pub(super) const PAGE_MAX: usize = 1000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,27 +44,30 @@ pub(super) async fn list(
     Reader(caller): Reader,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Runs>, Problem> {
-    let limit = page(params.limit)?;
     let query = RunQuery {
         before: params.before,
         session_id: params.session,
         principal_id: caller.sees(),
         status: params.status,
         tool_name: params.tool,
-        limit,
+        limit: 0,
     };
-    let runs = app.service.gate.store.runs(query).await?;
-    let is_full = runs.len() == limit;
-    let next_before = runs.last().filter(|_| is_full).map(|run| run.arrival.run_id);
-    Ok(Json(Runs { runs: runs.iter().map(RunObject::of).collect(), next_before }))
+    let store = &app.service.gate.store;
+    let Page { rows, is_full } = page::read(params.limit, weight, |last: Option<Run>, limit| {
+        let before = last.map(|run| run.arrival.run_id).or(query.before);
+        let query = RunQuery { before, limit, ..query.clone() };
+        async move { Ok(store.runs(query).await?) }
+    })
+    .await?;
+    let next_before = rows.last().filter(|_| is_full).map(|run| run.arrival.run_id);
+    Ok(Json(Runs { runs: rows.iter().map(RunObject::of).collect(), next_before }))
 }
 
-/// A page's size, or why it cannot be that.
-pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
-    match limit.unwrap_or(PAGE) {
-        limit @ 1..=PAGE_MAX => Ok(limit),
-        _ => Err(Problem::malformed(format!("`limit` must be from 1 to {PAGE_MAX}"))),
-    }
+fn weight(run: &Run) -> usize {
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let ending = run.ending.as_ref();
+    let ending = ending.map_or(0, |it| length(&it.output_json) + length(&it.error_json));
+    run.arrival.payload.bytes.len() + length(&run.input_json) + ending
 }
 
 pub(super) async fn show(

@@ -7,15 +7,10 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use stepgate_core::approval::ApprovalStatus;
-use stepgate_core::ports::ApprovalQuery;
 
 use super::admit::{Reader, Watcher};
 use super::metrics::Present;
 use super::{App, Problem, openapi};
-
-/// Open approvals are counted up to here.
-const COUNTED_MAX: usize = 100_000;
 
 /// The process is there.
 pub(super) async fn healthy() -> Json<Value> {
@@ -32,12 +27,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Pr
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
-    let query = ApprovalQuery {
-        status: Some(ApprovalStatus::Pending),
-        limit: COUNTED_MAX,
-        ..ApprovalQuery::default()
-    };
-    let approvals_open = app.service.gate.store.approvals(query).await?.len();
+    let approvals_open = app.service.gate.store.open_approvals().await?;
     let present = Present { approvals_open, steps_running: app.service.running() };
     let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

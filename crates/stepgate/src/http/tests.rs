@@ -155,7 +155,7 @@ impl House {
             ("anna", Role::Auditor),
         ] {
             let name = PrincipalId::parse(name).unwrap();
-            let (_, secret) = service.tokens.create(&service.gate, name, role).await.unwrap();
+            let (_, secret) = service.tokens.create(&service.gate, name, role, None).await.unwrap();
             tokens.push(secret.reveal().to_owned());
         }
         let [alice, bob, olga, otto, anna] = tokens.try_into().unwrap();

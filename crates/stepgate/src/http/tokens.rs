@@ -56,7 +56,7 @@ struct Create {
 
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(caller): Operator,
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<TokenObject>), Problem> {
@@ -71,18 +71,23 @@ pub(super) async fn create(
     if app.service.tokens.list().len() >= TOKENS_MAX {
         return Err(Problem::conflict("there are too many tokens: revoke one first"));
     }
-    let (token, secret) = app.service.tokens.create(&app.service.gate, principal, role).await?;
+    let (tokens, by) = (&app.service.tokens, Some(caller.principal_id));
+    let (token, secret) = tokens.create(&app.service.gate, principal, role, by).await?;
     let token = TokenObject { token: Some(secret.reveal().to_owned()), ..TokenObject::of(token) };
     Ok((StatusCode::CREATED, Json(token)))
 }
 
 pub(super) async fn revoke(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(caller): Operator,
     Id(id): Id<ArtifactId>,
 ) -> Result<StatusCode, Problem> {
-    match app.service.tokens.revoke(&app.service.gate, id).await? {
-        true => Ok(StatusCode::NO_CONTENT),
+    match app.service.tokens.revoke(&app.service.gate, id, &caller.principal_id).await? {
+        true => {
+            // Its streams end now, and not with the next thing that happens.
+            app.service.hub.wake();
+            Ok(StatusCode::NO_CONTENT)
+        }
         false => Err(Problem::not_found()),
     }
 }

@@ -53,10 +53,18 @@ pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) ->
     Json(ToolObjects { tools: core.chain(servers).collect() })
 }
 
-/// What an agent cannot call is not shown to it.
+/// What an agent cannot call is not shown to it, and neither is what went wrong: that names programs,
+/// files and addresses of the host.
 fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
-    let is_shown = |listed: &&ListedTool| listed.mode.is_some() || caller.sees().is_none();
-    listing.iter().filter(is_shown).map(tool_object).collect()
+    let sees_all = caller.sees().is_none();
+    let is_shown = |listed: &&ListedTool| listed.mode.is_some() || sees_all;
+    let shown = listing.iter().filter(is_shown).map(tool_object);
+    shown
+        .map(|tool| {
+            let server_trouble = tool.server_trouble.filter(|_| sees_all);
+            ToolObject { server_trouble, ..tool }
+        })
+        .collect()
 }
 
 fn tool_object(listed: &ListedTool) -> ToolObject {
@@ -109,3 +117,6 @@ pub(super) async fn accept(
     let digest = accepted.ok_or_else(Problem::not_found)?;
     Ok(Json(json!({ "name": name, "definition_digest": digest })))
 }
+
+#[cfg(test)]
+mod tests;

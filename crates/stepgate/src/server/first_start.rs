@@ -20,7 +20,7 @@ pub(crate) async fn make_tokens(service: &Service, root: &Path) -> anyhow::Resul
         *file = root.join(format!("{}.token", role.as_str()));
         if !file.exists() {
             let principal = PrincipalId::parse(role.as_str())?;
-            let (_, secret) = service.tokens.create(&service.gate, principal, role).await?;
+            let (_, secret) = service.tokens.create(&service.gate, principal, role, None).await?;
             write(file, secret.reveal())
                 .with_context(|| format!("cannot write `{}`", file.display()))?;
         }

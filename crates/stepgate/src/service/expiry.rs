@@ -17,8 +17,8 @@ use stepgate_core::time::Timestamp;
 use super::{Service, is_set};
 use crate::show;
 
-/// Most open approvals that are read at the start.
-const OPEN_MAX: usize = 1_000_000;
+/// Open approvals that are read at once at the start: only their times are kept.
+const OPEN_AT_ONCE: usize = 64;
 /// The clock of the wall may be set while we sleep, so no sleep is longer.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 /// How long a failed expiry waits for its next try.
@@ -61,9 +61,9 @@ pub(super) async fn keep_time(service: Arc<Service>) {
 }
 
 async fn open(service: &Service) -> Due {
-    let query = ApprovalQuery {
+    let mut query = ApprovalQuery {
         status: Some(ApprovalStatus::Pending),
-        limit: OPEN_MAX,
+        limit: OPEN_AT_ONCE,
         ..ApprovalQuery::default()
     };
     let mut due = Due::new();
@@ -71,7 +71,8 @@ async fn open(service: &Service) -> Due {
         match service.gate.store.approvals(query.clone()).await {
             Ok(approvals) => {
                 approvals.iter().for_each(|approval| remember(&mut due, approval));
-                return due;
+                let Some(oldest) = approvals.last() else { return due };
+                query.before = Some(oldest.approval_id);
             }
             Err(error) => {
                 show::note(format!("cannot read the open approvals, trying again: {error}"));

@@ -154,6 +154,65 @@ fn one_connection_too_many_is_told_so() {
 }
 
 #[test]
+fn the_owner_gets_in_when_others_have_taken_every_place() {
+    let place = place_with("[serve]\nconnections_max = 2\n");
+    let gateway = Gateway::start(&place);
+    let idle: Vec<_> = (0..2).map(|_| TcpStream::connect(gateway.address).unwrap()).collect();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while exchange(gateway.address, b"").is_none_or(|reply| reply.status != 503) {
+        assert!(Instant::now() < deadline);
+    }
+    let listed = place.stepgate(["token", "list"], "");
+    assert_eq!(listed.code, 0, "{listed:?}");
+    drop(idle);
+}
+
+#[test]
+fn a_request_is_one_request_and_its_path_is_what_it_says() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let head = format!("host: a\r\nauthorization: Bearer {}\r\n", gateway.agent);
+    let close = "connection: close\r\n\r\n";
+    let hidden = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+    let chunked = format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len());
+    let rows = [
+        ("a proxy's request", format!("CONNECT a:80 HTTP/1.1\r\n{head}{close}"), 404),
+        ("a server's options", format!("OPTIONS * HTTP/1.1\r\n{head}{close}"), 404),
+        ("an absolute address", format!("GET http://a/v1/runs HTTP/1.1\r\n{head}{close}"), 200),
+        ("a public one, two slashes", format!("GET //healthz HTTP/1.1\r\nhost: a\r\n{close}"), 401),
+        ("a spelled-out letter", format!("GET /v1/%72uns HTTP/1.1\r\n{head}{close}"), 404),
+        ("a way up", format!("GET /healthz/../v1/runs HTTP/1.1\r\nhost: a\r\n{close}"), 401),
+        ("another case", format!("GET /HEALTHZ HTTP/1.1\r\nhost: a\r\n{close}"), 401),
+        (
+            "two lengths of a body",
+            format!(
+                "POST /v1/steps HTTP/1.1\r\n{head}content-length: 4\r\n\
+                 transfer-encoding: chunked\r\n{close}{chunked}"
+            ),
+            400,
+        ),
+        (
+            "a body in an unknown form",
+            format!("POST /v1/steps HTTP/1.1\r\n{head}transfer-encoding: x\r\n{close}{hidden}"),
+            400,
+        ),
+        ("a long word", format!("{} / HTTP/1.1\r\n{head}{close}", "A".repeat(30_000)), 404),
+        ("a path with colours", format!("GET /%1b[31m\u{202e}x HTTP/1.1\r\n{head}{close}"), 404),
+    ];
+    for (name, request, status) in rows {
+        let reply = exchange(gateway.address, request.as_bytes()).unwrap();
+        assert_eq!(reply.status, status, "{name}: {reply:?}");
+        // A second answer would stand in the body.
+        reply.json();
+    }
+    gateway.signal(rustix::process::Signal::TERM);
+    let (_, log) = gateway.end();
+    for line in log.lines() {
+        assert!(line.chars().count() < 400 && !line.contains('\u{1b}'), "{line}");
+    }
+}
+
+#[test]
 fn a_connection_is_kept_for_the_next_request() {
     let gateway = Gateway::start(&Place::new());
     let mut stream = TcpStream::connect(gateway.address).unwrap();

@@ -1,3 +1,5 @@
+use stepgate_core::ports::EventQuery;
+
 use super::*;
 use crate::http::routes::{self, Access};
 
@@ -73,6 +75,26 @@ async fn a_request_without_a_good_token_is_told_how_to_bring_one() {
     let again = format!("Bearer {}", house.olga).parse().unwrap();
     twice.headers_mut().append("authorization", again);
     assert_eq!(house.send(twice).await.status, 401);
+}
+
+#[tokio::test]
+async fn the_history_says_who_made_and_who_revoked_a_token() {
+    let house = House::new().await;
+    let made =
+        house.post(&house.olga, "/v1/tokens", json!({ "name": "ci", "role": "agent" })).await;
+    let id = made.json()["token_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/tokens/{id}");
+    let revoked = house.send(house.request("DELETE", &path, &house.otto, String::new())).await;
+    assert_eq!((made.status.as_u16(), revoked.status.as_u16()), (201, 204));
+    let query = EventQuery { loose_only: true, limit: 1000, ..EventQuery::default() };
+    let events = house.app.service.gate.store.events(query).await.unwrap();
+    let told: Vec<_> = events
+        .iter()
+        .map(|placed| &placed.event.payload)
+        .filter(|payload| payload["token_id"] == json!(id))
+        .map(|payload| (payload["created_by"].as_str(), payload["revoked_by"].as_str()))
+        .collect();
+    assert_eq!(told, [(Some("olga"), None), (None, Some("otto"))]);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::http::page;
 
 #[tokio::test]
 async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
@@ -15,6 +16,41 @@ async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
     assert_eq!(house.propose(&house.bob, "{").await.status, 400);
     let runs = house.get(&house.olga, "/v1/runs").await.json();
     assert_eq!(runs["runs"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_page_of_long_rows_ends_early_and_the_next_one_goes_on() {
+    let house = House::new().await;
+    let count = 12;
+    let text = "x".repeat(page::BYTES_MAX / 5);
+    let mut asked = Vec::new();
+    for number in 0..count {
+        let args = json!({ "path": format!("/sandbox/{number}.txt"), "content": text });
+        assert_eq!(house.propose(&house.alice, &proposal("WRITE_FILE", args)).await.status, 200);
+        asked.push(house.ask(&house.alice, &format!("d{number}")).await.0);
+    }
+    let mut path = "/v1/runs?limit=1000&tool=WRITE_FILE".to_owned();
+    let (mut seen, mut pages) = (Vec::new(), 0);
+    loop {
+        let reply = house.get(&house.alice, &path).await;
+        // The row that brings a page to its end may be as long as a row can be.
+        assert!(reply.body.len() < 3 * page::BYTES_MAX, "{}", reply.body.len());
+        let page = reply.json();
+        let runs = page["runs"].as_array().unwrap();
+        seen.extend(runs.iter().map(|run| run["step_index"].as_u64().unwrap()));
+        pages += 1;
+        let Some(next) = page["next_before"].as_str() else { break };
+        path = format!("/v1/runs?limit=1000&tool=WRITE_FILE&before={next}");
+    }
+    assert_eq!(seen, (0..count).rev().map(|number| 2 * number + 1).collect::<Vec<_>>());
+    assert!(pages >= 4, "{pages}");
+    let first = house.get(&house.olga, "/v1/approvals?limit=9").await.json();
+    let before = first["next_before"].as_str().unwrap();
+    let rest = house.get(&house.olga, &format!("/v1/approvals?before={before}")).await.json();
+    assert_eq!(rest["next_before"], Value::Null);
+    let ids = [&first, &rest].into_iter().flat_map(|page| page["approvals"].as_array().unwrap());
+    let ids: Vec<_> = ids.map(|approval| approval["approval_id"].as_str().unwrap()).collect();
+    assert_eq!(ids, asked.iter().rev().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -92,9 +92,14 @@ async fn a_stream_ends_with_its_token_and_with_the_process() {
     let mut stream =
         Reading::begin(&house, made["token"].as_str().unwrap(), Some("latest"), None).await;
     let path = format!("/v1/tokens/{}", made["token_id"].as_str().unwrap());
+    let mut slow = Reading::begin(&house, made["token"].as_str().unwrap(), None, None).await;
+    slow.next().await.unwrap();
+    let mut events = Reading::begin(&house, &house.olga, Some("latest"), None).await;
     house.send(house.request("DELETE", &path, &house.olga, String::new())).await;
-    house.propose(&house.alice, &proposal("THINK", json!({}))).await;
+    // Nothing else happens, and nothing that was read before is shown.
     while stream.next().await.is_some() {}
+    assert_eq!(slow.next().await, None);
+    events.until("token_revoked").await;
     let mut stream = Reading::begin(&house, &house.olga, Some("latest"), None).await;
     house.app.service.leave();
     assert_eq!(stream.next().await, None);

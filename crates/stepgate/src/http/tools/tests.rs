@@ -1,0 +1,30 @@
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::tool::Mode;
+
+use super::*;
+use crate::tokens::Role;
+
+#[test]
+fn why_a_server_is_down_is_not_for_agents() {
+    let listed_tool = ListedTool {
+        server: "sonos".into(),
+        tool: "set_volume".into(),
+        mode: Some(Mode::ExecuteGated),
+        standing: Some(Standing::Accepted),
+        title: None,
+        description: None,
+        input_schema: json!({}),
+        output_schema: None,
+        definition_digest: Digest::of("sonos"),
+        server_state: ServerState::Down("cannot start `/srv/private/sonos`".into()),
+    };
+    for (role, is_told) in [(Role::Agent, false), (Role::Operator, true), (Role::Auditor, true)] {
+        let principal_id = PrincipalId::parse("somebody").unwrap();
+        let caller = Caller { principal_id, role, token_id: None };
+        let [shown] = &listed(std::slice::from_ref(&listed_tool), &caller)[..] else {
+            panic!("one is listed");
+        };
+        assert_eq!(shown.server_state, Some("down"));
+        assert_eq!(shown.server_trouble.is_some(), is_told, "{role:?}");
+    }
+}
