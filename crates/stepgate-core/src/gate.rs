@@ -8,7 +8,7 @@ use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::StateError;
 use crate::json::Value;
 use crate::limits::Limits;
-use crate::ports::{Executor, Hold, Policy, Store, StoreError, ToolServers, World};
+use crate::ports::{EventQuery, Executor, Hold, Policy, Store, StoreError, ToolServers, World};
 use crate::session::{Head, Session, SessionKind, Uniqueness};
 
 /// Everything a step needs of the world.
@@ -91,6 +91,9 @@ impl From<StateError> for Fault {
     }
 }
 
+/// Events of the system session that are read at once.
+const NOTED_PAGE: usize = 1000;
+
 /// The name under which the system session is kept. No token can have it.
 pub const SYSTEM_PRINCIPAL: &str = "system";
 
@@ -138,6 +141,39 @@ impl Gate {
                 let session = self.new_session(id, principal.clone(), SessionKind::Named);
                 self.open(system.session_id, session).await
             }
+        }
+    }
+
+    /// Notes something that operators did, in the system session.
+    pub async fn note(&self, event_type: EventType, payload: Value) -> Result<Event, Fault> {
+        let event = Event {
+            event_id: self.fresh_id(),
+            event_type,
+            payload,
+            run_id: None,
+            sequence_number: 0,
+            session_id: self.system_session().await?.session_id,
+            ts: self.world.now(),
+        };
+        self.store.append_event(event.clone()).await?;
+        Ok(event)
+    }
+
+    /// Everything of these types that was noted, oldest first.
+    pub async fn noted(&self, event_types: &[EventType]) -> Result<Vec<Event>, Fault> {
+        let mut query = EventQuery {
+            principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
+            event_types: event_types.to_vec(),
+            loose_only: true,
+            limit: NOTED_PAGE,
+            ..EventQuery::default()
+        };
+        let mut noted = Vec::new();
+        loop {
+            let page = self.store.events(query.clone()).await?;
+            let Some(last) = page.last() else { return Ok(noted) };
+            query.after = last.position;
+            noted.extend(page.into_iter().map(|placed| placed.event));
         }
     }
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::json;
 use stepgate_core::digest::Digest;
-use stepgate_core::event::{Event, EventType};
+use stepgate_core::event::EventType;
 use stepgate_core::gate::{Gate, Parked};
-use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{EventQuery, NoToolServers, Store};
+use stepgate_core::ports::{NoToolServers, Store};
 use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
@@ -172,43 +172,18 @@ pub(crate) async fn accept(
         "definition_digest": listed.definition_digest,
         "tool": name,
     });
-    note(gate, EventType::ToolAccepted, payload).await?;
+    gate.note(EventType::ToolAccepted, payload).await?;
     Ok(servers.accept(name))
 }
 
 /// Notes which policies are in force, where they are others than before.
 pub(crate) async fn note_policy(gate: &Gate, policy_hash: Digest) -> anyhow::Result<()> {
-    let mut last = None;
-    let mut query = EventQuery {
-        event_types: vec![EventType::PolicyLoaded],
-        loose_only: true,
-        limit: 1000,
-        ..EventQuery::default()
-    };
-    loop {
-        let page = gate.store.events(query.clone()).await?;
-        let Some(newest) = page.last() else { break };
-        query.after = newest.position;
-        last = newest.event.payload.get("policy_hash").and_then(Value::as_str).map(str::to_owned);
+    let noted = gate.noted(&[EventType::PolicyLoaded]).await?;
+    let last = noted.last().and_then(|event| event.payload.get("policy_hash"));
+    if last.and_then(Value::as_str) != Some(&policy_hash.to_string()) {
+        gate.note(EventType::PolicyLoaded, json!({ "policy_hash": policy_hash })).await?;
     }
-    if last == Some(policy_hash.to_string()) {
-        return Ok(());
-    }
-    note(gate, EventType::PolicyLoaded, json!({ "policy_hash": policy_hash })).await
-}
-
-/// An event of the system session.
-async fn note(gate: &Gate, event_type: EventType, payload: Value) -> anyhow::Result<()> {
-    let event = Event {
-        event_id: ArtifactId::new(gate.world.fresh_uuid()),
-        event_type,
-        payload,
-        run_id: None,
-        sequence_number: 0,
-        session_id: gate.system_session().await?.session_id,
-        ts: gate.world.now(),
-    };
-    Ok(gate.store.append_event(event).await?)
+    Ok(())
 }
 
 /// The policies of a first start, where there is no directory of policies yet.

@@ -12,7 +12,6 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
-use stepgate_core::ports::EventQuery;
 use stepgate_core::time::Timestamp;
 use subtle::{Choice, ConstantTimeEq};
 
@@ -22,8 +21,6 @@ const PREFIX: &str = "sg_";
 const RANDOM_BYTES: usize = 32;
 /// Most tokens that are good at one time: each request is compared with all of them.
 pub(crate) const TOKENS_MAX: usize = 1000;
-/// Events that are read at once when tokens are loaded.
-const PAGE: usize = 1000;
 
 /// What a token may be used for.
 #[derive(
@@ -120,21 +117,8 @@ impl Tokens {
     /// Reads every token event.
     pub(crate) async fn load(gate: &Gate) -> anyhow::Result<Self> {
         let mut live: Vec<Token> = Vec::new();
-        let mut after = 0;
-        loop {
-            let query = EventQuery {
-                after,
-                event_types: vec![EventType::TokenCreated, EventType::TokenRevoked],
-                loose_only: true,
-                limit: PAGE,
-                ..EventQuery::default()
-            };
-            let page = gate.store.events(query).await?;
-            let Some(last) = page.last() else { break };
-            after = last.position;
-            for placed in &page {
-                apply(&mut live, &placed.event)?;
-            }
+        for event in gate.noted(&[EventType::TokenCreated, EventType::TokenRevoked]).await? {
+            apply(&mut live, &event)?;
         }
         Ok(Self { live: RwLock::new(live) })
     }
@@ -187,7 +171,7 @@ impl Tokens {
             created_by,
         };
         let payload = serde_json::to_value(&created)?;
-        let event = append(gate, EventType::TokenCreated, payload).await?;
+        let event = gate.note(EventType::TokenCreated, payload).await?;
         let token = created.at(event.ts);
         self.live.write().unwrap_or_else(PoisonError::into_inner).push(token.clone());
         Ok((token, secret))
@@ -204,7 +188,7 @@ impl Tokens {
             return Ok(false);
         }
         let payload = json!({ "token_id": token_id, "revoked_by": revoked_by });
-        append(gate, EventType::TokenRevoked, payload).await?;
+        gate.note(EventType::TokenRevoked, payload).await?;
         self.live
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -252,19 +236,4 @@ fn apply(live: &mut Vec<Token>, event: &Event) -> anyhow::Result<()> {
         | EventType::PolicyLoaded => {}
     }
     Ok(())
-}
-
-async fn append(gate: &Gate, event_type: EventType, payload: Value) -> anyhow::Result<Event> {
-    let system = gate.system_session().await?;
-    let event = Event {
-        event_id: ArtifactId::new(gate.world.fresh_uuid()),
-        event_type,
-        payload,
-        run_id: None,
-        sequence_number: 0,
-        session_id: system.session_id,
-        ts: gate.world.now(),
-    };
-    gate.store.append_event(event.clone()).await?;
-    Ok(event)
 }
