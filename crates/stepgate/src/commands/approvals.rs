@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cli::{ApprovalsArgs, Global};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
-use crate::show::{self, Cell, Table};
+use crate::show;
 
 pub(super) async fn approvals(
     global: &Global,
@@ -23,31 +23,37 @@ pub(super) async fn approvals(
     } else if approvals.is_empty() {
         show::say("no approvals")?;
     } else {
-        let mut table = Table::new(["APPROVAL", "STATUS", "UNTIL", "WHO", "TOOL", "ARGS", "WHY"]);
-        approvals.iter().for_each(|approval| table.add(row(approval)));
-        show::say(table)?;
+        for approval in &approvals {
+            show::say(block(approval))?;
+        }
     }
     Ok(0)
 }
 
-fn row(approval: &Value) -> [Cell; 7] {
-    const CHARS_MAX: usize = 60;
+/// One approval with everything that the person decides on: what is not seen must not be approved.
+fn block(approval: &Value) -> String {
+    const ARGS_CHARS_MAX: usize = 4096;
     let text = |pointer: &str| {
-        let found = approval.pointer(pointer).and_then(Value::as_str).unwrap_or("-");
-        show::shortened(&show::printable(found), CHARS_MAX)
+        show::printable(approval.pointer(pointer).and_then(Value::as_str).unwrap_or("-"))
     };
     let args = approval.pointer("/context/args").map(Value::to_string).unwrap_or_default();
+    let args = show::printable(&args);
+    let hidden = args.chars().count().saturating_sub(ARGS_CHARS_MAX);
+    let shown: String = args.chars().take(ARGS_CHARS_MAX).collect();
+    let rest = match hidden {
+        0 => String::new(),
+        _ => format!("\n        {hidden} more characters: `stepgate approvals --json` shows all"),
+    };
     let tool = match text("/context/tool_server") {
         server if server == "core" => text("/context/tool_name"),
         server => format!("{server}.{}", text("/context/tool_name")),
     };
-    [
-        Cell::plain(text("/approval_id")),
-        Cell::plain(text("/status")),
-        Cell::plain(text("/expires_at")),
-        Cell::plain(text("/context/principal_id")),
-        Cell::plain(tool),
-        Cell::plain(show::shortened(&show::printable(&args), CHARS_MAX)),
-        Cell::plain(text("/context/reason")),
-    ]
+    format!(
+        "{}  {}  until {}\n  who   {}\n  what  {tool} {shown}{rest}\n  why   {}",
+        text("/approval_id"),
+        text("/status"),
+        text("/expires_at"),
+        text("/context/principal_id"),
+        text("/context/reason"),
+    )
 }

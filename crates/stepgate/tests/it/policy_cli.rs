@@ -138,6 +138,8 @@ fn a_delete_that_is_gated_waits_for_a_person_who_says_yes_or_no() {
         let approval = response["result"]["approval_id"].as_str().unwrap().to_owned();
         let listed = place.stepgate(["approvals"], "");
         assert!(listed.stdout.contains(&approval), "{}", listed.stdout);
+        let what = format!("what  DELETE_FILE {{\"path\":\"/sandbox/{number}.txt\"}}");
+        assert!(listed.stdout.contains(&what), "{}", listed.stdout);
         let decided = place.stepgate([word, &approval, "--note", "as agreed"], "");
         assert_eq!(decided.code, code, "{}{}", decided.stdout, decided.stderr);
         let is_there = place.path().join(format!("sandbox/{number}.txt")).exists();
