@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use stepgate_core::action::CoreCall;
 use stepgate_core::gate::{Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
-    Dossier, NoToolServers, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Store, World,
+    Dispatch, Dossier, Effect, Executor, Hold, NoToolServers, Policy, PolicyDecision,
+    PolicyRequest, PolicyVerdict, Prepared, Store, World,
 };
 use stepgate_core::run::Payload;
 use stepgate_core::step::{self, Answer, Submission};
@@ -72,6 +74,39 @@ pub(crate) struct DenyAll;
 impl Policy for DenyAll {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
         PolicyDecision { verdict: PolicyVerdict::Deny, ..BuiltInRule.decide(request) }
+    }
+}
+
+/// Stops before it acts on paths that contain this name.
+pub(crate) struct StopsAt {
+    pub(crate) inner: Arc<dyn Executor>,
+    pub(crate) name: &'static str,
+}
+
+#[async_trait]
+impl Executor for StopsAt {
+    fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
+        self.inner.prepare(call).await
+    }
+
+    async fn hold(&self, call: &CoreCall) -> Hold {
+        self.inner.hold(call).await
+    }
+
+    async fn dispatch(
+        &self,
+        call: &CoreCall,
+        before: Option<&Value>,
+        dispatch: Dispatch,
+    ) -> Effect {
+        if call.paths().iter().any(|path| path.as_str().contains(self.name)) {
+            return Effect::Unknown("stopped".into());
+        }
+        self.inner.dispatch(call, before, dispatch).await
     }
 }
 

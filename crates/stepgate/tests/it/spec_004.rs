@@ -30,7 +30,9 @@ use stepgate_store::faulty::{Faults, FaultyStore, Stop};
 use stepgate_store::memory::MemoryStore;
 use stepgate_store::sqlite::SqliteStore;
 
-use crate::gate::{AskAlways, CountingWorld, DenyAll, Fixture, gate, id, proposal, submit};
+use crate::gate::{
+    AskAlways, CountingWorld, DenyAll, Fixture, StopsAt, gate, id, proposal, submit,
+};
 
 fn write(number: u32) -> String {
     proposal(number, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": "once"}))
@@ -567,39 +569,6 @@ async fn first_steps_that_come_at_once_join_one_session() {
             assert_eq!(fixture.gate.store.counts().await.unwrap().sessions, 2, "{round}");
             assert_verified(&*fixture.gate.store).await;
         }
-    }
-}
-
-/// Stops at calls on paths with this name.
-struct StopsAt {
-    inner: Arc<dyn Executor>,
-    name: &'static str,
-}
-
-#[async_trait]
-impl Executor for StopsAt {
-    fn id(&self) -> &str {
-        self.inner.id()
-    }
-
-    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
-        self.inner.prepare(call).await
-    }
-
-    async fn hold(&self, call: &CoreCall) -> Hold {
-        self.inner.hold(call).await
-    }
-
-    async fn dispatch(
-        &self,
-        call: &CoreCall,
-        before: Option<&Value>,
-        dispatch: Dispatch,
-    ) -> Effect {
-        if call.paths().iter().any(|path| path.as_str().contains(self.name)) {
-            return Effect::Unknown("stopped".into());
-        }
-        self.inner.dispatch(call, before, dispatch).await
     }
 }
 

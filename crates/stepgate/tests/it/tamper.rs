@@ -5,11 +5,9 @@ mod servers;
 use std::path::Path;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, params};
-use serde_json::{Value, json};
-use stepgate_core::action::CoreCall;
+use serde_json::json;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::bundle::Bundle;
 use stepgate_core::digest::Digest;
@@ -18,7 +16,7 @@ use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
 use stepgate_core::journal::Checkpoint;
 use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::json::canonical;
-use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared, Store, StoreError, World};
+use stepgate_core::ports::{Store, StoreError, World};
 use stepgate_core::recover::{self, Scope};
 use stepgate_core::run::{Payload, Status};
 use stepgate_core::session::SessionKind;
@@ -28,33 +26,11 @@ use stepgate_core::verify::{self, Report, SavedHead};
 use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
-use crate::gate::{AskAlways, CountingWorld, Fixture, agent, proposal, submit};
+use crate::gate::{AskAlways, CountingWorld, Fixture, StopsAt, agent, proposal, submit};
 
 /// An id that no row has.
 fn fresh() -> uuid::Uuid {
     CountingWorld::starting_at(9_000_000).fresh_uuid()
-}
-
-/// Stops before it acts.
-struct Stopped(Arc<dyn Executor>);
-
-#[async_trait]
-impl Executor for Stopped {
-    fn id(&self) -> &str {
-        self.0.id()
-    }
-
-    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
-        self.0.prepare(call).await
-    }
-
-    async fn hold(&self, call: &CoreCall) -> Hold {
-        self.0.hold(call).await
-    }
-
-    async fn dispatch(&self, _: &CoreCall, _: Option<&Value>, _: Dispatch) -> Effect {
-        Effect::Unknown("stopped".into())
-    }
 }
 
 /// A database with every kind of row: done, replayed, failed, denied, refused early, granted, refused
@@ -95,14 +71,14 @@ async fn database() -> TempDir {
         step::resume(&fixture.gate, approval.approval_id, person).await.unwrap();
     }
     let real = fixture.gate.executor.clone();
-    fixture.gate.executor = Arc::new(Stopped(real.clone()));
+    fixture.gate.executor = Arc::new(StopsAt { inner: real.clone(), name: "" });
     let asking = std::mem::replace(&mut fixture.gate.policy, built_in);
     submit(&fixture.gate, write(9, "stopped.txt")).await.unwrap_err();
     fixture.gate.executor = real.clone();
     assert_eq!(recover::recover(&fixture.gate, Scope::Core).await.unwrap().finished.len(), 1);
 
     fixture.gate.policy = asking;
-    fixture.gate.executor = Arc::new(Stopped(real));
+    fixture.gate.executor = Arc::new(StopsAt { inner: real, name: "" });
     let answer = fixture.submit(write(10, "granted.txt")).await;
     let approval = fixture.dossier(&answer).await.approval.unwrap().approval_id;
     let grants = Person::Grants { approver_id: operator(), note: Some("go".into()) };

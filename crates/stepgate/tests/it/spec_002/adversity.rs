@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use stepgate_core::action::{CoreCall, InvalidArgs};
+use stepgate_core::action::InvalidArgs;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
@@ -17,10 +17,7 @@ use stepgate_core::journal::Artifact;
 use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{
-    Dispatch, Effect, Executor, Failed, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict,
-    Prepared, World,
-};
+use stepgate_core::ports::{Failed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, World};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
@@ -34,7 +31,7 @@ use tokio::sync::Notify;
 
 use super::bench::Behaviour;
 use super::{AGENDA, House, VOLUME, artifacts, effect_status, events, guarantee, operator};
-use crate::gate::{AskAlways, DenyAll, Fixture, id, proposal, submit};
+use crate::gate::{AskAlways, DenyAll, Fixture, StopsAt, id, proposal, submit};
 use crate::spec_004::assert_verified;
 
 const STATUS: &str = "sonos.was_it_done";
@@ -629,34 +626,12 @@ async fn a_late_result_of_a_call_in_doubt_is_there_before_anybody_settles_it() {
     house.verified().await;
 }
 
-/// A sandbox whose gateway stops before it acts.
-struct Halting(Arc<dyn Executor>);
-
-#[async_trait]
-impl Executor for Halting {
-    fn id(&self) -> &str {
-        self.0.id()
-    }
-
-    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
-        self.0.prepare(call).await
-    }
-
-    async fn hold(&self, call: &CoreCall) -> Hold {
-        self.0.hold(call).await
-    }
-
-    async fn dispatch(&self, _: &CoreCall, _: Option<&Value>, _: Dispatch) -> Effect {
-        Effect::Unknown("the gateway stopped".into())
-    }
-}
-
 #[tokio::test]
 async fn a_core_action_that_a_person_settled_keeps_its_path_no_longer() {
     let mut fixture = Fixture::new();
     let args = json!({ "path": "/sandbox/a.txt", "content": "x" });
     let real = Arc::clone(&fixture.gate.executor);
-    fixture.gate.executor = Arc::new(Halting(Arc::clone(&real)));
+    fixture.gate.executor = Arc::new(StopsAt { inner: Arc::clone(&real), name: "" });
     submit(&fixture.gate, proposal(1, "WRITE_FILE", args.clone())).await.unwrap_err();
     let run_id = fixture.gate.store.run_ids(None, 1).await.unwrap()[0];
     step::resolve(&fixture.gate, run_id, Settlement::Failed, operator(), None).await.unwrap();
