@@ -30,6 +30,8 @@ use crate::data_dir::DataDir;
 use crate::show;
 use crate::world::RealWorld;
 
+use reload::Look;
+
 pub(crate) use reload::keep_reloading;
 
 /// Most late results that wait to be written down. What comes beyond them is told to the operator.
@@ -41,6 +43,8 @@ pub(crate) struct Control {
     pub(crate) policy: Arc<LivePolicy>,
     /// Where the policies are.
     pub(crate) policies: PathBuf,
+    /// What they and the tools looked like when they were loaded first.
+    loaded: Look,
 }
 
 /// A gate over this store, as the configuration says.
@@ -69,13 +73,15 @@ pub(crate) async fn assemble(
     }
     gate.tools = Arc::clone(&servers) as _;
     let policies = data.policies(config);
-    let set = PolicySet::load(&policies, &shapes(&servers.listing())).map_err(not_loaded)?;
+    // Before the load: what changes between the two is seen as a change later.
+    let loaded = Look::at(&policies, &servers);
+    let set = PolicySet::load(&policies, loaded.tools()).map_err(not_loaded)?;
     show_warnings(set.warnings());
     let policy = Arc::new(LivePolicy::new(set));
     note_policy(&gate, policy.current().digest()).await?;
     gate.policy = Arc::clone(&policy) as _;
     tokio::spawn(write_down(gate.clone(), arrivals));
-    Ok((gate, Arc::new(Control { servers, policy, policies })))
+    Ok((gate, Arc::new(Control { servers, policy, policies, loaded })))
 }
 
 /// Starts the servers of the configuration.

@@ -6,21 +6,26 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use stepgate_core::gate::Gate;
+use stepgate_exec::servers::Servers;
 use stepgate_policy::ToolShape;
 
 use super::{Control, note_policy, shapes, show_warnings};
 use crate::show;
 
 /// What a directory and the tools looked like: enough to see that something has changed.
-#[derive(PartialEq)]
-struct Look {
+#[derive(Clone, PartialEq)]
+pub(super) struct Look {
     files: Vec<(std::ffi::OsString, u64, Option<SystemTime>)>,
     tools: Vec<ToolShape>,
 }
 
 impl Look {
-    fn at(control: &Control) -> Self {
-        Self { files: files(&control.policies), tools: shapes(&control.servers.listing()) }
+    pub(super) fn at(policies: &Path, servers: &Servers) -> Self {
+        Self { files: files(policies), tools: shapes(&servers.listing()) }
+    }
+
+    pub(super) fn tools(&self) -> &[ToolShape] {
+        &self.tools
     }
 }
 
@@ -39,12 +44,10 @@ fn files(directory: &Path) -> Vec<(std::ffi::OsString, u64, Option<SystemTime>)>
 
 /// Looks again and again, until the process ends.
 pub(crate) async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Duration) {
-    let mut seen = Look::at(&control);
-    // What was loaded before the first look may be older than it.
-    reload(&gate, &control, &seen.tools).await;
+    let mut seen = control.loaded.clone();
     loop {
         tokio::time::sleep(pause).await;
-        let look = Look::at(&control);
+        let look = Look::at(&control.policies, &control.servers);
         if look != seen {
             reload(&gate, &control, &look.tools).await;
             seen = look;
