@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::binary::Place;
@@ -20,7 +21,7 @@ pub(crate) struct Gateway {
     pub(crate) operator: String,
     pub(crate) agent: String,
     pub(crate) greeting: Vec<String>,
-    stderr: Option<ChildStderr>,
+    stderr: Option<BufReader<ChildStderr>>,
 }
 
 impl Gateway {
@@ -55,7 +56,7 @@ impl Gateway {
             let file = place.path().join(format!("{role}.token"));
             std::fs::read_to_string(file).unwrap().trim().to_owned()
         };
-        let stderr = child.stderr.take();
+        let stderr = child.stderr.take().map(BufReader::new);
         Self {
             address,
             operator: token("operator"),
@@ -73,6 +74,21 @@ impl Gateway {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Reads standard error until a line says this.
+    pub(crate) fn until_it_says(&mut self, text: &str) {
+        let stderr = self.stderr.as_mut().unwrap();
+        let mut line = String::new();
+        while !line.contains(text) {
+            if stderr.buffer().is_empty() {
+                let mut ready = [PollFd::new(stderr.get_ref(), PollFlags::IN)];
+                let patience = Timespec::try_from(PATIENCE).unwrap();
+                assert_eq!(poll(&mut ready, Some(&patience)), Ok(1), "it never said `{text}`");
+            }
+            line.clear();
+            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it never said `{text}`");
+        }
     }
 
     /// Waits for the end: the exit code, and what went to standard error.
