@@ -16,6 +16,7 @@ mod confine;
 mod descendants;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -81,7 +82,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("stepgate: {why}");
+            say(&why);
             ExitCode::FAILURE
         }
     }
@@ -130,10 +131,16 @@ fn watch(line: &Line) -> Result<(), String> {
         }
     }
     if let Ok(Some(status)) = child.try_wait() {
-        eprintln!("stepgate: {} ended: {}", line.command.display(), in_words(status));
+        say(&format!("{} ended: {}", line.command.display(), in_words(status)));
     }
     descendants::end_all();
     Ok(())
+}
+
+/// Says a line to whoever may listen. A gateway that has ended, or has let go of this server, does not,
+/// and the rest of the work must be done all the same: `eprintln!` would panic.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "stepgate: {line}");
 }
 
 /// An error with what it kept from happening.
@@ -176,9 +183,9 @@ fn confined(hidden: &[PathBuf]) -> Result<(), String> {
     match confine::keep_away_from(&paths) {
         Ok(confine::Wall::Stands) => Ok(()),
         Ok(confine::Wall::Missing) => {
-            eprintln!(
-                "stepgate: this kernel has no Landlock: the tool server can read what this user can \
-                 read, the data directory included"
+            say(
+                "this kernel has no Landlock: the tool server can read what this user can read, the \
+                 data directory included",
             );
             Ok(())
         }

@@ -87,9 +87,10 @@ impl Child {
     fn kill(&mut self) {
         let leader = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         // The launcher ends last and by itself: it ends what has left the group, too. Only where it has
-        // not started anything yet there is nobody but itself to end.
+        // not started anything yet there is nobody but itself to end. One look can miss a child whose
+        // old parent ended meanwhile; the next one sees it.
         if let Some(leader) = leader
-            && launcher::end_children_of(leader) == 0
+            && (0..2).all(|_| launcher::end_children_of(leader) == 0)
         {
             let _ = rustix::process::kill_process_group(leader, Signal::KILL);
         }

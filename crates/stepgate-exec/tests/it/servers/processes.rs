@@ -82,6 +82,27 @@ async fn nothing_outlives_a_gateway_that_is_killed() {
     ends(grandchild).await;
 }
 
+/// The launcher's last words go nowhere when the gateway has let go of the server.
+#[tokio::test]
+async fn nothing_stays_behind_where_nobody_listens_any_more() {
+    let this = std::process::id().to_string();
+    let script = "setsid sleep 600 & echo $!; read line";
+    let mut launcher = Command::new(fixture())
+        .args([WORD, "watch", &this, "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = std::io::BufReader::new(launcher.stdout.take().unwrap());
+    let mut grandchild = String::new();
+    std::io::BufRead::read_line(&mut told, &mut grandchild).unwrap();
+    drop(launcher.stderr.take());
+    drop(launcher.stdin.take());
+    assert!(launcher.wait().unwrap().success());
+    ends(grandchild.trim()).await;
+}
+
 #[test]
 fn the_launchers_word_is_not_for_others() {
     for line in [vec![WORD], vec![WORD, "watch", "x"], vec![WORD, "watch", "1", "--", "true"]] {
