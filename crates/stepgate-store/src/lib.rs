@@ -5,6 +5,7 @@
 //! on what is legal, and only this crate knows SQL.
 
 mod plan;
+mod rows;
 mod locks;
 pub mod memory;
 pub mod sqlite;
