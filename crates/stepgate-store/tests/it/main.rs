@@ -1,4 +1,4 @@
-//! One suite over every engine, and what is SQLite's alone.
+//! One suite over every engine, and what is each engine's alone.
 
 #![allow(
     missing_docs,
@@ -10,6 +10,7 @@
 )]
 
 mod desk;
+mod server;
 mod conformance;
 mod faults;
 mod listings;
