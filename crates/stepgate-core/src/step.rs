@@ -76,11 +76,11 @@ pub struct Answer {
 /// Spec 000: "A step MUST execute at most one action" and "MUST produce exactly one outcome".
 pub async fn run(gate: &Gate, submission: Submission) -> Result<Answer, Fault> {
     let (mut trail, context) = p1_receive::receive(gate, submission).await?;
-    locked(gate, trail.run_id(), async {
-        let ended = attempt(gate, &mut trail, context).await;
-        conclude(gate, trail, ended).await
-    })
-    .await
+    let run_id = trail.run_id();
+    gate.store.lock_new_trace(run_id).await?;
+    let ended = attempt(gate, &mut trail, context).await;
+    let answer = conclude(gate, trail, ended).await;
+    released(gate, run_id, answer).await
 }
 
 /// The corridor. `?` leaves the attempt, never the step: every failure reaches RECORD and RESPOND.
@@ -296,7 +296,10 @@ pub(crate) async fn locked<T, E: From<StoreError>>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     gate.store.acquire_trace_lock(run_id).await?;
-    let done = work.await;
+    released(gate, run_id, work.await).await
+}
+
+async fn released<T>(gate: &Gate, run_id: RunId, done: T) -> T {
     // What is done is done, whatever becomes of the lock.
     let _released = gate.store.release_trace_lock(run_id).await;
     done
