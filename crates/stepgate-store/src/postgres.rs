@@ -11,6 +11,7 @@ mod list;
 mod cells;
 mod point;
 mod nodes;
+mod listen;
 mod error;
 
 use std::sync::Arc;
@@ -19,13 +20,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use stepgate_core::approval::Approval;
+use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
-    StepCommit, Store, StoreError,
+    ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
+    Recollection, RunQuery, StepCommit, Store, StoreError,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -43,7 +45,7 @@ use crate::rows::{
 };
 use cells::{all, one};
 use link::{Around, Failed, Query, send};
-use nodes::Node;
+use listen::Listener;
 use open::Address;
 use point::{Durability, Point, told};
 use writer::Writer;
@@ -62,7 +64,8 @@ pub struct PostgresStore {
 #[derive(Debug)]
 struct Desk {
     writer: Writer,
-    node: Arc<Node>,
+    node: Arc<nodes::Node>,
+    listener: Listener,
     renewing: JoinHandle<()>,
 }
 
@@ -86,14 +89,17 @@ impl PostgresStore {
         let shown = address.shown.clone();
         let other = |error: StoreError| OpenError::Other { shown, detail: error.to_string() };
         let own = Point::new(pool.clone(), options.answer_wait, Durability::Before);
-        let node = Node::register(own, &options).await.map_err(other)?;
+        let node = nodes::Node::register(own, &options).await.map_err(other)?;
+        let told = Arc::clone(&node);
+        let is_own = move |incarnation| told.incarnation() == incarnation;
+        let listener = Listener::start(address, pool.clone(), options.answer_wait, is_own);
         let renewing = tokio::spawn(Arc::clone(&node).keep_renewing());
         let writer = Writer::start(pool.clone(), Arc::clone(&node), &options);
         Ok(Self {
             point: Point::new(pool.clone(), options.answer_wait, Durability::After),
             readers: Readers { source: Source::Pool(pool), patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
-            desk: Some(Desk { writer, node, renewing }),
+            desk: Some(Desk { writer, node, listener, renewing }),
         })
     }
 
@@ -210,6 +216,14 @@ impl Store for PostgresStore {
         Ok(())
     }
 
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await
+    }
+
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.desk()?.node.may_dispatch(trace_id).await
+    }
+
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         let disowned = match &self.desk {
             Some(desk) => desk.node.disown(trace_id).await,
@@ -321,6 +335,29 @@ impl Store for PostgresStore {
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         list::counts_from(&self.readers.rows(list::counts()).await?)
+    }
+
+    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
+        let Some(desk) = &self.desk else { return Ok(false) };
+        let rows = self.readers.rows(list::stray_runs(desk.node.incarnation())).await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+        self.desk()?.node.tell_policy(policy_hash).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
+        let this = self.desk.as_ref().map(|desk| desk.node.incarnation());
+        let rows = self.readers.rows(list::nodes()).await?;
+        all(&rows, list::NODES, |cells| list::node_from(cells, this))
+    }
+
+    async fn elsewhere(&self) -> Elsewhere {
+        match &self.desk {
+            Some(desk) => desk.listener.next().await,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use stepgate_core::approval::Approval;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::ports::{ApprovalChange, KeyChange, StoreError};
-use stepgate_core::run::Run;
+use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Session, SessionKind, Uniqueness};
 use tokio_postgres::Row;
 
@@ -61,6 +61,11 @@ impl Facts {
     /// Who works on a run.
     pub(super) fn ownership(&self, run_id: RunId) -> Option<Ownership> {
         self.traces.get(&run_id).map(|(_, ownership)| *ownership)
+    }
+
+    /// The status of a run.
+    pub(super) fn status(&self, run_id: RunId) -> Option<Status> {
+        self.traces.get(&run_id).map(|(trace, _)| trace.status)
     }
 
     /// Where a session stands, before anything is added to it.

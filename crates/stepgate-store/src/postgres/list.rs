@@ -1,13 +1,20 @@
 //! The lists: what people page through, what recovery starts from, and what `verify` counts.
 
+use std::time::Duration;
+
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateError;
-use stepgate_core::ports::{ApprovalQuery, Counts, EventQuery, RunQuery, StoreError};
+use stepgate_core::ports::{ApprovalQuery, Counts, EventQuery, Node, RunQuery, StoreError};
+use stepgate_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::cells::escaped;
 use super::link::{Query, Value};
+use crate::rows::{Cells, Table};
+
+/// For messages about rows of this table.
+pub(super) const NODES: Table = Table { name: "nodes", key: "node_id" };
 
 /// The condition of the index of unfinished runs, as the index has it.
 pub(super) const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
@@ -144,12 +151,54 @@ pub(super) fn unfinished_runs(incarnation: Option<i64>) -> Query {
         return Query::new(sql, Vec::new());
     };
     let sql = format!(
-        "SELECT tool_run_id FROM tool_runs WHERE {IS_UNFINISHED} AND (owner IS NULL OR owner = $1
-           OR NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = owner
-                          AND expires_at > clock_timestamp()))
-         ORDER BY position"
+        "SELECT tool_run_id FROM tool_runs
+         WHERE {IS_UNFINISHED} AND (owner IS NULL OR owner = $1 OR {IS_GONE}) ORDER BY position"
     );
     Query::new(sql, vec![Box::new(incarnation)])
+}
+
+/// A node that no longer lives, as the owner of a run.
+const IS_GONE: &str = "NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = owner
+                                   AND expires_at > clock_timestamp())";
+
+/// Whether any run is not over whose node is gone.
+pub(super) fn stray_runs(incarnation: i64) -> Query {
+    let sql = format!(
+        "SELECT 1::bigint FROM tool_runs
+         WHERE {IS_UNFINISHED} AND owner <> $1 AND {IS_GONE} LIMIT 1"
+    );
+    Query::new(sql, vec![Box::new(incarnation)])
+}
+
+/// The nodes that there are, oldest first; of those that are gone, only who left something.
+pub(super) fn nodes() -> Query {
+    let sql = format!(
+        "SELECT incarnation, node_id, policy_hash, runs,
+           (extract(epoch FROM started_at) * 1000)::bigint AS started_ms,
+           (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::bigint AS left_ms
+         FROM nodes CROSS JOIN LATERAL
+           (SELECT count(*) AS runs FROM tool_runs WHERE owner = incarnation AND {IS_UNFINISHED})
+           AS working
+         WHERE expires_at > clock_timestamp() OR runs > 0 ORDER BY incarnation"
+    );
+    Query::new(sql, Vec::new())
+}
+
+/// A node, from a row of [`nodes`].
+pub(super) fn node_from(cells: &Cells<'_>, this: Option<i64>) -> Result<Node, StoreError> {
+    let incarnation = cells.number("incarnation")?;
+    let started_ms = i64::try_from(cells.number("started_ms")?).unwrap_or(i64::MAX);
+    // A negative number is a lease that has lapsed.
+    let left_ms = cells.maybe_number("left_ms").ok().flatten().filter(|left_ms| *left_ms > 0);
+    Ok(Node {
+        node_id: cells.text("node_id")?.to_owned(),
+        incarnation,
+        started_at: Timestamp::from_millisecond(started_ms),
+        lease_left: left_ms.map(Duration::from_millis),
+        policy_hash: cells.maybe_parsed("policy_hash")?,
+        runs: cells.number("runs")?,
+        is_this: this.and_then(|this| u64::try_from(this).ok()) == Some(incarnation),
+    })
 }
 
 /// Events that belong to no run, oldest first.
@@ -169,6 +218,11 @@ pub(super) fn run_ids(before: Option<RunId>, limit: usize) -> Query {
             "SELECT tool_run_id FROM tool_runs WHERE true{conditions} ORDER BY position DESC LIMIT #"
         )
     })
+}
+
+/// The last position of an event.
+pub(super) fn last_position() -> Query {
+    Query::new("SELECT last FROM event_counter", Vec::new())
 }
 
 /// How many rows there are, and where the events end.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use stepgate_core::digest::Digest;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateCode;
 use stepgate_core::ports::StoreError;
@@ -47,6 +48,8 @@ pub(super) struct Node {
     lease: Mutex<Lease>,
     /// INVARIANT: a run is here while this node owns it, as far as it knows.
     claims: Mutex<HashMap<RunId, Claim>>,
+    /// The policies in force here, for the other nodes to see.
+    policy_hash: Mutex<Option<Digest>>,
     /// The lease is short of time.
     hurry: Notify,
     renewed: Notify,
@@ -66,6 +69,7 @@ impl Node {
             point,
             lease: Mutex::new(Lease { incarnation: 0, good_until: Instant::now() }),
             claims: Mutex::default(),
+            policy_hash: Mutex::default(),
             hurry: Notify::new(),
             renewed: Notify::new(),
         };
@@ -108,6 +112,15 @@ impl Node {
         let sql = "UPDATE nodes SET expires_at = clock_timestamp() WHERE incarnation = $1";
         // A node that cannot say that it leaves is missed a little later.
         let _said = self.point.ask(Query::new(sql, vec![Box::new(self.incarnation())])).await;
+    }
+
+    /// Tells the others which policies are in force here.
+    pub(super) async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+        *locked(&self.policy_hash) = Some(policy_hash);
+        let sql = "UPDATE nodes SET policy_hash = $2 WHERE incarnation = $1";
+        let values: Vec<_> =
+            vec![Box::new(self.incarnation()) as _, Box::new(policy_hash.to_string()) as _];
+        self.point.ask(Query::new(sql, values)).await.map(drop)
     }
 
     async fn renew(&self) -> Result<(), StoreError> {

@@ -4,10 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
+};
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{OpenError, while_opening};
@@ -57,6 +60,9 @@ impl Default for PostgresOptions {
     }
 }
 
+/// What speaks TLS.
+type RustlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
 /// Where a store is, and how to get there.
 #[derive(Clone)]
 pub(super) struct Address {
@@ -98,6 +104,13 @@ impl Address {
         Ok(Self { config, tls: MakeRustlsConnect::new(tls().map_err(wrong)?), shown })
     }
 
+    /// A connection of its own, with what drives it.
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(Client, Connection<Socket, RustlsStream>), tokio_postgres::Error> {
+        self.config.connect(self.tls.clone()).await
+    }
+
     /// A pool of connections with the store's settings, none of them open yet.
     pub(super) fn pool(&self, options: &PostgresOptions, is_read_only: bool) -> Pool {
         let mut config = self.config.clone();
@@ -133,8 +146,13 @@ pub(super) async fn first(
     is_read_only: bool,
 ) -> Result<Object, OpenError> {
     let mut connection = pool.get().await.map_err(|error| match error {
-        deadpool_postgres::PoolError::Backend(error) => while_opening(shown, &error),
-        other => OpenError::Away { shown: shown.to_owned(), detail: other.to_string() },
+        PoolError::Backend(error) => while_opening(shown, &error),
+        error @ (PoolError::Timeout(_)
+        | PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_)) => {
+            OpenError::Away { shown: shown.to_owned(), detail: error.to_string() }
+        }
     })?;
     check_server(&connection, shown, is_read_only).await?;
     if is_read_only {

@@ -24,6 +24,8 @@ pub(super) struct Planned<'a> {
     pub(super) owner: Option<i64>,
     /// Who works on its run until now, where the run was there before.
     pub(super) held: Option<Ownership>,
+    /// What other nodes are told of it.
+    pub(super) telling: Option<&'static str>,
 }
 
 /// Where a session stands before and after a batch.
@@ -80,6 +82,7 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     }
     add(sealed(&kept));
     add(erasures(&erased));
+    add(tellings(planned, stamp));
     add(chains(moved));
     add(events(rows().flat_map(|rows| rows.events.iter().copied()).collect()));
     out
@@ -149,7 +152,7 @@ struct ChangedRun<'a> {
 }
 
 fn changed_runs(planned: &[Planned<'_>]) -> Option<Query> {
-    let changed = planned.iter().filter_map(|Planned { rows, owner, held }| {
+    let changed = planned.iter().filter_map(|Planned { rows, owner, held, .. }| {
         let (run_id, trace) = rows.trace?;
         let ending = rows.record.map(|(record, _)| &record.ending);
         Some(ChangedRun { run_id, status: trace.status, ending, owner: *owner, held: (*held)? })
@@ -378,6 +381,18 @@ fn chains(rows: &[Moved]) -> Option<Query> {
     })
 }
 
+/// Tells other nodes, where somebody may wait for what a person decides.
+fn tellings(planned: &[Planned<'_>], stamp: Stamp) -> Option<Query> {
+    let told = planned.iter().filter_map(|planned| {
+        let (run_id, _) = planned.rows.trace?;
+        Some(format!("{} {run_id} {}", planned.telling?, stamp.incarnation))
+    });
+    let rows: Vec<_> = told.collect();
+    let sql = "SELECT pg_notify('stepgate ' || current_schema(), telling)
+               FROM unnest($1::text[]) AS telling";
+    some(&rows, sql, |rows| vec![texts(rows, String::clone)])
+}
+
 fn some<T>(rows: &[T], sql: &'static str, values: impl Fn(&[T]) -> Vec<Value>) -> Option<Query> {
     (!rows.is_empty()).then(|| Query::new(sql, values(rows)))
 }
@@ -398,7 +413,7 @@ fn maybe_numbers<T>(rows: &[T], number: impl Fn(&T) -> Option<u64>) -> Value {
     Box::new(rows.iter().map(|row| number(row).map(integer)).collect::<Vec<_>>())
 }
 
-fn bytes<'a, T: 'a>(rows: &[T], bytes: impl Fn(&T) -> &[u8]) -> Value {
+fn bytes<T>(rows: &[T], bytes: impl Fn(&T) -> &[u8]) -> Value {
     Box::new(rows.iter().map(|row| bytes(row).to_vec()).collect::<Vec<_>>())
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{ClientWrapper, Object, Pool};
 use stepgate_core::ids::{RunId, SessionId};
-use stepgate_core::ports::StoreError;
+use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
 use stepgate_core::session::Session;
 use tokio::sync::{mpsc, oneshot};
@@ -20,11 +20,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::error;
 use super::facts::{Care, Facts, Needs, Ownership};
 use super::link::{Around, Failed, Query, send};
+use super::listen::{DECIDED, ENDED};
 use super::nodes::{Claim, Node, taken_over};
 use super::open::PostgresOptions;
 use super::point::told;
 use super::write::{Moved, Planned, Stamp, statements};
-use crate::plan::{Write, plan};
+use crate::plan::{Chain, Rows, Write, plan};
 
 /// How often a write that others are in the way of is tried alone.
 const ALONE_MAX: usize = 3;
@@ -216,7 +217,7 @@ impl Writing {
             Care::Doubting => Around::Commit,
         };
         self.commit(around, &queries, stamp, deadline).await?;
-        for Planned { rows, owner, held } in &planned {
+        for Planned { rows, owner, held, .. } in &planned {
             if let Some((run_id, _)) = rows.trace {
                 let epoch = held.map_or(1, |held| held.epoch);
                 self.node.note(run_id, owner.map(|incarnation| Claim { incarnation, epoch }));
@@ -262,6 +263,7 @@ impl Writing {
         let mut planned = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
         for job in batch {
+            let before = job.run_id().and_then(|run_id| facts.status(run_id));
             let decided = fence(job, facts, incarnation)
                 .and_then(|held| Ok((held, plan(&job.write, facts)?)));
             match decided {
@@ -271,7 +273,8 @@ impl Writing {
                     let epoch = held.map_or(1, |held| held.epoch);
                     facts.note(&rows, Ownership { owner, epoch });
                     answers.push(Some(Ok(rows.answer.clone())));
-                    planned.push(Planned { rows, owner, held });
+                    let telling = telling(&rows, before);
+                    planned.push(Planned { rows, owner, held, telling });
                 }
                 // What is remembered may be wrong; only what was read under locks refuses.
                 Err(refused) => answers.push(match care {
@@ -292,7 +295,15 @@ impl Writing {
         deadline: Instant,
     ) -> Result<(), Trouble> {
         let patience = self.patience;
-        let client = self.connected().await.map_err(Trouble::Refused)?;
+        if around == Around::Whole {
+            self.connected().await.map_err(Trouble::Refused)?;
+        }
+        // INVARIANT: a transaction that began before goes on where it began. On another connection each
+        // statement would be a commit of its own.
+        let Some(client) = &self.client else {
+            let lost = StoreError::Unavailable("the connection to PostgreSQL was lost".into());
+            return Err(Trouble::Refused(lost));
+        };
         let failed = match send(client, around, queries, patience).await {
             Ok(_) => return Ok(()),
             Err(failed) => failed,
@@ -399,6 +410,16 @@ fn owner_after(job: &Job, status: Option<Status>, incarnation: i64) -> Option<i6
     }
 }
 
+/// What other nodes are told: only of runs that a person was asked about, for telling is not free.
+fn telling(rows: &Rows<'_>, before: Option<Status>) -> Option<&'static str> {
+    let was_asked = matches!(before, Some(Status::ApprovalRequired | Status::Approved));
+    match (rows.record, rows.approval) {
+        (Some(_), _) => was_asked.then_some(ENDED),
+        (None, Some(ApprovalChange::Decide(_))) => Some(DECIDED),
+        (None, Some(ApprovalChange::Ask(_)) | None) => None,
+    }
+}
+
 /// Where each session stands that the plans have moved.
 fn moved(planned: &[Planned<'_>], before: &Facts, after: &Facts) -> Vec<Moved> {
     let moves = planned.iter().filter_map(|planned| planned.rows.chain);
@@ -407,7 +428,7 @@ fn moved(planned: &[Planned<'_>], before: &Facts, after: &Facts) -> Vec<Moved> {
     sessions.sort_unstable();
     sessions.dedup();
     let move_of = |session_id: SessionId| {
-        let was = before.chain_of(session_id).unwrap_or(crate::plan::Chain::EMPTY);
+        let was = before.chain_of(session_id).unwrap_or(Chain::EMPTY);
         Some(Moved { session_id, before: was, after: after.chain_of(session_id)? })
     };
     sessions.into_iter().filter_map(move_of).collect()

@@ -12,8 +12,12 @@
 mod desk;
 mod server;
 mod conformance;
+mod differential;
 mod faults;
 mod listings;
+mod postgres_nodes;
+mod postgres_servers;
+mod postgres_triggers;
 mod refusals;
 mod sealed;
 mod sqlite_files;
