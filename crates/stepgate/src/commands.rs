@@ -6,6 +6,7 @@ mod canon;
 mod decide;
 mod doctor;
 mod follow;
+mod nodes;
 mod policy;
 pub(crate) mod recover;
 mod run;
@@ -50,6 +51,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Policy(args) => policy::policy(&global, &data, args).await.map_err(explained),
         Command::Token(args) => token::token(&global, &data, args).await.map_err(explained),
         Command::Runs(args) => runs::runs(&global, &data, args).await,
+        Command::Nodes => nodes::nodes(&data, json).await,
         Command::Verify(args) => verify::verify(&data, args, json).await,
         Command::Recover => {
             recover::recover(&data, json).await.map_err(|fault| data.explain(fault))

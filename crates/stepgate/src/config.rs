@@ -1,6 +1,7 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
 pub(crate) mod servers;
+mod store;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,13 +17,14 @@ use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 
 use crate::http::ServeLimits;
+use store::StoreConfig;
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";
 
 /// The variables that stand for a flag.
-const FLAG_VARIABLES: [&str; 4] =
-    ["STEPGATE_CONFIG", "STEPGATE_DATA", "STEPGATE_TOKEN", "STEPGATE_URL"];
+const FLAG_VARIABLES: [&str; 5] =
+    ["STEPGATE_CONFIG", "STEPGATE_DATA", "STEPGATE_STORE", "STEPGATE_TOKEN", "STEPGATE_URL"];
 
 /// Most tries to write a record.
 const ATTEMPTS_CEILING: u32 = 1000;
@@ -55,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) serve: ServeConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,
+    /// Where the store is, and how this node takes part in it.
+    pub(crate) store: StoreConfig,
     /// The tool servers, by name.
     pub(crate) servers: BTreeMap<String, servers::ServerConfig>,
 }
@@ -104,6 +108,8 @@ pub(crate) struct LimitsConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SandboxConfig {
+    /// Whether every node that has the store open has this directory too: the same files, by a mount.
+    shared: bool,
     /// Extensions of files that may be read, with their dot.
     read_extensions: Vec<String>,
     /// Extensions of files that may be written, deleted and renamed, with their dot.
@@ -207,6 +213,7 @@ impl Default for SandboxConfig {
         let Extensions { read, write } = Extensions::default();
         let SandboxLimits { file_bytes_max, entries_max } = SandboxLimits::default();
         Self {
+            shared: false,
             read_extensions: dotted(read),
             write_extensions: dotted(write),
             file_bytes_max,
@@ -252,6 +259,7 @@ impl Config {
         within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
+        self.store.check()?;
         within("policy.reload_ms", self.policy.reload_ms, 10..=SERVE_CEILING_MS)?;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {

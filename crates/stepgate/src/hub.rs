@@ -71,6 +71,17 @@ impl Hub {
         locked(&self.runs).len()
     }
 
+    /// What another node did to a run.
+    pub(crate) fn heard(&self, run_id: RunId, progress: Progress) {
+        let Progress { decided, finished } = progress;
+        self.announce(Change { run_id, decided, finished, asked: None });
+    }
+
+    /// The runs that somebody watches.
+    pub(crate) fn watched_runs(&self) -> Vec<RunId> {
+        locked(&self.runs).keys().copied().collect()
+    }
+
     fn announce(&self, change: Change) {
         if let Some(sender) = locked(&self.runs).get(&change.run_id) {
             sender.send_modify(|progress| {

@@ -14,6 +14,7 @@ mod hub;
 mod server;
 mod service;
 mod show;
+mod store;
 mod tokens;
 mod world;
 
