@@ -15,6 +15,7 @@ use stepgate_core::step::{self, Person, Refused};
 use stepgate_core::time::Timestamp;
 
 use crate::chance::Chance;
+use crate::database::short;
 use crate::files::NodeFiles;
 use crate::locked;
 use crate::node_store::NodeStore;
@@ -23,7 +24,7 @@ use crate::schedule::{Group, Instant};
 use crate::servers::NodeServers;
 use crate::signal::{Bell, answer};
 use crate::weather::{APPROVAL_TTL_MS, MS, SECOND};
-use crate::world::{NodeWorld, Sim};
+use crate::world::{NodeWorld, Sim, number_of};
 
 /// The first pause after a recovery that left something, and the longest.
 const PAUSE_MIN: Instant = SECOND;
@@ -110,6 +111,9 @@ impl Nodes {
 impl Process {
     /// What a fault means for the node: it exits, or recovery looks after what was left.
     pub(crate) fn heed(&self, sim: &Arc<Sim>, fault: Option<&Fault>) {
+        if let Some(fault) = fault {
+            sim.note("fault", self.seat.node, 0, || fault.to_string());
+        }
         match fault {
             Some(Fault::Store(StoreError::Broken(_))) => sim.crash(self.seat, "broken store"),
             Some(Fault::Store(_) | Fault::Executor(_)) => self.left.ring(),
@@ -274,6 +278,11 @@ async fn recover_all(sim: &Arc<Sim>, process: &Process, scopes: &[Scope]) -> boo
     for scope in scopes {
         match recover::recover(&process.gate, *scope).await {
             Ok(report) => {
+                for (run_id, why) in &report.stuck {
+                    sim.note("stuck", process.seat.node, number_of(run_id.as_uuid()), || {
+                        format!("run {}: {why}", short(*run_id))
+                    });
+                }
                 has_more |= !report.in_doubt.is_empty() || !report.stuck.is_empty();
                 for (run_id, why) in &report.quarantined {
                     sim.violated(format!("run {run_id} is quarantined: {why}"));
@@ -281,6 +290,7 @@ async fn recover_all(sim: &Arc<Sim>, process: &Process, scopes: &[Scope]) -> boo
                 locked(&sim.ledger).doubts(&report.in_doubt);
             }
             Err(fault) => {
+                sim.note("recovery", process.seat.node, 0, || format!("stopped: {fault}"));
                 has_more = true;
                 if matches!(fault, Fault::Store(StoreError::Broken(_))) {
                     process.heed(sim, Some(&fault));

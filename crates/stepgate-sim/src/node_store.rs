@@ -135,8 +135,11 @@ impl NodeStore {
                 .ask("claim", move |database, now| database.try_claim(run_id, incarnation, now))
                 .await?;
             if is_claimed {
-                if claim.is_some() {
+                if let Some(Claim { incarnation, epoch }) = claim {
                     self.note_claim(run_id, claim);
+                    self.sim.note("claim", self.seat.node, epoch, || {
+                        format!("run {} in epoch {epoch} as {incarnation}", short(run_id))
+                    });
                 }
                 return Ok(());
             }
@@ -325,6 +328,9 @@ impl NodeStore {
     }
 
     async fn strike_before(&self, fate: Fate, what: &'static str) {
+        if fate != Fate::Calm {
+            self.sim.note("fault", self.seat.node, fate as u64, || format!("{what}: {fate:?}"));
+        }
         match fate {
             Fate::CrashBefore => self.die(what).await,
             Fate::PauseBefore => self.stop(what).await,
