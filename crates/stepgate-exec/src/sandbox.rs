@@ -205,6 +205,9 @@ fn act(
     if let Some(failure) = pre_state::failure(pre_state) {
         return Err(Stop::Failed(failure));
     }
+    if dispatch == Dispatch::Again && pre_state::was_missing(call, pre_state) {
+        return Err(Stop::Failed(ExecutionFailure::FileNotFound));
+    }
     let recorded = |key| match dispatch {
         Dispatch::First => None,
         Dispatch::Again => pre_state::recorded_file(pre_state, key),

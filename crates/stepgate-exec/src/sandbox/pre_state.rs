@@ -55,6 +55,22 @@ pub(super) fn recorded_file(pre_state: Option<&Value>, key: Option<&str>) -> Opt
     })
 }
 
+/// Whether there was nothing to delete or to rename before the act. Then the first dispatch can only have
+/// failed, and what stands there now was made after the decision.
+pub(super) fn was_missing(call: &CoreCall, pre_state: Option<&Value>) -> bool {
+    let place = match call {
+        CoreCall::DeleteFile { .. } => pre_state,
+        CoreCall::RenameFile { .. } => pre_state.and_then(|seen| seen.get("source")),
+        CoreCall::Think
+        | CoreCall::Finish { .. }
+        | CoreCall::ReadFile { .. }
+        | CoreCall::ListFiles { .. }
+        | CoreCall::WriteFile { .. }
+        | CoreCall::CreateDirectory { .. } => None,
+    };
+    place.and_then(|place| place.get("exists")?.as_bool()) == Some(false)
+}
+
 /// What a file to be written held before the act: the digest, none where there was no file. None in all
 /// where nobody could tell.
 pub(super) fn recorded_digest(pre_state: Option<&Value>) -> Option<Option<Digest>> {

@@ -33,9 +33,7 @@ pub(super) fn write_file(
         Seen::File(_) => {
             let is_done = match dispatch {
                 Dispatch::First => false,
-                Dispatch::Again => {
-                    holds(&place, content)? || is_replaced(root, &place, before)?
-                }
+                Dispatch::Again => holds(&place, content)? || is_replaced(root, &place, before)?,
             };
             if is_done {
                 return place.sync();

@@ -126,7 +126,7 @@ async fn a_delete_is_done_when_the_file_that_stood_there_is_gone() {
     check(call(), there, Replace("d/a.txt", "other"), DONE, other).await;
     check(call(), gone, Nothing, failed(Failure::FileNotFound), gone).await;
     check(call(), gone, Acted, failed(Failure::FileNotFound), gone).await;
-    check(call(), gone, Put(&[("d/a.txt", "x")]), DONE, gone).await;
+    check(call(), gone, Put(there), failed(Failure::FileNotFound), there).await;
     let directory: Files = &[("d/", ""), ("d/a.txt/", "")];
     check(call(), directory, Nothing, failed(Failure::NotAFile), directory).await;
     check(call(), directory, Remove("d/a.txt"), failed(Failure::FileNotFound), gone).await;
