@@ -171,9 +171,11 @@ impl Node {
         loop {
             let renewed = self.renewed.notified();
             let Lease { incarnation, good_until } = *locked(&self.lease);
-            let is_of_another =
-                self.claim_on(run_id).is_some_and(|claim| claim.incarnation != incarnation);
-            if is_of_another {
+            // Without a claim the answer to the commit that opened the run was lost, and with it under
+            // which incarnation: a lease that has lapsed since then would look like a good one.
+            let is_ours =
+                self.claim_on(run_id).is_some_and(|claim| claim.incarnation == incarnation);
+            if !is_ours {
                 return Err(taken_over(run_id));
             }
             if Instant::now() + self.margin < good_until {
