@@ -17,6 +17,8 @@ usage: cargo xtask COMMAND
   test    everything that must pass: formatting, lints, dependencies, tests
   fast    formatting, lints and unit tests only
   lint    formatting and lints only
+  simulate [--seeds N] [--from M] | --seed N [--trace]
+          many simulated lifetimes of several nodes, or one of them event by event
   setup   what `test` installs before it tests: the dependency checker, tool servers, PostgreSQL
 
 Examples:
@@ -42,6 +44,12 @@ fn main() -> anyhow::Result<()> {
             tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins"]))
         }
         Some("lint") => lint(),
+        Some("simulate") => {
+            let mut simulate = cargo(["run", "--quiet", "--package", "stepgate-sim", "--"]);
+            let status = simulate.args(env::args().skip(2)).status()?;
+            ensure!(status.success(), "the simulation found something");
+            Ok(())
+        }
         Some("setup") => {
             install_checker()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;

@@ -95,6 +95,11 @@ impl Database {
         self.leases.get(&incarnation).is_some_and(|expires| *expires > now)
     }
 
+    /// Whether what a node works on may be taken over.
+    fn is_gone(&self, incarnation: u64, now: Instant) -> bool {
+        !self.is_alive(incarnation, now) || self.is(Sabotage::TakeOverLiving)
+    }
+
     /// A new incarnation of a node.
     pub(crate) fn register(&mut self, now: Instant) -> u64 {
         let incarnation = self.leases.len() as u64 + 1;
@@ -119,16 +124,14 @@ impl Database {
         incarnation: u64,
         now: Instant,
     ) -> (bool, Option<Claim>) {
-        let takes_living = self.is(Sabotage::TakeOverLiving);
         let decides_twice = self.is(Sabotage::DecideTwice);
         let Some(held) = self.ownership(run_id) else { return (true, None) };
         let is_waiting = held.status == Status::ApprovalRequired;
         if held.status.is_final() || (decides_twice && is_waiting) {
             return (true, None);
         }
-        let is_free = held.owner.is_none_or(|owner| {
-            owner == incarnation || !self.is_alive(owner, now) || takes_living
-        });
+        let is_free =
+            held.owner.is_none_or(|owner| owner == incarnation || self.is_gone(owner, now));
         if !is_free {
             return (false, None);
         }
@@ -151,7 +154,7 @@ impl Database {
         let unfinished = at_once(self.rows.unfinished_runs()).unwrap_or_default();
         let is_free = |run_id: &RunId| {
             let owner = self.ownership(*run_id).and_then(|held| held.owner);
-            owner.is_none_or(|owner| owner == incarnation || !self.is_alive(owner, now))
+            owner.is_none_or(|owner| owner == incarnation || self.is_gone(owner, now))
         };
         unfinished.into_iter().filter(is_free).collect()
     }
@@ -159,7 +162,7 @@ impl Database {
     /// Whether a node is gone that worked on runs which are not over.
     pub(crate) fn has_strays(&self, incarnation: u64, now: Instant) -> bool {
         self.owners.values().any(|held| {
-            let is_stray = |owner| owner != incarnation && !self.is_alive(owner, now);
+            let is_stray = |owner| owner != incarnation && self.is_gone(owner, now);
             !held.status.is_final() && held.owner.is_some_and(is_stray)
         })
     }

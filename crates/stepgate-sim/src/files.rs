@@ -135,8 +135,11 @@ impl NodeFiles {
             };
             place.get("inode")?.as_u64().filter(|_| again)
         };
-        let mut state = locked(&self.sim.files.state);
         let failed = |failure: ExecutionFailure| Effect::Failed(failure.into());
+        if again && was_missing(call, pre_state) {
+            return failed(ExecutionFailure::FileNotFound);
+        }
+        let mut state = locked(&self.sim.files.state);
         let acted = match call {
             CoreCall::Think | CoreCall::Finish { .. } | CoreCall::CreateDirectory { .. } => {
                 return Effect::Done(None);
@@ -154,9 +157,12 @@ impl NodeFiles {
                 return Effect::Done(Some(canonical::text_of(&json!({ "files": names }))));
             }
             CoreCall::WriteFile { path, content } => {
-                let there = state.files.get(path.as_str());
-                let is_done = again && there.is_some_and(|file| file.content == *content);
-                if is_done {
+                let before = pre_state.and_then(|seen| seen.get("sha256")?.as_str());
+                let is_done = |file: &File| {
+                    let digest = Digest::of_bytes(file.content.as_bytes()).to_string();
+                    file.content == *content || before != Some(digest.as_str())
+                };
+                if again && state.files.get(path.as_str()).is_some_and(is_done) {
                     return Effect::Done(None);
                 }
                 state.put(path.as_str(), content);
@@ -201,6 +207,21 @@ impl NodeFiles {
     }
 }
 
+/// Whether there was nothing to delete or to rename before the act.
+fn was_missing(call: &CoreCall, pre_state: Option<&Value>) -> bool {
+    let place = match call {
+        CoreCall::DeleteFile { .. } => pre_state,
+        CoreCall::RenameFile { .. } => pre_state.and_then(|seen| seen.get("source")),
+        CoreCall::Think
+        | CoreCall::Finish { .. }
+        | CoreCall::ReadFile { .. }
+        | CoreCall::ListFiles { .. }
+        | CoreCall::WriteFile { .. }
+        | CoreCall::CreateDirectory { .. } => None,
+    };
+    place.is_some_and(|place| place.get("inode").is_some_and(Value::is_null))
+}
+
 #[async_trait]
 impl Executor for NodeFiles {
     fn id(&self) -> &'static str {
@@ -209,13 +230,9 @@ impl Executor for NodeFiles {
 
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         match call.touch() {
-            Touch::Nothing | Touch::Reads => {
-                Ok(Prepared { pre_state: None, hold: Box::new(()) })
-            }
+            Touch::Nothing | Touch::Reads => Ok(Prepared { pre_state: None, hold: Box::new(()) }),
             Touch::Writes => match self.lock(call, self.sim.now() + WAIT).await {
-                Some(locks) => {
-                    Ok(Prepared { pre_state: self.look(call), hold: Box::new(locks) })
-                }
+                Some(locks) => Ok(Prepared { pre_state: self.look(call), hold: Box::new(locks) }),
                 None => {
                     let code = ExecutionFailure::Unavailable.code();
                     let pre_state = Some(json!({ "failure": code }));

@@ -217,7 +217,10 @@ impl Life {
         let is_sound = is_next && is_linked && is_legal;
         (!is_sound).then(|| {
             let name = short(entry.trace_id);
-            format!("I1: run {name} went from {from:?} to {to:?} as entry {}", entry.sequence_number)
+            format!(
+                "I1: run {name} went from {from:?} to {to:?} as entry {}",
+                entry.sequence_number
+            )
         })
     }
 
@@ -229,7 +232,9 @@ impl Life {
 impl Sim {
     /// A tool had its effect.
     pub(crate) fn tool_acted(&self, node: u64, run_id: RunId, key: &str) {
-        self.note("EFFECT", node, number_of(run_id.as_uuid()), || format!("{key} by {}", short(run_id)));
+        self.note("EFFECT", node, number_of(run_id.as_uuid()), || {
+            format!("{key} by {}", short(run_id))
+        });
         let may_act = locked(&self.ledger).lives.get(&run_id).is_some_and(Life::may_act);
         if !may_act {
             self.violated(format!("run {} had an effect and no durable call", short(run_id)));
@@ -262,7 +267,12 @@ impl Sim {
     }
 
     /// An operator was told that the decision was taken; this is what the approval says then.
-    pub(crate) fn told_decided(&self, approval_id: ApprovalId, is_theirs: bool, status: ApprovalStatus) {
+    pub(crate) fn told_decided(
+        &self,
+        approval_id: ApprovalId,
+        is_theirs: bool,
+        status: ApprovalStatus,
+    ) {
         self.note("decided", 0, number_of(approval_id.as_uuid()), || {
             format!("approval {approval_id} is {}", status.as_str())
         });
@@ -299,7 +309,8 @@ impl Ledger {
             let first = self.proposals.entry(place).or_insert_with(|| said.clone());
             if *first != said {
                 let was = short(first.0);
-                broken.push(format!("I2: proposal {key} was answered by run {was}, then by {name}"));
+                broken
+                    .push(format!("I2: proposal {key} was answered by run {was}, then by {name}"));
             }
         }
         broken

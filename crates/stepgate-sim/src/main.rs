@@ -23,7 +23,7 @@ Examples:
 /// Events that are shown of a seed that failed.
 const LAST_LINES: usize = 60;
 /// Failures after which a sweep ends.
-const FAILURES_MAX: usize = 5;
+const FAILURES_MAX: usize = 3;
 
 #[derive(Default)]
 struct Asked {
@@ -85,7 +85,8 @@ fn one(seed: u64, asked: &Asked) -> bool {
 fn many(asked: &Asked) -> bool {
     let seeds = asked.seeds.unwrap_or(10_000);
     let bar = ProgressBar::new(seeds);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {per_sec}, {eta}") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {per_sec}, {eta}")
+    {
         bar.set_style(style);
     }
     let start = Instant::now();

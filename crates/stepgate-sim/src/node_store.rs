@@ -32,6 +32,9 @@ const ASK_AGAIN: Instant = 50 * MS;
 /// How often in a thousand a call that only reads is exposed to faults: those that write matter more.
 const READS_EXPOSED: u64 = 300;
 
+/// The read that follows a lost answer.
+const READ_BACK: &str = "load_state";
+
 /// One node's way to the store.
 pub(crate) struct NodeStore {
     sim: Arc<Sim>,
@@ -173,7 +176,8 @@ impl NodeStore {
         what: &'static str,
         work: impl FnOnce(&mut Database, Instant) -> T + Send,
     ) -> Result<T, StoreError> {
-        let fate = match self.sim.happens(READS_EXPOSED) {
+        // What is read back after a lost answer matters as much as what is written.
+        let fate = match what == READ_BACK || self.sim.happens(READS_EXPOSED) {
             true => self.sim.fate(),
             false => Fate::Calm,
         };
@@ -308,7 +312,8 @@ impl NodeStore {
     }
 
     fn outage(&self) {
-        let (back_after, forgets) = (self.sim.between(SECOND / 2, 8 * SECOND), self.sim.between(1, 4));
+        let (back_after, forgets) =
+            (self.sim.between(SECOND / 2, 8 * SECOND), self.sim.between(1, 4));
         let now = self.sim.now();
         self.sim.note("OUTAGE", self.seat.node, back_after, || {
             format!("the store dies for {} ms", back_after / MS)
@@ -405,7 +410,7 @@ fn busy(run_id: RunId) -> StoreError {
 #[async_trait]
 impl Store for NodeStore {
     async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        self.read("load_state", |rows| at_once(rows.load_state(trace_id))).await
+        self.read(READ_BACK, |rows| at_once(rows.load_state(trace_id))).await
     }
 
     async fn list_log_entries(
@@ -444,9 +449,11 @@ impl Store for NodeStore {
         loop {
             let heard = self.renewed.times();
             let Lease { incarnation, good_until } = *locked(&self.lease);
-            let is_of_another =
-                self.claim_on(trace_id).is_some_and(|claim| claim.incarnation != incarnation);
-            if is_of_another {
+            let is_ours = match self.claim_on(trace_id) {
+                Some(claim) => claim.incarnation == incarnation,
+                None => self.sim.is_sabotaged(Sabotage::TrustUnclaimed),
+            };
+            if !is_ours {
                 return Err(taken_over(trace_id));
             }
             if self.own_now() + MARGIN < good_until {
@@ -480,8 +487,7 @@ impl Store for NodeStore {
         if !splits {
             return self.commit_once(commit).await;
         }
-        let first =
-            StepCommit { entries: commit.entries.clone(), ..StepCommit::at(commit.place) };
+        let first = StepCommit { entries: commit.entries.clone(), ..StepCommit::at(commit.place) };
         self.commit_once(first).await?;
         self.commit_once(StepCommit { entries: Vec::new(), ..commit }).await
     }

@@ -21,7 +21,7 @@ use crate::weather::{MS, SECOND};
 use crate::world::{NodeWorld, Sim};
 
 /// How often an agent asks before it gives up.
-const TRIES_MAX: u32 = 40;
+const TRIES_MAX: u32 = 25;
 /// How long a caller waits for a node.
 const PATIENCE: Instant = 8 * SECOND;
 
@@ -101,14 +101,18 @@ async fn agent(sim: Arc<Sim>, number: u64) {
 fn invent(sim: &Arc<Sim>, principal: &PrincipalId, turn: u64) -> Proposal {
     let id = fresh_uuid(sim);
     let path = |number: u64| format!("/sandbox/{number}.txt");
-    let (one, other) = (sim.below(3), sim.below(3));
+    let one = sim.below(3);
     let (action, args) = match sim.below(14) {
         0..=2 => {
             let content = format!("{} {turn}", principal.as_str());
             ("WRITE_FILE", json!({ "content": content, "path": path(one) }))
         }
         3 => ("DELETE_FILE", json!({ "path": path(one) })),
-        4 => ("RENAME_FILE", json!({ "destination": path(other), "source": path(one) })),
+        4 => {
+            // Nobody else changes the destination: see docs/simulation.md.
+            let destination = format!("/sandbox/{}-{turn}.txt", principal.as_str());
+            ("RENAME_FILE", json!({ "destination": destination, "source": path(one) }))
+        }
         5 => ("READ_FILE", json!({ "path": path(one) })),
         6 => ("THINK", json!({})),
         _ => {
@@ -135,14 +139,11 @@ async fn propose(sim: &Arc<Sim>, proposal: &Proposal) {
             process.heed(&sim, answer.as_ref().err());
             answer
         });
-        match answer.await {
-            Some(Ok(answer)) => {
-                sim.answered(&proposal.key(), proposal.content(), &answer);
-                if matches!(answer.word, Word::Outcome(_)) {
-                    return;
-                }
+        if let Some(Ok(answer)) = answer.await {
+            sim.answered(&proposal.key(), proposal.content(), &answer);
+            if matches!(answer.word, Word::Outcome(_)) {
+                return;
             }
-            Some(Err(_)) | None => {}
         }
         if sim.is_stormy() && sim.happens(30) {
             return;

@@ -20,6 +20,8 @@ pub enum Sabotage {
     SkipMargin,
     /// A lease that has lapsed is renewed instead of being another one.
     RenewLapsed,
+    /// A call is sent for a run whose owner the node was never told.
+    TrustUnclaimed,
     /// Runs are taken over from nodes that are alive.
     TakeOverLiving,
     /// Two nodes may decide on one approval (compare-and-set, and the lock around it).
@@ -34,7 +36,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every sabotage.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SkipFence,
         Self::SplitCommit,
         Self::DropInFlight,
@@ -42,6 +44,7 @@ impl Sabotage {
         Self::AnswerEarly,
         Self::SkipMargin,
         Self::RenewLapsed,
+        Self::TrustUnclaimed,
         Self::TakeOverLiving,
         Self::DecideTwice,
         Self::ResendAsk,
@@ -59,6 +62,7 @@ impl Sabotage {
             Self::AnswerEarly => "answer-early",
             Self::SkipMargin => "skip-margin",
             Self::RenewLapsed => "renew-lapsed",
+            Self::TrustUnclaimed => "trust-unclaimed",
             Self::TakeOverLiving => "take-over-living",
             Self::DecideTwice => "decide-twice",
             Self::ResendAsk => "resend-ask",

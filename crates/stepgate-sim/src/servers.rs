@@ -70,9 +70,10 @@ impl Servers {
             let name = ToolName::parse(name).ok()?;
             let redacted = match delivery {
                 Delivery::Redispatch if mode == Mode::ExecuteGated => vec!["secret".to_owned()],
-                Delivery::HonoursKey | Delivery::Redispatch | Delivery::Query(_) | Delivery::Ask => {
-                    Vec::new()
-                }
+                Delivery::HonoursKey
+                | Delivery::Redispatch
+                | Delivery::Query(_)
+                | Delivery::Ask => Vec::new(),
             };
             let tool = Tool {
                 definition_digest: Digest::of_bytes(name.as_str().as_bytes()),

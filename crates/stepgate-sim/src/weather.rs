@@ -120,7 +120,7 @@ const TOOL_FATES: [ToolFate; 6] = [
 impl Weather {
     pub(crate) fn of(chance: &mut Chance) -> Self {
         let mut kinds = |often: &[u64]| chance.pick(often, 0);
-        let store = FATES.map(|fate| (fate, kinds(&[0, 0, 0, 4, 15, 40]))).to_vec();
+        let store = FATES.map(|fate| (fate, kinds(&[0, 0, 0, 4, 15, 40, 100]))).to_vec();
         let tools = TOOL_FATES.map(|fate| (fate, kinds(&[0, 0, 30, 150]))).to_vec();
         Self {
             nodes: usize::try_from(chance.between(2, 4)).unwrap_or(2),

@@ -65,7 +65,9 @@ impl Sim {
         };
         (!expected).then(|| {
             let guarantee = body.guarantee;
-            format!("run {name} ({action}) had {acts} effects; its record: {status:?}, {guarantee:?}")
+            format!(
+                "run {name} ({action}) had {acts} effects; its record: {status:?}, {guarantee:?}"
+            )
         })
     }
 
@@ -86,7 +88,20 @@ impl Sim {
         let differs = all.filter_map(|what| {
             let said = done.get(what).copied().unwrap_or(0);
             let acts = ledger.sandbox_acts.get(what).copied().unwrap_or(0);
-            (said != acts).then(|| format!("`{what}` was done {acts} times, and {said} runs say so"))
+            let others = || ledger.sandbox_acts.keys().filter(|other| *other != what);
+            let touches = |other: &&String| paths(what).any(|path| other.contains(path));
+            let is_removal = |other: &&String| !other.starts_with("WRITE_FILE");
+            let is_sound = if acts < said {
+                // What somebody else wrote over in the meantime need not be done any more.
+                others().any(|other| touches(&other))
+            } else if acts > said && what.starts_with("WRITE_FILE") {
+                // A file that somebody removed in the meantime looks as if it had never been written.
+                acts == said + 1 && others().filter(is_removal).any(|other| touches(&other))
+            } else {
+                acts == said
+            };
+            let told = || format!("`{what}` was done {acts} times, and {said} runs say so");
+            (!is_sound).then(told)
         });
         differs.collect()
     }
@@ -105,6 +120,11 @@ impl Sim {
         });
         lost.collect()
     }
+}
+
+/// The paths in the words for a core action.
+fn paths(what: &str) -> impl Iterator<Item = &str> {
+    what.split('"').filter(|word| word.starts_with("/sandbox/"))
 }
 
 fn dossiers(rows: &MemoryStore) -> BTreeMap<String, Dossier> {
