@@ -26,10 +26,11 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     recover::tell(&held.recovered);
     let service = held.service().await?;
     let log = if args.quiet { AccessLog::Silent } else { AccessLog::Stderr };
-    let app = App::new(service.clone(), held.config.serve_limits(), log);
     let listeners = Listeners::open(&bind, &data.socket()).await?;
     let [operator, agent] = make_tokens(&service, data.root()).await?;
     let address = listeners.address()?;
+    let public_url = held.config.serve.public_url(&address.to_string())?;
+    let app = App::new(service.clone(), held.config.serve_limits(), public_url, log);
     service.begin();
     let pause = Duration::from_millis(held.config.policy.reload_ms);
     let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));

@@ -1,5 +1,6 @@
 //! Bodies: read with a limit on bytes and time, and strictly, before any library sees them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -22,6 +23,12 @@ pub(super) async fn payload(app: &App, body: Body) -> Result<Payload, Problem> {
     let kept_max = app.service.gate.limits.payload_bytes_max;
     let bytes_max = app.limits.body_bytes_max;
     read(body, kept_max, bytes_max, app.limits.body_timeout).await
+}
+
+/// A short body of any kind.
+pub(super) async fn bytes(app: &App, body: Body, bytes_max: usize) -> Result<Arc<[u8]>, Problem> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    Ok(read(body, bytes_max, most, app.limits.body_timeout).await?.bytes)
 }
 
 /// A JSON body; nothing at all is the default.
