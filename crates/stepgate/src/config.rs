@@ -187,7 +187,7 @@ impl ServeConfig {
     /// How browsers reach a gateway that listens on this address.
     pub(crate) fn public_url(&self, bind: &str) -> anyhow::Result<PublicUrl> {
         match self.public_url.as_str() {
-            "" => PublicUrl::parse(&format!("http://{bind}")),
+            "" => Ok(PublicUrl::of_bind(bind)),
             named => PublicUrl::parse(named).context("serve.public_url is not valid"),
         }
     }

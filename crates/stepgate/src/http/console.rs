@@ -11,8 +11,6 @@ mod logins;
 mod text;
 mod trouble;
 mod visitor;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 

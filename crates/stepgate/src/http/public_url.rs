@@ -13,6 +13,14 @@ pub(crate) struct PublicUrl {
 }
 
 impl PublicUrl {
+    /// The address that is listened on, where browsers use it themselves. Whether it is one, the
+    /// listener finds out.
+    pub(crate) fn of_bind(bind: &str) -> Self {
+        let host = bind.to_ascii_lowercase();
+        let host = host.strip_suffix(":80").unwrap_or(&host);
+        Self { origin: format!("http://{host}"), is_encrypted: false }
+    }
+
     /// Accepts `http` and `https` with a host, and nothing after it but one slash: the pages link to
     /// each other from the root.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {

@@ -255,7 +255,8 @@ pub(super) fn fits(pattern: &str, path: &str) -> bool {
     loop {
         match (parts.next(), pattern.next()) {
             (None, None) => return true,
-            (Some(part), Some(expected)) if part == expected || expected == "{id}" => {}
+            (Some(part), Some("{id}")) if !part.is_empty() => {}
+            (Some(part), Some(expected)) if part == expected => {}
             (Some(_), _) | (None, Some(_)) => return false,
         }
     }

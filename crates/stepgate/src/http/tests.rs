@@ -2,6 +2,7 @@
 
 mod access;
 mod approvals;
+mod console;
 mod documents;
 mod limits;
 mod steps;

@@ -3,6 +3,7 @@
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -10,7 +11,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use stepgate_core::ids::ApprovalId;
-use stepgate_core::step::Refused;
+use stepgate_core::run::Word;
+use stepgate_core::step::{self, Refused};
 
 use super::trouble::Trouble;
 use super::visitor::{Visitor, VisitorRole};
@@ -18,8 +20,12 @@ use super::{form, html};
 use crate::http::approvals::{self, Decision};
 use crate::http::routes::Id;
 use crate::http::{App, Problem};
+use crate::service::Decided;
 
 use view::ApprovalPage;
+
+/// How long a decision waits for the end of its step.
+const LINGER: Duration = Duration::from_secs(1);
 
 pub(super) async fn show(
     State(app): State<Arc<App>>,
@@ -63,7 +69,10 @@ pub(super) async fn decide(
     let note = note.replace("\r\n", "\n").trim().to_owned();
     let said = decision.by(&visitor.principal_id, approvals::checked(Some(note))?);
     let (status, words) = match app.service.decide(id, said).await {
-        Ok(_) => return Ok(Redirect::to(&format!("/approvals/{id}")).into_response()),
+        Ok(decided) => {
+            linger(&app, &decided).await;
+            return Ok(Redirect::to(&format!("/approvals/{id}")).into_response());
+        }
         Err(Refused::AlreadyDecided) => (
             StatusCode::CONFLICT,
             "Your answer changed nothing: the approval was decided before it came. What counts is \
@@ -77,6 +86,19 @@ pub(super) async fn decide(
         Err(refused @ (Refused::NotInDoubt | Refused::Fault(_))) => return Err(refused.into()),
     };
     page(&app, &visitor, id, status, Some(words)).await
+}
+
+/// Most calls end in a moment: then the page that follows shows the end.
+async fn linger(app: &App, decided: &Decided) {
+    let (gate, run_id) = (&app.service.gate, decided.approval.tool_run_id);
+    let mut watch = app.service.hub.watch(run_id);
+    // It may have ended before it was watched.
+    match step::answer_of(gate, run_id).await.map(|answer| answer.word) {
+        Ok(Word::Notice(_)) => {
+            let _ = tokio::time::timeout(LINGER, watch.finished()).await;
+        }
+        Ok(Word::Outcome(_)) | Err(_) => {}
+    }
 }
 
 async fn page(

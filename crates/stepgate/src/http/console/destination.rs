@@ -38,3 +38,6 @@ impl fmt::Display for Destination {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests;

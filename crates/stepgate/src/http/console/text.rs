@@ -95,6 +95,11 @@ impl Shown {
         }
     }
 
+    /// Whether all of it is shown at once.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole.is_none()
+    }
+
     /// A value: a string as the text that it is, the others as JSON.
     pub(super) fn value(value: &Value) -> Self {
         match value {

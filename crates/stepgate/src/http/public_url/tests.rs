@@ -27,4 +27,9 @@ fn an_address_is_spelled_as_browsers_spell_an_origin() {
         let parsed = parsed.as_ref().map(|url| (url.origin(), url.is_encrypted()));
         assert_eq!(parsed, expected, "{text:?}");
     }
+    for (bind, expected) in
+        [("127.0.0.1:7420", "http://127.0.0.1:7420"), ("LOCAL:80", "http://local")]
+    {
+        assert_eq!(PublicUrl::of_bind(bind), PublicUrl::parse(expected).unwrap());
+    }
 }

@@ -44,6 +44,8 @@ pub(super) struct ApprovalPage {
 
 /// Where the approval stands, in a word for the style and in words for people.
 struct Standing {
+    /// Whether the agent still asks.
+    verb: &'static str,
     class: &'static str,
     words: &'static str,
 }
@@ -169,13 +171,13 @@ fn request(dossier: &Dossier) -> Result<ActionRequest, StateError> {
 
 impl Standing {
     fn of(status: ApprovalStatus) -> Self {
-        let (class, words) = match status {
-            ApprovalStatus::Pending => ("pending", "Waits for a decision"),
-            ApprovalStatus::Approved => ("approved", "Approved"),
-            ApprovalStatus::Denied => ("denied", "Denied"),
-            ApprovalStatus::Expired => ("expired", "Expired"),
+        let (verb, class, words) = match status {
+            ApprovalStatus::Pending => ("asks", "pending", "Waits for a decision"),
+            ApprovalStatus::Approved => ("asked", "approved", "Approved"),
+            ApprovalStatus::Denied => ("asked", "denied", "Denied"),
+            ApprovalStatus::Expired => ("asked", "expired", "Expired"),
         };
-        Self { class, words }
+        Self { verb, class, words }
     }
 }
 
@@ -236,7 +238,9 @@ fn arguments(sent: &Value, asked: &Value) -> Vec<Argument> {
         value: Shown::value(value),
         asked: asked.get(name).filter(|asked| *asked != value).map(Shown::value),
     });
-    arguments.collect()
+    // What is short is read first, and not beneath what is long.
+    let (short, long): (Vec<_>, Vec<_>) = arguments.partition(|argument| argument.value.is_whole());
+    short.into_iter().chain(long).collect()
 }
 
 fn decision(approval: &Approval) -> Option<Decision> {
