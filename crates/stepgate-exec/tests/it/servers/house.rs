@@ -11,7 +11,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
 use stepgate_core::late::LateResult;
-use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Sending, ToolServers};
+use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Said, Sending, ToolServers};
 use stepgate_core::tool::{Mode, ToolName};
 use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{
@@ -176,7 +176,17 @@ pub(crate) fn text_result(text: &str) -> Effect {
 
 pub(crate) fn failed(failure: ExecutionFailure, detail: &str, in_doubt: bool) -> Effect {
     let detail = Some(detail.to_owned());
-    Effect::Failed(Failed { failure, detail, result_digest: None, in_doubt })
+    Effect::Failed(Failed { failure, detail, said: Said::Nothing, in_doubt })
+}
+
+/// The failure of a tool that says itself that it failed, in this text.
+pub(crate) fn own_error(text: &str) -> Effect {
+    let result = json!({ "content": [{ "type": "text", "text": text }] });
+    Effect::Failed(Failed {
+        detail: Some(text.to_owned()),
+        said: Said::Error(result.to_string()),
+        ..ExecutionFailure::ToolFailed.into()
+    })
 }
 
 /// Waits until something holds.

@@ -13,7 +13,7 @@ use stepgate_core::ports::{Effect, Failed};
 use stepgate_exec::servers::{Secret, ServerSpec, ServerState, StartError, Transport};
 use tokio::net::TcpListener;
 
-use super::house::{House, done, failed, spec, text_result, until, with_timeout};
+use super::house::{House, done, failed, own_error, spec, text_result, until, with_timeout};
 
 /// Serves on a free port of the loopback, and gives the address.
 async fn serve(router: Router) -> String {
@@ -47,8 +47,7 @@ async fn a_server_of_the_official_sdk_is_called_in_both_ways_it_can_answer() {
         let seen = done(house.run("house.seen", json!({})).await);
         assert_eq!(seen["structuredContent"]["authorization"], "Bearer hunter2");
         assert_eq!(seen["structuredContent"]["dispatch"], "first");
-        let said = failed(ExecutionFailure::ToolFailed, "no such room", false);
-        assert_eq!(house.run("house.fail", json!({})).await, said);
+        assert_eq!(house.run("house.fail", json!({})).await, own_error("no such room"));
     }
 }
 
