@@ -132,7 +132,12 @@ fn first_text(result: &Map<String, Value>) -> Option<&str> {
 
 /// A server's text as a record's detail repeats it.
 pub(super) fn shortened(text: &str) -> String {
-    let mut end = text.len().min(DETAIL_BYTES_MAX);
+    shortened_to(text, DETAIL_BYTES_MAX)
+}
+
+/// At most so many bytes of a server's text, in whole characters.
+pub(super) fn shortened_to(text: &str, bytes_max: usize) -> String {
+    let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
