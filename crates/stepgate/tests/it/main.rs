@@ -23,6 +23,8 @@ mod http_client;
 mod http_lifetime;
 mod http_wire;
 mod load;
+mod mcp_conformance;
+mod mcp_scene;
 mod policy_cli;
 mod spec_000;
 mod spec_001;
