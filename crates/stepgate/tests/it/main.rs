@@ -23,6 +23,7 @@ mod http_client;
 mod http_lifetime;
 mod http_wire;
 mod load;
+mod mcp_clients;
 mod mcp_conformance;
 mod mcp_scene;
 mod policy_cli;
