@@ -23,6 +23,8 @@ use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App, LOCAL_HEADER, Peer};
 use connection::{Connection, Target};
 
+/// What a client on this machine calls the gateway.
+pub(crate) const LOCAL_HOST: &str = "stepgate";
 /// Rows that one request asks for: as many as a gateway gives.
 const PAGE_MAX: usize = 1000;
 
@@ -234,7 +236,7 @@ impl Client {
         headers: &[(&'static str, String)],
         body: Bytes,
     ) -> anyhow::Result<Request<Bytes>> {
-        let mut request = Request::builder().method(method).uri(path).header("host", "stepgate");
+        let mut request = Request::builder().method(method).uri(path).header("host", LOCAL_HOST);
         for (name, value) in headers {
             request = request.header(*name, value);
         }
