@@ -111,7 +111,8 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(service: Arc<Service>, limits: ServeLimits, log: AccessLog) -> Arc<Self> {
         let rates = Rates::new(&limits);
-        let mcp = Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, |id| id.to_string());
+        let mcp =
+            Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, |id| id.to_string());
         Arc::new(Self { service, limits, metrics: Metrics::new(), mcp, rates, log })
     }
 

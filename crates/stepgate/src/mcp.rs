@@ -12,6 +12,7 @@
 //!
 //! The SDK is known to this folder alone.
 
+pub(crate) mod bridge;
 mod call;
 mod catalog;
 mod core_tools;
@@ -46,6 +47,9 @@ use unanswered::Unanswered;
 
 /// The session of clients that shake hands.
 pub(crate) const SESSION_HEADER: &str = "mcp-session-id";
+
+/// Says that a message came over standard input, where there are no headers to repeat arguments in.
+const BRIDGE_HEADER: &str = "stepgate-bridge";
 
 /// Most ended sessions that are remembered.
 const ENDED_MAX: usize = 1000;

@@ -100,7 +100,11 @@ fn working() -> Vec<Route> {
             routing::post(steps::propose),
             doc("Take a proposal through the gate", STEP_ANSWERS).body("Proposal"),
         ),
-        mcp("POST", routing::post(mcp::serve), "Speak MCP: one message, answered as JSON or as a stream"),
+        mcp(
+            "POST",
+            routing::post(mcp::serve),
+            "Speak MCP: one message, answered as JSON or as a stream",
+        ),
         mcp("GET", routing::get(mcp::serve), "Hear what the MCP server says by itself"),
         mcp("DELETE", routing::delete(mcp::serve), "End an MCP session"),
         post(

@@ -49,9 +49,9 @@ impl Asker {
         let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let of_client = header(SESSION_HEADER).and_then(sessions::session_of);
         let named = header(crate::http::SESSION_HEADER).map(str::parse);
-        let named = named.transpose().map_err(|_| {
-            ErrorData::invalid_request("`Stepgate-Session` must be a UUIDv7", None)
-        })?;
+        let named = named
+            .transpose()
+            .map_err(|_| ErrorData::invalid_request("`Stepgate-Session` must be a UUIDv7", None))?;
         Ok(Self {
             principal_id: caller.principal_id.clone(),
             session: of_client.or(named),
@@ -132,12 +132,7 @@ impl Call {
 }
 
 /// The five keys, as every door gives them to the gate.
-fn proposal(
-    id: &ProposalId,
-    action: &str,
-    reasoning: &str,
-    args: Map<String, Value>,
-) -> Vec<u8> {
+fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: Map<String, Value>) -> Vec<u8> {
     let proposal = json!({
         "schema_version": "1.0.0",
         "id": id.as_str(),

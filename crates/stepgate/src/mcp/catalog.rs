@@ -117,9 +117,12 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
         true => fitted(&listed.tool),
         false => fitted(&format!("{}__{}", listed.server, listed.tool)),
     };
-    let mut definition =
-        Tool::new_with_raw(name, listed.description.clone().map(Into::into), object(&listed.input_schema)?)
-            .with_annotations(annotations(mode));
+    let mut definition = Tool::new_with_raw(
+        name,
+        listed.description.clone().map(Into::into),
+        object(&listed.input_schema)?,
+    )
+    .with_annotations(annotations(mode));
     definition.title.clone_from(&listed.title);
     if let Some(output_schema) = &listed.output_schema {
         definition = definition.with_raw_output_schema(object(output_schema)?.into());

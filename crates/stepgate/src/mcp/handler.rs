@@ -14,7 +14,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 
 use super::call::Asker;
-use super::{Shared, call, tasks};
+use super::{Shared, call, sessions, tasks};
 
 /// What clients should know before they call.
 const INSTRUCTIONS: &str = "Every call passes a gate: it is validated, decided by policy, approved by \
@@ -62,7 +62,11 @@ impl ServerHandler for Handler {
         Ok(ListToolsResult::with_all_items(tools))
     }
 
+    /// For the headers that repeat arguments, where there are headers.
     fn get_tool(&self, name: &str) -> Option<Tool> {
+        if sessions::is_bridged() {
+            return None;
+        }
         self.shared.catalog().named(name).map(|offered| offered.definition.clone())
     }
 

@@ -15,15 +15,15 @@ use stepgate_core::gate::Fault;
 use stepgate_core::json::strict::{self, Integers};
 
 use super::delivery::{Delivery, Watch, Watched};
-use super::sessions::{Manner, OPENING, session_of};
-use super::{Door, SESSION_HEADER};
+use super::sessions::{ARRIVAL, Arrival, Manner, session_of};
+use super::{BRIDGE_HEADER, Door, SESSION_HEADER};
 use crate::http::{App, Caller, Problem, Proposer, body};
 
 /// Deepest message: a proposal's arguments are judged by the gate's own limit.
-const DEPTH_MAX: usize = 128;
+pub(super) const DEPTH_MAX: usize = 128;
 /// The protocol's codes for what cannot be read.
-const PARSE_ERROR: i32 = -32700;
-const INVALID_REQUEST: i32 = -32600;
+pub(super) const PARSE_ERROR: i32 = -32700;
+pub(super) const INVALID_REQUEST: i32 = -32600;
 const INVALID_PARAMS: i32 = -32602;
 
 pub(crate) async fn serve(
@@ -52,14 +52,16 @@ pub(crate) async fn serve(
     let watch = Watch::over(&delivery);
     parts.extensions.insert(delivery);
     let request = Request::from_parts(parts, Full::new(bytes));
-    let answered = match message.as_ref().and_then(handshake) {
+    let opening = match message.as_ref().and_then(handshake) {
         Some(Ok(manner)) => {
-            let opened = door.shared.service.open_session(&caller.principal_id).await?;
-            OPENING.scope((opened, manner), door.transport.handle(request)).await
+            Some((door.shared.service.open_session(&caller.principal_id).await?, manner))
         }
         Some(Err(why)) => return Ok(refusal(&message, INVALID_PARAMS, &why)),
-        None => door.transport.handle(request).await,
+        None => None,
     };
+    let is_bridged = request.headers().contains_key(BRIDGE_HEADER);
+    let arrival = Arrival { opening, is_bridged };
+    let answered = ARRIVAL.scope(arrival, door.transport.handle(request)).await;
     if let Some(name) = session.filter(|_| answered.status().is_success()) {
         if method == Method::GET && is_resumed {
             door.shared.unanswered.resumed(&name);
@@ -122,7 +124,8 @@ fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => {
-            let name = value.to_str().map_err(|_| Problem::malformed("`Mcp-Session-Id` is not text"))?;
+            let name =
+                value.to_str().map_err(|_| Problem::malformed("`Mcp-Session-Id` is not text"))?;
             Ok(Some(name.to_owned()))
         }
         (Some(_), Some(_)) => Err(Problem::malformed("there are two `Mcp-Session-Id`")),
@@ -132,8 +135,7 @@ fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 /// What the protocol says where a session is unknown: the client shakes hands again.
 fn no_session() -> Response {
     let message = "there is no such session: initialize again";
-    let error =
-        json!({ "jsonrpc": "2.0", "id": null, "error": { "code": INVALID_REQUEST, "message": message } });
+    let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": INVALID_REQUEST, "message": message } });
     (StatusCode::NOT_FOUND, Json(error)).into_response()
 }
 

@@ -104,7 +104,8 @@ fn own_words(known: Option<&Recollection>) -> Option<CallToolResult> {
 
 /// A refusal that the model can act on: what the response says, and which rule its own arguments broke.
 fn refused(response: &Value, detail: Option<&str>) -> CallToolResult {
-    let text = |pointer: &str| response.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let text =
+        |pointer: &str| response.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (outcome, code) = (text("/outcome"), text("/error/error_code"));
     let message = text("/error/message");
     let mut said = format!("{outcome} ({code}): {message}");

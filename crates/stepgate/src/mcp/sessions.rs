@@ -89,9 +89,23 @@ impl Manner {
     }
 }
 
+/// What the door knows of a request, and the SDK does not hand on.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    /// The session that a handshake opens.
+    pub(super) opening: Option<(SessionId, Manner)>,
+    /// Whether it came over standard input, where no header repeats an argument.
+    pub(super) is_bridged: bool,
+}
+
 tokio::task_local! {
-    /// The session that a handshake opens, while it is under way.
-    pub(super) static OPENING: (SessionId, Manner);
+    /// The request that this task answers.
+    pub(super) static ARRIVAL: Arrival;
+}
+
+/// Whether the request that this task answers came over standard input.
+pub(super) fn is_bridged() -> bool {
+    ARRIVAL.try_with(|arrival| arrival.is_bridged).unwrap_or(false)
 }
 
 /// The sessions that this process knows. Beyond the limit, and when nothing happens in them, they are
@@ -133,12 +147,11 @@ impl SessionManager for Sessions {
     type Transport = WorkerTransport<LocalSessionWorker>;
 
     async fn create_session(&self) -> Result<(ClientSession, Self::Transport), Self::Error> {
-        let opening = OPENING.try_with(Clone::clone);
-        let name = match opening {
-            Ok((session_id, manner)) => manner.name(session_id),
-            // A handshake that did not come through the door has no session.
-            Err(_) => return Err(LocalSessionManagerError::SessionNotFound("none".into())),
-        };
+        let opening = ARRIVAL.try_with(|arrival| arrival.opening.clone()).ok().flatten();
+        // A handshake that did not come through the door has no session.
+        let missing = || LocalSessionManagerError::SessionNotFound("none".into());
+        let (session_id, manner) = opening.ok_or_else(missing)?;
+        let name = manner.name(session_id);
         let id: ClientSession = name.into();
         let transport = self.begin(id.clone()).await;
         Ok((id, transport))

@@ -75,12 +75,7 @@ impl Unanswered {
     }
 
     /// Nobody has got the answer of this call.
-    pub(super) fn add(
-        &self,
-        sameness: Sameness,
-        proposal_id: ProposalId,
-        session: Option<String>,
-    ) {
+    pub(super) fn add(&self, sameness: Sameness, proposal_id: ProposalId, session: Option<String>) {
         let mut calls = self.calls();
         let same = calls.by_sameness.entry(sameness).or_default();
         if same.contains(&proposal_id) {
