@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use rmcp::ErrorData;
-use rmcp::model::{CallToolRequestParams, CallToolResponse};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, RequestMetaObject};
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::json;
 use stepgate_core::gate::Fault;
@@ -84,7 +84,7 @@ pub(super) async fn run(
         let message = format!("there is no tool `{}`", crate::show::printable(&params.name));
         return Err(ErrorData::invalid_params(message, None));
     };
-    let call = Call::read(shared, asker, &offered.action, params).await?;
+    let call = Call::read(shared, asker, &offered.action, params, &context.meta).await?;
     let mut answer = submit(shared, &call).await.map_err(fault)?;
     if matches!(answer.word, Word::Notice(_)) {
         match waiting::wait(shared, &call, answer, context).await? {
@@ -101,9 +101,11 @@ impl Call {
         asker: Asker,
         action: &str,
         params: CallToolRequestParams,
+        // The SDK takes `_meta` out of the parameters.
+        meta: &RequestMetaObject,
     ) -> Result<Self, ErrorData> {
         let args = params.arguments.unwrap_or_default();
-        let meta = |name: &str| params.meta.as_ref().and_then(|meta| meta.0.0.get(name));
+        let meta = |name: &str| meta.0.0.get(name);
         let key = meta(KEY_META).map(key).transpose()?;
         let reasoning = match meta(REASONING_META) {
             None => NO_REASONING,
