@@ -1,6 +1,6 @@
 //! An answer as a tool result, with its proof beside it.
 
-use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject, ResultType};
 use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::failure::Outcome;
@@ -77,9 +77,12 @@ fn succeeded(response: &Value) -> CallToolResult {
     }
 }
 
-/// What a tool server gave, as it gave it.
+/// What a tool server gave, as it gave it. What kind of result it is, it did not have to say; our client
+/// may have to read it.
 fn of_tool(result: &Value) -> Option<CallToolResult> {
-    serde_json::from_value(result.clone()).ok()
+    let mut result: CallToolResult = serde_json::from_value(result.clone()).ok()?;
+    result.result_type = Some(ResultType::COMPLETE);
+    Some(result)
 }
 
 fn of_core(result: &Value) -> CallToolResult {
