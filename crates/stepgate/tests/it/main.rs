@@ -10,6 +10,7 @@
 
 mod binary;
 mod cli;
+mod console;
 mod crash_exhaustive;
 mod crash_real;
 mod determinism;
@@ -23,10 +24,12 @@ mod http_client;
 mod http_lifetime;
 mod http_wire;
 mod load;
+mod mcp;
 mod mcp_clients;
 mod mcp_conformance;
 mod mcp_scene;
 mod policy_cli;
+mod scene;
 mod spec_000;
 mod spec_001;
 mod spec_002;
