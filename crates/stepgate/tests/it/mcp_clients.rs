@@ -154,7 +154,6 @@ fn a_refusal_is_a_result_that_the_model_can_read_and_an_unknown_tool_an_error() 
             ("fixture__act", json!({"value": 99}), "DENIED", "POLICY_VIOLATION"),
             ("fixture__act", json!({"value": "x"}), "VALIDATION_ERROR", "INVALID_ARGS"),
             ("fixture__look", json!({"colour": 1}), "VALIDATION_ERROR", "INVALID_ARGS"),
-            ("fixture__refuse", json!({}), "EXECUTION_ERROR", "EXECUTION_ERROR"),
             ("READ_FILE", json!({"path": "/etc/passwd"}), "VALIDATION_ERROR", "INVALID_ARGS"),
         ];
         for (name, arguments, outcome, code) in rows {
@@ -165,6 +164,11 @@ fn a_refusal_is_a_result_that_the_model_can_read_and_an_unknown_tool_an_error() 
             assert_eq!(response["outcome"], outcome, "{client:?} {name}: {result}");
             assert_eq!(response["error"]["error_code"], code, "{client:?} {name}: {result}");
         }
+        // What a tool says of its own failure is told as it said it.
+        let failed = driver.call("fixture__refuse", json!({}));
+        assert_eq!(failed["isError"], true, "{client:?}: {failed}");
+        assert_eq!(failed["content"], json!([{"type": "text", "text": "no"}]), "{client:?}");
+        assert_eq!(meta(&failed, "verdict"), "EXECUTION_ERROR");
         let number = driver.send_call("fixture__nothing", json!({}), json!({}));
         assert_eq!(driver.end(number)["error"]["code"], -32602, "{client:?}");
     }
@@ -181,7 +185,7 @@ fn an_approval_that_is_granted_while_the_client_waits_gives_the_result_to_it() {
         let mut driver = Driver::connect(&gateway, client, &[]);
         let number = driver.send_call("fixture__act", json!({"value": 20}), json!({}));
         let told = driver.until("progress", |line| line.get("progress").is_some());
-        assert!(told["message"].as_str().unwrap().contains(&scene.asked()), "{told}");
+        assert!(told["message"].as_str().unwrap().contains("a person"), "{told}");
         assert_eq!(scene.effects(), count - 1);
         scene.approve();
         let result = driver.answer(number);
@@ -342,10 +346,14 @@ fn after_kill_nine_a_client_that_comes_again_gets_the_result_of_its_only_effect(
             let mut driver = Driver::connect(&gateway, client, &[]);
             let number = driver.send_call("fixture__act", json!({"value": 5}), with_key.clone());
             until("the tool has acted", || scene.file("hold-after.reached").exists());
+            let address = gateway.address.to_string();
             kill(gateway);
-            assert!(driver.end(number).get("error").is_some(), "{client:?}");
             fs::remove_file(scene.file("hold-after")).unwrap();
-            let gateway = scene.serve();
+            let gateway = Gateway::start_at(&scene.place, &address, &["--quiet"]);
+            // The TypeScript SDK's client of 2025-11-25 gives up at its own timeout alone.
+            if client != (Sdk::TypeScript, "legacy") {
+                assert!(driver.end(number).get("error").is_some(), "{client:?}");
+            }
             let mut driver = Driver::connect(&gateway, client, &[]);
             let result = loop {
                 let result =
