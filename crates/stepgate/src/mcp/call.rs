@@ -121,7 +121,10 @@ impl Call {
         let is_named = key.is_some();
         let comes_back = state.is_some();
         let proposal_id = match key.or(state) {
-            Some(id) => id,
+            Some(id) => {
+                shared.unanswered.named(sameness, &id);
+                id
+            }
             None => match joined(shared, &asker.principal_id, sameness).await.map_err(fault)? {
                 Some(id) => id,
                 None => proposal_id(unanswered::fresh_id())?,
