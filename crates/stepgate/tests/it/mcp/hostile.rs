@@ -137,10 +137,13 @@ fn a_tool_server_that_misbehaves_harms_no_other_call() {
         }
     });
     // What a tool itself says of its failure comes through as it is.
+    let refused = client.call("other__refuse", json!({}));
+    assert_eq!(refused["content"], json!([{ "type": "text", "text": "no" }]));
+    assert_eq!(refused["isError"], true);
+    let crashed = client.call("other__crash", json!({}));
+    assert_eq!(crashed["structuredContent"]["error"]["message"], "Tool failed");
     crate::scene::until("the server is started again", || {
-        let refused = client.call("fixture__refuse", json!({}));
-        refused["content"] == json!([{ "type": "text", "text": "no" }])
-            && refused["isError"] == true
+        client.call("other__look", json!({}))["_meta"]["stepgate/verdict"] == "SUCCESS"
     });
 }
 
