@@ -18,7 +18,8 @@ use serde_json::Value;
 use crate::binary::{Place, finish};
 use crate::docs::{quoted, read, rows};
 use crate::http_client::{Gateway, exchange, request};
-use crate::mcp_scene::{fixture, node22, place_with, python};
+use crate::mcp_scene::{fixture, node22, place_with};
+use crate::scene::python;
 
 const PAGE: &str = "docs/mcp-conformance.md";
 
