@@ -2,6 +2,7 @@
 //! command line, each with the handshake of 2025-11-25 and without it, as 2026-07-28 does.
 
 mod driver;
+mod examples;
 
 use std::fs;
 use std::path::PathBuf;
