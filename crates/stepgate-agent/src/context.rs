@@ -5,8 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::{Message, Offer};
 use crate::response::Response;
-use crate::turn::{Turn, TurnId};
+use crate::turn::Turn;
 
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,14 +169,14 @@ pub struct AgentContext {
 }
 
 /// What holds for this conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ConversationContext {
     /// The mode.
     pub mode: String,
     /// What people call it.
     pub mode_display_name: String,
     /// The turns before this one, oldest first.
-    pub earlier: Vec<TurnId>,
+    pub earlier: Vec<Turn>,
 }
 
 /// Calls with what came of them (spec 003, section 5).
@@ -193,8 +194,17 @@ pub enum PromptKnowledge {
     /// Not yet.
     #[default]
     NotReady,
-    /// Everything that was said before this request, and what it adds.
-    Ready(Vec<crate::model::Message>),
+    /// Now.
+    Ready(PromptContent),
+}
+
+/// What the model is told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PromptContent {
+    /// Everything that was said, oldest first.
+    pub messages: Vec<Message>,
+    /// What it may ask for.
+    pub offers: Vec<Offer>,
 }
 
 /// What the model said last.

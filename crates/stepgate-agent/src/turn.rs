@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{ArtifactId, InvalidId, PrincipalId, RunId};
 
-use crate::context::{Envelope, ToolCall, ToolCallResult};
+use crate::context::{Envelope, ToolCall};
 use crate::invoke::InvokeResult;
-use crate::model::RequestedCall;
+use crate::model::{Message, RequestedCall};
 use crate::response::Usage;
 
 /// The name of a turn. It follows from who asks and the request's key, so the same request again finds
@@ -89,7 +89,7 @@ pub enum Entry {
     /// A call that the server makes has its outcome.
     ToolEnded(ToolEnded),
     /// The results of the caller's tools came.
-    Continued(Continued),
+    Continued(Box<Continued>),
     /// It ended without an answer.
     Failed(InvokeResult),
 }
@@ -122,6 +122,16 @@ pub struct Answered {
     pub calls: Vec<AskedCall>,
     /// What it cost.
     pub usage: Option<Usage>,
+    /// Why the answer is not whole, where it is not.
+    pub cut_off: Option<String>,
+}
+
+impl Answered {
+    /// The answer as a message, for the model itself.
+    pub fn message(&self) -> Message {
+        let calls = self.calls.iter().map(AskedCall::requested).collect();
+        Message::Assistant { text: self.text.clone(), calls }
+    }
 }
 
 /// A call that the model asked for, and who makes it.
@@ -151,15 +161,15 @@ pub struct ToolEnded {
 }
 
 /// The results of the caller's tools.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Continued {
     /// The request's key.
     pub correlation_id: String,
     /// The digest of what came.
     pub request_digest: Digest,
-    /// The results, in the order of the calls.
-    pub tool_results: Vec<ToolCallResult>,
+    /// What came: the results in the order of the calls, and what the user adds to them.
+    pub envelope: Envelope,
 }
 
 /// What a turn waits for.
@@ -243,21 +253,75 @@ impl Turn {
         })
     }
 
+    /// Whether the model's last answer has calls for the caller.
+    pub fn asks_client(&self) -> bool {
+        self.last_answer().is_some_and(|answer| answer.calls.iter().any(AskedCall::is_clients))
+    }
+
+    /// The results that came with this key.
+    pub fn continued_by(&self, correlation_id: &str) -> Option<&Continued> {
+        self.entries.iter().find_map(|entry| match entry {
+            Entry::Continued(continued) if continued.correlation_id == correlation_id => {
+                Some(&**continued)
+            }
+            Entry::Continued(_)
+            | Entry::Opened(_)
+            | Entry::Answered(_)
+            | Entry::ToolEnded(_)
+            | Entry::Failed(_) => None,
+        })
+    }
+
+    /// The calls that the results with this key answered.
+    pub fn calls_answered_by(&self, correlation_id: &str) -> Vec<ToolCall> {
+        let before = self.entries.iter().take_while(|entry| !is_key(entry, correlation_id));
+        let asked = Self { id: self.id, entries: before.cloned().collect() };
+        match asked.state() {
+            TurnState::AwaitingClient(calls) => calls,
+            TurnState::Asking
+            | TurnState::Calling(_)
+            | TurnState::Final(_)
+            | TurnState::Failed(_) => Vec::new(),
+        }
+    }
+
+    /// The turn as the request with this key left it, or has it now: without what later requests
+    /// brought. So the same request again gets the same answer.
+    pub fn seen_by(mut self, correlation_id: &str) -> Self {
+        let own = self.entries.iter().position(|entry| is_key(entry, correlation_id));
+        let is_later = |entry: &Entry| matches!(entry, Entry::Continued(_));
+        let after = own.map_or(self.entries.len(), |own| own + 1);
+        let later = self.entries.iter().skip(after).position(is_later);
+        if let Some(later) = later {
+            self.entries.truncate(after + later);
+        }
+        self
+    }
+
     /// What the model cost, over the whole turn.
     pub fn usage(&self) -> Option<Usage> {
         self.answers().filter_map(|answered| answered.usage).reduce(Usage::plus)
     }
 }
 
+/// Whether an entry is that of the request with this key.
+fn is_key(entry: &Entry, correlation_id: &str) -> bool {
+    match entry {
+        Entry::Opened(opened) => opened.correlation_id == correlation_id,
+        Entry::Continued(continued) => continued.correlation_id == correlation_id,
+        Entry::Answered(_) | Entry::ToolEnded(_) | Entry::Failed(_) => false,
+    }
+}
+
 /// An answer's calls decide what comes next: the server's first, then the caller's.
 fn after_answer(answered: &Answered) -> TurnState {
     let server: Vec<AskedCall> =
-        answered.calls.iter().filter(|call| call.action.is_some()).cloned().collect();
+        answered.calls.iter().filter(|call| !call.is_clients()).cloned().collect();
     if server.is_empty() { after_server_calls(answered) } else { TurnState::Calling(server) }
 }
 
 fn after_server_calls(answered: &Answered) -> TurnState {
-    let client = answered.calls.iter().filter(|call| call.action.is_none());
+    let client = answered.calls.iter().filter(|call| call.is_clients());
     let client: Vec<ToolCall> = client.map(AskedCall::for_client).collect();
     match (client.is_empty(), answered.calls.is_empty()) {
         (false, _) => TurnState::AwaitingClient(client),
@@ -278,6 +342,11 @@ fn without(state: TurnState, tool_call_id: &str, answered: Option<&Answered>) ->
 }
 
 impl AskedCall {
+    /// Whether the caller makes it.
+    pub fn is_clients(&self) -> bool {
+        self.action.is_none()
+    }
+
     /// The call as the caller sees it.
     pub fn for_client(&self) -> ToolCall {
         ToolCall {

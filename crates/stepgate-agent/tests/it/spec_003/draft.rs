@@ -2,8 +2,8 @@
 
 use stepgate_agent::context::{
     AgentContext, AgentSession, ClipBoardImage, Context, ContextType, ConversationContext,
-    Envelope, InputArtifact, Party, PromptKnowledge, ResponsePayload, ToolCall, ToolCallManifest,
-    ToolCallResult,
+    Envelope, InputArtifact, Party, PromptContent, PromptKnowledge, ResponsePayload, ToolCall,
+    ToolCallManifest, ToolCallResult,
 };
 use stepgate_agent::response::Response;
 use stepgate_agent::turn::{Turn, TurnId};
@@ -179,7 +179,7 @@ impl Draft {
     }
 
     pub(super) fn ready(mut self) -> Self {
-        self.context.prompt_knowledge = PromptKnowledge::Ready(Vec::new());
+        self.context.prompt_knowledge = PromptKnowledge::Ready(PromptContent::default());
         self
     }
 
