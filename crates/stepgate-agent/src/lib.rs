@@ -12,6 +12,7 @@ pub mod turn;
 mod turns;
 pub mod view;
 pub mod model;
+pub mod openai;
 pub mod ports;
 pub mod response;
 pub mod invoke;
