@@ -550,4 +550,10 @@ pub struct PolicyDecision {
 pub trait Policy: Send + Sync {
     /// Decides. Always the same for the same request and policy set.
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision;
+
+    /// Whether there can be a call of this action that the principal may make, with a person's approval
+    /// or without. It decides nothing: what can never be permitted is only not offered.
+    fn could_permit(&self, _principal_id: &PrincipalId, _action: &str) -> bool {
+        true
+    }
 }

@@ -73,6 +73,17 @@ The first start makes an operator's and an agent's token, in two files of the da
 only you can read. Ctrl-C or SIGTERM stops it: running steps finish first, for at most \
 `serve.shutdown_ms`. Every other command on the same directory becomes a client of this process.")]
     Serve(ServeArgs),
+    /// Speak MCP over standard input and output, for clients that start a process.
+    #[command(after_help = "\
+Examples:
+  stepgate mcp
+  stepgate --data /srv/gate mcp
+  stepgate --url http://127.0.0.1:7420 --token-file agent.token mcp
+
+Every call is a step of the local agent, as over HTTP at `/mcp`. Where `stepgate serve` holds the \
+directory, this is its client; where nobody does, this process holds it, and `stepgate approve` and \
+the other commands reach it through the directory.")]
+    Mcp,
     /// Take a proposal through the gate and print its response.
     #[command(after_help = "\
 Examples:

@@ -6,6 +6,8 @@ mod canon;
 mod decide;
 mod doctor;
 mod follow;
+mod gateway;
+mod mcp;
 mod policy;
 pub(crate) mod recover;
 mod run;
@@ -37,6 +39,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     let explained = |fault| data.explain(fault);
     match command {
         Command::Serve(args) => serve::serve(&data, args, json).await.map_err(explained),
+        Command::Mcp => mcp::mcp(&global, &data).await.map_err(explained),
         Command::Step(args) => step::step(&global, &data, args).await.map_err(explained),
         Command::Run(args) => run::run(&global, &data, args).await.map_err(explained),
         Command::Approvals(args) => approvals::approvals(&global, &data, args).await,

@@ -1,5 +1,6 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
+mod mcp;
 pub(crate) mod servers;
 
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     /// How `stepgate serve` listens.
     pub(crate) serve: ServeConfig,
+    /// The door for agents that speak MCP.
+    pub(crate) mcp: mcp::McpConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,
     /// The tool servers, by name.
@@ -252,6 +255,8 @@ impl Config {
         within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
+        self.mcp.check()?;
+        mcp::check_own_names(&self.servers)?;
         within("policy.reload_ms", self.policy.reload_ms, 10..=SERVE_CEILING_MS)?;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {
@@ -300,6 +305,7 @@ impl Config {
             requests_per_second_max: serve.requests_per_second_max,
             requests_burst_max: serve.requests_burst_max,
             failed_auth_per_minute_max: serve.failed_auth_per_minute_max,
+            mcp: self.mcp.settings(&self.servers, self.policy.reload_ms),
         }
     }
 

@@ -5,7 +5,7 @@
 
 pub(crate) mod admit;
 mod approvals;
-mod body;
+pub(crate) mod body;
 mod events;
 mod metrics;
 mod openapi;
@@ -30,11 +30,12 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
 
+use crate::mcp::{Door, McpSettings};
 use crate::service::Service;
 
-pub(crate) use admit::{LOCAL_HEADER, Peer};
+pub(crate) use admit::{Caller, LOCAL_HEADER, Peer, Proposer};
 pub(crate) use metrics::Metrics;
-use problem::Problem;
+pub(crate) use problem::Problem;
 use rate::Rates;
 
 /// The session that a step joins, and that it joined.
@@ -67,6 +68,8 @@ pub(crate) struct ServeLimits {
     pub(crate) requests_burst_max: u32,
     /// Failed authentications a minute from one address.
     pub(crate) failed_auth_per_minute_max: u32,
+    /// The MCP door.
+    pub(crate) mcp: McpSettings,
 }
 
 impl Default for ServeLimits {
@@ -81,6 +84,7 @@ impl Default for ServeLimits {
             requests_per_second_max: 10_000,
             requests_burst_max: 20_000,
             failed_auth_per_minute_max: 60,
+            mcp: McpSettings::default(),
         }
     }
 }
@@ -99,6 +103,7 @@ pub(crate) struct App {
     pub(crate) service: Arc<Service>,
     pub(crate) limits: ServeLimits,
     pub(crate) metrics: Metrics,
+    pub(crate) mcp: Door,
     rates: Rates,
     log: AccessLog,
 }
@@ -106,7 +111,14 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(service: Arc<Service>, limits: ServeLimits, log: AccessLog) -> Arc<Self> {
         let rates = Rates::new(&limits);
-        Arc::new(Self { service, limits, metrics: Metrics::new(), rates, log })
+        let mcp =
+            Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, |id| id.to_string());
+        Arc::new(Self { service, limits, metrics: Metrics::new(), mcp, rates, log })
+    }
+
+    /// Takes what a body of this caller costs.
+    pub(crate) fn count_body(&self, caller: &Caller, bytes: u64) {
+        self.rates.body(&caller.principal_id, bytes);
     }
 }
 

@@ -11,6 +11,7 @@ mod config;
 mod data_dir;
 mod http;
 mod hub;
+mod mcp;
 mod server;
 mod service;
 mod show;

@@ -101,7 +101,7 @@ impl Service {
     }
 
     /// Waits until the run is recorded, or for so long; the answer is the run's as it stands then.
-    async fn wait(&self, first: Answer, patience: Duration) -> Result<Answer, Fault> {
+    pub(crate) async fn wait(&self, first: Answer, patience: Duration) -> Result<Answer, Fault> {
         let mut watch = self.hub.watch(first.run_id);
         let mut leaving = self.leaving.subscribe();
         let mut answer = step::answer_of(&self.gate, first.run_id).await?;
@@ -180,6 +180,12 @@ impl Service {
             answer
         });
         task.await.map_err(task_stopped)?
+    }
+
+    /// A new session of this principal.
+    pub(crate) async fn open_session(&self, principal: &PrincipalId) -> Result<SessionId, Fault> {
+        let id = SessionId::new(self.gate.world.fresh_uuid());
+        Ok(self.gate.named_session(id, principal).await?.session_id)
     }
 
     /// The session that a step joins: the one that is named, or the principal's default one.

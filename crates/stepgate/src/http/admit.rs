@@ -180,7 +180,7 @@ fn is_malformed(status: StatusCode) -> bool {
 /// Anyone with a token: what is seen depends on the role.
 pub(super) struct Reader(pub(super) Caller);
 /// One who may propose steps.
-pub(super) struct Proposer(pub(super) Caller);
+pub(crate) struct Proposer(pub(crate) Caller);
 /// One who may decide.
 pub(super) struct Operator(pub(super) Caller);
 /// One who may see how the gateway itself does.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use stepgate_core::json::strict::{self, Integers};
@@ -22,6 +23,14 @@ pub(super) async fn payload(app: &App, body: Body) -> Result<Payload, Problem> {
     let kept_max = app.service.gate.limits.payload_bytes_max;
     let bytes_max = app.limits.body_bytes_max;
     read(body, kept_max, bytes_max, app.limits.body_timeout).await
+}
+
+/// All of a body that is not a proposal itself but may carry one.
+pub(crate) async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
+    let bytes_max = app.limits.body_bytes_max;
+    let kept_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let payload = read(body, kept_max, bytes_max, app.limits.body_timeout).await?;
+    Ok(Bytes::copy_from_slice(&payload.bytes))
 }
 
 /// A JSON body; nothing at all is the default.

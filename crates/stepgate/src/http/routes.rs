@@ -12,6 +12,8 @@ use super::{
 };
 use std::sync::Arc;
 
+use crate::mcp;
+
 type Handler = MethodRouter<Arc<App>>;
 
 /// Who may use a route, for the document; the handlers' own arguments enforce it.
@@ -84,6 +86,13 @@ pub(super) fn all() -> Vec<Route> {
 fn working() -> Vec<Route> {
     use Access::{Operator, Proposer};
     let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
+    let mcp = |method, handler, summary| Route {
+        method,
+        path: "/mcp",
+        access: Proposer,
+        handler,
+        doc: doc(summary, &[]),
+    };
     vec![
         post(
             "/v1/steps",
@@ -91,6 +100,13 @@ fn working() -> Vec<Route> {
             routing::post(steps::propose),
             doc("Take a proposal through the gate", STEP_ANSWERS).body("Proposal"),
         ),
+        mcp(
+            "POST",
+            routing::post(mcp::serve),
+            "Speak MCP: one message, answered as JSON or as a stream",
+        ),
+        mcp("GET", routing::get(mcp::serve), "Hear what the MCP server says by itself"),
+        mcp("DELETE", routing::delete(mcp::serve), "End an MCP session"),
         post(
             "/v1/runs/{id}/resolve",
             Operator,
