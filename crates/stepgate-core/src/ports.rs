@@ -419,16 +419,27 @@ pub struct Failed {
     pub failure: ExecutionFailure,
     /// What only the record is told.
     pub detail: Option<String>,
-    /// SHA-256 of a result that came and cannot be used.
-    pub result_digest: Option<Digest>,
+    /// What the tool itself said about it.
+    pub said: Said,
     /// Whether something may have happened, or may still happen, that nobody told us.
     pub in_doubt: bool,
 }
 
 impl From<ExecutionFailure> for Failed {
     fn from(failure: ExecutionFailure) -> Self {
-        Self { failure, detail: None, result_digest: None, in_doubt: failure.leaves_doubt() }
+        Self { failure, detail: None, said: Said::Nothing, in_doubt: failure.leaves_doubt() }
     }
+}
+
+/// What a tool said about a call that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Nothing, or nothing that can be kept.
+    Nothing,
+    /// A result of its own that says that it failed, in the form of a result: it is kept with the run.
+    Error(String),
+    /// A result that cannot be used: only its SHA-256 is kept.
+    Unusable(Digest),
 }
 
 /// What acts on the sandbox.

@@ -145,7 +145,9 @@ impl Client {
         let held = data.hold().await?;
         recover::tell(&held.recovered);
         let service = held.service().await?;
-        let app = App::new(service, held.config.serve_limits(), AccessLog::Silent);
+        let serve = &held.config.serve;
+        let public_url = serve.public_url(&serve.bind)?;
+        let app = App::new(service, held.config.serve_limits(), public_url, AccessLog::Silent);
         let here = Here { router: http::router(&app), app, _held: held };
         Ok(Self { door: Door::Here(Box::new(here)), role })
     }

@@ -16,7 +16,7 @@ use stepgate_core::gate::Extensions;
 use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 
-use crate::http::ServeLimits;
+use crate::http::{PublicUrl, ServeLimits};
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";
@@ -41,6 +41,8 @@ const SERVE_CEILING_MS: u64 = 60 * 60 * 1000;
 const BODY_BYTES_CEILING: u64 = 128 * 1024 * 1024;
 /// Most requests, a second or at once.
 const REQUESTS_CEILING: u32 = 1_000_000;
+/// Longest that anybody stays logged in: thirty days.
+const LOGIN_CEILING_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Most entries of a listing.
 const ENTRIES_CEILING: usize = 1_000_000;
 
@@ -125,6 +127,8 @@ pub(crate) struct SandboxConfig {
 pub(crate) struct ServeConfig {
     /// Address and port.
     pub(crate) bind: String,
+    /// How people's browsers reach it, like `https://gate.example.com`; empty where they use `bind`.
+    public_url: String,
     /// Most connections at one time.
     #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
     connections_max: usize,
@@ -152,6 +156,12 @@ pub(crate) struct ServeConfig {
     /// Failed authentications a minute from one address.
     #[schemars(range(min = 1, max = REQUESTS_CEILING))]
     failed_auth_per_minute_max: u32,
+    /// How long a login to the pages may be unused, in milliseconds.
+    #[schemars(range(min = 1, max = LOGIN_CEILING_MS))]
+    login_idle_max_ms: u64,
+    /// How long a login to the pages lasts at most, in milliseconds.
+    #[schemars(range(min = 1, max = LOGIN_CEILING_MS))]
+    login_life_max_ms: u64,
 }
 
 impl Default for ServeConfig {
@@ -160,6 +170,7 @@ impl Default for ServeConfig {
         let limits = ServeLimits::default();
         Self {
             bind: "127.0.0.1:7420".into(),
+            public_url: String::new(),
             connections_max: limits.connections_max,
             head_timeout_ms: ms(limits.head_timeout),
             body_timeout_ms: ms(limits.body_timeout),
@@ -169,11 +180,21 @@ impl Default for ServeConfig {
             requests_per_second_max: limits.requests_per_second_max,
             requests_burst_max: limits.requests_burst_max,
             failed_auth_per_minute_max: limits.failed_auth_per_minute_max,
+            login_idle_max_ms: ms(limits.login_idle_max),
+            login_life_max_ms: ms(limits.login_life_max),
         }
     }
 }
 
 impl ServeConfig {
+    /// How browsers reach a gateway that listens on this address.
+    pub(crate) fn public_url(&self, bind: &str) -> anyhow::Result<PublicUrl> {
+        match self.public_url.as_str() {
+            "" => Ok(PublicUrl::of_bind(bind)),
+            named => PublicUrl::parse(named).context("serve.public_url is not valid"),
+        }
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         within("serve.connections_max", self.connections_max, 1..=CONNECTIONS_CEILING)?;
         within("serve.head_timeout_ms", self.head_timeout_ms, 1..=SERVE_CEILING_MS)?;
@@ -185,7 +206,10 @@ impl ServeConfig {
         let (average, burst) = (self.requests_per_second_max, self.requests_burst_max);
         within("serve.requests_per_second_max", average, requests.clone())?;
         within("serve.requests_burst_max", burst, requests.clone())?;
-        within("serve.failed_auth_per_minute_max", self.failed_auth_per_minute_max, requests)
+        within("serve.failed_auth_per_minute_max", self.failed_auth_per_minute_max, requests)?;
+        within("serve.login_idle_max_ms", self.login_idle_max_ms, 1..=LOGIN_CEILING_MS)?;
+        within("serve.login_life_max_ms", self.login_life_max_ms, 1..=LOGIN_CEILING_MS)?;
+        self.public_url(&self.bind).map(|_| ())
     }
 }
 
@@ -306,6 +330,8 @@ impl Config {
             requests_burst_max: serve.requests_burst_max,
             failed_auth_per_minute_max: serve.failed_auth_per_minute_max,
             mcp: self.mcp.settings(&self.servers, self.policy.reload_ms),
+            login_idle_max: Duration::from_millis(serve.login_idle_max_ms),
+            login_life_max: Duration::from_millis(serve.login_life_max_ms),
         }
     }
 

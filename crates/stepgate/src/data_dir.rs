@@ -123,7 +123,7 @@ impl DataDir {
         })?;
         let hub = Hub::new();
         let store = Arc::new(WatchedStore::new(store, Arc::clone(&hub)));
-        let (gate, control) = assembly::assemble(self, &config, store).await?;
+        let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
     }

@@ -6,12 +6,14 @@
 pub(crate) mod admit;
 mod approvals;
 pub(crate) mod body;
+mod console;
 mod events;
 mod metrics;
 mod openapi;
 mod page;
 mod policy;
 mod problem;
+mod public_url;
 mod rate;
 mod routes;
 mod runs;
@@ -29,13 +31,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
+use axum::response::Response;
 
 use crate::mcp::{Door, McpSettings};
 use crate::service::Service;
 
 pub(crate) use admit::{Caller, LOCAL_HEADER, Peer, Proposer};
+use console::Logins;
 pub(crate) use metrics::Metrics;
 pub(crate) use problem::Problem;
+pub(crate) use public_url::PublicUrl;
 use rate::Rates;
 
 /// The session that a step joins, and that it joined.
@@ -70,6 +75,10 @@ pub(crate) struct ServeLimits {
     pub(crate) failed_auth_per_minute_max: u32,
     /// The MCP door.
     pub(crate) mcp: McpSettings,
+    /// How long a login to the pages may be unused.
+    pub(crate) login_idle_max: Duration,
+    /// How long a login to the pages lasts at most.
+    pub(crate) login_life_max: Duration,
 }
 
 impl Default for ServeLimits {
@@ -85,6 +94,8 @@ impl Default for ServeLimits {
             requests_burst_max: 20_000,
             failed_auth_per_minute_max: 60,
             mcp: McpSettings::default(),
+            login_idle_max: Duration::from_secs(30 * 60),
+            login_life_max: Duration::from_secs(12 * 60 * 60),
         }
     }
 }
@@ -104,16 +115,23 @@ pub(crate) struct App {
     pub(crate) limits: ServeLimits,
     pub(crate) metrics: Metrics,
     pub(crate) mcp: Door,
+    public_url: PublicUrl,
+    logins: Logins,
     rates: Rates,
     log: AccessLog,
 }
 
 impl App {
-    pub(crate) fn new(service: Arc<Service>, limits: ServeLimits, log: AccessLog) -> Arc<Self> {
-        let rates = Rates::new(&limits);
-        let mcp =
-            Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, |id| id.to_string());
-        Arc::new(Self { service, limits, metrics: Metrics::new(), mcp, rates, log })
+    pub(crate) fn new(
+        service: Arc<Service>,
+        limits: ServeLimits,
+        public_url: PublicUrl,
+        log: AccessLog,
+    ) -> Arc<Self> {
+        let (rates, logins) = (Rates::new(&limits), Logins::new(&limits));
+        let metrics = Metrics::new();
+        let mcp = Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, &public_url);
+        Arc::new(Self { service, limits, metrics, mcp, public_url, logins, rates, log })
     }
 
     /// Takes what a body of this caller costs.
@@ -128,13 +146,21 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     for route in routes::all() {
         router = router.route(route.path, route.handler);
     }
+    for (path, handler) in console::pages() {
+        router = router.route(path, handler);
+    }
     router
-        .fallback(|| async { Problem::not_found() })
+        .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(app), admit::admit))
         .with_state(Arc::clone(app))
 }
 
-async fn method_not_allowed(request: Request) -> Problem {
-    Problem::method_not_allowed(request.uri().path())
+async fn not_found(request: Request) -> Response {
+    console::refused(request.uri().path(), Problem::not_found())
+}
+
+async fn method_not_allowed(request: Request) -> Response {
+    let path = request.uri().path();
+    console::refused(path, Problem::method_not_allowed(path))
 }

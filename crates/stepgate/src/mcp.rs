@@ -31,10 +31,11 @@ use std::time::Duration;
 
 use rmcp::transport::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::tower::StreamableHttpService;
-use stepgate_core::ids::{ApprovalId, RunId};
+use stepgate_core::ids::RunId;
 use stepgate_core::ports::StoreError;
 use tokio::sync::watch;
 
+use crate::http::PublicUrl;
 use crate::service::{Service, is_set};
 use crate::show;
 
@@ -71,6 +72,8 @@ pub(crate) struct McpSettings {
     pub(crate) allowed_hosts: Vec<String>,
     /// The server whose tools keep their own names.
     pub(crate) own_names: Option<String>,
+    /// Whether the approvals' pages can be opened: somebody listens on an address.
+    pub(crate) has_pages: bool,
     /// How often it is looked whether the tools have changed.
     pub(crate) look: Duration,
 }
@@ -85,6 +88,7 @@ impl Default for McpSettings {
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             own_names: None,
+            has_pages: true,
             look: Duration::from_secs(1),
         }
     }
@@ -105,7 +109,8 @@ struct Shared {
     /// Counts the changes of what is offered.
     changes: watch::Sender<u64>,
     unanswered: Arc<Unanswered>,
-    approval_url: Box<dyn Fn(ApprovalId) -> String + Send + Sync>,
+    /// Where the approvals' pages are, if anybody can open them.
+    pages: Option<PublicUrl>,
     /// Sessions that their clients have ended, the oldest first.
     ended: Mutex<VecDeque<String>>,
 }
@@ -136,7 +141,7 @@ impl Door {
         service: &Arc<Service>,
         settings: McpSettings,
         body_bytes_max: u64,
-        approval_url: impl Fn(ApprovalId) -> String + Send + Sync + 'static,
+        public_url: &PublicUrl,
     ) -> Self {
         let (catalog, _) = Catalog::of(service, settings.own_names.as_deref());
         let shared = Arc::new(Shared {
@@ -144,7 +149,7 @@ impl Door {
             catalog: RwLock::new(Arc::new(catalog)),
             changes: watch::channel(0).0,
             unanswered: Arc::new(Unanswered::new(settings.join)),
-            approval_url: Box::new(approval_url),
+            pages: settings.has_pages.then(|| public_url.clone()),
             ended: Mutex::default(),
             settings,
         });
@@ -152,7 +157,7 @@ impl Door {
             // A client that shook hands has told what it can do, and wants to hear of changes.
             .with_legacy_session_mode(true)
             .with_max_request_body_bytes(usize::try_from(body_bytes_max).unwrap_or(usize::MAX))
-            .with_allowed_hosts(hosts(&shared.settings))
+            .with_allowed_hosts(hosts(&shared.settings, public_url))
             .with_allowed_origins(shared.settings.allowed_origins.clone())
             .enforce_origin_validation();
         config.session_store = Some(Arc::new(Restored));
@@ -215,7 +220,7 @@ impl Door {
 }
 
 /// The names under which this gateway may be called, so that no foreign name can be pointed at it.
-fn hosts(settings: &McpSettings) -> Vec<String> {
-    let own = ["localhost", "127.0.0.1", "::1", crate::client::LOCAL_HOST];
+fn hosts(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
+    let own = ["localhost", "127.0.0.1", "::1", crate::client::LOCAL_HOST, public_url.host()];
     own.into_iter().map(str::to_owned).chain(settings.allowed_hosts.iter().cloned()).collect()
 }

@@ -85,11 +85,25 @@ impl Service {
         payload: Payload,
         patience: Duration,
     ) -> Result<Answer, Fault> {
+        let run_id = RunId::new(self.gate.world.fresh_uuid());
+        self.submit_as(run_id, principal_id, session, payload, patience).await
+    }
+
+    /// The same, as the run of this id: whoever wants to know how far its tool has come watches it before.
+    /// A proposal that is known already is another run, and the answer names it.
+    pub(crate) async fn submit_as(
+        self: &Arc<Self>,
+        run_id: RunId,
+        principal_id: PrincipalId,
+        session: Option<SessionId>,
+        payload: Payload,
+        patience: Duration,
+    ) -> Result<Answer, Fault> {
         let session_id = self.session_of(&principal_id, session).await?;
         let submission = Submission { session_id, principal_id, payload };
         let service = Arc::clone(self);
         let task = self.spawn(async move {
-            let answer = step::run(&service.gate, submission).await;
+            let answer = step::run_as(&service.gate, run_id, submission).await;
             service.note_fault(answer.as_ref().err());
             answer
         });

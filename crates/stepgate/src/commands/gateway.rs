@@ -36,11 +36,14 @@ impl Gateway {
         let held = data.hold().await?;
         recover::tell(&held.recovered);
         let service = held.service().await?;
-        let limits = held.config.serve_limits();
+        let mut limits = held.config.serve_limits();
+        limits.mcp.has_pages = bind.is_some();
         Door::check_names(&service, limits.mcp.own_names.as_deref())?;
-        let app = App::new(service.clone(), limits, log);
-        app.mcp.take_up(&held.recovered.finished).await?;
         let listeners = Listeners::open(bind, &data.socket()).await?;
+        let address = listeners.address()?.map(|address| address.to_string());
+        let public_url = held.config.serve.public_url(&address.unwrap_or_default())?;
+        let app = App::new(service.clone(), limits, public_url, log);
+        app.mcp.take_up(&held.recovered.finished).await?;
         service.begin();
         app.mcp.begin();
         let pause = Duration::from_millis(held.config.policy.reload_ms);

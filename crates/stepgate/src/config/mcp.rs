@@ -89,6 +89,7 @@ impl McpConfig {
             allowed_origins: self.allowed_origins.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
             own_names: own_names.map(|(name, _)| name.clone()),
+            has_pages: true,
             look: Duration::from_millis(look_ms),
         }
     }

@@ -1,5 +1,6 @@
 //! Bodies: read with a limit on bytes and time, and strictly, before any library sees them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -31,6 +32,12 @@ pub(crate) async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
     let kept_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     let payload = read(body, kept_max, bytes_max, app.limits.body_timeout).await?;
     Ok(Bytes::copy_from_slice(&payload.bytes))
+}
+
+/// A short body of any kind.
+pub(super) async fn bytes(app: &App, body: Body, bytes_max: usize) -> Result<Arc<[u8]>, Problem> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    Ok(read(body, bytes_max, most, app.limits.body_timeout).await?.bytes)
 }
 
 /// A JSON body; nothing at all is the default.

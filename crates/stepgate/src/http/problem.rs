@@ -103,6 +103,11 @@ impl Problem {
             .with(header::RETRY_AFTER, HeaderValue::from(1_u64))
     }
 
+    /// Its status, its message and its headers, for whoever says it otherwise than in JSON.
+    pub(crate) fn into_parts(self) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
+        (self.status, self.message, self.headers)
+    }
+
     /// The body, also for what is answered where there is no router.
     pub(crate) fn body(&self) -> String {
         json!({ "error": { "code": self.code, "message": self.message } }).to_string()

@@ -8,7 +8,7 @@ use axum::routing::{self, MethodRouter};
 use serde::de::DeserializeOwned;
 
 use super::{
-    App, Problem, approvals, events, policy, runs, sessions, steps, system, tokens, tools,
+    App, Problem, approvals, console, events, policy, runs, sessions, steps, system, tokens, tools,
 };
 use std::sync::Arc;
 
@@ -261,17 +261,21 @@ pub(super) fn is_public(path: &str) -> bool {
 
 /// The methods that a path has, for `Allow`.
 pub(super) fn methods_of(path: &str) -> Vec<&'static str> {
-    let fits = |pattern: &str| {
-        let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
-        loop {
-            match (parts.next(), pattern.next()) {
-                (None, None) => return true,
-                (Some(part), Some(expected)) if part == expected || expected == "{id}" => {}
-                (Some(_), _) | (None, Some(_)) => return false,
-            }
+    let routes = all().into_iter().filter(|route| fits(route.path, path));
+    routes.map(|route| route.method).chain(console::methods_of(path)).collect()
+}
+
+/// Whether a path is one of a pattern.
+pub(super) fn fits(pattern: &str, path: &str) -> bool {
+    let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
+    loop {
+        match (parts.next(), pattern.next()) {
+            (None, None) => return true,
+            (Some(part), Some("{id}")) if !part.is_empty() => {}
+            (Some(part), Some(expected)) if part == expected => {}
+            (Some(_), _) | (None, Some(_)) => return false,
         }
-    };
-    all().iter().filter(|route| fits(route.path)).map(|route| route.method).collect()
+    }
 }
 
 /// The id in the path. One that no object can have is one that is not there.

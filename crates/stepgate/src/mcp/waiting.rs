@@ -78,7 +78,8 @@ pub(super) async fn wait(
     context: &RequestContext<RoleServer>,
 ) -> Result<Waited, ErrorData> {
     let means = Means::of(context);
-    let page = approval_of(&first).map(|id| Page { id, url: (shared.approval_url)(id) });
+    let page = shared.pages.as_ref().zip(approval_of(&first));
+    let page = page.map(|(pages, id)| Page { id, url: pages.approval(id) });
     match (means, page) {
         (Means::Task, _) => {
             let task = tasks::created(shared, &first).await.map_err(fault)?;

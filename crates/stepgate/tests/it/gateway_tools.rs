@@ -259,6 +259,27 @@ fn a_result_that_comes_too_late_stands_beside_the_timeout_where_a_run_is_shown()
 }
 
 #[test]
+fn what_a_tool_says_about_its_failure_is_shown_and_exported_and_not_answered() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let reply = gateway.propose(&proposal(1, "fixture.refuse", json!({})));
+    assert_eq!(reply.json()["error"]["message"], "Tool failed");
+    assert_eq!(reply.json()["result"], Value::Null);
+    let path = format!("/v1/runs/{}", reply.headers["stepgate-run"]);
+    let said = r#"{"content":[{"type":"text","text":"no"}]}"#;
+    let run = gateway.send("GET", &path, &gateway.agent, "").json();
+    assert_eq!(run["run"]["output_json"], said);
+    let shown = scene.stepgate(&["runs", "show", "last"]).stdout;
+    assert!(shown.contains(&format!("said       {said}")), "{shown}");
+    let bundle = scene.stepgate(&["runs", "export", "last"]).stdout;
+    drop(gateway);
+    let verify = |bundle: &str| scene.place.stepgate(["verify", "--bundle", "-"], bundle).code;
+    assert_eq!(verify(&bundle), 0);
+    assert_eq!(verify(&bundle.replace(r#"\"no\""#, r#"\"yes\""#)), 1);
+    scene.verified();
+}
+
+#[test]
 fn a_server_that_does_not_start_stops_serve_with_the_file_and_the_line() {
     let scene = Scene::new("honours_key = true");
     let config = scene.place.path().join("stepgate.toml");

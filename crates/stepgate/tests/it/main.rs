@@ -10,6 +10,7 @@
 
 mod binary;
 mod cli;
+mod console;
 mod crash_exhaustive;
 mod crash_real;
 mod determinism;
