@@ -19,9 +19,12 @@ const NODE_SERVERS: [&str; 3] = [
 /// From PyPI.
 const PYTHON_SERVERS: [&str; 2] = ["mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"];
 
+/// From PyPI: the library that the agent's wire is held against.
+const PYTHON_LIBRARIES: [&str; 1] = ["openai==3.49.0"];
+
 /// Installs what is missing into this directory: `node/` and `python/`.
 pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
-    let wanted = [&NODE_SERVERS[..], &PYTHON_SERVERS[..]].concat().join("\n");
+    let wanted = [&NODE_SERVERS[..], &PYTHON_SERVERS[..], &PYTHON_LIBRARIES[..]].concat().join("\n");
     let stamp = directory.join("installed");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
@@ -39,6 +42,7 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     run("a place for Python's tool servers", venv)?;
     let mut pip = Command::new(python.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(PYTHON_SERVERS);
+    pip.args(PYTHON_LIBRARIES);
     run("tool servers from PyPI (once)", pip)?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))
 }

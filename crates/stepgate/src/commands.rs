@@ -3,6 +3,7 @@
 mod approvals;
 mod bench;
 mod canon;
+mod chat;
 mod decide;
 mod doctor;
 mod follow;
@@ -30,6 +31,9 @@ use decide::Decision;
 /// The exit code of anything that is not an outcome.
 pub(crate) const FAULT: u8 = 1;
 
+/// The exit code of what waits for a person.
+const WAITING: u8 = 13;
+
 /// Runs a command; the exit code is its answer.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
@@ -40,6 +44,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     match command {
         Command::Serve(args) => serve::serve(&data, args, json).await.map_err(explained),
         Command::Mcp => mcp::mcp(&global, &data).await.map_err(explained),
+        Command::Chat(args) => chat::chat(&global, &data, args).await.map_err(explained),
         Command::Step(args) => step::step(&global, &data, args).await.map_err(explained),
         Command::Run(args) => run::run(&global, &data, args).await.map_err(explained),
         Command::Approvals(args) => approvals::approvals(&global, &data, args).await,
@@ -86,7 +91,7 @@ fn exit_code(word: Word) -> u8 {
         Word::Outcome(Outcome::ValidationError) => 10,
         Word::Outcome(Outcome::Denied) => 11,
         Word::Outcome(Outcome::ExecutionError) => 12,
-        Word::Notice(Notice::ApprovalRequired) => 13,
+        Word::Notice(Notice::ApprovalRequired) => WAITING,
         Word::Notice(Notice::InProgress) => 14,
     }
 }

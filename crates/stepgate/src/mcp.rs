@@ -31,7 +31,8 @@ use std::time::Duration;
 
 use rmcp::transport::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::tower::StreamableHttpService;
-use stepgate_core::ids::RunId;
+use stepgate_agent::ports::OfferedTool;
+use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::ports::StoreError;
 use tokio::sync::watch;
 
@@ -217,6 +218,11 @@ impl Door {
             }
         });
     }
+}
+
+/// The tools that a model may be told of, for this principal, under the names that models take.
+pub(crate) fn offered_to(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+    Catalog::of(service, None).0.offered_to(service, principal_id)
 }
 
 /// The names under which this gateway may be called, so that no foreign name can be pointed at it.

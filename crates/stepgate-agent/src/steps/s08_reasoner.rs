@@ -1,7 +1,6 @@
 //! Reasoner: asks the model, runs what it asks of the server, one call after the other, and asks again.
 
-use stepgate_core::run::{Notice, Payload, Word};
-use stepgate_core::step::Answer;
+use stepgate_core::run::{Payload, Word};
 
 use crate::invoke::InvokeError;
 use crate::limits::REASONING_BYTES_MAX;
@@ -54,7 +53,7 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     let session_id = flow.session_id()?;
     let mut answer = flow.agent.tools.run(&flow.principal_id, session_id, proposal).await?;
     if let Word::Notice(notice) = answer.word {
-        flow.listener.hear(Progress::Waiting(waiting(&tool_call_id, &answer, notice)));
+        flow.listener.hear(Progress::Waiting(Waiting::of(&tool_call_id, &answer, notice)));
         answer = flow.agent.tools.outlast(answer.run_id).await?;
     }
     let outcome = answer.word.as_str().to_owned();
@@ -68,20 +67,6 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     flow.listener.hear(called);
     flow.tell(Message::Tool { tool_call_id, content: answer.response });
     Ok(())
-}
-
-/// What a turn waits for, from the notice that its step answered.
-pub(crate) fn waiting(tool_call_id: &str, answer: &Answer, notice: Notice) -> Waiting {
-    let approval_id = match notice {
-        Notice::ApprovalRequired => {
-            let response: serde_json::Value =
-                serde_json::from_str(&answer.response).unwrap_or_default();
-            let id = response.pointer("/result/approval_id");
-            id.and_then(|id| id.as_str()).and_then(|id| id.parse().ok())
-        }
-        Notice::InProgress => None,
-    };
-    Waiting { tool_call_id: tool_call_id.to_owned(), run_id: answer.run_id, approval_id }
 }
 
 /// The call as a proposal. Its id follows from turn and call, so that it is made once however often the

@@ -147,6 +147,7 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
         ("limits", "LimitsConfig"),
         ("sandbox", "SandboxConfig"),
         ("serve", "ServeConfig"),
+        ("agent", "AgentConfig"),
         ("policy", "PolicyConfig"),
     ];
     for (section, definition) in sections {
