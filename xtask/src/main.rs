@@ -16,7 +16,7 @@ usage: cargo xtask COMMAND
   test    everything that must pass: formatting, lints, dependencies, tests
   fast    formatting, lints and unit tests only
   lint    formatting and lints only
-  setup   what `test` installs before it tests: the dependency checker, tool servers
+  setup   what `test` installs before it tests: the dependency checker, tool servers, clients
 
 Examples:
   cargo xtask test

@@ -132,7 +132,6 @@ impl RunWatch {
 
     /// Until the run's tool says more of how far it has come than was heard here; the latest of it. It may
     /// begin anew where a call is sent again. Dropped before it is over, it has heard nothing.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the doors that tell it on"))]
     pub(crate) async fn progressed(&mut self) -> CallProgress {
         loop {
             let heard = self.heard_count;

@@ -5,6 +5,7 @@
 //! handler.rs     what the protocol asks: versions, lists, calls, tasks, changes
 //! catalog.rs     which tools, under which names, to whom
 //! call.rs        a call → a proposal → the gate → an answer
+//! relay.rs       how a call goes, told while it does
 //! waiting.rs     an answer that a person has to give first
 //! unanswered.rs  calls whose answer nobody has got: the same call again is joined to them
 //! bridge.rs      `stepgate mcp`: the same door for clients that start a process
@@ -19,6 +20,7 @@ mod core_tools;
 mod delivery;
 mod handler;
 mod http;
+mod relay;
 mod result;
 mod sessions;
 mod tasks;

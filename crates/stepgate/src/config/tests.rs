@@ -125,6 +125,7 @@ fn every_limit_of_listening_reaches_the_listener() {
         failed_auth_per_minute_max: 10,
         login_idle_max: ms(11),
         login_life_max: ms(12),
+        mcp: crate::mcp::McpSettings::default(),
     };
     assert_eq!((config.serve.bind.as_str(), config.serve_limits()), ("127.0.0.1:1", expected));
     let public_url = config.serve.public_url("127.0.0.1:2").unwrap().to_string();

@@ -9,13 +9,14 @@ use rmcp::model::{CallToolRequestParams, CallToolResponse, RequestMetaObject};
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::json;
 use stepgate_core::gate::Fault;
-use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId, SessionId};
+use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
 use stepgate_core::json::{Map, Value};
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::step::Answer;
 use uuid::Uuid;
 
 use super::delivery::Delivery;
+use super::relay::Relay;
 use super::unanswered::{self, Sameness};
 use super::{SESSION_HEADER, Shared, result, sessions, waiting};
 use crate::http::Caller;
@@ -85,9 +86,10 @@ pub(super) async fn run(
         return Err(ErrorData::invalid_params(message, None));
     };
     let call = Call::read(shared, asker, &offered.action, params, &context.meta).await?;
-    let mut answer = submit(shared, &call).await.map_err(fault)?;
+    let mut relay = Relay::to(context);
+    let mut answer = submit(shared, &call, &mut relay).await.map_err(fault)?;
     if matches!(answer.word, Word::Notice(_)) {
-        match waiting::wait(shared, &call, answer, context).await? {
+        match waiting::wait(shared, &call, answer, context, &mut relay).await? {
             waiting::Waited::Over(over) => answer = over,
             waiting::Waited::Answered(response) => return Ok(response),
         }
@@ -119,7 +121,10 @@ impl Call {
         let is_named = key.is_some();
         let comes_back = state.is_some();
         let proposal_id = match key.or(state) {
-            Some(id) => id,
+            Some(id) => {
+                shared.unanswered.named(sameness, &id);
+                id
+            }
             None => match joined(shared, &asker.principal_id, sameness).await.map_err(fault)? {
                 Some(id) => id,
                 None => proposal_id(unanswered::fresh_id())?,
@@ -191,10 +196,14 @@ async fn joined(
     Ok(None)
 }
 
-async fn submit(shared: &Shared, call: &Call) -> Result<Answer, Fault> {
+async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {
+    let service = &shared.service;
     let payload = Payload::whole(call.payload.clone());
     let Asker { principal_id, session, .. } = &call.asker;
-    shared.service.submit(principal_id.clone(), *session, payload, Duration::ZERO).await
+    let run_id = RunId::new(service.gate.world.fresh_uuid());
+    let watch = service.hub.watch(run_id);
+    let step = service.submit_as(run_id, principal_id.clone(), *session, payload, Duration::ZERO);
+    relay.during(watch, step).await
 }
 
 /// Stepgate itself failed: nothing is known of the call, and its key tells when asked again.

@@ -11,6 +11,8 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use stepgate_core::ids::ProposalId;
 
 use super::unanswered::{Sameness, Unanswered};
@@ -109,6 +111,10 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Watched<B> {
         match &polled {
             Poll::Ready(None) => self.watch.arrived(),
             Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.watch.arrived(),
+            // A client that has its answer may leave without waiting for the stream's end.
+            Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(is_answer) => {
+                self.watch.arrived();
+            }
             Poll::Ready(Some(_)) | Poll::Pending => {}
         }
         polled
@@ -122,3 +128,21 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Watched<B> {
         self.body.size_hint()
     }
 }
+
+/// Whether a piece of a stream is the answer, and not a word on the way to it: it has an id, and no
+/// method.
+fn is_answer(piece: &Bytes) -> bool {
+    #[derive(Deserialize)]
+    struct Head {
+        id: Option<IgnoredAny>,
+        method: Option<IgnoredAny>,
+    }
+    let lines = piece.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| line.strip_prefix(b"data:")).any(|data| {
+        serde_json::from_slice(data)
+            .is_ok_and(|head: Head| head.id.is_some() && head.method.is_none())
+    })
+}
+
+#[cfg(test)]
+mod tests;

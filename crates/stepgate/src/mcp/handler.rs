@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::ErrorData;
 use rmcp::ServerHandler;
@@ -22,6 +23,9 @@ const INSTRUCTIONS: &str = "Every call passes a gate: it is validated, decided b
      answers with a notice or a task; the same call again gets its outcome and is never done twice. \
      Say why you call in _meta `stepgate/reasoning`, and name a call in _meta \
      `stepgate/idempotency-key` to ask for its answer again.";
+
+/// How often it is looked whether a session's client has left.
+const LEFT_PAUSE: Duration = Duration::from_secs(10);
 
 /// The versions that are spoken, oldest first.
 const VERSIONS: [ProtocolVersion; 3] =
@@ -109,9 +113,15 @@ impl ServerHandler for Handler {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let mut changes = self.shared.changes.subscribe();
         tokio::spawn(async move {
-            while changes.changed().await.is_ok() && !context.peer.is_transport_closed() {
-                // One that does not listen now lists the tools when it comes back.
-                let _ = context.peer.notify_tool_list_changed().await;
+            loop {
+                let changed = tokio::time::timeout(LEFT_PAUSE, changes.changed()).await;
+                match changed {
+                    _ if context.peer.is_transport_closed() => return,
+                    Ok(Err(_)) => return,
+                    // One that does not listen now lists the tools when it comes back.
+                    Ok(Ok(())) => drop(context.peer.notify_tool_list_changed().await),
+                    Err(_) => {}
+                }
             }
         });
     }

@@ -2,6 +2,7 @@
 //! its answer is watched until it has gone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Json;
 use axum::body::Body;
@@ -36,7 +37,7 @@ pub(crate) async fn serve(
     if let Some(name) = &session
         && !door.is_session_of(name, &caller).await?
     {
-        return Ok(no_session());
+        return Ok(missing("there is no such session: initialize again"));
     }
     let is_resumed = request.headers().contains_key("last-event-id");
     let method = request.method().clone();
@@ -60,8 +61,12 @@ pub(crate) async fn serve(
         None => None,
     };
     let is_bridged = request.headers().contains_key(BRIDGE_HEADER);
-    let arrival = Arrival { opening, is_bridged };
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let arrival = Arrival { opening, is_bridged, is_gone: Arc::clone(&is_gone) };
     let answered = ARRIVAL.scope(arrival, door.transport.handle(request)).await;
+    if is_gone.load(Ordering::Relaxed) {
+        return Ok(missing("there is no such stream any more: send the call again"));
+    }
     if let Some(name) = session.filter(|_| answered.status().is_success()) {
         if method == Method::GET && is_resumed {
             door.shared.unanswered.resumed(&name);
@@ -132,9 +137,8 @@ fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-/// What the protocol says where a session is unknown: the client shakes hands again.
-fn no_session() -> Response {
-    let message = "there is no such session: initialize again";
+/// What the protocol says where a session, or the stream of an answer, is not known.
+fn missing(message: &str) -> Response {
     let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": INVALID_REQUEST, "message": message } });
     (StatusCode::NOT_FOUND, Json(error)).into_response()
 }

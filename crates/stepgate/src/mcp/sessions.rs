@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -96,6 +97,9 @@ pub(super) struct Arrival {
     pub(super) opening: Option<(SessionId, Manner)>,
     /// Whether it came over standard input, where no header repeats an argument.
     pub(super) is_bridged: bool,
+    /// Set when the stream that it wants to take up is not there: the SDK would answer with a stream
+    /// that ends at once, and some clients would come again for ever.
+    pub(super) is_gone: Arc<AtomicBool>,
 }
 
 tokio::task_local! {
@@ -202,7 +206,12 @@ impl SessionManager for Sessions {
         id: &ClientSession,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.local.resume(id, last_event_id).await
+        let resumed = self.local.resume(id, last_event_id).await;
+        if resumed.is_err() {
+            // Outside of a request there is nobody to tell.
+            let _ = ARRIVAL.try_with(|arrival| arrival.is_gone.store(true, Ordering::Relaxed));
+        }
+        resumed
     }
 
     async fn restore_session(

@@ -101,6 +101,11 @@ impl Unanswered {
         }
     }
 
+    /// The client asks after this call by its name, so the same call without a name is another one.
+    pub(super) fn named(&self, sameness: Sameness, proposal_id: &ProposalId) {
+        self.calls().forget(sameness, proposal_id);
+    }
+
     /// The oldest call that is the same, if there is one.
     pub(super) fn take(&self, sameness: Sameness) -> Option<ProposalId> {
         let mut calls = self.calls();

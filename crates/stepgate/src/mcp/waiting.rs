@@ -16,7 +16,7 @@ use std::time::Duration;
 use rmcp::ErrorData;
 use rmcp::model::{
     CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitationAction, InputRequest,
-    InputRequiredResult, ProgressNotificationParam, ProtocolVersion,
+    InputRequiredResult, ProtocolVersion,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value;
@@ -25,12 +25,11 @@ use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
 use super::call::{Call, fault};
+use super::relay::Relay;
 use super::{Shared, result, tasks};
 
 /// How often a client that waits hears that it still does.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
-/// How far each such word goes: next to nothing, since progress must grow and the tool's own follows.
-const PROGRESS_STEP: f64 = 1e-6;
 /// What the input that a client is asked for is called.
 const INPUT: &str = "approval";
 
@@ -76,6 +75,7 @@ pub(super) async fn wait(
     call: &Call,
     first: Answer,
     context: &RequestContext<RoleServer>,
+    relay: &mut Relay<'_>,
 ) -> Result<Waited, ErrorData> {
     let means = Means::of(context);
     let page = shared.pages.as_ref().zip(approval_of(&first));
@@ -88,16 +88,18 @@ pub(super) async fn wait(
         (Means::PageAndBack, Some(page)) if !call.comes_back => {
             Ok(Waited::Answered(page.and_back(call).into()))
         }
-        (Means::PageAndBack, Some(page)) => match patience(shared, first, None, context).await? {
-            still if is_notice(&still) => Ok(Waited::Answered(page.and_back(call).into())),
-            over => Ok(Waited::Over(over)),
-        },
+        (Means::PageAndBack, Some(page)) => {
+            match patience(shared, first, None, context, relay).await? {
+                still if is_notice(&still) => Ok(Waited::Answered(page.and_back(call).into())),
+                over => Ok(Waited::Over(over)),
+            }
+        }
         (Means::Page, Some(page)) => {
-            let answer = patience(shared, first, Some(&page), context).await?;
+            let answer = patience(shared, first, Some(&page), context, relay).await?;
             Ok(told(shared, call, answer))
         }
         (Means::Patience, _) | (Means::PageAndBack | Means::Page, None) => {
-            let answer = patience(shared, first, None, context).await?;
+            let answer = patience(shared, first, None, context, relay).await?;
             Ok(told(shared, call, answer))
         }
     }
@@ -147,8 +149,14 @@ async fn patience(
     first: Answer,
     page: Option<&Page>,
     context: &RequestContext<RoleServer>,
+    relay: &mut Relay<'_>,
 ) -> Result<Answer, ErrorData> {
     let run_id = first.run_id;
+    let for_what = match approval_of(&first) {
+        Some(_) => "waiting for an operator to decide",
+        None => "still running",
+    };
+    let mut watch = shared.service.hub.watch(run_id);
     let mut over = pin!(shared.service.wait(first, shared.settings.wait));
     let mut declined = pin!(async {
         match page {
@@ -157,7 +165,6 @@ async fn patience(
         }
     });
     let mut ticks = tokio::time::interval(PROGRESS_PAUSE);
-    let mut progress = 0.0;
     loop {
         tokio::select! {
             biased;
@@ -169,10 +176,8 @@ async fn patience(
             () = context.ct.cancelled() => {
                 return Err(ErrorData::internal_error("the call was cancelled", None));
             }
-            _ = ticks.tick() => {
-                progress += PROGRESS_STEP;
-                tell_progress(context, progress).await;
-            }
+            said = watch.progressed() => relay.tool(said).await,
+            _ = ticks.tick() => relay.waiting(for_what).await,
         }
     }
 }
@@ -184,15 +189,6 @@ async fn declined(page: &Page, context: &RequestContext<RoleServer>) {
         Ok(_) => {}
         // A client that cannot show it after all waits like any other.
         Err(_) => std::future::pending().await,
-    }
-}
-
-async fn tell_progress(context: &RequestContext<RoleServer>, progress: f64) {
-    if let Some(token) = context.meta.get_progress_token() {
-        let word = ProgressNotificationParam::new(token, progress)
-            .with_message("waiting for a person to decide");
-        // Whoever does not listen any more is answered all the same.
-        let _ = context.peer.notify_progress(word).await;
     }
 }
 

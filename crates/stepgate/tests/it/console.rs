@@ -1,12 +1,13 @@
 //! The pages over a real connection: what a browser sees of a gateway, from the question to the end.
 
 use std::fs;
+use std::time::Instant;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::binary::Place;
-use crate::http_client::{Gateway, Reply, exchange, proposal, request};
+use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
 
 /// A gateway that asks a person before anything in the sandbox is touched.
 fn asking() -> Place {
@@ -88,7 +89,12 @@ fn a_person_decides_in_a_browser_and_the_gateway_acts_once() {
     let decided = form(&gateway, &path, &cookie, &body);
     assert_eq!((decided.status, &decided.headers["location"]), (303, &path));
     assert_eq!(form(&gateway, &path, &cookie, &body).status, 409);
-    let over = page(&gateway, &path, &cookie);
+    let begin = Instant::now();
+    let mut over = page(&gateway, &path, &cookie);
+    while over.body.contains("The call is under way.") {
+        assert!(begin.elapsed() < PATIENCE, "{}", over.body);
+        over = page(&gateway, &path, &cookie);
+    }
     for shown in ["Approved by <b>operator</b>", "&#60;img src=x&#62;", "it succeeded"] {
         assert!(over.body.contains(shown), "{shown} is not in\n{}", over.body);
     }

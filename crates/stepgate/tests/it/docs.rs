@@ -25,7 +25,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
 }
 
 /// The rows of all tables of a page whose head has so many columns.
-fn rows(page: &str, columns: usize) -> Vec<Vec<String>> {
+pub(crate) fn rows(page: &str, columns: usize) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut head: Option<usize> = None;
     for line in page.lines() {
@@ -49,7 +49,7 @@ fn rows(page: &str, columns: usize) -> Vec<Vec<String>> {
 }
 
 /// What stands in backticks.
-fn quoted(text: &str) -> Vec<&str> {
+pub(crate) fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
@@ -147,6 +147,7 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
         ("limits", "LimitsConfig"),
         ("sandbox", "SandboxConfig"),
         ("serve", "ServeConfig"),
+        ("mcp", "McpConfig"),
         ("agent", "AgentConfig"),
         ("policy", "PolicyConfig"),
     ];

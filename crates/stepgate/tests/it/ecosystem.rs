@@ -10,18 +10,10 @@ use serde_json::{Value, json};
 
 use crate::binary::{Place, finish};
 use crate::gate::proposal;
-
-/// Where the servers are: `TARGET/tools/ecosystem`, seen from `TARGET/debug/deps/it-…`.
-fn installed() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let directory = here.ancestors().nth(3).unwrap().join("tools/ecosystem");
-    assert!(directory.join("installed").exists(), "run `cargo xtask setup` once");
-    directory
-}
+use crate::mcp_scene::{installed, place_with};
 
 /// A data directory whose configuration puts five servers behind the gate.
 fn place_with_servers(work: &Path) -> Place {
-    let place = Place::new();
     let servers = installed();
     let node = |name: &str| servers.join("node/node_modules/.bin").join(name);
     let python = |name: &str| servers.join("python/bin").join(name);
@@ -48,12 +40,9 @@ fn place_with_servers(work: &Path) -> Place {
         server("git", python("mcp-server-git"), &["--repository", files]),
         tool("git", "git_status", "read_only"),
     ];
-    fs::create_dir_all(place.path().join("policies")).unwrap();
-    fs::write(place.path().join("stepgate.toml"), config.concat()).unwrap();
     let policies =
         "permit (principal, action in [Action::\"read_only\", Action::\"draft\"], resource);";
-    fs::write(place.path().join("policies/all.cedar"), policies).unwrap();
-    place
+    place_with(&config.concat(), policies)
 }
 
 #[test]

@@ -54,7 +54,8 @@ impl Trouble {
     /// A form that another site has sent.
     pub(super) fn foreign_origin() -> Self {
         let words = "The form came from another address than Stepgate's own, so nothing was done. If \
-                     a proxy stands in front of Stepgate, `serve.public_url` must name its address.";
+                     a proxy stands in front of Stepgate, its configuration must name the proxy's \
+                     address: serve.public_url.";
         Self::new(StatusCode::FORBIDDEN, "This form came from elsewhere", words)
     }
 }
@@ -67,7 +68,7 @@ impl<E: Into<Problem>> From<E> for Trouble {
             StatusCode::FORBIDDEN => ("You may not do that", String::new()),
             StatusCode::NOT_FOUND => ("There is no such page", String::new()),
             StatusCode::METHOD_NOT_ALLOWED => ("This page does not take that", String::new()),
-            StatusCode::REQUEST_TIMEOUT => ("That took too long", format!("{message}.")),
+            StatusCode::REQUEST_TIMEOUT => ("That took too long", sentence(&message)),
             StatusCode::TOO_MANY_REQUESTS => {
                 ("Too many tries", "Wait a moment, and try again.".to_owned())
             }
@@ -77,10 +78,17 @@ impl<E: Into<Problem>> From<E> for Trouble {
                  stands."
                     .to_owned(),
             ),
-            _ => ("That cannot be understood", format!("{message}.")),
+            _ => ("That cannot be understood", sentence(&message)),
         };
         Self { headers, ..Self::new(status, title, words) }
     }
+}
+
+/// A message for programs as a sentence for people.
+fn sentence(message: &str) -> String {
+    let mut chars = message.chars();
+    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", chars.as_str())
 }
 
 impl IntoResponse for Trouble {

@@ -130,12 +130,12 @@ async fn a_person_who_follows_the_address_logs_in_sees_what_is_asked_and_approve
 
     let decided = browser.decide(&approval, "approve", " so\r\nbe it \r\n").await;
     assert_eq!((decided.status.as_u16(), decided.header("location")), (303, Some(path.as_str())));
+    let detail = house.until(&run, "ok").await;
     let page = browser.get(&path).await;
     for shown in ["Approved by <b>olga</b>", "It was executed, and it succeeded."] {
         assert!(page.body.contains(shown), "{shown} is not in\n{}", page.body);
     }
     assert!(!has_buttons(&page));
-    let detail = house.until(&run, "ok").await;
     let resolution = &detail["approval"]["resolution"];
     assert_eq!(
         (&resolution["approver_id"], &resolution["note"]),
@@ -334,8 +334,8 @@ async fn the_pages_have_no_script_and_no_style_of_their_own() {
         browser.get("/approvals/x").await,
     ] {
         for word in ["<script", "<style", "style=", " on", "javascript:", "http://", "https://"] {
-            let tags = page.body.split('<').skip(1).map(|rest| rest.split('>').next().unwrap());
-            let found = tags.filter(|tag| format!("<{tag}").contains(word)).next();
+            let mut tags = page.body.split('<').skip(1).map(|rest| rest.split('>').next().unwrap());
+            let found = tags.find(|tag| format!("<{tag}").contains(word));
             assert_eq!(found, None, "{word}");
         }
     }

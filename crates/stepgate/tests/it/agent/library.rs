@@ -10,7 +10,7 @@ use super::stage::{ModelProcess, Stage, ask, calls, hello, outcomes, write_file}
 /// A Python that has the package.
 fn library_python() -> PathBuf {
     let here = std::env::current_exe().unwrap();
-    let python = here.ancestors().nth(3).unwrap().join("tools/ecosystem/python/bin/python");
+    let python = here.ancestors().nth(3).unwrap().join("tools/ecosystem/python-openai/bin/python");
     assert!(python.exists(), "run `cargo xtask setup` once");
     python
 }

@@ -113,6 +113,40 @@ fn messages_out_of_order_and_versions_that_nobody_speaks_are_refused() {
     assert_eq!(client.call("THINK", json!({}))["_meta"]["stepgate/verdict"], "SUCCESS");
 }
 
+/// What a tool server does wrong is an error of that call alone.
+#[test]
+fn a_tool_server_that_misbehaves_harms_no_other_call() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let client = Client::of(&gateway);
+    let rows = [
+        ("fixture__flood", "Tool returned an invalid result"),
+        ("fixture__hang", "Tool timed out"),
+    ];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20 {
+                let other = client.call("other__look", json!({}));
+                assert_eq!(other["_meta"]["stepgate/verdict"], "SUCCESS");
+            }
+        });
+        for (name, message) in rows {
+            let result = Client::of(&gateway).call(name, json!({}));
+            assert_eq!(result["isError"], true, "{name}");
+            assert_eq!(result["structuredContent"]["error"]["message"], message, "{name}");
+        }
+    });
+    // What a tool itself says of its failure comes through as it is.
+    let refused = client.call("other__refuse", json!({}));
+    assert_eq!(refused["content"], json!([{ "type": "text", "text": "no" }]));
+    assert_eq!(refused["isError"], true);
+    let crashed = client.call("other__crash", json!({}));
+    assert_eq!(crashed["structuredContent"]["error"]["message"], "Tool failed");
+    crate::scene::until("the server is started again", || {
+        client.call("other__look", json!({}))["_meta"]["stepgate/verdict"] == "SUCCESS"
+    });
+}
+
 /// Two requests under way with one id in one session: each stream gets an answer, and neither hangs.
 #[test]
 fn equal_ids_of_two_requests_confuse_nobody_else() {
