@@ -110,7 +110,8 @@ fn client_calls_end_the_request_and_their_results_are_taken_once() {
         })
     };
     let (one, two) = (("c1", "pick"), ("c2", "show"));
-    let rows: [(&[(&str, &str)], u16, &str, &str); 5] = [
+    type Row<'a> = (&'a [(&'a str, &'a str)], u16, &'a str, &'a str);
+    let rows: [Row<'_>; 5] = [
         (&[two, one], 400, "AGN-036/5/order", "c2"),
         (&[one], 400, "AGN-036/5/count", "c2"),
         (&[one, ("c9", "show")], 400, "AGN-036/5/tool_call_id", "c9"),
