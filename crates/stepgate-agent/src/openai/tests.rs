@@ -96,6 +96,28 @@ fn what_is_no_answer_is_refused() {
     }
 }
 
+#[test]
+fn no_bytes_make_it_panic() {
+    let calls = json!([{ "id": "a", "function": { "name": "f", "arguments": "{\"x\":1}" } }]);
+    let body = whole(json!({ "content": "hé", "tool_calls": calls }), "stop").to_string();
+    let delta =
+        piece(json!({ "content": "hé", "tool_calls": [{ "index": 0, "id": "a" }] }), json!("stop"));
+    for text in [body, delta] {
+        for place in 0..text.len() {
+            let bytes = text.as_bytes();
+            let cut = bytes[..place].to_vec();
+            let mut changed = bytes.to_vec();
+            for byte in [0, b'"', b'{', b'9', 0xff] {
+                changed[place] = byte;
+                let _ = read(&changed);
+                let _ = Pieces::default().add(&changed).map(drop);
+            }
+            let _ = read(&cut);
+            let _ = Pieces::default().add(&cut).map(drop);
+        }
+    }
+}
+
 fn piece(delta: Value, finish_reason: Value) -> String {
     json!({
         "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m-1",

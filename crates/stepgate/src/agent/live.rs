@@ -6,6 +6,7 @@ use stepgate_agent::pipeline::Done;
 use stepgate_agent::ports::{Listener, Progress, Waiting};
 use stepgate_agent::stop::Stop;
 use stepgate_agent::turn::TurnId;
+use stepgate_core::ids::SessionId;
 use tokio::sync::watch;
 
 /// A turn that is under way. What was heard is kept until it ends, so that whoever joins late, or reads
@@ -34,14 +35,24 @@ impl Live {
         self.changes.subscribe()
     }
 
-    /// Everything that was heard after the first so many.
-    pub(crate) fn heard_after(&self, count: usize) -> Vec<Progress> {
-        self.heard().iter().skip(count).cloned().collect()
+    /// What was heard at this place, counted from 0.
+    pub(crate) fn heard_at(&self, place: usize) -> Option<Progress> {
+        self.heard().get(place).cloned()
     }
 
-    /// Whether the turn is durable.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.heard().is_empty()
+    /// The session, once the turn is durable: the first thing that is heard.
+    pub(crate) fn session_id(&self) -> Option<SessionId> {
+        match self.heard().first() {
+            Some(Progress::Opened { session_id, .. }) => Some(*session_id),
+            Some(
+                Progress::Text(_)
+                | Progress::Answered
+                | Progress::Calling { .. }
+                | Progress::Waiting(_)
+                | Progress::Called { .. },
+            )
+            | None => None,
+        }
     }
 
     /// What it waits for now that is not its own.

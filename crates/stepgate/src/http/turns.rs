@@ -20,6 +20,7 @@ use stepgate_agent::pipeline::Done;
 use stepgate_agent::ports::Waiting;
 use stepgate_agent::stop::{Code, Stop};
 use stepgate_agent::turn::TurnId;
+use stepgate_core::approval::ApprovalStatus;
 use tokio::time::{Instant, sleep_until};
 
 use super::admit::{Caller, Proposer, Reader};
@@ -49,7 +50,7 @@ pub(super) async fn open(
     if wants_stream(&headers) {
         return Ok(stream::of(app, caller, live, patience).await);
     }
-    match until(&live, patience).await {
+    match until(&app, &live, patience).await {
         Ended::Done => Ok(ended(&live)),
         Ended::Impatient(waiting) => Ok(accepted(&live, waiting)),
     }
@@ -64,7 +65,7 @@ enum Ended {
 
 /// Waits for the turn's end. Without `Prefer: wait` the caller waits as long as the turn works by
 /// itself, and not for a person; with it, for so long and no longer.
-async fn until(live: &Live, patience: Option<Duration>) -> Ended {
+async fn until(app: &App, live: &Live, patience: Option<Duration>) -> Ended {
     let mut changes = live.changes();
     let deadline = patience.map(|patience| Instant::now() + patience);
     loop {
@@ -72,7 +73,7 @@ async fn until(live: &Live, patience: Option<Duration>) -> Ended {
         if live.ended().is_some() {
             return Ended::Done;
         }
-        match (live.waiting(), deadline) {
+        match (still_waiting(app, live.waiting()).await, deadline) {
             (Some(waiting), None) => return Ended::Impatient(Some(waiting)),
             (waiting, Some(deadline)) => tokio::select! {
                 _ = changes.changed() => {}
@@ -84,6 +85,15 @@ async fn until(live: &Live, patience: Option<Duration>) -> Ended {
             }
         }
     }
+}
+
+/// What a turn waits for, unless that is decided already: then it works by itself again.
+async fn still_waiting(app: &App, waiting: Option<Waiting>) -> Option<Waiting> {
+    let waiting = waiting?;
+    let Some(approval_id) = waiting.approval_id else { return Some(waiting) };
+    let approval = app.service.gate.store.approval(approval_id).await.ok().flatten();
+    let is_open = approval.is_none_or(|approval| approval.status == ApprovalStatus::Pending);
+    is_open.then_some(waiting)
 }
 
 fn ended(live: &Live) -> Response {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::admit::Caller;
 use super::wire::Accepted;
-use super::{App, ended, value_of};
+use super::{App, ended, still_waiting, value_of};
 use crate::agent::Live;
 
 /// How long a stream is silent at most.
@@ -29,7 +29,7 @@ pub(super) async fn of(
     patience: Option<Duration>,
 ) -> Response {
     let mut changes = live.changes();
-    while !live.is_open() {
+    while live.session_id().is_none() {
         if live.ended().is_some() {
             return ended(&live);
         }
@@ -65,9 +65,9 @@ impl Hearing {
             self.changes.borrow_and_update();
             // Seen before what was heard: nothing is heard after the end.
             let has_ended = self.live.ended().is_some();
-            if let Some(progress) = self.live.heard_after(self.told).first() {
+            if let Some(progress) = self.live.heard_at(self.told) {
                 self.told += 1;
-                return Some(event_of(progress));
+                return Some(event_of(&progress));
             }
             if has_ended {
                 self.is_over = true;
@@ -79,7 +79,7 @@ impl Hearing {
                     changed = self.changes.changed() => changed.ok()?,
                     () = sleep_until(deadline) => {
                         self.is_over = true;
-                        let waiting = self.live.waiting();
+                        let waiting = still_waiting(&self.app, self.live.waiting()).await;
                         let accepted = Accepted::of(&self.live, waiting.as_ref());
                         return Some(event("accepted", &json!(accepted)));
                     }

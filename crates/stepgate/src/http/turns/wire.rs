@@ -5,7 +5,7 @@ use stepgate_agent::context::{
     ClientTool, ClipBoardImage, Envelope, InputArtifact, Party, ToolCallResult,
 };
 use stepgate_agent::invoke::InvokeError;
-use stepgate_agent::ports::{Progress, Waiting};
+use stepgate_agent::ports::Waiting;
 use stepgate_agent::response::Response;
 use stepgate_agent::turn::TurnId;
 use stepgate_agent::view::{Standing, TurnView};
@@ -60,11 +60,10 @@ pub(super) struct Accepted {
 
 impl Accepted {
     pub(super) fn of(live: &Live, waiting: Option<&Waiting>) -> Self {
-        let session_id = live.heard_after(0).iter().find_map(session_of);
         let approval_id = waiting.and_then(|waiting| waiting.approval_id);
         Self {
             code: code(approval_id),
-            session_id,
+            session_id: live.session_id(),
             turn_id: live.turn_id(),
             approval_id,
             run_id: waiting.map(|waiting| waiting.run_id),
@@ -75,17 +74,6 @@ impl Accepted {
 
 fn code(approval_id: Option<ApprovalId>) -> &'static str {
     if approval_id.is_some() { "APPROVAL_REQUIRED" } else { "IN_PROGRESS" }
-}
-
-fn session_of(progress: &Progress) -> Option<SessionId> {
-    match progress {
-        Progress::Opened { session_id, .. } => Some(*session_id),
-        Progress::Text(_)
-        | Progress::Answered
-        | Progress::Calling { .. }
-        | Progress::Waiting(_)
-        | Progress::Called { .. } => None,
-    }
 }
 
 /// A turn as people see it.

@@ -1,6 +1,6 @@
 //! The three chains over HTTP.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::stage::{Stage, after, ask, calls, codes, hello, look, outcomes, write_file};
 
@@ -174,6 +174,48 @@ fn a_turn_of_another_principal_is_not_there_and_a_key_is_ones_own() {
     let own = ask(&gateway, "k1", &hello("a")).json();
     assert_eq!(own["primaryOutputText"], "two", "the same key of another is another turn");
     assert_ne!(own["turnId"], first["turnId"]);
+}
+
+/// Whether a value is as the published document says.
+fn check(document: &Value, name: &str, value: &Value) {
+    let schema = json!({
+        "$ref": format!("#/components/schemas/{name}"),
+        "components": { "schemas": document["components"]["schemas"] },
+    });
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator.iter_errors(value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{name}: {errors:?}\n{value}");
+}
+
+#[test]
+fn requests_and_answers_are_as_the_openapi_document_says() {
+    let stage = Stage::new();
+    stage.model.says([
+        calls(&[("c1", "pick", json!({}))]),
+        calls(&[("c2", "WRITE_FILE", write_file("a.txt"))]),
+        json!({ "text": "done" }),
+        calls(&[("c3", "fixture__act", json!({ "value": 7 }))]),
+    ]);
+    let gateway = stage.gateway();
+    let document = gateway.send("GET", "/openapi.json", &gateway.agent, "").json();
+    let tool = json!({ "name": "pick", "parameters": { "type": "object" } });
+    let first = json!({ "instructions": "go", "tools": [tool] });
+    check(&document, "TurnRequest", &first);
+    let calls = ask(&gateway, "k1", &first).json();
+    check(&document, "TurnResponse", &calls);
+    check(&document, "Turn", &look(&gateway, &calls["turnId"]).json());
+    let result = json!({ "toolCallId": "c1", "name": "pick", "resultJson": "1" });
+    let brought = json!({
+        "sessionId": calls["sessionId"], "turnId": calls["turnId"], "toolResults": [result],
+    });
+    check(&document, "TurnRequest", &brought);
+    let last = ask(&gateway, "k2", &brought).json();
+    check(&document, "TurnResponse", &last);
+    let accepted = ask(&gateway, "k3", &hello("act"));
+    assert_eq!(accepted.status, 202);
+    check(&document, "TurnAccepted", &accepted.json());
+    check(&document, "Turn", &look(&gateway, &accepted.json()["turnId"]).json());
+    check(&document, "InvokeResult", &ask(&gateway, "", &json!({})).json());
 }
 
 #[test]

@@ -76,6 +76,25 @@ fn with_patience_the_caller_waits_until_a_person_has_said_no() {
 }
 
 #[test]
+fn once_it_is_decided_a_caller_waits_for_the_turn_again() {
+    let stage = Stage::new();
+    gated(&stage);
+    std::fs::write(stage.scene.file("hold-before"), "").unwrap();
+    let gateway = stage.gateway();
+    assert_eq!(ask(&gateway, "k1", &hello("act")).status, 202);
+    assert_eq!(approve(&gateway, &stage.scene.pending()).status, 200);
+    until("the tool is reached", || stage.scene.file("hold-before.reached").exists());
+    let impatient = ask_with(&gateway, "k1", &[("prefer", "wait=0")], &hello("act"));
+    assert_eq!((impatient.status, &impatient.json()["code"]), (202, &json!("IN_PROGRESS")));
+    let response = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&gateway, "k1", &hello("act")));
+        std::fs::remove_file(stage.scene.file("hold-before")).unwrap();
+        asking.join().unwrap()
+    });
+    assert_eq!((response.status, &response.json()["primaryOutputText"]), (200, &json!("acted")));
+}
+
+#[test]
 fn patience_that_ends_while_the_model_thinks_is_answered_too() {
     let stage = Stage::new();
     stage.model.says([json!({ "text": "at last", "hold": "go" })]);
