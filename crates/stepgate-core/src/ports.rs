@@ -402,6 +402,10 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Lets go of the store in an orderly way, so that other nodes need not wait for this one. Nothing is
+    /// asked of the store afterwards.
+    async fn leave(&self) {}
+
     /// Waits for what another node does. For ever, where there is no other.
     async fn elsewhere(&self) -> Elsewhere {
         std::future::pending().await

@@ -59,7 +59,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
         Command::Doctor => doctor::doctor(&data, json).await,
-        Command::Bench(args) => bench::bench(args, json).await,
+        Command::Bench(args) => bench::bench(args, global.store, json).await,
         Command::Completions { shell } => {
             // Made first and written then: the maker panics where it cannot write.
             let mut script = Vec::new();

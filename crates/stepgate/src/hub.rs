@@ -255,6 +255,10 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.nodes().await
     }
 
+    async fn leave(&self) {
+        self.inner.leave().await;
+    }
+
     async fn elsewhere(&self) -> Elsewhere {
         self.inner.elsewhere().await
     }

@@ -15,11 +15,11 @@ use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
 use stepgate_core::session::Session;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error;
 use super::facts::{Care, Facts, Needs, Ownership};
-use super::link::{Around, Failed, Query, send};
+use super::link::{Around, BY_KEYS, Failed, Query, send};
 use super::listen::{DECIDED, ENDED};
 use super::nodes::{Claim, Node, taken_over};
 use super::open::PostgresOptions;
@@ -61,7 +61,12 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the task.
-    pub(super) fn start(pool: Pool, node: Arc<Node>, options: &PostgresOptions) -> Self {
+    pub(super) fn start(
+        pool: Pool,
+        node: Arc<Node>,
+        options: &PostgresOptions,
+        mut left: watch::Receiver<bool>,
+    ) -> Self {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
         let writing = Writing {
             pool,
@@ -71,7 +76,16 @@ impl Writer {
             batches: 0,
             patience: options.answer_wait,
         };
-        tokio::spawn(writing.serve(jobs, options.batch_jobs_max.max(1)));
+        let batch_jobs_max = options.batch_jobs_max.max(1);
+        tokio::spawn(async move {
+            let left = async {
+                // Where nobody can say it any more, the queue ends.
+                if left.wait_for(|left| *left).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            writing.serve(jobs, batch_jobs_max, left).await;
+        });
         Self { queue }
     }
 
@@ -114,12 +128,26 @@ struct Done {
 }
 
 impl Writing {
-    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, batch_jobs_max: usize) {
+    /// Writes what comes, until nobody can send any more or the store is left.
+    async fn serve(
+        mut self,
+        mut jobs: mpsc::Receiver<Job>,
+        batch_jobs_max: usize,
+        left: impl Future<Output = ()>,
+    ) {
+        let mut left = std::pin::pin!(left);
         let mut waiting = VecDeque::new();
         let mut fresh = Vec::new();
         loop {
-            if waiting.is_empty() && jobs.recv_many(&mut fresh, batch_jobs_max).await == 0 {
-                return;
+            if waiting.is_empty() {
+                let count = tokio::select! {
+                    biased;
+                    count = jobs.recv_many(&mut fresh, batch_jobs_max) => count,
+                    () = &mut left => 0,
+                };
+                if count == 0 {
+                    return;
+                }
             }
             while waiting.len() + fresh.len() < batch_jobs_max
                 && let Ok(job) = jobs.try_recv()
@@ -353,7 +381,10 @@ impl Writing {
     async fn connected(&mut self) -> Result<&ClientWrapper, StoreError> {
         if self.client.as_ref().is_none_or(|client| client.is_closed()) {
             let fresh = self.pool.get().await.map_err(|error| error::while_waiting(&error))?;
-            self.client = Some(Object::take(fresh));
+            let fresh = Object::take(fresh);
+            let lift = |error: tokio_postgres::Error| error::while_open(&error);
+            fresh.batch_execute(BY_KEYS).await.map_err(lift)?;
+            self.client = Some(fresh);
         }
         self.client.as_ref().ok_or_else(|| StoreError::Unavailable("not connected".into()))
     }

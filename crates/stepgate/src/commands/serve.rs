@@ -56,6 +56,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     listeners.serve(&app, http::router(&app), stop).await;
     reloading.abort();
     held.control.servers.shutdown().await;
+    held.gate.store.leave().await;
     if *service.broken().borrow() {
         bail!("the store cannot go on: start again, and recovery decides what is unfinished");
     }
