@@ -23,6 +23,7 @@ mod http_client;
 mod http_lifetime;
 mod http_wire;
 mod load;
+mod nodes;
 mod policy_cli;
 mod spec_000;
 mod spec_001;
