@@ -1,6 +1,7 @@
 //! The project's own commands. `cargo xtask test` is the one that passes or fails a change.
 
 mod ecosystem;
+mod postgres;
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -16,7 +17,7 @@ usage: cargo xtask COMMAND
   test    everything that must pass: formatting, lints, dependencies, tests
   fast    formatting, lints and unit tests only
   lint    formatting and lints only
-  setup   what `test` installs before it tests: the dependency checker, tool servers, clients
+  setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
 
 Examples:
   cargo xtask test
@@ -33,6 +34,7 @@ fn main() -> anyhow::Result<()> {
             lint()?;
             dependencies()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;
+            postgres::install()?;
             tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"]))
         }
         Some("fast") => {
@@ -42,7 +44,8 @@ fn main() -> anyhow::Result<()> {
         Some("lint") => lint(),
         Some("setup") => {
             install_checker()?;
-            ecosystem::install(&tools()?.join("ecosystem"))
+            ecosystem::install(&tools()?.join("ecosystem"))?;
+            postgres::install()
         }
         Some("--help" | "-h" | "help") => {
             println!("{USAGE}");
