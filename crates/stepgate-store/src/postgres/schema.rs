@@ -66,7 +66,8 @@ pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), Open
     }
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
     let transaction = client.transaction().await.map_err(lift)?;
-    let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");
+    // A migration of a large store may take its time, and everybody else waits for it.
+    let lock = format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
     transaction.batch_execute(&lock).await.map_err(lift)?;
     // Another may have been first: what is missing is what is missing under the lock.
     let done = match standing(transaction.client(), shown).await? {

@@ -6,7 +6,7 @@
 //! again under locks, and where the database still refuses, every write is tried alone: one bad step
 //! never harms another. Nothing is answered before it is durable.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -225,7 +225,7 @@ impl Writing {
     ) -> Result<Done, Trouble> {
         let deadline = Instant::now() + self.patience;
         self.learn(batch, care, facts).await?;
-        let before = facts.clone();
+        let before = facts.chains();
         let (planned, answers) = self.plan(batch, care, facts);
         let moved = moved(&planned, &before, facts);
         let is_idle =
@@ -452,14 +452,14 @@ fn telling(rows: &Rows<'_>, before: Option<Status>) -> Option<&'static str> {
 }
 
 /// Where each session stands that the plans have moved.
-fn moved(planned: &[Planned<'_>], before: &Facts, after: &Facts) -> Vec<Moved> {
+fn moved(planned: &[Planned<'_>], before: &HashMap<SessionId, Chain>, after: &Facts) -> Vec<Moved> {
     let moves = planned.iter().filter_map(|planned| planned.rows.chain);
     let mut sessions: Vec<SessionId> = moves.map(|(session_id, _)| session_id).collect();
     // In the order of their ids, as the locks are taken.
     sessions.sort_unstable();
     sessions.dedup();
     let move_of = |session_id: SessionId| {
-        let was = before.chain_of(session_id).unwrap_or(Chain::EMPTY);
+        let was = before.get(&session_id).copied().unwrap_or(Chain::EMPTY);
         Some(Moved { session_id, before: was, after: after.chain_of(session_id)? })
     };
     sessions.into_iter().filter_map(move_of).collect()

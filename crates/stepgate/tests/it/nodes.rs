@@ -14,7 +14,7 @@ use stepgate_exec::{Sandbox, SandboxLimits};
 use stepgate_store::faulty::{Faults, FaultyStore, Stop};
 use stepgate_store::memory::MemoryStore;
 
-use crate::binary::Place;
+use crate::binary::{Place, finish};
 use crate::gate::{self, CountingWorld, Fixture, submit};
 use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
 
@@ -272,4 +272,53 @@ async fn a_call_is_sent_again_only_to_the_sandbox_that_it_was_sent_to() {
     own.world = CountingWorld::starting_at(1_000_000);
     let report = recover::recover(&own, Scope::Core).await.unwrap();
     assert_eq!(report.finished.len(), 1, "{report:?}");
+}
+
+/// A server with a certificate for `localhost` that nobody has heard of, except in a file.
+#[test]
+fn a_server_is_trusted_only_with_a_certificate_that_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let (key, certificate) = (directory.path().join("key"), directory.path().join("certificate"));
+    let mut openssl = std::process::Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
+    openssl.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+    assert_eq!(finish(&mut openssl, b"").code, 0);
+    let cluster = Cluster::start(&Settings::default()).unwrap();
+    let configure = |setting: &str, file: &std::path::Path| {
+        let text = fs::read_to_string(file).unwrap();
+        // The server's own user writes it, whoever this process is.
+        let copy = format!(
+            "COPY (SELECT unnest(string_to_array('{text}', E'\\n'))) TO PROGRAM 'umask 077; cat > {setting}.pem'"
+        );
+        cluster.sql("postgres", &copy).unwrap();
+        cluster.sql("postgres", &format!("ALTER SYSTEM SET {setting} = '{setting}.pem'")).unwrap();
+    };
+    configure("ssl_key_file", &key);
+    configure("ssl_cert_file", &certificate);
+    cluster.sql("postgres", "ALTER SYSTEM SET ssl = on").unwrap();
+    cluster.sql("postgres", "SELECT pg_reload_conf()").unwrap();
+    until("the server does not speak TLS", || {
+        cluster.sql("postgres", "SHOW ssl").is_ok_and(|ssl| ssl == "on")
+    });
+
+    let database = cluster.database().unwrap();
+    let url = cluster.url(&database).replace("127.0.0.1", "localhost");
+    let with = |parameters: &str, trusted: bool| {
+        let mut variables = vec![("STEPGATE_STORE", format!("{url}{parameters}").into())];
+        if trusted {
+            variables.push(("SSL_CERT_FILE", certificate.clone().into_os_string()));
+        }
+        Place::with(variables).stepgate(["run", "THINK"], "")
+    };
+    for mode in ["require", "verify-full"] {
+        let parameters = format!("?sslmode={mode}");
+        let known = with(&parameters, true);
+        assert_eq!(known.code, 0, "{mode}: {known:?}");
+        let unknown = with(&parameters, false);
+        assert_eq!(unknown.code, 1, "{mode}: {unknown:?}");
+        assert!(unknown.stderr.contains("certificate"), "{mode}: {unknown:?}");
+    }
+    assert_eq!(with("?sslmode=disable", false).code, 0);
 }
