@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::tool::ToolName;
 
+use crate::commands::mcp_config;
 use crate::tokens::Role;
 
 const EXAMPLES: &str = "\
@@ -79,11 +80,12 @@ Examples:
   stepgate mcp
   stepgate --data /srv/gate mcp
   stepgate --url http://127.0.0.1:7420 --token-file agent.token mcp
+  stepgate mcp config --client claude-code
 
 Every call is a step of the local agent, as over HTTP at `/mcp`. Where `stepgate serve` holds the \
 directory, this is its client; where nobody does, this process holds it, and `stepgate approve` and \
 the other commands reach it through the directory.")]
-    Mcp,
+    Mcp(McpArgs),
     /// Talk to the agent: the configured model, whose every call passes the gate.
     #[command(after_help = "\
 Examples:
@@ -220,6 +222,33 @@ Examples:
     Completions {
         /// The shell.
         shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<McpCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum McpCommand {
+    /// Print what to write into a client's configuration, so that it comes to this gate.
+    #[command(after_help = "\
+Examples:
+  stepgate mcp config --client claude-code > .mcp.json
+  stepgate --data /srv/gate mcp config --client claude-desktop
+  stepgate --url https://gate.example.com mcp config --client cursor
+
+The configuration goes to standard output, and what to do with it to standard error. It has no token: \
+clients that come over HTTP read it from the environment, or ask for it.")]
+    Config {
+        /// The client.
+        #[arg(long)]
+        client: mcp_config::Client,
+        /// Let the client start `stepgate mcp`, instead of coming over HTTP. Claude Desktop always does.
+        #[arg(long)]
+        stdio: bool,
     },
 }
 

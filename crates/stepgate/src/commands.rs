@@ -9,6 +9,7 @@ mod doctor;
 mod follow;
 mod gateway;
 mod mcp;
+pub(crate) mod mcp_config;
 mod policy;
 pub(crate) mod recover;
 mod run;
@@ -23,7 +24,7 @@ use clap::CommandFactory;
 use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Notice, Word};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, McpArgs, McpCommand};
 use crate::data_dir::DataDir;
 use crate::{config, show};
 use decide::Decision;
@@ -43,7 +44,12 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     let explained = |fault| data.explain(fault);
     match command {
         Command::Serve(args) => serve::serve(&data, args, json).await.map_err(explained),
-        Command::Mcp => mcp::mcp(&global, &data).await.map_err(explained),
+        Command::Mcp(McpArgs { command: None }) => {
+            mcp::mcp(&global, &data).await.map_err(explained)
+        }
+        Command::Mcp(McpArgs { command: Some(McpCommand::Config { client, stdio }) }) => {
+            mcp_config::config(&global, &data, client, stdio)
+        }
         Command::Chat(args) => chat::chat(&global, &data, args).await.map_err(explained),
         Command::Step(args) => step::step(&global, &data, args).await.map_err(explained),
         Command::Run(args) => run::run(&global, &data, args).await.map_err(explained),

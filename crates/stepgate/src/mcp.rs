@@ -161,7 +161,7 @@ impl Door {
             .with_legacy_session_mode(true)
             .with_max_request_body_bytes(usize::try_from(body_bytes_max).unwrap_or(usize::MAX))
             .with_allowed_hosts(hosts(&shared.settings, public_url))
-            .with_allowed_origins(shared.settings.allowed_origins.clone())
+            .with_allowed_origins(origins(&shared.settings, public_url))
             .enforce_origin_validation();
         config.session_store = Some(Arc::new(Restored));
         config.json_response = true;
@@ -220,6 +220,11 @@ impl Door {
             }
         });
     }
+}
+
+/// The pages that may call: the gateway's own, and those that the configuration names.
+fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
+    [public_url.with_port()].into_iter().chain(settings.allowed_origins.iter().cloned()).collect()
 }
 
 /// The tools that a model may be told of, for this principal, under the names that models take.

@@ -4,16 +4,76 @@
 //! Those that start a program need none, because whoever may start it in the data directory acts as
 //! the directory's agent.
 
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
+use anyhow::bail;
 use clap::ValueEnum;
 use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::data_dir::DataDir;
+use crate::show;
 
 /// The name of this server in a client's configuration.
 const SERVER: &str = "stepgate";
 
 /// The variable that clients read the token from.
 const TOKEN_VARIABLE: &str = "STEPGATE_TOKEN";
+
+/// Prints the configuration; what to do with it goes to standard error.
+pub(super) fn config(
+    global: &Global,
+    data: &DataDir,
+    client: Client,
+    stdio: bool,
+) -> anyhow::Result<u8> {
+    let way = match client.speaks_http() && !stdio {
+        true => over_http(global, data)?,
+        false => as_program(global, data)?,
+    };
+    let snippet = client.snippet(&way);
+    snippet.advice.into_iter().for_each(show::note);
+    show::say(snippet.text)?;
+    Ok(0)
+}
+
+/// To the gateway that is named, or to the one of this data directory.
+fn over_http(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
+    let in_file =
+        |file: &Path| anyhow::Ok(format!("the content of `{}`", path::absolute(file)?.display()));
+    let (url, token) = match (&global.url, &global.token_file) {
+        (Some(url), Some(file)) => (url.clone(), in_file(file)?),
+        (Some(url), None) => {
+            (url.clone(), "a token of that gateway with the role `agent`".to_owned())
+        }
+        (None, file) => {
+            let serve = data.load_config()?.serve;
+            let own = data.root().join("agent.token");
+            let token = in_file(file.as_deref().unwrap_or(&own))?;
+            (serve.public_url(&serve.bind)?.to_string(), token)
+        }
+    };
+    Ok(Way::Http { url, token })
+}
+
+/// This program, as a client starts it.
+fn as_program(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
+    let rooted = |path: &Path| anyhow::Ok(path::absolute(path)?.to_string_lossy().into_owned());
+    let mut args = match (&global.url, &global.token_file) {
+        (Some(url), Some(file)) => {
+            vec!["--url".to_owned(), url.clone(), "--token-file".to_owned(), rooted(file)?]
+        }
+        (Some(_), None) => bail!(
+            "a program that a client starts finds the token in a file alone: name it with --token-file"
+        ),
+        (None, _) => vec!["--data".to_owned(), rooted(data.root())?],
+    };
+    if let (None, Some(file)) = (&global.url, &global.config) {
+        args.extend(["--config".to_owned(), rooted(file)?]);
+    }
+    args.push("mcp".to_owned());
+    Ok(Way::Stdio { program: std::env::current_exe()?, args })
+}
 
 /// A client whose configuration is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,35 +92,35 @@ pub(crate) enum Client {
 
 /// How a client comes to the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+enum Way {
     /// To a gateway that serves.
     Http {
         /// The gateway's address, such as `http://127.0.0.1:7420`.
         url: String,
-        /// The file with the agent's token.
-        token_file: PathBuf,
+        /// Where the token is, in words.
+        token: String,
     },
     /// By starting a program.
     Stdio {
         /// This program.
         program: PathBuf,
-        /// The data directory, from the root: a client starts programs anywhere.
-        data: PathBuf,
+        /// Its arguments. Their paths begin at the root: a client starts programs anywhere.
+        args: Vec<String>,
     },
 }
 
 /// What to write, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Snippet {
+struct Snippet {
     /// The configuration, to be written or merged.
-    pub(crate) text: String,
+    text: String,
     /// What a person does with it, in lines.
-    pub(crate) advice: Vec<String>,
+    advice: Vec<String>,
 }
 
 impl Client {
     /// Whether this client can come over HTTP with a token.
-    pub(crate) fn speaks_http(self) -> bool {
+    fn speaks_http(self) -> bool {
         match self {
             Self::ClaudeDesktop => false,
             Self::ClaudeCode | Self::Cursor | Self::Vscode | Self::Codex => true,
@@ -68,15 +128,15 @@ impl Client {
     }
 
     /// The configuration for this client.
-    pub(crate) fn snippet(self, way: &Way) -> Snippet {
+    fn snippet(self, way: &Way) -> Snippet {
         let text = match self {
             Self::Codex => codex(way),
             Self::Vscode => pretty(&vscode(way)),
             Self::ClaudeCode | Self::ClaudeDesktop | Self::Cursor => pretty(&self.servers(way)),
         };
         let mut advice = vec![format!("write this into {}", self.file())];
-        if let (Way::Http { token_file, .. }, Some(where_to)) = (way, self.where_token_goes()) {
-            advice.push(format!("{where_to} the content of {}", quoted(token_file)));
+        if let (Way::Http { token, .. }, Some(where_to)) = (way, self.where_token_goes()) {
+            advice.push(format!("{where_to} {token}"));
         }
         advice.push(self.last_step().to_owned());
         Snippet { text, advice }
@@ -117,21 +177,13 @@ impl Client {
     /// The form that most clients share.
     fn servers(self, way: &Way) -> Value {
         let server = match way {
-            Way::Stdio { program, data } => stdio(program, data),
-            Way::Http { url, .. } => {
-                let token = match self {
-                    Self::Cursor => format!("${{env:{TOKEN_VARIABLE}}}"),
-                    Self::ClaudeCode | Self::ClaudeDesktop | Self::Vscode | Self::Codex => {
-                        format!("${{{TOKEN_VARIABLE}}}")
-                    }
-                };
-                let mut server = http(url, &token);
-                if self == Self::Cursor {
-                    // It knows the kind by the address.
-                    server.as_object_mut().map(|fields| fields.remove("type"));
-                }
-                server
-            }
+            Way::Stdio { program, args } => stdio(program, args),
+            // It knows the kind by the address.
+            Way::Http { url, .. } if self == Self::Cursor => json!({
+                "url": endpoint(url),
+                "headers": authorization(&format!("${{env:{TOKEN_VARIABLE}}}")),
+            }),
+            Way::Http { url, .. } => http(url, &format!("${{{TOKEN_VARIABLE}}}")),
         };
         json!({ "mcpServers": { SERVER: server } })
     }
@@ -140,8 +192,8 @@ impl Client {
 /// Visual Studio Code keeps secrets out of the file: it asks once, and stores the answer.
 fn vscode(way: &Way) -> Value {
     match way {
-        Way::Stdio { program, data } => {
-            let mut server = stdio(program, data);
+        Way::Stdio { program, args } => {
+            let mut server = stdio(program, args);
             if let Some(fields) = server.as_object_mut() {
                 fields.insert("type".to_owned(), json!("stdio"));
             }
@@ -162,11 +214,11 @@ fn vscode(way: &Way) -> Value {
 /// Codex reads TOML, and takes a token from the environment alone.
 fn codex(way: &Way) -> String {
     let lines = match way {
-        Way::Stdio { program, data } => {
-            let args = arguments(data).map(|argument| toml_text(&argument)).join(", ");
+        Way::Stdio { program, args } => {
+            let args: Vec<_> = args.iter().map(|argument| toml_text(argument)).collect();
             vec![
                 format!("command = {}", toml_text(&program.to_string_lossy())),
-                format!("args = [{args}]"),
+                format!("args = [{}]", args.join(", ")),
             ]
         }
         Way::Http { url, .. } => vec![
@@ -177,17 +229,16 @@ fn codex(way: &Way) -> String {
     format!("[mcp_servers.{SERVER}]\n{}", lines.join("\n"))
 }
 
-fn stdio(program: &Path, data: &Path) -> Value {
-    json!({ "command": program.to_string_lossy(), "args": arguments(data) })
-}
-
-fn arguments(data: &Path) -> [String; 3] {
-    ["--data".to_owned(), data.to_string_lossy().into_owned(), "mcp".to_owned()]
+fn stdio(program: &Path, args: &[String]) -> Value {
+    json!({ "command": program.to_string_lossy(), "args": args })
 }
 
 fn http(url: &str, token: &str) -> Value {
-    let authorization = format!("Bearer {token}");
-    json!({ "type": "http", "url": endpoint(url), "headers": { "Authorization": authorization } })
+    json!({ "type": "http", "url": endpoint(url), "headers": authorization(token) })
+}
+
+fn authorization(token: &str) -> Value {
+    json!({ "Authorization": format!("Bearer {token}") })
 }
 
 fn endpoint(url: &str) -> String {
@@ -196,10 +247,6 @@ fn endpoint(url: &str) -> String {
 
 fn pretty(value: &Value) -> String {
     format!("{value:#}")
-}
-
-fn quoted(path: &Path) -> String {
-    format!("`{}`", path.display())
 }
 
 /// As TOML writes it; a basic string of TOML takes everything that a string of JSON takes, in the same

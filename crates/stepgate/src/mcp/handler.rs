@@ -90,14 +90,14 @@ impl ServerHandler for Handler {
         tasks::get(&self.shared, &Asker::of(&context)?, &params.task_id).await
     }
 
-    /// A task asks its client for nothing: whoever decides does so elsewhere.
+    /// A task asks its client for nothing: whoever decides does so elsewhere. The protocol ignores
+    /// answers to what was not asked.
     async fn update_task(
         &self,
         params: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        tasks::own(&self.shared, &Asker::of(&context)?, &params.task_id).await?;
-        Err(ErrorData::invalid_params("the task asks for no input", None))
+        tasks::own(&self.shared, &Asker::of(&context)?, &params.task_id).await.map(|_| ())
     }
 
     /// Noted, and nothing more: what was proposed is decided and recorded like everything else.

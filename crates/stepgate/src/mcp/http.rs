@@ -22,6 +22,8 @@ use crate::http::{App, Caller, Problem, Proposer, body};
 
 /// Deepest message: a proposal's arguments are judged by the gate's own limit.
 pub(super) const DEPTH_MAX: usize = 128;
+/// Where a request without a handshake names its version.
+const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 /// The protocol's codes for what cannot be read.
 pub(super) const PARSE_ERROR: i32 = -32700;
 pub(super) const INVALID_REQUEST: i32 = -32600;
@@ -111,12 +113,13 @@ fn refusal(message: &Option<Value>, code: i32, why: &str) -> Response {
     (StatusCode::BAD_REQUEST, Json(error)).into_response()
 }
 
-/// What a handshake says of its client.
+/// What a handshake says of its client. Requests that name their version themselves have none.
 fn handshake(message: &Value) -> Option<Result<Manner, String>> {
-    if message.get("method")? != "initialize" {
+    let params = message.get("params").cloned().unwrap_or_default();
+    let is_stateless = params.get("_meta").is_some_and(|meta| meta.get(VERSION_META).is_some());
+    if message.get("method")? != "initialize" || is_stateless {
         return None;
     }
-    let params = message.get("params").cloned().unwrap_or_default();
     let params = serde_json::from_value::<InitializeRequestParams>(params);
     Some(match params {
         Ok(params) => Ok(Manner::of(&params)),

@@ -14,12 +14,13 @@ const WAITING_STEP: f64 = 1e-6;
 pub(super) struct Relay<'a> {
     context: &'a RequestContext<RoleServer>,
     token: Option<ProgressToken>,
-    last: f64,
+    /// What was told last; nothing yet, and a tool may begin with nothing done.
+    last: Option<f64>,
 }
 
 impl<'a> Relay<'a> {
     pub(super) fn to(context: &'a RequestContext<RoleServer>) -> Self {
-        Self { context, token: context.meta.get_progress_token(), last: 0.0 }
+        Self { context, token: context.meta.get_progress_token(), last: None }
     }
 
     /// Does something, and tells meanwhile what the run's tool says.
@@ -40,21 +41,21 @@ impl<'a> Relay<'a> {
 
     /// What the tool says, as far as it goes on from what was told before.
     pub(super) async fn tool(&mut self, said: CallProgress) {
-        if said.progress > self.last {
-            self.last = said.progress;
-            self.tell(said.total, said.message).await;
+        if self.last.is_none_or(|last| said.progress > last) {
+            self.tell(said.progress, said.total, said.message).await;
         }
     }
 
     /// That it still waits.
     pub(super) async fn waiting(&mut self, for_what: &str) {
-        self.last += WAITING_STEP;
-        self.tell(None, Some(for_what.to_owned())).await;
+        let progress = self.last.unwrap_or_default() + WAITING_STEP;
+        self.tell(progress, None, Some(for_what.to_owned())).await;
     }
 
-    async fn tell(&self, total: Option<f64>, message: Option<String>) {
+    async fn tell(&mut self, progress: f64, total: Option<f64>, message: Option<String>) {
+        self.last = Some(progress);
         let Some(token) = self.token.clone() else { return };
-        let mut word = ProgressNotificationParam::new(token, self.last);
+        let mut word = ProgressNotificationParam::new(token, progress);
         word.total = total;
         word.message = message;
         // Whoever does not listen any more is answered all the same.

@@ -1,6 +1,7 @@
 //! The documentation, held to what it says: tables against the code, links against the files, and
 //! the README's commands against the binary.
 
+mod clients;
 mod coverage;
 pub(crate) mod readme;
 
@@ -214,7 +215,7 @@ fn pages() -> Vec<PathBuf> {
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "fuzz/README.md"]
             .map(PathBuf::from)
             .to_vec();
-    for folder in ["docs", "docs/errors"] {
+    for folder in ["docs", "docs/clients", "docs/errors"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let names = entries.map(|entry| Path::new(folder).join(entry.unwrap().file_name()));
         pages.extend(names.filter(|name| name.extension().is_some_and(|kind| kind == "md")));

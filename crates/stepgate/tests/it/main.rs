@@ -28,6 +28,7 @@ mod load;
 mod mcp;
 mod mcp_clients;
 mod mcp_conformance;
+mod mcp_sameness;
 mod mcp_scene;
 mod policy_cli;
 mod scene;

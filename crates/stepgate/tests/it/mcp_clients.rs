@@ -2,17 +2,18 @@
 //! command line, each with the handshake of 2025-11-25 and without it, as 2026-07-28 does.
 
 mod driver;
+mod examples;
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::binary::{Output, Place, finish};
 use crate::http_client::{Gateway, PATIENCE};
-use crate::mcp_scene::{fixture, node22, place_with, python};
+use crate::mcp_scene::{fixture, node22, place_with};
+use crate::scene::{kill, python, until};
 use driver::{Driver, EVERY, Sdk};
 
 /// `act` is free up to 10, needs a person up to 50, and is denied beyond.
@@ -93,19 +94,6 @@ impl Scene {
         let verified = self.stepgate(&["verify"]);
         assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
     }
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn kill(gateway: Gateway) {
-    gateway.signal(Signal::KILL);
-    assert_eq!(gateway.end().0, None);
 }
 
 fn meta<'a>(result: &'a Value, name: &str) -> &'a str {

@@ -40,13 +40,6 @@ pub(crate) fn python_with_sdk(script: impl AsRef<Path>) -> Command {
     command
 }
 
-/// Found here, because the gateway is started with nothing of our environment.
-pub(crate) fn python() -> String {
-    let path = std::env::var_os("PATH").unwrap();
-    let found = std::env::split_paths(&path).map(|folder| folder.join("python3"));
-    found.into_iter().find(|file| file.is_file()).unwrap().to_str().unwrap().to_owned()
-}
-
 /// A data directory with this configuration and these policies.
 pub(crate) fn place_with(config: &str, policies: &str) -> Place {
     let place = Place::new();

@@ -8,14 +8,14 @@ use super::{Client, Way};
 fn over_http() -> Way {
     Way::Http {
         url: "http://127.0.0.1:7420".to_owned(),
-        token_file: PathBuf::from("/srv/gate/agent.token"),
+        token: "the content of `/srv/gate/agent.token`".to_owned(),
     }
 }
 
 fn as_program() -> Way {
     Way::Stdio {
         program: PathBuf::from("/usr/local/bin/stepgate"),
-        data: PathBuf::from("/srv/a \"gate\""),
+        args: ["--data", "/srv/a \"gate\"", "mcp"].map(str::to_owned).to_vec(),
     }
 }
 
@@ -98,8 +98,7 @@ fn claude_desktop_alone_cannot_come_over_http() {
 
 #[test]
 fn a_slash_at_the_end_of_the_address_is_not_doubled() {
-    let way =
-        Way::Http { url: "https://gate.example.com/".to_owned(), token_file: PathBuf::new() };
+    let way = Way::Http { url: "https://gate.example.com/".to_owned(), token: String::new() };
     let value = read(Client::Cursor, &way);
     assert_eq!(value["mcpServers"]["stepgate"]["url"], "https://gate.example.com/mcp");
 }
