@@ -67,22 +67,31 @@ enum Ended {
 /// itself, and not for a person; with it, for so long and no longer.
 async fn until(app: &App, live: &Live, patience: Option<Duration>) -> Ended {
     let mut changes = live.changes();
-    let deadline = patience.map(|patience| Instant::now() + patience);
+    let begin = Instant::now();
     loop {
         changes.borrow_and_update();
         if live.ended().is_some() {
             return Ended::Done;
         }
-        match (still_waiting(app, live.waiting()).await, deadline) {
-            (Some(waiting), None) => return Ended::Impatient(Some(waiting)),
-            (waiting, Some(deadline)) => tokio::select! {
-                _ = changes.changed() => {}
-                () = sleep_until(deadline) => return Ended::Impatient(waiting),
-            },
-            (None, None) => {
-                // The sender lives in `live`, so this cannot fail.
-                let _ = changes.changed().await;
+        let waiting = still_waiting(app, live.waiting()).await;
+        let patience = match (&waiting, patience) {
+            (_, Some(patience)) => Some(patience),
+            (None, None) => None,
+            (Some(Waiting { approval_id: Some(_), .. }), None) => Some(Duration::ZERO),
+            // A call that another request or recovery is at, or one in doubt: nobody can tell which.
+            (Some(Waiting { approval_id: None, .. }), None) => Some(app.limits.wait_max),
+        };
+        let end = async {
+            match patience {
+                Some(patience) => sleep_until(begin + patience).await,
+                None => std::future::pending().await,
             }
+        };
+        tokio::select! {
+            // The sender lives in `live`, so this cannot fail.
+            _ = changes.changed() => {}
+            // Looked at again: it may have been decided meanwhile.
+            () = end => return Ended::Impatient(still_waiting(app, live.waiting()).await),
         }
     }
 }
