@@ -37,11 +37,15 @@ const PYTHON: [&str; 3] =
 /// From PyPI, into `python-mcp1/`: a server that was made for the first major version of the SDK.
 const PYTHON_OF_MCP1: [&str; 2] = ["mcp==1.30.0", "mcp-server-sqlite==2025.4.25"];
 
+/// From PyPI, into `python-openai/`: the library that the wire to a model is held against.
+const PYTHON_OF_OPENAI: [&str; 1] = ["openai==3.49.0"];
+
 /// Installs what is missing into this directory.
 pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     let node = node_package()?;
     let clients = [&NODE_CLIENTS[..], &[node.as_str()]].concat();
-    let wanted = [&NODE_SERVERS[..], &clients, &PYTHON, &PYTHON_OF_MCP1].concat().join("\n");
+    let wanted = [&NODE_SERVERS[..], &clients, &PYTHON, &PYTHON_OF_MCP1, &PYTHON_OF_OPENAI];
+    let wanted = wanted.concat().join("\n");
     let stamp = directory.join("installed");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
@@ -53,6 +57,7 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
     pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;
+    pip("a library for models", &directory.join("python-openai"), &PYTHON_OF_OPENAI)?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))
 }
 

@@ -341,6 +341,9 @@ pub trait Store: Send + Sync {
     /// How many approvals nobody has decided.
     async fn open_approvals(&self) -> Result<u64, StoreError>;
 
+    /// The event of this id.
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError>;
+
     /// Events, oldest first.
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;
 

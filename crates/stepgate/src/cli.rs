@@ -86,6 +86,17 @@ Every call is a step of the local agent, as over HTTP at `/mcp`. Where `stepgate
 directory, this is its client; where nobody does, this process holds it, and `stepgate approve` and \
 the other commands reach it through the directory.")]
     Mcp(McpArgs),
+    /// Talk to the agent: the configured model, whose every call passes the gate.
+    #[command(after_help = "\
+Examples:
+  stepgate chat
+  stepgate chat 'what is in my sandbox?'
+  stepgate --url http://127.0.0.1:7420 --token-file agent.token chat
+
+Needs `agent.base_url` and `agent.model` in the configuration. Each line is one request, the end of the \
+input ends it. Where a person must approve, you are asked in place if the directory is yours; over \
+--url somebody else decides. An empty line asks again what got no answer.")]
+    Chat(ChatArgs),
     /// Take a proposal through the gate and print its response.
     #[command(after_help = "\
 Examples:
@@ -357,6 +368,13 @@ pub(crate) struct Settled {
     /// Send it again, with the same call and key.
     #[arg(long)]
     pub(crate) redispatch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// One request, and the end; otherwise the lines of standard input.
+    #[arg(value_name = "TEXT")]
+    pub(crate) message: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod approvals;
 mod bench;
 mod canon;
+mod chat;
 mod decide;
 mod doctor;
 mod follow;
@@ -31,6 +32,9 @@ use decide::Decision;
 /// The exit code of anything that is not an outcome.
 pub(crate) const FAULT: u8 = 1;
 
+/// The exit code of what waits for a person.
+const WAITING: u8 = 13;
+
 /// Runs a command; the exit code is its answer.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
@@ -46,6 +50,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Mcp(McpArgs { command: Some(McpCommand::Config { client, stdio }) }) => {
             mcp_config::config(&global, &data, client, stdio)
         }
+        Command::Chat(args) => chat::chat(&global, &data, args).await.map_err(explained),
         Command::Step(args) => step::step(&global, &data, args).await.map_err(explained),
         Command::Run(args) => run::run(&global, &data, args).await.map_err(explained),
         Command::Approvals(args) => approvals::approvals(&global, &data, args).await,
@@ -92,7 +97,7 @@ fn exit_code(word: Word) -> u8 {
         Word::Outcome(Outcome::ValidationError) => 10,
         Word::Outcome(Outcome::Denied) => 11,
         Word::Outcome(Outcome::ExecutionError) => 12,
-        Word::Notice(Notice::ApprovalRequired) => 13,
+        Word::Notice(Notice::ApprovalRequired) => WAITING,
         Word::Notice(Notice::InProgress) => 14,
     }
 }

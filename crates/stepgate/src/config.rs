@@ -1,5 +1,6 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
+pub(crate) mod agent;
 mod mcp;
 pub(crate) mod servers;
 
@@ -60,6 +61,8 @@ pub(crate) struct Config {
     pub(crate) mcp: mcp::McpConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,
+    /// The agent and its model.
+    pub(crate) agent: agent::AgentConfig,
     /// The tool servers, by name.
     pub(crate) servers: BTreeMap<String, servers::ServerConfig>,
 }
@@ -280,6 +283,7 @@ impl Config {
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
         self.mcp.check()?;
+        self.agent.check()?;
         mcp::check_own_names(&self.servers)?;
         within("policy.reload_ms", self.policy.reload_ms, 10..=SERVE_CEILING_MS)?;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);

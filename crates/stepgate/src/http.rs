@@ -22,10 +22,11 @@ mod steps;
 mod system;
 mod tokens;
 mod tools;
+mod turns;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -33,6 +34,7 @@ use axum::extract::Request;
 use axum::middleware;
 use axum::response::Response;
 
+use crate::agent::Conversations;
 use crate::mcp::{Door, McpSettings};
 use crate::service::Service;
 
@@ -115,6 +117,8 @@ pub(crate) struct App {
     pub(crate) limits: ServeLimits,
     pub(crate) metrics: Metrics,
     pub(crate) mcp: Door,
+    /// The agent, where one is configured.
+    pub(crate) agent: OnceLock<Arc<Conversations>>,
     public_url: PublicUrl,
     logins: Logins,
     rates: Rates,
@@ -131,7 +135,8 @@ impl App {
         let (rates, logins) = (Rates::new(&limits), Logins::new(&limits));
         let metrics = Metrics::new();
         let mcp = Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, &public_url);
-        Arc::new(Self { service, limits, metrics, mcp, public_url, logins, rates, log })
+        let agent = OnceLock::new();
+        Arc::new(Self { service, limits, metrics, mcp, agent, public_url, logins, rates, log })
     }
 
     /// Takes what a body of this caller costs.

@@ -33,7 +33,8 @@ use std::time::Duration;
 
 use rmcp::transport::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::tower::StreamableHttpService;
-use stepgate_core::ids::RunId;
+use stepgate_agent::ports::OfferedTool;
+use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::ports::StoreError;
 use tokio::sync::watch;
 
@@ -223,7 +224,12 @@ impl Door {
 
 /// The pages that may call: the gateway's own, and those that the configuration names.
 fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
-    [public_url.to_string()].into_iter().chain(settings.allowed_origins.iter().cloned()).collect()
+    [public_url.with_port()].into_iter().chain(settings.allowed_origins.iter().cloned()).collect()
+}
+
+/// The tools that a model may be told of, for this principal, under the names that models take.
+pub(crate) fn offered_to(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+    Catalog::of(service, None).0.offered_to(service, principal_id)
 }
 
 /// The names under which this gateway may be called, so that no foreign name can be pointed at it.

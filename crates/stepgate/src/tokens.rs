@@ -234,7 +234,12 @@ fn apply(live: &mut Vec<Token>, event: &Event) -> anyhow::Result<()> {
         | EventType::RunResolved
         | EventType::SessionOpened
         | EventType::ToolAccepted
-        | EventType::PolicyLoaded => {}
+        | EventType::PolicyLoaded
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => {}
     }
     Ok(())
 }

@@ -93,7 +93,12 @@ fn opens(event_type: EventType) -> bool {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => false,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => false,
     }
 }
 
@@ -115,7 +120,12 @@ fn closes(event_type: EventType) -> bool {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => false,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => false,
     }
 }
 
@@ -139,7 +149,12 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => None,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => None,
     }
 }
 

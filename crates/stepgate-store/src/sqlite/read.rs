@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::journal::{
     Appended, Checkpoint, Entry, ExecutionState, Kind, Sealed, StateError, Tail,
@@ -411,6 +411,16 @@ fn record(connection: &Connection, run: &Run) -> Result<Option<(Record, Link)>, 
         };
         Ok((record, cells.link()?))
     })
+}
+
+/// The event of this id.
+pub(super) fn event(
+    connection: &Connection,
+    event_id: ArtifactId,
+) -> Result<Option<Event>, StoreError> {
+    let sql = "SELECT * FROM events WHERE event_id = ?1";
+    let found = one(connection, LOOSE_EVENTS, sql, [event_id.to_string()], event_from)?;
+    Ok(found.map(|linked| linked.event))
 }
 
 pub(super) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent, StoreError> {

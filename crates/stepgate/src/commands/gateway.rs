@@ -9,6 +9,7 @@ use anyhow::bail;
 use tokio::task::JoinHandle;
 
 use super::recover;
+use crate::agent::Conversations;
 use crate::assembly;
 use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App};
@@ -43,6 +44,9 @@ impl Gateway {
         let address = listeners.address()?.map(|address| address.to_string());
         let public_url = held.config.serve.public_url(&address.unwrap_or_default())?;
         let app = App::new(service.clone(), limits, public_url, log);
+        if let Some(agent) = Conversations::open(data, &held.config, &service)? {
+            let _ = app.agent.set(agent);
+        }
         app.mcp.take_up(&held.recovered.finished).await?;
         service.begin();
         app.mcp.begin();

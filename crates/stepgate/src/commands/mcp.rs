@@ -46,7 +46,10 @@ pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
 
 /// Sees to it that somebody serves the directory: whoever holds it, or this process. Several clients may
 /// start this command on one directory; when the one that serves it leaves, another takes over.
-async fn keep(data: &DataDir, stop: watch::Receiver<bool>) -> anyhow::Result<JoinHandle<()>> {
+pub(super) async fn keep(
+    data: &DataDir,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<JoinHandle<()>> {
     let mut gateway = match client::holder(data, As::Agent).await {
         Some(_) => None,
         None => Some(Gateway::open(data, None, AccessLog::Silent).await?),

@@ -46,9 +46,18 @@ pub(super) async fn json<T: DeserializeOwned + Default>(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, Problem> {
-    let bytes_max = u64::try_from(JSON_BYTES_MAX).unwrap_or(u64::MAX);
-    let Payload { bytes, length } =
-        read(body, JSON_BYTES_MAX, bytes_max, app.limits.body_timeout).await?;
+    json_up_to(app, headers, body, JSON_BYTES_MAX).await
+}
+
+/// The same with a limit of its own.
+pub(super) async fn json_up_to<T: DeserializeOwned + Default>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    bytes_max: usize,
+) -> Result<T, Problem> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    let Payload { bytes, length } = read(body, bytes_max, most, app.limits.body_timeout).await?;
     if length == 0 {
         return Ok(T::default());
     }

@@ -47,6 +47,12 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", "this token may not do that")
     }
 
+    /// No model is configured.
+    pub(crate) fn no_agent() -> Self {
+        let message = "this gateway has no agent: `agent.base_url` and `agent.model` name one";
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NO_AGENT", message)
+    }
+
     /// Not there, or not yours: the answer is the same.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such thing here")

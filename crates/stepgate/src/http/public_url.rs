@@ -52,6 +52,17 @@ impl PublicUrl {
         self.origin.split_once("://").map_or("", |(_, host)| host)
     }
 
+    /// The origin with its port, also where browsers leave it out.
+    pub(crate) fn with_port(&self) -> String {
+        let has_port =
+            self.host().rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
+        match (has_port, self.is_encrypted) {
+            (true, _) => self.origin.clone(),
+            (false, true) => format!("{}:443", self.origin),
+            (false, false) => format!("{}:80", self.origin),
+        }
+    }
+
     /// What a browser says in `Origin`.
     pub(super) fn origin(&self) -> &str {
         &self.origin

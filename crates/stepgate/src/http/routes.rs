@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     App, Problem, approvals, console, events, policy, runs, sessions, steps, system, tokens, tools,
+    turns,
 };
 use std::sync::Arc;
 
@@ -75,6 +76,19 @@ const STEP_ANSWERS: &[(u16, &str)] = &[
     (422, "Response"),
 ];
 
+const TURN_ANSWERS: &[(u16, &str)] = &[
+    (200, "TurnResponse"),
+    (202, "TurnAccepted"),
+    (400, "InvokeResult"),
+    (404, "InvokeResult"),
+    (409, "InvokeResult"),
+    (413, "InvokeResult"),
+    (422, "InvokeResult"),
+    (424, "InvokeResult"),
+    (502, "InvokeResult"),
+    (504, "InvokeResult"),
+];
+
 /// Every route.
 pub(super) fn all() -> Vec<Route> {
     let mut all = working();
@@ -99,6 +113,13 @@ fn working() -> Vec<Route> {
             Proposer,
             routing::post(steps::propose),
             doc("Take a proposal through the gate", STEP_ANSWERS).body("Proposal"),
+        ),
+        post(
+            "/v1/agent/turns",
+            Proposer,
+            routing::post(turns::open),
+            doc("Ask the agent, go on, or bring the results of your tools", TURN_ANSWERS)
+                .body("TurnRequest"),
         ),
         mcp(
             "POST",
@@ -208,6 +229,12 @@ fn looking() -> Vec<Route> {
             Reader,
             routing::get(sessions::show),
             doc("A session and the end of its chain", &[(200, "Session")]),
+        ),
+        get(
+            "/v1/agent/turns/{id}",
+            Reader,
+            routing::get(turns::show),
+            doc("A turn as it stands", &[(200, "Turn")]),
         ),
         get(
             "/v1/events",

@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 
 use rmcp::model::{Tool, ToolAnnotations};
+use stepgate_agent::ports::OfferedTool;
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
@@ -96,6 +97,35 @@ impl Catalog {
         let offered = self.by_name.values();
         let could = |offered: &&Offered| policy.could_permit(principal_id, &offered.action);
         offered.filter(could).map(|offered| offered.definition.clone()).collect()
+    }
+
+    /// The same for a model, without what is only for agents that propose by themselves.
+    pub(super) fn offered_to(
+        &self,
+        service: &Service,
+        principal_id: &PrincipalId,
+    ) -> Vec<OfferedTool> {
+        let is_for_models = |offered: &&Offered| match Action::parse(&offered.action) {
+            Some(Action::Think | Action::Finish) => false,
+            Some(
+                Action::ReadFile
+                | Action::ListFiles
+                | Action::WriteFile
+                | Action::CreateDirectory
+                | Action::DeleteFile
+                | Action::RenameFile,
+            )
+            | None => service.gate.policy.could_permit(principal_id, &offered.action),
+        };
+        let offered = self.by_name.iter().filter(|(_, offered)| is_for_models(offered));
+        offered
+            .map(|(name, offered)| OfferedTool {
+                name: name.clone(),
+                action: offered.action.clone(),
+                description: offered.definition.description.as_deref().map(str::to_owned),
+                parameters: Value::Object((*offered.definition.input_schema).clone()),
+            })
+            .collect()
     }
 
     /// Enough to see that something has changed.

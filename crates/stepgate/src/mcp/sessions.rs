@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::Stream;
@@ -30,6 +31,11 @@ use rmcp::transport::streamable_http_server::session::{
 use stepgate_core::ids::SessionId;
 
 use super::{Shared, tasks};
+
+/// When a client whose stream broke should come again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long an answer that was sent is kept for a client that comes again: all of it is in memory.
+const RESUME_MAX: Duration = Duration::from_secs(5);
 
 /// The gate's session of a client's.
 pub(super) fn session_of(name: &str) -> Option<SessionId> {
@@ -125,6 +131,8 @@ impl Sessions {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let mut config = SessionConfig::default();
         config.keep_alive = Some(shared.settings.session_idle);
+        config.sse_retry = Some(RETRY_PAUSE);
+        config.completed_cache_ttl = RESUME_MAX;
         let mut local = LocalSessionManager::default();
         local.session_config = config;
         Self { shared, local, order: Mutex::default() }

@@ -209,7 +209,12 @@ fn is_told(event_type: EventType) -> bool {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => false,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => false,
     }
 }
 

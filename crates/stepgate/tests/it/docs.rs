@@ -139,6 +139,17 @@ fn every_error_code_and_every_message_stands_beside_its_phase() {
 }
 
 #[test]
+fn every_code_of_the_agent_has_its_row() {
+    let documented: BTreeSet<String> = rows(&read("docs/agent.md"), 3)
+        .iter()
+        .filter_map(|row| quoted(&row[0]).first().map(|code| (*code).to_owned()))
+        .filter(|code| code.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        .collect();
+    let codes = stepgate_agent::stop::Code::ALL.map(|code| code.as_str().to_owned());
+    assert_eq!(documented, BTreeSet::from(codes));
+}
+
+#[test]
 fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
     let page = read("docs/limits.md");
     let schema: Value = serde_json::from_str(&read("schemas/stepgate.schema.json")).unwrap();
@@ -149,6 +160,7 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
         ("sandbox", "SandboxConfig"),
         ("serve", "ServeConfig"),
         ("mcp", "McpConfig"),
+        ("agent", "AgentConfig"),
         ("policy", "PolicyConfig"),
     ];
     for (section, definition) in sections {

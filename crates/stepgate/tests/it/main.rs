@@ -8,6 +8,7 @@
     reason = "a test stops where something is not as it should be"
 )]
 
+mod agent;
 mod binary;
 mod cli;
 mod console;

@@ -33,3 +33,15 @@ fn an_address_is_spelled_as_browsers_spell_an_origin() {
         assert_eq!(PublicUrl::of_bind(bind), PublicUrl::parse(expected).unwrap());
     }
 }
+
+#[test]
+fn the_port_is_said_also_where_browsers_leave_it_out() {
+    for (text, expected) in [
+        ("https://gate.example.com", "https://gate.example.com:443"),
+        ("http://gate.example.com:80", "http://gate.example.com:80"),
+        ("http://127.0.0.1:7420", "http://127.0.0.1:7420"),
+        ("https://[::1]", "https://[::1]:443"),
+    ] {
+        assert_eq!(PublicUrl::parse(text).unwrap().with_port(), expected);
+    }
+}
