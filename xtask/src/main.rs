@@ -2,6 +2,7 @@
 
 mod ecosystem;
 mod mcp_overhead;
+mod postgres;
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -17,7 +18,7 @@ usage: cargo xtask COMMAND
   test    everything that must pass: formatting, lints, dependencies, tests
   fast    formatting, lints and unit tests only
   lint    formatting and lints only
-  setup   what `test` installs before it tests: the dependency checker, tool servers, clients
+  setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
   mcp-overhead [--debug]
           what the gate costs a call, against the same tool called directly
 
@@ -36,6 +37,7 @@ fn main() -> anyhow::Result<()> {
             lint()?;
             dependencies()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;
+            postgres::install()?;
             tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"]))
         }
         Some("fast") => {
@@ -45,7 +47,8 @@ fn main() -> anyhow::Result<()> {
         Some("lint") => lint(),
         Some("setup") => {
             install_checker()?;
-            ecosystem::install(&tools()?.join("ecosystem"))
+            ecosystem::install(&tools()?.join("ecosystem"))?;
+            postgres::install()
         }
         Some("mcp-overhead") => {
             let is_debug = env::args().nth(2).as_deref() == Some("--debug");

@@ -156,3 +156,6 @@ fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
 fn damaged(why: &str) -> Stop {
     Stop::Fault(Fault::from(StateError::checksum(format!("a turn cannot be read: {why}"))))
 }
+
+#[cfg(test)]
+mod tests;

@@ -299,8 +299,20 @@ pub trait Store: Send + Sync {
     /// Takes the trace's lock, or STATE_LOCK_ACQUIRE_FAILED after the wait.
     async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
 
+    /// Takes the lock of a trace that is about to come into being. Nobody else knows its id, so there is
+    /// nobody to ask.
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.acquire_trace_lock(trace_id).await
+    }
+
     /// Gives it back.
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
+
+    /// Whether a call of this trace may be sent now: STATE_CONCURRENT_EXECUTION where another node may
+    /// have taken the trace over. A store that one process holds has no other node.
+    async fn may_dispatch(&self, _trace_id: RunId) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Writes everything or nothing, durably. The conditions are the journal's tail, a free key, and
     /// a pending approval; links are numbered here.
@@ -369,7 +381,7 @@ pub trait Store: Send + Sync {
         Ok(runs.into_iter().map(|run| run.arrival.run_id).collect())
     }
 
-    /// Runs that are not over, oldest first.
+    /// Runs that are not over and that no other living node works on, oldest first.
     async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError>;
 
     /// Events that belong to no run, oldest first.
@@ -377,6 +389,60 @@ pub trait Store: Send + Sync {
 
     /// How many rows there are.
     async fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// Whether a node is gone that worked on runs which are not over.
+    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// Tells the other nodes which policies are in force on this one.
+    async fn tell_policy(&self, _policy_hash: Digest) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// The nodes that have the store open, oldest first; none where only one process can.
+    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Lets go of the store in an orderly way, so that other nodes need not wait for this one. Nothing is
+    /// asked of the store afterwards.
+    async fn leave(&self) {}
+
+    /// Waits for what another node does. For ever, where there is no other.
+    async fn elsewhere(&self) -> Elsewhere {
+        std::future::pending().await
+    }
+}
+
+/// A process that has a store open together with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// How it calls itself.
+    pub node_id: String,
+    /// Its number among all that ever were; another after every lapse of its lease.
+    pub incarnation: u64,
+    /// When it came.
+    pub started_at: Timestamp,
+    /// How long its lease is still good by the store's clock; none where it has lapsed.
+    pub lease_left: Option<Duration>,
+    /// The policies in force on it, where it has said.
+    pub policy_hash: Option<Digest>,
+    /// How many runs it works on.
+    pub runs: u64,
+    /// Whether it is this process.
+    pub is_this: bool,
+}
+
+/// What another node did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// The approval of this run was decided.
+    Decided(RunId),
+    /// This run, which a person was asked about, is over.
+    Ended(RunId),
+    /// Something: whoever waits looks for itself.
+    More,
 }
 
 /// What is kept from being touched by others until the effect is committed.

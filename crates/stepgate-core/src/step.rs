@@ -82,11 +82,10 @@ pub async fn run(gate: &Gate, submission: Submission) -> Result<Answer, Fault> {
 /// a run from its beginning has to know it before.
 pub async fn run_as(gate: &Gate, run_id: RunId, submission: Submission) -> Result<Answer, Fault> {
     let (mut trail, context) = p1_receive::receive(gate, run_id, submission).await?;
-    locked(gate, trail.run_id(), async {
-        let ended = attempt(gate, &mut trail, context).await;
-        conclude(gate, trail, ended).await
-    })
-    .await
+    gate.store.lock_new_trace(run_id).await?;
+    let ended = attempt(gate, &mut trail, context).await;
+    let answer = conclude(gate, trail, ended).await;
+    released(gate, run_id, answer).await
 }
 
 /// The corridor. `?` leaves the attempt, never the step: every failure reaches RECORD and RESPOND.
@@ -302,7 +301,10 @@ pub(crate) async fn locked<T, E: From<StoreError>>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     gate.store.acquire_trace_lock(run_id).await?;
-    let done = work.await;
+    released(gate, run_id, work.await).await
+}
+
+async fn released<T>(gate: &Gate, run_id: RunId, done: T) -> T {
     // What is done is done, whatever becomes of the lock.
     let _released = gate.store.release_trace_lock(run_id).await;
     done

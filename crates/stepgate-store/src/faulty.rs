@@ -137,6 +137,21 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.release_trace_lock(trace_id).await
     }
 
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.faults.alive()?;
+        self.inner.lock_new_trace(trace_id).await
+    }
+
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.faults.alive()?;
+        self.inner.may_dispatch(trace_id).await
+    }
+
+    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
+        self.faults.alive()?;
+        self.inner.has_stray_runs().await
+    }
+
     async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
         let number = self.faults.begin_write()?;
         let answer = self.inner.commit(commit).await;

@@ -1,15 +1,19 @@
-//! Everything that remembers: the contract of `stepgate_core::ports::Store` over two engines.
+//! Everything that remembers: the contract of `stepgate_core::ports::Store` over two engines
+//! of SQL, and in memory.
 //!
 //! What a write changes is decided once, in `plan`, by a pure function; an engine reads the few facts
 //! that the plan asks for and writes out the rows that it describes. So the engines cannot disagree
 //! on what is legal, and only this crate knows SQL.
 
 mod plan;
+mod rows;
 mod locks;
 pub mod memory;
 pub mod sqlite;
+pub mod postgres;
 pub mod faulty;
 
 pub use faulty::{Faults, FaultyStore, Stop};
 pub use memory::MemoryStore;
+pub use postgres::{PostgresOptions, PostgresStore};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};

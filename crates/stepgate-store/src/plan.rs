@@ -50,6 +50,17 @@ impl Step {
         };
         Self { unhashed: unhashed.map(|entry| entry.sequence_number), opening, commit }
     }
+
+    /// The commit.
+    pub(crate) fn commit(&self) -> &StepCommit {
+        &self.commit
+    }
+
+    /// Whether it has the first entry of its journal.
+    pub(crate) fn has_genesis(&self) -> bool {
+        let first = self.commit.entries.first();
+        first.is_some_and(|appended| appended.entry.sequence_number == 1)
+    }
 }
 
 /// Where a trace stands: what a commit on it is judged by.

@@ -55,7 +55,8 @@ pub(crate) async fn assemble(
     store: Arc<dyn Store>,
     hub: &Arc<Hub>,
 ) -> anyhow::Result<(Gate, Arc<Control>)> {
-    let sandbox = Sandbox::open(&data.sandbox(), "sandbox".into(), config.sandbox_limits())?;
+    let sandbox_id = config.sandbox_id(data.store_url(config)?.is_none());
+    let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?;
     sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
     // Nothing is asked of this gate before both of its placeholders are replaced.
     let mut gate = Gate {
@@ -191,6 +192,7 @@ pub(crate) async fn accept(
 
 /// Notes which policies are in force, where they are others than before.
 pub(crate) async fn note_policy(gate: &Gate, policy_hash: Digest) -> anyhow::Result<()> {
+    gate.store.tell_policy(policy_hash).await?;
     let noted = gate.noted(&[EventType::PolicyLoaded]).await?;
     let last = noted.last().and_then(|event| event.payload.get("policy_hash"));
     if last.and_then(Value::as_str) != Some(&policy_hash.to_string()) {

@@ -47,6 +47,10 @@ pub(crate) struct Global {
         default_value = "stepgate-data"
     )]
     pub(crate) data: PathBuf,
+    /// The store, where it is not in the data directory: `postgres://USER@HOST/DATABASE`, which any
+    /// number of nodes share, each with a data directory of its own.
+    #[arg(long, global = true, value_name = "URL", env = "STEPGATE_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
     /// Configuration file; otherwise `stepgate.toml` in the data directory, if it is there.
     #[arg(long, global = true, value_name = "FILE", env = "STEPGATE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
@@ -185,6 +189,12 @@ Examples:
   stepgate policy explain sonos.set_volume volume=20
   stepgate policy replay ./new-policies")]
     Policy(PolicyArgs),
+    /// List the nodes that share the store: their leases, their runs, and the policies in force on each.
+    #[command(after_help = "\
+Examples:
+  stepgate --store postgres://gate@db/stepgate nodes
+  stepgate nodes --json")]
+    Nodes,
     /// Bring every interrupted run to its end. Every other writing command does this first.
     #[command(after_help = "\
 Examples:

@@ -10,6 +10,7 @@ mod follow;
 mod gateway;
 mod mcp;
 pub(crate) mod mcp_config;
+mod nodes;
 mod policy;
 pub(crate) mod recover;
 mod run;
@@ -64,6 +65,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Policy(args) => policy::policy(&global, &data, args).await.map_err(explained),
         Command::Token(args) => token::token(&global, &data, args).await.map_err(explained),
         Command::Runs(args) => runs::runs(&global, &data, args).await,
+        Command::Nodes => nodes::nodes(&data, json).await,
         Command::Verify(args) => verify::verify(&data, args, json).await,
         Command::Recover => {
             recover::recover(&data, json).await.map_err(|fault| data.explain(fault))
@@ -71,7 +73,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
         Command::Doctor => doctor::doctor(&data, json).await,
-        Command::Bench(args) => bench::bench(args, json).await,
+        Command::Bench(args) => bench::bench(args, global.store, json).await,
         Command::Completions { shell } => {
             // Made first and written then: the maker panics where it cannot write.
             let mut script = Vec::new();

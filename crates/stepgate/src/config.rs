@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 mod mcp;
 pub(crate) mod servers;
+mod store;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,13 +19,14 @@ use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 
 use crate::http::{PublicUrl, ServeLimits};
+use store::StoreConfig;
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";
 
 /// The variables that stand for a flag.
-const FLAG_VARIABLES: [&str; 4] =
-    ["STEPGATE_CONFIG", "STEPGATE_DATA", "STEPGATE_TOKEN", "STEPGATE_URL"];
+const FLAG_VARIABLES: [&str; 5] =
+    ["STEPGATE_CONFIG", "STEPGATE_DATA", "STEPGATE_STORE", "STEPGATE_TOKEN", "STEPGATE_URL"];
 
 /// Most tries to write a record.
 const ATTEMPTS_CEILING: u32 = 1000;
@@ -63,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) policy: PolicyConfig,
     /// The agent and its model.
     pub(crate) agent: agent::AgentConfig,
+    /// Where the store is, and how this node takes part in it.
+    pub(crate) store: StoreConfig,
     /// The tool servers, by name.
     pub(crate) servers: BTreeMap<String, servers::ServerConfig>,
 }
@@ -112,6 +116,8 @@ pub(crate) struct LimitsConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SandboxConfig {
+    /// Whether every node that has the store open has this directory too: the same files, by a mount.
+    shared: bool,
     /// Extensions of files that may be read, with their dot.
     read_extensions: Vec<String>,
     /// Extensions of files that may be written, deleted and renamed, with their dot.
@@ -237,6 +243,7 @@ impl Default for SandboxConfig {
         let Extensions { read, write } = Extensions::default();
         let SandboxLimits { file_bytes_max, entries_max } = SandboxLimits::default();
         Self {
+            shared: false,
             read_extensions: dotted(read),
             write_extensions: dotted(write),
             file_bytes_max,
@@ -285,6 +292,7 @@ impl Config {
         self.mcp.check()?;
         self.agent.check()?;
         mcp::check_own_names(&self.servers)?;
+        self.store.check()?;
         within("policy.reload_ms", self.policy.reload_ms, 10..=SERVE_CEILING_MS)?;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {

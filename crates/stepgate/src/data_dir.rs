@@ -10,16 +10,15 @@ use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{PrincipalId, SessionId};
-use stepgate_core::ports::Store;
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
-use stepgate_store::sqlite::SqliteStore;
 
 use crate::assembly::{self, Control};
 use crate::cli::Global;
 use crate::config::Config;
-use crate::hub::{Hub, WatchedStore};
+use crate::hub::Hub;
 use crate::service::Service;
+use crate::store;
 
 /// The name under which the directory's local agent acts.
 const LOCAL_AGENT: &str = "agent";
@@ -29,6 +28,8 @@ const LOCAL_AGENT: &str = "agent";
 pub(crate) struct DataDir {
     root: PathBuf,
     config: Option<PathBuf>,
+    /// The store that the command line names.
+    store: Option<String>,
 }
 
 /// A data directory that this process holds, recovered and ready.
@@ -48,11 +49,32 @@ pub(crate) struct Held {
 
 impl DataDir {
     pub(crate) fn of(global: &Global) -> Self {
-        Self { root: global.data.clone(), config: global.config.clone() }
+        Self {
+            root: global.data.clone(),
+            config: global.config.clone(),
+            store: global.store.clone(),
+        }
     }
 
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), config: None }
+        Self { root: root.to_owned(), config: None, store: None }
+    }
+
+    /// The same directory, with the store elsewhere.
+    pub(crate) fn with_store(self, store: Option<String>) -> Self {
+        Self { store, ..self }
+    }
+
+    /// The URL of the store, where it is not in the directory.
+    pub(crate) fn store_url(&self, config: &Config) -> anyhow::Result<Option<String>> {
+        let url = self.store.as_deref().unwrap_or(&config.store.url);
+        match url.split_once("://") {
+            None if url.is_empty() => Ok(None),
+            Some(("postgres" | "postgresql", _)) => Ok(Some(url.to_owned())),
+            Some(_) | None => bail!(
+                "the store must be the URL of a PostgreSQL database: postgres://USER@HOST/DATABASE"
+            ),
+        }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -116,28 +138,15 @@ impl DataDir {
         let config = self.load_config()?;
         self.create()?;
         let lock = self.lock()?;
-        let store = SqliteStore::open(&self.database(), Default::default())?;
+        let hub = Hub::new();
+        let store = store::open(self, &config, &hub).await?;
         let policies = self.policies(&config);
         assembly::write_default_policies(&policies).with_context(|| {
             format!("cannot write the first policies to `{}`", policies.display())
         })?;
-        let hub = Hub::new();
-        let store = Arc::new(WatchedStore::new(store, Arc::clone(&hub)));
         let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
-    }
-
-    /// Opens the store to read, without recovery, whoever holds the directory.
-    pub(crate) fn read(&self) -> anyhow::Result<Arc<dyn Store>> {
-        if !self.database().exists() {
-            bail!(
-                "there is nothing in `{0}` yet: a first step creates it, for example \
-                 `stepgate --data {0} run LIST_FILES path=/sandbox/`",
-                self.root.display()
-            );
-        }
-        Ok(Arc::new(SqliteStore::open_read_only(&self.database())?))
     }
 
     fn create(&self) -> anyhow::Result<()> {

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalChange, ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, Place, PlacedEvent,
-    Recollection, RunQuery, StepCommit, Store, StoreError,
+    ApprovalChange, ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node,
+    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -84,6 +85,16 @@ impl Hub {
     #[cfg(test)]
     pub(crate) fn watched(&self) -> usize {
         locked(&self.runs).len()
+    }
+
+    /// What another node did to a run: its approval was decided, and perhaps it is over.
+    pub(crate) fn heard(&self, run_id: RunId, finished: bool) {
+        self.announce(Change { run_id, decided: true, finished, asked: None });
+    }
+
+    /// The runs that somebody watches.
+    pub(crate) fn watched_runs(&self) -> Vec<RunId> {
+        locked(&self.runs).keys().copied().collect()
     }
 
     fn announce(&self, change: Change) {
@@ -255,6 +266,34 @@ impl<S: Store> Store for WatchedStore<S> {
 
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         self.inner.release_trace_lock(trace_id).await
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.inner.lock_new_trace(trace_id).await
+    }
+
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.inner.may_dispatch(trace_id).await
+    }
+
+    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
+        self.inner.has_stray_runs().await
+    }
+
+    async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+        self.inner.tell_policy(policy_hash).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
+        self.inner.nodes().await
+    }
+
+    async fn leave(&self) {
+        self.inner.leave().await;
+    }
+
+    async fn elsewhere(&self) -> Elsewhere {
+        self.inner.elsewhere().await
     }
 
     async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {

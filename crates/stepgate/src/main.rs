@@ -16,6 +16,7 @@ mod mcp;
 mod server;
 mod service;
 mod show;
+mod store;
 mod tokens;
 mod world;
 

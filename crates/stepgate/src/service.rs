@@ -3,6 +3,7 @@
 //! A step is a task of its own. A caller who leaves stops waiting, and never stops the step.
 
 mod expiry;
+mod listening;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -231,6 +232,7 @@ impl Service {
     pub(crate) fn begin(self: &Arc<Self>) {
         tokio::spawn(expiry::keep_time(Arc::clone(self)));
         tokio::spawn(recovery::keep_recovering(Arc::clone(self)));
+        tokio::spawn(listening::keep_listening(Arc::clone(self)));
     }
 
     /// A task that shutdown waits for.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Context, bail, ensure};
@@ -12,6 +13,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::ports::EventQuery;
 use stepgate_core::time::Timestamp;
 use subtle::{Choice, ConstantTimeEq};
 
@@ -19,6 +21,8 @@ use subtle::{Choice, ConstantTimeEq};
 const PREFIX: &str = "sg_";
 /// 256 bits of chance.
 const RANDOM_BYTES: usize = 32;
+/// Events that are read at once.
+const EVENTS_PAGE: usize = 1000;
 /// Most tokens that are good at one time: each request is compared with all of them.
 pub(crate) const TOKENS_MAX: usize = 1000;
 
@@ -112,16 +116,40 @@ struct Created {
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     live: RwLock<Vec<Token>>,
+    /// The position of the last event that was read.
+    seen: AtomicU64,
+    /// Whoever changes or reads them, so that nobody brings back what another has just revoked.
+    changing: tokio::sync::Mutex<()>,
 }
 
 impl Tokens {
     /// Reads every token event.
     pub(crate) async fn load(gate: &Gate) -> anyhow::Result<Self> {
-        let mut live: Vec<Token> = Vec::new();
-        for event in gate.noted(&[EventType::TokenCreated, EventType::TokenRevoked]).await? {
-            apply(&mut live, &event)?;
+        let tokens = Self::default();
+        tokens.read_on(gate).await?;
+        Ok(tokens)
+    }
+
+    /// Reads what other nodes did to tokens since the last time. What this one did is there already.
+    pub(crate) async fn read_on(&self, gate: &Gate) -> anyhow::Result<()> {
+        let _changing = self.changing.lock().await;
+        let mut query = EventQuery {
+            after: self.seen.load(Ordering::Relaxed),
+            principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
+            event_types: vec![EventType::TokenCreated, EventType::TokenRevoked],
+            loose_only: true,
+            limit: EVENTS_PAGE,
+        };
+        loop {
+            let page = gate.store.events(query.clone()).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            query.after = last.position;
+            let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            for placed in &page {
+                apply(&mut live, &placed.event)?;
+            }
+            self.seen.store(query.after, Ordering::Relaxed);
         }
-        Ok(Self { live: RwLock::new(live) })
     }
 
     /// Who this token is, compared with every token there is, so that the time tells nothing.
@@ -185,6 +213,7 @@ impl Tokens {
         token_id: ArtifactId,
         revoked_by: &PrincipalId,
     ) -> anyhow::Result<bool> {
+        let _changing = self.changing.lock().await;
         if !self.is_live(token_id) {
             return Ok(false);
         }
@@ -210,7 +239,10 @@ fn apply(live: &mut Vec<Token>, event: &Event) -> anyhow::Result<()> {
         EventType::TokenCreated => {
             let created: Created = serde_json::from_value(event.payload.clone())
                 .with_context(|| format!("event {} is no token", event.event_id))?;
-            live.push(created.at(event.ts));
+            let token = created.at(event.ts);
+            if live.iter().all(|there| there.token_id != token.token_id) {
+                live.push(token);
+            }
         }
         EventType::TokenRevoked => {
             let id = event.payload.get("token_id").and_then(Value::as_str);

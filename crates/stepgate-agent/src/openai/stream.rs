@@ -129,7 +129,7 @@ impl Pieces {
     }
 
     /// What was told cannot be taken back, so nothing is tried again behind the caller's back.
-    fn broken(&self, trouble: Trouble) -> Trouble {
+    pub(super) fn broken(&self, trouble: Trouble) -> Trouble {
         match trouble {
             Trouble::Again(why, _) if self.has_told => Trouble::Final(ModelError::Unavailable(why)),
             Trouble::Again(..) | Trouble::Refused(..) | Trouble::Final(_) => trouble,

@@ -199,6 +199,17 @@ fn pieces_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn once_text_was_told_a_stream_that_breaks_is_not_tried_again() {
+    let mut pieces = Pieces::default();
+    let again = || Trouble::again("gone");
+    assert!(matches!(pieces.broken(again()), Trouble::Again(..)));
+    let told = pieces.add(piece(json!({ "content": "a" }), Value::Null).as_bytes());
+    assert!(told.is_ok());
+    let unavailable = ModelError::Unavailable("gone".into());
+    assert!(matches!(pieces.broken(again()), Trouble::Final(error) if error == unavailable));
+}
+
+#[test]
 fn events_are_found_however_their_bytes_are_cut() {
     let wire = ": hello\r\ndata: {\"a\":1}\r\n\r\nevent: x\ndata:two\ndata: lines\n\ndata\n\nid: 7\n\ndata: [DONE]\n\n";
     let expected: [&[u8]; 4] = [b"{\"a\":1}", b"two\nlines", b"", b"[DONE]"];

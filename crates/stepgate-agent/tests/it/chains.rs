@@ -36,6 +36,20 @@ fn each_chain_has_its_steps_in_their_order() {
     }
 }
 
+/// Ids follow from what they name, and from nothing else: these are for good.
+#[test]
+fn a_turn_is_named_by_who_asks_and_with_which_key() {
+    let other = stepgate_core::ids::PrincipalId::parse("other").unwrap();
+    let turn = TurnId::of(&principal(), "k1");
+    assert_eq!(turn.to_string(), "b2ffc28f-c685-7553-9e46-654748b9c531");
+    assert_ne!(turn, TurnId::of(&other, "k1"));
+    assert_ne!(turn, TurnId::of(&principal(), "k2"));
+    assert_eq!(turn.event_id(0).to_string(), turn.to_string());
+    assert_ne!(turn.event_id(1), turn.event_id(2));
+    assert_ne!(turn.proposal_id("a"), turn.proposal_id("b"));
+    assert_eq!(turn.proposal_id("a").get_version_num(), 5);
+}
+
 #[tokio::test]
 async fn a_first_request_opens_a_session_and_a_turn_and_gets_the_models_answer() {
     let desk = Desk::new([says("good morning")]);

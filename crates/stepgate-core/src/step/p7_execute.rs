@@ -19,7 +19,7 @@ use crate::journal::artifact::{
 };
 use crate::journal::{Artifact, Kind, StateError};
 use crate::json::{canonical, strict};
-use crate::ports::{Dispatch, Effect, Failed, Said, Sending};
+use crate::ports::{Dispatch, Effect, Failed, Said, Sending, StoreError};
 use crate::tool::Delivery;
 
 /// A done action: its result, as canonical JSON, where it has one.
@@ -150,7 +150,7 @@ pub(super) async fn settle_doubt(
             hold_again(gate, trail, &sent.call).await?;
             trail.commit_events(gate).await?;
             let sending = sending(trail, &sent, Dispatch::Again)?;
-            send(gate, &sent, sending).await
+            send(gate, &sent, sending).await?
         }
     };
     let guarantee = guarantee_of(trail, &sent.call);
@@ -225,28 +225,31 @@ async fn act(
     dispatch: Dispatch,
 ) -> Result<ExecutionResult, Stop> {
     let sending = sending(trail, sent, dispatch)?;
-    let effect = send(gate, sent, sending).await;
+    let effect = send(gate, sent, sending).await?;
     let guarantee = Some(guarantee_of(trail, &sent.call));
     let meta = EffectMeta { guarantee, ..EffectMeta::default() };
     settle(gate, trail, &sent.key, effect, meta)
 }
 
-/// Sends a call and waits for what comes of it. The trail stays behind: what it holds is not for others
-/// to see while this waits.
-async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> Effect {
+/// Sends a call and waits for what comes of it, if the trace is still ours. The trail stays behind: what
+/// it holds is not for others to see while this waits.
+async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> Result<Effect, StoreError> {
     match &sent.call {
         Call::Core(call) => match call.touch() {
-            Touch::Nothing => Effect::Done(result_of(call)),
+            Touch::Nothing => Ok(Effect::Done(result_of(call))),
             Touch::Reads | Touch::Writes => {
-                gate.executor.dispatch(call, sent.pre_state.as_ref(), sending.dispatch).await
+                gate.store.may_dispatch(sending.run_id).await?;
+                let pre_state = sent.pre_state.as_ref();
+                Ok(gate.executor.dispatch(call, pre_state, sending.dispatch).await)
             }
         },
         Call::Server(call) => {
+            gate.store.may_dispatch(sending.run_id).await?;
             let effect = gate.tools.dispatch(call, &sending).await;
-            match sending.dispatch {
+            Ok(match sending.dispatch {
                 Dispatch::First => effect,
                 Dispatch::Again => still_in_doubt(effect),
-            }
+            })
         }
     }
 }

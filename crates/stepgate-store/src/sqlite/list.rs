@@ -12,7 +12,7 @@ use stepgate_core::run::Run;
 
 use super::cells::all;
 use super::error;
-use super::read::{APPROVALS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, run_from};
+use crate::rows::{APPROVALS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, run_from};
 
 /// The condition of the index of unfinished runs, as the index has it.
 const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";

@@ -3,38 +3,23 @@
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
-use stepgate_core::event::{Event, EventType};
+use stepgate_core::approval::Approval;
+use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::checkpoint::CheckpointState;
-use stepgate_core::journal::{
-    Appended, Checkpoint, Entry, ExecutionState, Kind, Sealed, StateError, Tail,
-};
-use stepgate_core::json::{canonical, strict};
-use stepgate_core::machine::State;
-use stepgate_core::ports::{Dossier, LinkedEvent, Recollection, StoreError};
+use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, Tail};
+use stepgate_core::ports::{Dossier, Recollection, StoreError};
 use stepgate_core::record::Record;
-use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
-use stepgate_core::session::{Head, Link, Session, SessionKind};
+use stepgate_core::run::{Run, Status};
+use stepgate_core::session::{Link, Session, SessionKind};
 
-use super::cells::{Cells, Table, all, one};
+use super::cells::{all, one};
 use crate::plan::{Chain, Trace};
-
-const SESSIONS: Table = table("sessions", "session_id");
-pub(super) const TOOL_RUNS: Table = table("tool_runs", "tool_run_id");
-const JOURNAL: Table = table("journal", "trace_id");
-const RECORDS: Table = table("records", "tool_run_id");
-const CHECKPOINTS: Table = table("checkpoints", "trace_id");
-pub(super) const APPROVALS: Table = table("approvals", "tool_run_id");
-const EVENTS: Table = table("events", "tool_run_id");
-pub(super) const LOOSE_EVENTS: Table = table("events", "event_id");
-const EFFECTS: Table = table("effects", "trace_id");
-const SEALED_PAYLOADS: Table = table("sealed_payloads", "tool_run_id");
-
-const fn table(name: &'static str, key: &'static str) -> Table {
-    Table { name, key }
-}
+use crate::rows::{
+    APPROVALS, CHECKPOINTS, EFFECTS, EVENTS, JOURNAL, LOOSE_EVENTS, RECORDS, SEALED_PAYLOADS,
+    SESSIONS, TOOL_RUNS, appended_from, approval_from, binding_from, chain_from, checkpoint_from,
+    event_from, record_from, run_from, session_from, tail_from,
+};
 
 /// Where a session stands.
 pub(super) fn chain(
@@ -43,9 +28,7 @@ pub(super) fn chain(
 ) -> Result<Option<Chain>, StoreError> {
     let sql = "SELECT session_id, head_number, head_digest, last_step_index FROM sessions
                WHERE session_id = ?1";
-    one(connection, SESSIONS, sql, [session_id.to_string()], |cells| {
-        Ok(Chain { head: head_of(cells)?, last_step_index: cells.number("last_step_index")? })
-    })
+    one(connection, SESSIONS, sql, [session_id.to_string()], chain_from)
 }
 
 /// A session.
@@ -75,23 +58,6 @@ pub(super) fn sessions(connection: &Connection) -> Result<Vec<Session>, StoreErr
     all(connection, SESSIONS, sql, [], session_from)
 }
 
-fn session_from(cells: &Cells<'_>) -> Result<Session, StoreError> {
-    let principal = cells.text("principal_id")?;
-    Ok(Session {
-        session_id: cells.parsed("session_id")?,
-        principal_id: PrincipalId::parse(principal)
-            .map_err(|error| cells.mismatch("principal_id", error))?,
-        kind: cells.spelled("kind", SessionKind::parse)?,
-        ts: cells.parsed("ts")?,
-        head: head_of(cells)?,
-        last_step_index: cells.number("last_step_index")?,
-    })
-}
-
-fn head_of(cells: &Cells<'_>) -> Result<Head, StoreError> {
-    Ok(Head { number: cells.number("head_number")?, digest: cells.parsed("head_digest")? })
-}
-
 /// Where a trace stands.
 pub(super) fn trace(connection: &Connection, run_id: RunId) -> Result<Option<Trace>, StoreError> {
     let sql = "SELECT tool_run_id, session_id, status,
@@ -119,19 +85,8 @@ pub(super) fn state(
 
 fn tail(connection: &Connection, run_id: RunId) -> Result<Tail, StoreError> {
     let sql = "SELECT * FROM journal WHERE trace_id = ?1 ORDER BY sequence_number DESC LIMIT 1";
-    let last = one(connection, JOURNAL, sql, [run_id.to_string()], entry_from)?;
-    let Some(entry) = last else {
-        return Ok(Tail::EMPTY);
-    };
-    if entry.entry_digest != entry.recomputed_digest() {
-        let detail = format!("journal row {run_id}: the last entry does not have its digest");
-        return Err(StateError::checksum(detail).into());
-    }
-    Ok(Tail {
-        state: Some(entry.to_state),
-        sequence_number: entry.sequence_number,
-        entry_digest: entry.entry_digest,
-    })
+    let last = one(connection, JOURNAL, sql, [run_id.to_string()], tail_from)?;
+    Ok(last.unwrap_or(Tail::EMPTY))
 }
 
 /// The entries after a sequence number, each with the link that stands in its row.
@@ -144,41 +99,7 @@ pub(super) fn entries(
                ORDER BY sequence_number";
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     let params = rusqlite::params![run_id.to_string(), after];
-    all(connection, JOURNAL, sql, params, |cells| {
-        let entry = entry_from(cells)?;
-        let artifact = Sealed {
-            kind: entry.artifact_type,
-            id: entry.artifact_id,
-            ts: entry.ts,
-            digest: entry.artifact_digest,
-            text: cells.text("artifact")?.to_owned(),
-        };
-        let link = cells.maybe_link()?;
-        if link.is_some() && entry.sequence_number != 1 {
-            return Err(cells.mismatch("link_number", "only a genesis opens a trace"));
-        }
-        Ok((Appended { entry, artifact }, link))
-    })
-}
-
-fn entry_from(cells: &Cells<'_>) -> Result<Entry, StoreError> {
-    let key = cells.owned("idempotency_key")?;
-    Ok(Entry {
-        artifact_digest: cells.parsed("artifact_digest")?,
-        artifact_id: cells.parsed("artifact_id")?,
-        artifact_type: cells.spelled("artifact_type", Kind::parse)?,
-        entry_digest: cells.parsed("entry_digest")?,
-        from_state: cells.spelled("from_state", State::parse)?,
-        idempotency_key: key.map(IdempotencyKey::from_stored),
-        prev_entry_digest: cells.parsed("prev_entry_digest")?,
-        schema_id: Entry::SCHEMA_ID.into(),
-        schema_version: Entry::SCHEMA_VERSION.into(),
-        sequence_number: cells.number("sequence_number")?,
-        to_state: cells.spelled("to_state", State::parse)?,
-        tool_call_id: cells.maybe_parsed("tool_call_id")?,
-        trace_id: cells.parsed("trace_id")?,
-        ts: cells.parsed("ts")?,
-    })
+    all(connection, JOURNAL, sql, params, appended_from)
 }
 
 /// The checkpoint with the highest sequence number.
@@ -202,24 +123,6 @@ pub(super) fn has_checkpoint(
     let number = i64::try_from(number).unwrap_or(i64::MAX);
     let params = rusqlite::params![run_id.to_string(), number];
     Ok(one(connection, CHECKPOINTS, sql, params, |_| Ok(()))?.is_some())
-}
-
-fn checkpoint_from(cells: &Cells<'_>) -> Result<Checkpoint, StoreError> {
-    let text = cells.text("checkpoint_state")?;
-    let state: CheckpointState =
-        serde_json::from_str(text).map_err(|error| cells.mismatch("checkpoint_state", error))?;
-    if canonical::text_of(&state) != text {
-        return Err(cells.mismatch("checkpoint_state", "not in canonical form"));
-    }
-    Ok(Checkpoint {
-        checkpoint_digest: cells.parsed("checkpoint_digest")?,
-        checkpoint_sequence_number: cells.number("checkpoint_sequence_number")?,
-        checkpoint_state: state,
-        schema_id: Checkpoint::SCHEMA_ID.into(),
-        schema_version: Checkpoint::SCHEMA_VERSION.into(),
-        trace_id: cells.parsed("trace_id")?,
-        ts: cells.parsed("ts")?,
-    })
 }
 
 /// What a key is bound to.
@@ -249,21 +152,6 @@ pub(super) fn binding_of(
     one(connection, EFFECTS, sql, [run_id.to_string()], binding_from)
 }
 
-fn binding_from(cells: &Cells<'_>) -> Result<Binding, StoreError> {
-    Ok(Binding {
-        idempotency_key: IdempotencyKey::from_stored(cells.text("idempotency_key")?.to_owned()),
-        tool_server: cells.text("tool_server")?.to_owned(),
-        tool_name: cells.text("tool_name")?.to_owned(),
-        asked_digest: cells.parsed("asked_digest")?,
-        trace_id: cells.parsed("trace_id")?,
-        settled: match cells.number("settled")? {
-            0 => false,
-            1 => true,
-            other => return Err(cells.mismatch("settled", format!("`{other}` is unknown"))),
-        },
-    })
-}
-
 /// An approval.
 pub(super) fn approval(
     connection: &Connection,
@@ -283,65 +171,10 @@ pub(super) fn approval_of(
     one(connection, APPROVALS, sql, [run_id.to_string()], approval_from)
 }
 
-pub(super) fn approval_from(cells: &Cells<'_>) -> Result<Approval, StoreError> {
-    let approver_id = match cells.maybe_text("approver_id")? {
-        None => None,
-        Some(text) => {
-            Some(PrincipalId::parse(text).map_err(|error| cells.mismatch("approver_id", error))?)
-        }
-    };
-    let note = cells.owned("note")?;
-    let resolution = match cells.maybe_parsed("ts_resolved")? {
-        Some(ts_resolved) => Some(Resolution { approver_id, note, ts_resolved }),
-        None if approver_id.is_some() || note.is_some() => {
-            return Err(cells.mismatch("ts_resolved", "is empty beside an approver or a note"));
-        }
-        None => None,
-    };
-    Ok(Approval {
-        approval_context_json: cells.text("approval_context_json")?.to_owned(),
-        approval_id: cells.parsed("approval_id")?,
-        resolution,
-        status: cells.spelled("status", ApprovalStatus::parse)?,
-        tool_run_id: cells.parsed("tool_run_id")?,
-        ts_requested: cells.parsed("ts_requested")?,
-    })
-}
-
 /// A run.
 pub(super) fn run(connection: &Connection, run_id: RunId) -> Result<Option<Run>, StoreError> {
     let sql = "SELECT * FROM tool_runs WHERE tool_run_id = ?1";
     one(connection, TOOL_RUNS, sql, [run_id.to_string()], run_from)
-}
-
-pub(super) fn run_from(cells: &Cells<'_>) -> Result<Run, StoreError> {
-    let (output_json, error_json) = (cells.owned("output_json")?, cells.owned("error_json")?);
-    let ending = match cells.maybe_number("latency_ms")? {
-        Some(latency_ms) => Some(Ending { output_json, error_json, latency_ms }),
-        None if output_json.is_some() || error_json.is_some() => {
-            return Err(cells.mismatch("latency_ms", "is empty beside an output or an error"));
-        }
-        None => None,
-    };
-    let principal = cells.text("principal_id")?;
-    Ok(Run {
-        arrival: Arrival {
-            run_id: cells.parsed("tool_run_id")?,
-            session_id: cells.parsed("session_id")?,
-            principal_id: PrincipalId::parse(principal)
-                .map_err(|error| cells.mismatch("principal_id", error))?,
-            step_index: cells.number("step_index")?,
-            received_at: cells.parsed("ts")?,
-            payload: Payload {
-                bytes: Arc::from(cells.bytes("payload")?),
-                length: cells.number("payload_bytes")?,
-            },
-        },
-        tool_name: cells.owned("tool_name")?,
-        input_json: cells.owned("input_json")?,
-        status: cells.spelled("status", Status::parse)?,
-        ending,
-    })
 }
 
 /// Everything about one run. The caller holds a transaction, so that it is of one moment.
@@ -397,20 +230,8 @@ fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u8]>>, Store
 /// The record of a run, with the status and the ending that the run's row holds of it.
 fn record(connection: &Connection, run: &Run) -> Result<Option<(Record, Link)>, StoreError> {
     let sql = "SELECT * FROM records WHERE tool_run_id = ?1";
-    let run_id = run.arrival.run_id;
-    one(connection, RECORDS, sql, [run_id.to_string()], |cells| {
-        let Some(ending) = run.ending.clone() else {
-            return Err(cells.mismatch("tool_run_id", "a record of a run that is not over"));
-        };
-        let record = Record {
-            run_id,
-            text: cells.text("record")?.to_owned(),
-            digest: cells.parsed("record_digest")?,
-            status: run.status,
-            ending,
-        };
-        Ok((record, cells.link()?))
-    })
+    let params = [run.arrival.run_id.to_string()];
+    one(connection, RECORDS, sql, params, |cells| record_from(cells, run))
 }
 
 /// The event of this id.
@@ -421,24 +242,4 @@ pub(super) fn event(
     let sql = "SELECT * FROM events WHERE event_id = ?1";
     let found = one(connection, LOOSE_EVENTS, sql, [event_id.to_string()], event_from)?;
     Ok(found.map(|linked| linked.event))
-}
-
-pub(super) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent, StoreError> {
-    let text = cells.text("payload_json")?;
-    let payload = strict::parse(text.as_bytes(), strict::DEPTH_MAX, strict::Integers::Any)
-        .map_err(|refusal| cells.mismatch("payload_json", refusal))?;
-    if canonical::text_of(&payload) != text {
-        return Err(cells.mismatch("payload_json", "not in canonical form"));
-    }
-    let event = Event {
-        event_id: cells.parsed("event_id")?,
-        event_type: cells.spelled("event_type", EventType::parse)?,
-        payload,
-        run_id: cells.maybe_parsed("tool_run_id")?,
-        sequence_number: cells.number("sequence_number")?,
-        session_id: cells.parsed("session_id")?,
-        ts: cells.parsed("ts")?,
-    };
-    let link = cells.maybe_link()?;
-    Ok(LinkedEvent { event, link })
 }

@@ -12,21 +12,27 @@ use stepgate_core::ports::{
 };
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{self, Head, Link, LinkKind, SessionKind};
-use stepgate_store::{MemoryStore, SqliteOptions, SqliteStore};
+use stepgate_store::{MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 use uuid::Uuid;
 
 use crate::desk::{Desk, LOCK_WAIT, Step, agent, operator};
+use crate::server;
 
 /// A store of each engine; SQLite's directory lives as long as the test.
-pub(crate) fn memory() -> ((), Arc<dyn Store>) {
+pub(crate) async fn memory() -> ((), Arc<dyn Store>) {
     ((), Arc::new(MemoryStore::with_lock_wait(LOCK_WAIT)))
 }
 
-pub(crate) fn sqlite() -> (tempfile::TempDir, Arc<dyn Store>) {
+pub(crate) async fn sqlite() -> (tempfile::TempDir, Arc<dyn Store>) {
     let directory = tempfile::tempdir().unwrap();
     let options = SqliteOptions { lock_wait: LOCK_WAIT, ..SqliteOptions::default() };
     let store = SqliteStore::open(&directory.path().join("stepgate.db"), options).unwrap();
     (directory, Arc::new(store))
+}
+
+pub(crate) async fn postgres() -> ((), Arc<dyn Store>) {
+    let options = PostgresOptions { lock_wait: LOCK_WAIT, ..PostgresOptions::default() };
+    ((), Arc::new(PostgresStore::open(&server::fresh_url(), options).await.unwrap()))
 }
 
 /// Runs each test over each engine.
@@ -34,13 +40,14 @@ macro_rules! over_every_engine {
     ($($test:ident,)*) => {
         over_every_engine!(@engine memory $($test)*);
         over_every_engine!(@engine sqlite $($test)*);
+        over_every_engine!(@engine postgres $($test)*);
     };
     (@engine $engine:ident $($test:ident)*) => {
         mod $engine {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    let (_directory, store) = crate::conformance::$engine();
+                    let (_directory, store) = crate::conformance::$engine().await;
                     super::$test(crate::desk::Desk::open(store).await).await;
                 }
             )*

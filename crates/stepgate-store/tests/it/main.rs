@@ -1,4 +1,4 @@
-//! One suite over every engine, and what is SQLite's alone.
+//! One suite over every engine, and what is each engine's alone.
 
 #![allow(
     missing_docs,
@@ -10,9 +10,14 @@
 )]
 
 mod desk;
+mod server;
 mod conformance;
+mod differential;
 mod faults;
 mod listings;
+mod postgres_nodes;
+mod postgres_servers;
+mod postgres_triggers;
 mod refusals;
 mod sealed;
 mod sqlite_files;

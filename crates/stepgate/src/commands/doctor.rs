@@ -9,7 +9,7 @@ use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
 
 use crate::data_dir::DataDir;
-use crate::show;
+use crate::{show, store};
 
 /// Below this much free space a store may soon be unable to record.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
@@ -85,6 +85,10 @@ fn holder(data: &DataDir) -> String {
 }
 
 async fn database(data: &DataDir) -> anyhow::Result<String> {
+    if data.store_url(&data.load_config()?)?.is_some() {
+        let counts = store::read(data).await?.counts().await?;
+        return Ok(format!("PostgreSQL, {} runs, {} entries", counts.runs, counts.entries));
+    }
     if !data.database().exists() {
         return Ok("not there yet".into());
     }
@@ -121,10 +125,11 @@ fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
 }
 
 async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
-    if !data.database().exists() {
+    let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
+    if !is_elsewhere && !data.database().exists() {
         return Ok("none".into());
     }
-    let store = SqliteStore::open_read_only(&data.database())?;
+    let store = store::read(data).await?;
     Ok(match store.unfinished_runs().await?.len() {
         0 => "none".into(),
         count => format!("{count}: the next step, or `stepgate recover`, goes on with them"),

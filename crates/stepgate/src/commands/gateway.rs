@@ -71,6 +71,7 @@ impl Gateway {
         self.listeners.serve(&self.app, http::router(&self.app), stop).await;
         self.reloading.abort();
         self.held.control.servers.shutdown().await;
+        self.held.gate.store.leave().await;
         if *self.service.broken().borrow() {
             bail!("the store cannot go on: start again, and recovery decides what is unfinished");
         }

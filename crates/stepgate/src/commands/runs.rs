@@ -26,7 +26,9 @@ pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> any
             let mut client = Client::of(global, data, As::Operator).await?;
             from_afar(&mut client, command, args.list, global.json).await
         }
-        command => at_hand(&*data.read()?, command, args.list, global.json).await,
+        command => {
+            at_hand(&*crate::store::read(data).await?, command, args.list, global.json).await
+        }
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyh
         Some(file) => heads(file)?,
         None => Vec::new(),
     };
-    let store = data.read()?;
+    let store = crate::store::read(data).await?;
     let progress = if io::stderr().is_terminal() {
         ProgressBar::new_spinner().with_message("verifying")
     } else {

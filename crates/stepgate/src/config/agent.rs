@@ -172,3 +172,6 @@ impl AgentConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

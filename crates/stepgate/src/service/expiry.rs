@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::ids::ApprovalId;
@@ -36,6 +36,7 @@ pub(super) async fn keep_time(service: Arc<Service>) {
     // Listening before reading: what is asked in between is known twice, which does no harm.
     let mut asked = service.hub.asked();
     let mut due = open(&service).await;
+    let mut read_at = Instant::now();
     let mut leaving = service.leaving();
     loop {
         let now = service.gate.world.now();
@@ -50,7 +51,14 @@ pub(super) async fn keep_time(service: Arc<Service>) {
         }
         let next = due.peek().map(|Reverse((at, _))| Duration::from_millis(at.since_ms(now)));
         tokio::select! {
-            () = tokio::time::sleep(next.unwrap_or(SLEEP_MAX).min(SLEEP_MAX)) => {}
+            () = tokio::time::sleep(next.unwrap_or(SLEEP_MAX).min(SLEEP_MAX)) => {
+                // Another node may have asked, and be gone.
+                let is_shared = service.gate.store.nodes().await.is_ok_and(|all| !all.is_empty());
+                if is_shared && read_at.elapsed() >= SLEEP_MAX {
+                    due = open(&service).await;
+                    read_at = Instant::now();
+                }
+            }
             question = asked.recv() => match question {
                 Some(approval) => remember(&mut due, &approval),
                 None => return,

@@ -11,6 +11,8 @@ use crate::show;
 /// The first pause after a recovery that left something, and the longest.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How often to look whether another node is gone.
+const STRAY_LOOK: Duration = Duration::from_secs(1);
 
 pub(super) async fn keep_recovering(service: Arc<Service>) {
     let mut leaving = service.leaving();
@@ -22,12 +24,24 @@ pub(super) async fn keep_recovering(service: Arc<Service>) {
         scopes = &[Scope::Core, Scope::Servers];
         tokio::select! {
             () = tokio::time::sleep(pause), if has_more => pause = (pause * 2).min(PAUSE_MAX),
+            () = stray_runs(&service) => pause = PAUSE_MIN,
             () = service.left.notified() => {
                 // Whoever left it may still be letting go.
                 tokio::time::sleep(PAUSE_MIN).await;
                 pause = PAUSE_MIN;
             }
             () = is_set(&mut leaving) => return,
+        }
+    }
+}
+
+/// Until a node is gone that left runs behind.
+async fn stray_runs(service: &Service) {
+    loop {
+        tokio::time::sleep(STRAY_LOOK).await;
+        // A store that cannot be asked has nothing to recover from now.
+        if service.gate.store.has_stray_runs().await.unwrap_or(false) {
+            return;
         }
     }
 }

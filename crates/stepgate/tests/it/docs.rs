@@ -162,6 +162,7 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
         ("mcp", "McpConfig"),
         ("agent", "AgentConfig"),
         ("policy", "PolicyConfig"),
+        ("store", "StoreConfig"),
     ];
     for (section, definition) in sections {
         let properties = schema["$defs"][definition]["properties"].as_object().unwrap();

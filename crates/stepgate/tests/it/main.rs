@@ -30,6 +30,7 @@ mod mcp_clients;
 mod mcp_conformance;
 mod mcp_sameness;
 mod mcp_scene;
+mod nodes;
 mod policy_cli;
 mod scene;
 mod spec_000;

@@ -30,7 +30,7 @@ pub(super) async fn replay(
 ) -> anyhow::Result<u8> {
     let tools = super::tools(global, data).await?;
     let set = PolicySet::load(directory, &tools).map_err(assembly::not_loaded)?;
-    let store = data.read()?;
+    let store = crate::store::read(data).await?;
     let known = KnownTools::of(&tools);
     let mut table = Table::new(["RUN", "PRINCIPAL", "TOOL", "WAS", "WOULD BE", "BY"]);
     let (mut asked, mut changed, mut before) = (0_u32, 0_u32, None);

@@ -1,0 +1,254 @@
+//! One server with its directory.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::programs::{self, Programs, User, as_server_user};
+
+/// How long a server may take to answer, or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Runs the server, waits for the end of its input, stops the server and removes the directory.
+/// The input ends when this process ends. SIGQUIT: nobody will look at the data any more.
+const KEEPER: &str = r#"
+cd "$1" || exit 1
+"$2" -D "$1/data" -k "$1" -c config_file="$1/postgresql.conf" </dev/null >>"$1/log" 2>&1 &
+server=$!
+read -r farewell
+case "$farewell" in
+    keep) wait "$server" ;;
+    *) kill -QUIT "$server" 2>/dev/null; wait "$server"; cd /; rm -rf "$1" ;;
+esac
+"#;
+
+/// How a server is set up.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Lines of its configuration, over the defaults.
+    pub lines: Vec<String>,
+}
+
+/// A running server. Dropping it stops it and removes its directory.
+#[derive(Debug)]
+pub struct Cluster {
+    programs: Programs,
+    /// Beneath a directory that the keeper removes.
+    directory: PathBuf,
+    port: u16,
+    keeper: Option<Child>,
+    databases: AtomicU32,
+}
+
+impl Cluster {
+    /// Makes a cluster and starts its server. It listens on a Unix socket in its directory and on a
+    /// port of the loopback interface; the user is `postgres` without a password.
+    pub fn start(settings: &Settings) -> anyhow::Result<Self> {
+        let programs = programs::find()?;
+        let directory = directory()?;
+        let mut cluster =
+            Self { programs, directory, port: 0, keeper: None, databases: AtomicU32::new(0) };
+        let made = cluster.make(settings).and_then(|()| cluster.resume());
+        match made {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                let log = cluster.log();
+                // Whoever failed before there was a keeper cleans up itself.
+                let _removed = fs::remove_dir_all(&cluster.directory);
+                Err(error.context(format!("PostgreSQL did not start; its log says: {log}")))
+            }
+        }
+    }
+
+    /// The URL of a database on the loopback interface.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The URL of a database over the Unix socket.
+    pub fn socket_url(&self, database: &str) -> String {
+        let host = self.directory.display().to_string().replace('/', "%2F");
+        format!("postgres://postgres@{host}:{}/{database}", self.port)
+    }
+
+    /// The port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where the server keeps everything; its own user can read it.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// PostgreSQL's programs.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Makes an empty database with a name of its own, and says the name.
+    pub fn database(&self) -> anyhow::Result<String> {
+        let name = format!("db{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql("postgres", &format!("CREATE DATABASE {name}"))?;
+        Ok(name)
+    }
+
+    /// Runs SQL as the superuser, one statement or several, and answers what `psql` prints.
+    pub fn sql(&self, database: &str, sql: &str) -> anyhow::Result<String> {
+        let mut psql = Command::new(self.programs.path("psql"));
+        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"]);
+        psql.args(["--set=ON_ERROR_STOP=1", "--host=127.0.0.1", "--username=postgres"]);
+        psql.arg(format!("--port={}", self.port)).arg(format!("--dbname={database}"));
+        let output = psql.arg(format!("--command={sql}")).output().context("cannot run psql")?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "`{sql}`: {said}");
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// Sends a signal to the server's first process. SIGKILL there ends all others too.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill_process(self.pid()?, signal).context("cannot signal the server")
+    }
+
+    /// Ends the server's first process at once, as a crash does, and waits until nothing of it is
+    /// left. The data stays.
+    pub fn crash(&mut self) -> anyhow::Result<()> {
+        self.end(Signal::KILL)
+    }
+
+    /// Stops the server in an orderly way, cutting connections off. The data stays.
+    pub fn stop(&mut self) -> anyhow::Result<()> {
+        self.end(Signal::INT)
+    }
+
+    /// Starts the server again after [`Cluster::crash`] or [`Cluster::stop`], on the same port.
+    pub fn resume(&mut self) -> anyhow::Result<()> {
+        ensure!(self.keeper.is_none(), "the server is running");
+        // What a killed server leaves behind would be taken for a running one.
+        let _stale = fs::remove_file(self.directory.join("data/postmaster.pid"));
+        let mut keeper = as_server_user(Path::new("/bin/sh"))?;
+        keeper.args(["-c", KEEPER, "sh"]).arg(&self.directory).arg(self.programs.path("postgres"));
+        keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.keeper = Some(keeper.spawn().context("cannot start the server's keeper")?);
+        self.until_ready()
+    }
+
+    fn make(&mut self, settings: &Settings) -> anyhow::Result<()> {
+        let mut initdb = self.programs.command("initdb")?;
+        initdb.arg("--pgdata").arg(self.directory.join("data"));
+        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+        initdb.args(["--no-sync", "--no-instructions"]).current_dir(&self.directory);
+        let output = initdb.output().context("cannot run initdb")?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "initdb: {said}");
+        // Taken and given back: between that and the server's own bind somebody else may take it,
+        // and then the server says so and the test fails loudly.
+        self.port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let mut lines = vec![
+            format!("port = {}", self.port),
+            "listen_addresses = '127.0.0.1'".to_owned(),
+            format!("data_directory = '{}'", self.directory.join("data").display()),
+            format!("hba_file = '{}'", self.directory.join("data/pg_hba.conf").display()),
+            "max_connections = 200".to_owned(),
+            "log_min_messages = fatal".to_owned(),
+        ];
+        lines.extend(settings.lines.iter().cloned());
+        let configuration = self.directory.join("postgresql.conf");
+        fs::write(&configuration, lines.join("\n") + "\n")?;
+        give(&configuration)
+    }
+
+    fn until_ready(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.sql("postgres", "SELECT 1").is_err() {
+            let keeper = self.keeper.as_mut().context("no keeper")?;
+            if let Some(status) = keeper.try_wait()? {
+                bail!("the server ended: {status}");
+            }
+            ensure!(Instant::now() < deadline, "the server does not answer");
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    fn pid(&self) -> anyhow::Result<Pid> {
+        let file = self.directory.join("data/postmaster.pid");
+        let text = fs::read_to_string(&file).context("the server does not run")?;
+        let number = text.lines().next().and_then(|line| line.trim().parse().ok());
+        number.and_then(Pid::from_raw).context("the server's pid file is no pid file")
+    }
+
+    fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
+        let Some(mut keeper) = self.keeper.take() else { return Ok(()) };
+        self.signal(signal)?;
+        if let Some(mut input) = keeper.stdin.take() {
+            std::io::Write::write_all(&mut input, b"keep\n")?;
+        }
+        keeper.wait()?;
+        // Children of a killed server notice by themselves, and hold its memory until then.
+        let deadline = Instant::now() + PATIENCE;
+        while self.has_processes()? {
+            ensure!(Instant::now() < deadline, "the server does not end");
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Whether any process still works in the data directory.
+    fn has_processes(&self) -> anyhow::Result<bool> {
+        let data = self.directory.join("data");
+        let processes = fs::read_dir("/proc")?.flatten();
+        Ok(processes.into_iter().any(|process| {
+            fs::read_link(process.path().join("cwd")).is_ok_and(|directory| directory == data)
+        }))
+    }
+
+    fn log(&self) -> String {
+        let mut text = String::new();
+        let log = fs::File::open(self.directory.join("log"));
+        // Without a log there is nothing to add to the error.
+        let _read = log.and_then(|mut log| log.read_to_string(&mut text));
+        text
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        match self.keeper.take() {
+            Some(mut keeper) => {
+                drop(keeper.stdin.take());
+                let _ended = keeper.wait();
+            }
+            None => {
+                let _removed = fs::remove_dir_all(&self.directory);
+            }
+        }
+    }
+}
+
+/// A directory for a cluster, which the server's user owns. The path is short: a socket's may have no
+/// more than 107 bytes.
+fn directory() -> anyhow::Result<PathBuf> {
+    let directory = tempfile::Builder::new().prefix("stepgate-pg-").tempdir()?.keep();
+    give(&directory)?;
+    Ok(directory)
+}
+
+/// Gives a file to the server's user.
+fn give(path: &Path) -> anyhow::Result<()> {
+    if programs::is_root() {
+        let User { uid, gid } = programs::server_user()?;
+        chown(path, Some(uid), Some(gid))
+            .with_context(|| format!("cannot give away `{}`", path.display()))?;
+    }
+    Ok(())
+}

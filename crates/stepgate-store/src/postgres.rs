@@ -1,0 +1,409 @@
+//! The store in PostgreSQL: any number of nodes on one database.
+
+mod open;
+mod schema;
+mod link;
+mod writer;
+mod facts;
+mod write;
+mod read;
+mod list;
+mod cells;
+mod point;
+mod nodes;
+mod listen;
+mod error;
+mod roofline;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use deadpool_postgres::{Object, Pool};
+use stepgate_core::approval::Approval;
+use stepgate_core::digest::Digest;
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::ports::{
+    ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
+    Recollection, RunQuery, StepCommit, Store, StoreError,
+};
+use stepgate_core::run::Run;
+use stepgate_core::session::{Session, SessionKind};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_postgres::Row;
+
+pub use error::OpenError;
+pub use open::PostgresOptions;
+pub use roofline::Scratch;
+
+use crate::locks::TraceLocks;
+use crate::plan::{Step, Write};
+use crate::rows::{
+    APPROVALS, CHECKPOINTS, EFFECTS, JOURNAL, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, appended_from,
+    approval_from, binding_from, checkpoint_from, event_from, run_from, session_from,
+};
+use cells::{all, one};
+use link::{Around, Failed, Query, send};
+use listen::Listener;
+use open::Address;
+use point::{Durability, Point, told};
+use writer::Writer;
+
+/// A store in a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    readers: Readers,
+    point: Arc<Point>,
+    locks: TraceLocks,
+    /// None where the store was opened for reading alone.
+    desk: Option<Desk>,
+}
+
+/// What a node needs to write.
+#[derive(Debug)]
+struct Desk {
+    writer: Writer,
+    node: Arc<nodes::Node>,
+    listener: Listener,
+    renewing: JoinHandle<()>,
+    /// Says that the store is left.
+    leaving: watch::Sender<bool>,
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.renewing.abort();
+        if *self.leaving.borrow() {
+            return;
+        }
+        let node = Arc::clone(&self.node);
+        // Where the runtime is gone too, the lease expires by itself.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { node.leave().await });
+        }
+    }
+}
+
+impl PostgresStore {
+    /// Opens a store as one of its nodes, and makes or updates its tables as needed.
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
+        let address = Address::of(url, &options)?;
+        let pool = address.pool(&options, false);
+        drop(open::first(&pool, &address.shown, false).await?);
+        let shown = address.shown.clone();
+        let other = |error: StoreError| OpenError::Other { shown, detail: error.to_string() };
+        let own = Point::new(pool.clone(), options.answer_wait, Durability::Before);
+        let node = nodes::Node::register(own, &options).await.map_err(other)?;
+        let told = Arc::clone(&node);
+        let is_own = move |incarnation| told.incarnation() == incarnation;
+        let listener = Listener::start(address, pool.clone(), options.answer_wait, is_own);
+        let renewing = tokio::spawn(Arc::clone(&node).keep_renewing());
+        let (leaving, left) = watch::channel(false);
+        let writer = Writer::start(pool.clone(), Arc::clone(&node), &options, left);
+        Ok(Self {
+            point: Point::new(pool.clone(), options.answer_wait, Durability::After),
+            readers: Readers { source: Source::Pool(pool), patience: options.answer_wait },
+            locks: TraceLocks::new(options.lock_wait),
+            desk: Some(Desk { writer, node, listener, renewing, leaving }),
+        })
+    }
+
+    /// Opens a store that is there, for reading alone. Nothing in it changes, and everything that is
+    /// read is of one moment, whatever nodes write meanwhile.
+    pub async fn open_read_only(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
+        let address = Address::of(url, &options)?;
+        let pool = address.pool(&options, true);
+        let connection = open::first(&pool, &address.shown, true).await?;
+        // The moment is that of the first read.
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+                     SET LOCAL idle_in_transaction_session_timeout = 0;
+                     SELECT count(*) FROM stepgate_store";
+        let begun = connection.batch_execute(begin).await;
+        begun.map_err(|error| error::while_opening(&address.shown, &error))?;
+        let source = Source::OneMoment(Arc::new(tokio::sync::Mutex::new(connection)));
+        Ok(Self {
+            point: Point::new(pool, options.answer_wait, Durability::After),
+            readers: Readers { source, patience: options.answer_wait },
+            locks: TraceLocks::new(options.lock_wait),
+            desk: None,
+        })
+    }
+
+    async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
+        let Desk { writer, node, .. } = self.desk()?;
+        let claim = match &write {
+            Write::Step(step) => node.claim_on(step.commit().place.run_id),
+            Write::Event(_) | Write::Session(..) => None,
+        };
+        writer.write(write, claim).await
+    }
+
+    fn desk(&self) -> Result<&Desk, StoreError> {
+        let read_only = || StoreError::Unavailable("opened read-only".into());
+        self.desk.as_ref().ok_or_else(read_only)
+    }
+}
+
+/// Connections that read.
+#[derive(Debug)]
+struct Readers {
+    source: Source,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+enum Source {
+    Pool(Pool),
+    /// One connection that stays in the transaction that it was opened with.
+    OneMoment(Arc<tokio::sync::Mutex<Object>>),
+}
+
+impl Readers {
+    /// The rows of each query, all of one moment.
+    async fn read(&self, queries: &[Query]) -> Result<Vec<Vec<Row>>, StoreError> {
+        let answer = match &self.source {
+            Source::Pool(pool) => {
+                let around = if queries.len() > 1 { Around::Snapshot } else { Around::Nothing };
+                let client = pool.get().await.map_err(|error| error::while_waiting(&error))?;
+                let answer = send(&client, around, queries, self.patience).await;
+                if matches!(answer, Err(Failed::Silent(_))) {
+                    // Whatever it still answers is for nobody.
+                    drop(Object::take(client));
+                }
+                answer
+            }
+            Source::OneMoment(client) => {
+                send(&*client.lock().await, Around::Nothing, queries, self.patience).await
+            }
+        };
+        answer.map_err(told)
+    }
+
+    /// The rows of one query.
+    async fn rows(&self, query: Query) -> Result<Vec<Row>, StoreError> {
+        Ok(self.read(&[query]).await?.pop().unwrap_or_default())
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        let rows = self.readers.rows(read::trace(trace_id)).await?;
+        let trace = one(&rows, TOOL_RUNS, read::trace_from)?;
+        Ok(trace.and_then(|trace| ExecutionState::of(trace_id, trace.session_id, &trace.tail)))
+    }
+
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError> {
+        let rows = self.readers.rows(read::entries(trace_id, after_seq)).await?;
+        let rows = all(&rows, JOURNAL, appended_from)?;
+        Ok(rows.into_iter().map(|(appended, _)| appended).collect())
+    }
+
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        let rows = self.readers.rows(read::latest_checkpoint(trace_id)).await?;
+        one(&rows, CHECKPOINTS, checkpoint_from)
+    }
+
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await?;
+        let Some(desk) = &self.desk else { return Ok(()) };
+        // A caller who leaves while another node is asked leaves no lock behind.
+        let held = Held { locks: &self.locks, trace_id: Some(trace_id) };
+        desk.node.claim(trace_id).await?;
+        held.keep();
+        Ok(())
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await
+    }
+
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.desk()?.node.may_dispatch(trace_id).await
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        let disowned = match &self.desk {
+            Some(desk) => desk.node.disown(trace_id).await,
+            None => Ok(()),
+        };
+        self.locks.release(trace_id);
+        disowned
+    }
+
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
+    }
+
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        self.write(Write::Event(Box::new(event))).await.map(drop)
+    }
+
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        let session_id = session.session_id;
+        let write = Write::Session(Box::new(session), Box::new(event));
+        let answer = self.write(write).await?;
+        answer.ok_or(StoreError::UnknownSession(session_id))
+    }
+
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+        let rows = self.readers.rows(read::session(session_id)).await?;
+        one(&rows, SESSIONS, session_from)
+    }
+
+    async fn session_of(
+        &self,
+        principal_id: &PrincipalId,
+        kind: SessionKind,
+    ) -> Result<Option<Session>, StoreError> {
+        let rows = self.readers.rows(read::session_of(principal_id, kind)).await?;
+        one(&rows, SESSIONS, session_from)
+    }
+
+    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
+        let rows = self.readers.rows(read::sessions()).await?;
+        all(&rows, SESSIONS, session_from)
+    }
+
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
+        self.desk()?;
+        self.point.next_index(session_id).await
+    }
+
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        let rows = match self.desk {
+            Some(_) => self.point.ask(read::binding(key)).await?,
+            None => self.readers.rows(read::binding(key)).await?,
+        };
+        one(&rows, EFFECTS, binding_from)
+    }
+
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        let rows = self.readers.rows(read::approval(approval_id)).await?;
+        one(&rows, APPROVALS, approval_from)
+    }
+
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        let rows = self.readers.rows(read::event(event_id)).await?;
+        Ok(one(&rows, LOOSE_EVENTS, event_from)?.map(|linked| linked.event))
+    }
+
+    async fn open_approvals(&self) -> Result<u64, StoreError> {
+        let rows = self.readers.rows(list::open_approvals()).await?;
+        let count: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+        Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
+    }
+
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
+        let rows = self.readers.rows(list::approvals(&query)).await?;
+        all(&rows, APPROVALS, approval_from)
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
+        let rows = self.readers.rows(list::events(&query)).await?;
+        all(&rows, LOOSE_EVENTS, |cells| {
+            let LinkedEvent { event, link: _ } = event_from(cells)?;
+            Ok(PlacedEvent { position: cells.number("position")?, event })
+        })
+    }
+
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
+    }
+
+    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
+        read::recollection_from(&self.readers.read(&read::recollection(run_id)).await?)
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        let rows = self.readers.rows(list::runs(&query)).await?;
+        all(&rows, TOOL_RUNS, run_from)
+    }
+
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        let rows = self.readers.rows(list::run_ids(before, limit)).await?;
+        all(&rows, TOOL_RUNS, |cells| cells.parsed("tool_run_id"))
+    }
+
+    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+        let incarnation = self.desk.as_ref().map(|desk| desk.node.incarnation());
+        let rows = self.readers.rows(list::unfinished_runs(incarnation)).await?;
+        all(&rows, TOOL_RUNS, |cells| cells.parsed("tool_run_id"))
+    }
+
+    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+        let rows = self.readers.rows(list::loose_events()).await?;
+        all(&rows, LOOSE_EVENTS, event_from)
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        list::counts_from(&self.readers.rows(list::counts()).await?)
+    }
+
+    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
+        let Some(desk) = &self.desk else { return Ok(false) };
+        let rows = self.readers.rows(list::stray_runs(desk.node.incarnation())).await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+        self.desk()?.node.tell_policy(policy_hash).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
+        let this = self.desk.as_ref().map(|desk| desk.node.incarnation());
+        let rows = self.readers.rows(list::nodes()).await?;
+        all(&rows, list::NODES, |cells| list::node_from(cells, this))
+    }
+
+    async fn leave(&self) {
+        let Some(desk) = &self.desk else { return };
+        desk.renewing.abort();
+        desk.node.leave().await;
+        desk.leaving.send_replace(true);
+        desk.listener.stop();
+        self.point.stop().await;
+        match &self.readers.source {
+            Source::Pool(pool) => pool.close(),
+            Source::OneMoment(_) => {}
+        }
+    }
+
+    async fn elsewhere(&self) -> Elsewhere {
+        match &self.desk {
+            Some(desk) => desk.listener.next().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A lock that is given back unless it is kept.
+struct Held<'a> {
+    locks: &'a TraceLocks,
+    trace_id: Option<RunId>,
+}
+
+impl Held<'_> {
+    fn keep(mut self) {
+        self.trace_id = None;
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(trace_id) = self.trace_id {
+            self.locks.release(trace_id);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The cells of a row, as PostgreSQL gives them, and the queries that find rows.
+
+use std::borrow::Cow;
+
+use stepgate_core::ports::StoreError;
+
+use crate::rows::{Cells, Row, Table};
+
+impl Row for tokio_postgres::Row {
+    fn text(&self, column: &str) -> Result<Option<&str>, String> {
+        self.try_get(column).map_err(|error| error.to_string())
+    }
+
+    fn number(&self, column: &str) -> Result<Option<i64>, String> {
+        self.try_get(column).map_err(|error| error.to_string())
+    }
+
+    fn bytes(&self, column: &str) -> Result<&[u8], String> {
+        let bytes: Option<&[u8]> = self.try_get(column).map_err(|error| error.to_string())?;
+        bytes.ok_or_else(|| "not bytes".into())
+    }
+
+    fn free_text(&self, column: &str) -> Result<Option<String>, String> {
+        self.text(column)?.map(plain).transpose()
+    }
+}
+
+/// Every row.
+pub(super) fn all<T>(
+    rows: &[tokio_postgres::Row],
+    table: Table,
+    read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    rows.iter().map(|row| read(&Cells::of(row, table))).collect()
+}
+
+/// The first row.
+pub(super) fn one<T>(
+    rows: &[tokio_postgres::Row],
+    table: Table,
+    read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    rows.first().map(|row| read(&Cells::of(row, table))).transpose()
+}
+
+/// A text of somebody else's making as PostgreSQL can keep it, which no text with a NUL is. The names
+/// of actions and the notes of people have none and no backslash, so they stand there as they are.
+pub(super) fn escaped(text: &str) -> Cow<'_, str> {
+    match text.contains(['\0', '\\']) {
+        true => text.replace('\\', "\\\\").replace('\0', "\\0").into(),
+        false => text.into(),
+    }
+}
+
+/// The text that was escaped.
+fn plain(text: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        let meant = match character {
+            '\\' => match characters.next() {
+                Some('\\') => '\\',
+                Some('0') => '\0',
+                Some(_) | None => return Err("a backslash that escapes nothing".into()),
+            },
+            other => other,
+        };
+        plain.push(meant);
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests;

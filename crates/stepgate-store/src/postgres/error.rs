@@ -1,0 +1,264 @@
+//! What PostgreSQL's errors mean to those who ask the store.
+
+use stepgate_core::journal::StateCode;
+use stepgate_core::ports::StoreError;
+use tokio_postgres::error::SqlState;
+
+use crate::plan::refusal;
+
+/// A statement found another number of rows than its writer knows of.
+pub(super) const UNEXPECTED: &str = "SG001";
+/// A trigger of ours refused.
+const REFUSED: &str = "SG002";
+
+/// Why a store could not be opened. Each message says the way out.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL cannot be read.
+    #[error(
+        "`{shown}` is not the URL of a PostgreSQL database ({detail}); write it as postgres://USER@HOST:PORT/DATABASE"
+    )]
+    Url {
+        /// The URL without its password.
+        shown: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Nobody answers.
+    #[error(
+        "PostgreSQL at `{shown}` does not answer ({detail}); check that the server runs, and the host and port"
+    )]
+    Away {
+        /// The URL without its password.
+        shown: String,
+        /// What was reported.
+        detail: String,
+    },
+    /// There is no TLS, or nobody vouches for the server.
+    #[error(
+        "PostgreSQL at `{shown}` cannot be trusted ({detail}); name the file with its certificate in SSL_CERT_FILE, or write sslmode=disable where nobody can listen"
+    )]
+    Untrusted {
+        /// The URL without its password.
+        shown: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The server does not let us in.
+    #[error(
+        "PostgreSQL at `{shown}` refuses these credentials ({detail}); check user, password and pg_hba.conf"
+    )]
+    Credentials {
+        /// The URL without its password.
+        shown: String,
+        /// What the server says.
+        detail: String,
+    },
+    /// The server has no such database.
+    #[error("there is no database at `{shown}`; make it first, for example with `createdb`")]
+    NoDatabase {
+        /// The URL without its password.
+        shown: String,
+    },
+    /// The role may not make or use the tables.
+    #[error(
+        "the role of `{shown}` may not do what a store needs ({detail}); let it own the database, or grant it CREATE on the schema"
+    )]
+    Permission {
+        /// The URL without its password.
+        shown: String,
+        /// What the server says.
+        detail: String,
+    },
+    /// The server is a standby, or set to read alone.
+    #[error("PostgreSQL at `{shown}` is read-only; name the primary, or end its read-only mode")]
+    ReadOnly {
+        /// The URL without its password.
+        shown: String,
+    },
+    /// There is no room.
+    #[error("the disk of PostgreSQL at `{shown}` is full; free some space and start again")]
+    DiskFull {
+        /// The URL without its password.
+        shown: String,
+    },
+    /// The server is too old.
+    #[error("PostgreSQL {found} at `{shown}` is too old; {needed} or newer is needed")]
+    OldServer {
+        /// The URL without its password.
+        shown: String,
+        /// The server's version.
+        found: String,
+        /// The oldest version that is known to work.
+        needed: &'static str,
+    },
+    /// The server is set up to lose what it has acknowledged, or to change what is written.
+    #[error("PostgreSQL at `{shown}` has {setting} = {found}, and a store needs {needed}")]
+    Setting {
+        /// The URL without its password.
+        shown: String,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        found: String,
+        /// What it must be.
+        needed: &'static str,
+    },
+    /// The store was written by a newer Stepgate.
+    #[error(
+        "the store at `{shown}` has schema version {found}, and this Stepgate knows {supported}; use the newer Stepgate that wrote it"
+    )]
+    NewerVersion {
+        /// The URL without its password.
+        shown: String,
+        /// The store's version.
+        found: i64,
+        /// The newest version that this build knows.
+        supported: i64,
+    },
+    /// The store needs a migration, and it was opened for reading alone.
+    #[error(
+        "the store at `{shown}` has schema version {found}, older than {supported}; run a command that writes once, and it is brought up to date"
+    )]
+    OlderVersion {
+        /// The URL without its password.
+        shown: String,
+        /// The store's version.
+        found: i64,
+        /// The version that this build reads.
+        supported: i64,
+    },
+    /// The schema has tables of the same names that are not ours.
+    #[error(
+        "the schema at `{shown}` has a table `{table}` of another program; name another database or schema"
+    )]
+    Foreign {
+        /// The URL without its password.
+        shown: String,
+        /// One of its tables.
+        table: String,
+    },
+    /// There is nothing to read.
+    #[error("there is no store at `{shown}` yet; a command that writes makes it")]
+    Missing {
+        /// The URL without its password.
+        shown: String,
+    },
+    /// Anything else that PostgreSQL reports.
+    #[error("the store at `{shown}` cannot be opened: {detail}")]
+    Other {
+        /// The URL without its password.
+        shown: String,
+        /// What was reported.
+        detail: String,
+    },
+}
+
+/// What an error means when a store is opened.
+pub(super) fn while_opening(shown: &str, error: &tokio_postgres::Error) -> OpenError {
+    let (shown, detail) = (shown.to_owned(), told(error));
+    let Some(code) = error.code() else {
+        // The driver tells its kinds of trouble apart in words alone.
+        return match detail.contains("TLS") {
+            true => OpenError::Untrusted { shown, detail },
+            false if error.is_closed() || has_io(error) => OpenError::Away { shown, detail },
+            false => OpenError::Other { shown, detail },
+        };
+    };
+    match code.code() {
+        "3D000" => OpenError::NoDatabase { shown },
+        "25006" => OpenError::ReadOnly { shown },
+        "42501" => OpenError::Permission { shown, detail },
+        "53100" => OpenError::DiskFull { shown },
+        "57P01" | "57P02" | "57P03" | "53300" => OpenError::Away { shown, detail },
+        code if code.starts_with("28") => OpenError::Credentials { shown, detail },
+        _ => OpenError::Other { shown, detail },
+    }
+}
+
+/// What an error means to a caller of the store. Nothing was written.
+pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
+    let said = told(error);
+    let Some(code) = error.code() else {
+        return StoreError::Unavailable(format!("the connection to PostgreSQL failed: {said}"));
+    };
+    match code.code() {
+        "25006" => StoreError::Unavailable(
+            "PostgreSQL is read-only: a standby, or set so; name the primary".into(),
+        ),
+        "53100" => StoreError::Unavailable(
+            "the disk of PostgreSQL is full; free some space and try again".into(),
+        ),
+        "53300" => StoreError::Unavailable(
+            "PostgreSQL has too many connections; raise max_connections, or lower the pool".into(),
+        ),
+        "57P01" | "57P02" | "57P03" => {
+            StoreError::Unavailable(format!("PostgreSQL is stopping or starting: {said}"))
+        }
+        "XX001" | "XX002" => StoreError::Broken(format!(
+            "the database is damaged ({said}); stop, restore a backup and verify it"
+        )),
+        code if code.starts_with("28") => {
+            StoreError::Unavailable(format!("PostgreSQL refuses the credentials: {said}"))
+        }
+        // A server that was restored, or that took over without the last commits, has forgotten it.
+        UNEXPECTED if said.starts_with("nodes:") => StoreError::Unavailable(
+            "PostgreSQL does not know this node any more; it registers again in a moment".into(),
+        ),
+        code if code.starts_with("23") || code == UNEXPECTED || code == REFUSED => {
+            refusal(StateCode::InvalidTransition, format!("the database refused a row: {said}"))
+        }
+        _ => StoreError::Unavailable(said),
+    }
+}
+
+/// What an error of the pool means. Nothing was written.
+pub(super) fn while_waiting(error: &deadpool_postgres::PoolError) -> StoreError {
+    match error {
+        deadpool_postgres::PoolError::Backend(error) => while_open(error),
+        deadpool_postgres::PoolError::Timeout(_) => StoreError::Unavailable(
+            "PostgreSQL is too slow, or away: no connection was free in time".into(),
+        ),
+        deadpool_postgres::PoolError::Closed
+        | deadpool_postgres::PoolError::NoRuntimeSpecified
+        | deadpool_postgres::PoolError::PostCreateHook(_) => {
+            StoreError::Unavailable(error.to_string())
+        }
+    }
+}
+
+/// Whether the server itself said no, so that nothing of the transaction can have become durable.
+pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
+    // A server that is told to stop says so on connections whose commit may be over.
+    error.code().is_some_and(|code| !code.code().starts_with("57P"))
+}
+
+/// Whether the statement only failed because one before it did.
+pub(super) fn is_aftermath(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
+}
+
+/// The error with its causes.
+fn told(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => format!("{} ({})", said.message(), said.code().code()),
+        None => match std::error::Error::source(error) {
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        },
+    }
+}
+
+fn has_io(error: &tokio_postgres::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    error.to_string().contains("connect") || error.to_string().contains("timeout")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! What plans are made on: facts that were read from the database before, or are remembered.
+//!
+//! A plan asks while it is made, and PostgreSQL answers in round trips. So what a batch will ask for is
+//! known beforehand: everything that is not remembered is read in one round trip.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use stepgate_core::approval::Approval;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ports::{ApprovalChange, KeyChange, StoreError};
+use stepgate_core::run::{Run, Status};
+use stepgate_core::session::{Session, SessionKind, Uniqueness};
+use tokio_postgres::Row;
+
+use super::cells::all;
+use super::link::Query;
+use super::read::trace_from;
+use crate::plan::{Chain, Rows, Trace, View, Write};
+use crate::rows::{
+    APPROVALS, CHECKPOINTS, EFFECTS, SESSIONS, TOOL_RUNS, approval_from, binding_from, run_from,
+    session_from,
+};
+
+/// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
+/// and what is asked for is read again.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// Whether what is remembered is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Care {
+    /// It is, and what must not be there is taken for absent: the database refuses a batch that
+    /// is mistaken.
+    Trusting,
+    /// It is not: everything is read, under the locks of the rows that will change.
+    Doubting,
+}
+
+/// Who works on a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ownership {
+    /// The incarnation of the node; none where nobody does.
+    pub(super) owner: Option<i64>,
+    /// How often it changed.
+    pub(super) epoch: i64,
+}
+
+/// What a plan can be told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    traces: HashMap<RunId, (Trace, Ownership)>,
+    chains: HashMap<SessionId, Chain>,
+    sessions: HashMap<SessionId, Session>,
+    runs: HashMap<RunId, Run>,
+    bindings: HashMap<IdempotencyKey, Binding>,
+    approvals: HashMap<ApprovalId, Approval>,
+    checkpoints: HashSet<(RunId, u64)>,
+}
+
+impl Facts {
+    /// Who works on a run.
+    pub(super) fn ownership(&self, run_id: RunId) -> Option<Ownership> {
+        self.traces.get(&run_id).map(|(_, ownership)| *ownership)
+    }
+
+    /// The status of a run.
+    pub(super) fn status(&self, run_id: RunId) -> Option<Status> {
+        self.traces.get(&run_id).map(|(trace, _)| trace.status)
+    }
+
+    /// Where all sessions stand.
+    pub(super) fn chains(&self) -> HashMap<SessionId, Chain> {
+        self.chains.clone()
+    }
+
+    /// Where a session stands.
+    pub(super) fn chain_of(&self, session_id: SessionId) -> Option<Chain> {
+        self.chains.get(&session_id).copied()
+    }
+
+    /// Notes what a plan changes, for the plans after it.
+    pub(super) fn note(&mut self, rows: &Rows<'_>, ownership: Ownership) {
+        if let Some((run_id, trace)) = rows.trace {
+            self.traces.insert(run_id, (trace, ownership));
+        }
+        if let Some(session) = rows.session {
+            self.sessions.insert(session.session_id, session.clone());
+            self.chains.insert(session.session_id, Chain::EMPTY);
+        }
+        self.chains.extend(rows.chain);
+        if let Some(new) = rows.run {
+            self.runs.insert(new.run.arrival.run_id, new.run.clone());
+        }
+        match rows.key {
+            Some(KeyChange::Bind(binding)) => {
+                self.bindings.insert(binding.idempotency_key.clone(), binding.clone());
+            }
+            Some(KeyChange::Settle(key)) => {
+                if let Some(binding) = self.bindings.get_mut(key) {
+                    binding.settled = true;
+                }
+            }
+            None => {}
+        }
+        match rows.approval {
+            Some(ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval)) => {
+                self.approvals.insert(approval.approval_id, approval.clone());
+            }
+            None => {}
+        }
+        if let Some(checkpoint) = rows.checkpoint {
+            let number = checkpoint.checkpoint_sequence_number;
+            self.checkpoints.insert((checkpoint.trace_id, number));
+        }
+    }
+
+    /// Keeps of a committed batch what the next ones will ask for: where open traces and sessions stand,
+    /// and the keys of effects in flight. A run that is over is asked for no more.
+    pub(super) fn absorb(&mut self, batch: Self) {
+        if self.traces.len() > REMEMBERED_MAX {
+            self.traces.clear();
+            self.bindings.clear();
+        }
+        if self.chains.len() > REMEMBERED_MAX {
+            self.chains.clear();
+        }
+        for (run_id, (trace, ownership)) in batch.traces {
+            match trace.status.is_final() || ownership.owner.is_none() {
+                true => drop(self.traces.remove(&run_id)),
+                false => drop(self.traces.insert(run_id, (trace, ownership))),
+            }
+        }
+        self.chains.extend(batch.chains);
+        for (key, binding) in batch.bindings {
+            match self.traces.contains_key(&binding.trace_id) && !binding.settled {
+                true => drop(self.bindings.insert(key, binding)),
+                false => drop(self.bindings.remove(&key)),
+            }
+        }
+    }
+
+    /// The facts that are remembered about these writes.
+    pub(super) fn about<'a>(&self, writes: impl Iterator<Item = &'a Write>) -> Self {
+        let mut known = Self::default();
+        for write in writes {
+            let (session_id, run_id) = match write {
+                Write::Step(step) => {
+                    let commit = step.commit();
+                    if let Some(KeyChange::Settle(key)) = &commit.key
+                        && let Some(binding) = self.bindings.get(key)
+                    {
+                        known.bindings.insert(key.clone(), binding.clone());
+                    }
+                    (commit.place.session_id, Some(commit.place.run_id))
+                }
+                Write::Event(event) | Write::Session(_, event) => (event.session_id, event.run_id),
+            };
+            if let Some(chain) = self.chains.get(&session_id) {
+                known.chains.insert(session_id, *chain);
+            }
+            if let Some((run_id, trace)) = run_id.and_then(|id| Some((id, self.traces.get(&id)?))) {
+                known.traces.insert(run_id, *trace);
+            }
+        }
+        known
+    }
+
+    /// Adds what was read by [`Needs::queries`].
+    pub(super) fn learn(&mut self, rows: &[Vec<Row>]) -> Result<(), StoreError> {
+        let [sessions, traces, runs, effects, approvals, checkpoints] = rows else {
+            let why = "PostgreSQL answered another number of queries than were asked";
+            return Err(StoreError::Unavailable(why.into()));
+        };
+        for session in all(sessions, SESSIONS, session_from)? {
+            let Session { session_id, head, last_step_index, .. } = session;
+            self.chains.insert(session_id, Chain { head, last_step_index });
+            self.sessions.insert(session_id, session);
+        }
+        let traces = all(traces, TOOL_RUNS, |cells| {
+            let owner = cells.maybe_number("owner")?;
+            let ownership = Ownership {
+                owner: owner.and_then(|owner| i64::try_from(owner).ok()),
+                epoch: i64::try_from(cells.number("epoch")?).unwrap_or(i64::MAX),
+            };
+            Ok((cells.parsed("tool_run_id")?, (trace_from(cells)?, ownership)))
+        })?;
+        self.traces.extend(traces);
+        for run in all(runs, TOOL_RUNS, run_from)? {
+            self.runs.insert(run.arrival.run_id, run);
+        }
+        for binding in all(effects, EFFECTS, binding_from)? {
+            self.bindings.insert(binding.idempotency_key.clone(), binding);
+        }
+        for approval in all(approvals, APPROVALS, approval_from)? {
+            self.approvals.insert(approval.approval_id, approval);
+        }
+        let numbers = all(checkpoints, CHECKPOINTS, |cells| {
+            Ok((cells.parsed("trace_id")?, cells.number("checkpoint_sequence_number")?))
+        })?;
+        self.checkpoints.extend(numbers);
+        Ok(())
+    }
+}
+
+impl View for Facts {
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError> {
+        Ok(self.traces.get(&run_id).map(|(trace, _)| *trace))
+    }
+
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError> {
+        Ok(self.chain_of(session_id))
+    }
+
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+        Ok(self.sessions.get(&session_id).cloned())
+    }
+
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
+        let is_like = |there: &&Session| {
+            there.kind == asked.kind
+                && match asked.kind.uniqueness() {
+                    Uniqueness::InStore => true,
+                    Uniqueness::ForPrincipal => there.principal_id == asked.principal_id,
+                    Uniqueness::None => false,
+                }
+        };
+        Ok(self.sessions.values().find(is_like).cloned())
+    }
+
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {
+        Ok(self.runs.get(&run_id).cloned())
+    }
+
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        Ok(self.bindings.get(key).cloned())
+    }
+
+    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {
+        let binding = self.bindings.values().find(|binding| binding.trace_id == run_id);
+        Ok(binding.map(|binding| binding.idempotency_key.clone()))
+    }
+
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        Ok(self.approvals.get(&approval_id).cloned())
+    }
+
+    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError> {
+        let approval = self.approvals.values().find(|approval| approval.tool_run_id == run_id);
+        Ok(approval.map(|approval| approval.approval_id))
+    }
+
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError> {
+        Ok(self.checkpoints.contains(&(run_id, number)))
+    }
+}
+
+/// What must be read before plans are made.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    sessions: BTreeSet<SessionId>,
+    /// Principals of sessions of which each has one, with their kind.
+    only: BTreeSet<(String, &'static str)>,
+    traces: BTreeSet<RunId>,
+    /// Runs whose rows are needed whole.
+    runs: BTreeSet<RunId>,
+    keys: BTreeSet<String>,
+    approvals: BTreeSet<ApprovalId>,
+}
+
+impl Needs {
+    /// What these writes need beyond what is known.
+    pub(super) fn of<'a>(
+        writes: impl Iterator<Item = &'a Write>,
+        known: &Facts,
+        care: Care,
+    ) -> Self {
+        let mut needs = Self::default();
+        for write in writes {
+            needs.add(write, known, care);
+        }
+        needs
+    }
+
+    fn add(&mut self, write: &Write, known: &Facts, care: Care) {
+        let is_doubting = care == Care::Doubting;
+        let mut add_session = |session_id: SessionId| {
+            if is_doubting || !known.chains.contains_key(&session_id) {
+                self.sessions.insert(session_id);
+            }
+        };
+        match write {
+            Write::Session(session, event) => {
+                add_session(session.session_id);
+                add_session(event.session_id);
+                self.add_only(&session.principal_id, session.kind);
+            }
+            Write::Event(event) => {
+                add_session(event.session_id);
+                if let Some(run_id) = event.run_id
+                    && !known.traces.contains_key(&run_id)
+                {
+                    self.traces.insert(run_id);
+                }
+            }
+            Write::Step(step) => {
+                let commit = step.commit();
+                let run_id = commit.place.run_id;
+                add_session(commit.place.session_id);
+                let is_known = commit.open.is_some() || known.traces.contains_key(&run_id);
+                if is_doubting || !is_known {
+                    self.traces.insert(run_id);
+                }
+                if commit.open.is_none() && step.has_genesis() {
+                    self.runs.insert(run_id);
+                }
+                match &commit.key {
+                    Some(KeyChange::Bind(binding)) if is_doubting => {
+                        self.keys.insert(binding.idempotency_key.as_str().to_owned());
+                    }
+                    Some(KeyChange::Settle(key)) if !known.bindings.contains_key(key) => {
+                        self.keys.insert(key.as_str().to_owned());
+                    }
+                    Some(KeyChange::Bind(_) | KeyChange::Settle(_)) | None => {}
+                }
+                match &commit.approval {
+                    Some(ApprovalChange::Ask(approval)) if is_doubting => {
+                        self.approvals.insert(approval.approval_id);
+                    }
+                    Some(ApprovalChange::Decide(approval)) => {
+                        self.approvals.insert(approval.approval_id);
+                    }
+                    Some(ApprovalChange::Ask(_)) | None => {}
+                }
+            }
+        }
+    }
+
+    fn add_only(&mut self, principal_id: &PrincipalId, kind: SessionKind) {
+        match kind.uniqueness() {
+            Uniqueness::None => {}
+            Uniqueness::InStore | Uniqueness::ForPrincipal => {
+                self.only.insert((principal_id.as_str().to_owned(), kind.as_str()));
+            }
+        }
+    }
+
+    /// Whether there is nothing to read.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { sessions, only, traces, runs, keys, approvals } = self;
+        sessions.is_empty()
+            && only.is_empty()
+            && traces.is_empty()
+            && runs.is_empty()
+            && keys.is_empty()
+            && approvals.is_empty()
+    }
+
+    /// The queries, whose rows [`Facts::learn`] takes. Sessions and runs are locked in the order of
+    /// their ids, so that two nodes that lock the same wait for each other and not in a circle.
+    pub(super) fn queries(&self, care: Care) -> Vec<Query> {
+        let texts = |ids: Vec<String>| Box::new(ids) as _;
+        let strings = |ids: &BTreeSet<RunId>| ids.iter().map(ToString::to_string).collect();
+        let (sessions, traces) = match care {
+            Care::Trusting => (SESSIONS_SQL.to_owned(), TRACES_SQL.to_owned()),
+            Care::Doubting => {
+                (format!("{SESSIONS_SQL} FOR UPDATE"), format!("{TRACES_SQL} FOR UPDATE OF run"))
+            }
+        };
+        let session_ids = self.sessions.iter().map(ToString::to_string).collect();
+        let principals = self.only.iter().map(|(principal, _)| principal.clone()).collect();
+        let kinds = self.only.iter().map(|(_, kind)| (*kind).to_owned()).collect();
+        let run_ids: Vec<String> = strings(&self.traces);
+        let approval_ids = self.approvals.iter().map(ToString::to_string).collect();
+        vec![
+            Query::new(sessions, vec![texts(session_ids), texts(principals), texts(kinds)]),
+            Query::new(traces, vec![texts(run_ids.clone())]),
+            Query::new(RUNS_SQL, vec![texts(strings(&self.runs))]),
+            Query::new(
+                EFFECTS_SQL,
+                vec![texts(self.keys.iter().cloned().collect()), texts(run_ids.clone())],
+            ),
+            Query::new(APPROVALS_SQL, vec![texts(approval_ids), texts(run_ids.clone())]),
+            Query::new(CHECKPOINTS_SQL, vec![texts(run_ids)]),
+        ]
+    }
+}
+
+/// A kind of which there is one in the store is found whoever asks for it.
+const SESSIONS_SQL: &str = "SELECT * FROM sessions WHERE session_id IN
+    (SELECT unnest($1::text[])
+     UNION SELECT there.session_id FROM unnest($2::text[], $3::text[]) AS asked (principal, of_kind)
+       JOIN sessions AS there ON there.principal_id = principal AND there.kind = of_kind
+     UNION SELECT session_id FROM sessions WHERE kind = 'system' AND 'system' = ANY($3))
+    ORDER BY session_id";
+
+const TRACES_SQL: &str = "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status,
+    run.owner, run.epoch,
+    EXISTS (SELECT 1 FROM sealed_payloads AS sealed
+            WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed, entry.*
+    FROM tool_runs AS run LEFT JOIN LATERAL
+      (SELECT * FROM journal WHERE trace_id = run.tool_run_id
+       ORDER BY sequence_number DESC LIMIT 1) AS entry ON true
+    WHERE run.tool_run_id = ANY($1) ORDER BY run.tool_run_id";
+
+const RUNS_SQL: &str = "SELECT * FROM tool_runs WHERE tool_run_id = ANY($1)";
+
+const EFFECTS_SQL: &str =
+    "SELECT * FROM effects WHERE idempotency_key = ANY($1) OR trace_id = ANY($2)";
+
+const APPROVALS_SQL: &str =
+    "SELECT * FROM approvals WHERE approval_id = ANY($1) OR tool_run_id = ANY($2)";
+
+const CHECKPOINTS_SQL: &str = "SELECT trace_id, checkpoint_sequence_number FROM checkpoints
+    WHERE trace_id = ANY($1)";

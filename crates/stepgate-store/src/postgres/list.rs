@@ -1,0 +1,263 @@
+//! The lists: what people page through, what recovery starts from, and what `verify` counts.
+
+use std::time::Duration;
+
+use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::ids::RunId;
+use stepgate_core::journal::StateError;
+use stepgate_core::ports::{ApprovalQuery, Counts, EventQuery, Node, RunQuery, StoreError};
+use stepgate_core::time::Timestamp;
+use tokio_postgres::Row;
+
+use super::cells::escaped;
+use super::link::{Query, Value};
+use crate::rows::{Cells, Table};
+
+/// For messages about rows of this table.
+pub(super) const NODES: Table = Table { name: "nodes", key: "node_id" };
+
+/// The condition of the index of unfinished runs, as the index has it.
+pub(super) const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
+
+/// Conditions with their values. `#` in a condition is the place of its next value.
+#[derive(Default)]
+struct Conditions {
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    fn add(&mut self, text: &str, value: Option<Value>) {
+        self.text.push_str(" AND ");
+        match value {
+            None => self.text.push_str(text),
+            Some(value) => {
+                self.values.push(value);
+                self.text.push_str(&text.replace('#', &format!("${}", self.values.len())));
+            }
+        }
+    }
+
+    fn add_text(&mut self, text: &str, value: impl ToString) {
+        self.add(text, Some(Box::new(value.to_string())));
+    }
+
+    /// Ends with the number of rows, and makes the query: `#` is where that number goes.
+    fn query(mut self, rows: usize, sql: impl Fn(&str) -> String) -> Query {
+        self.values.push(Box::new(i64::try_from(rows).unwrap_or(i64::MAX)));
+        let limit = format!("${}", self.values.len());
+        Query::new(sql(&self.text).replace('#', &limit), self.values)
+    }
+}
+
+/// Runs, newest first.
+pub(super) fn runs(query: &RunQuery) -> Query {
+    let mut conditions = Conditions::default();
+    if let Some(before) = query.before {
+        let is_older = "position < (SELECT position FROM tool_runs WHERE tool_run_id = #)";
+        conditions.add_text(is_older, before);
+    }
+    if let Some(session_id) = query.session_id {
+        conditions.add_text("tool_runs.session_id = #", session_id);
+    }
+    if let Some(status) = query.status {
+        conditions.add_text("status = #", status.as_str());
+    }
+    if let Some(tool_name) = &query.tool_name {
+        conditions.add_text("tool_name = #", escaped(tool_name));
+    }
+    let is_unfinished = query.status.is_some_and(|status| !status.is_final());
+    if is_unfinished {
+        conditions.add(IS_UNFINISHED, None);
+    }
+    let Some(principal_id) = &query.principal_id else {
+        return conditions.query(query.limit, |conditions| {
+            format!("SELECT * FROM tool_runs WHERE true{conditions} ORDER BY position DESC LIMIT #")
+        });
+    };
+    // The newest runs of each of the principal's sessions, merged: neither the runs of others are
+    // read nor all of a principal who has most of them.
+    conditions.values.push(Box::new(principal_id.as_str().to_owned()));
+    let principal = format!("${}", conditions.values.len());
+    conditions.query(query.limit, |conditions| {
+        format!(
+            "SELECT run.* FROM sessions CROSS JOIN LATERAL
+               (SELECT * FROM tool_runs WHERE tool_runs.session_id = sessions.session_id{conditions}
+                ORDER BY position DESC LIMIT #) AS run
+             WHERE sessions.principal_id = {principal} ORDER BY run.position DESC LIMIT #"
+        )
+    })
+}
+
+/// Approvals, newest first.
+pub(super) fn approvals(query: &ApprovalQuery) -> Query {
+    let mut conditions = Conditions::default();
+    if let Some(before) = query.before {
+        let is_older = "position < (SELECT position FROM approvals WHERE approval_id = #)";
+        conditions.add_text(is_older, before);
+    }
+    match query.status {
+        // Not as a value: only so is it the condition of the index.
+        Some(ApprovalStatus::Pending) => conditions.add("status = 'pending'", None),
+        Some(
+            status @ (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired),
+        ) => conditions.add_text("status = #", status.as_str()),
+        None => {}
+    }
+    if let Some(principal_id) = &query.principal_id {
+        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
+                                 WHERE tool_run_id = approvals.tool_run_id
+                                   AND sessions.principal_id = #)";
+        conditions.add_text(is_theirs, principal_id.as_str());
+    }
+    conditions.query(query.limit, |conditions| {
+        format!("SELECT * FROM approvals WHERE true{conditions} ORDER BY position DESC LIMIT #")
+    })
+}
+
+/// How many approvals nobody has decided: the size of their index.
+pub(super) fn open_approvals() -> Query {
+    Query::new("SELECT count(*) FROM approvals WHERE status = 'pending'", Vec::new())
+}
+
+/// Events, oldest first. Reads on from a position, so following costs what is new; types and principals
+/// are told apart row by row, because an index of them would be written at every step.
+pub(super) fn events(query: &EventQuery) -> Query {
+    let mut conditions = Conditions::default();
+    let after = i64::try_from(query.after).unwrap_or(i64::MAX);
+    conditions.add("position > #", Some(Box::new(after)));
+    if !query.event_types.is_empty() {
+        let types: Vec<&str> = query.event_types.iter().map(|kind| kind.as_str()).collect();
+        conditions.add("event_type = ANY(#)", Some(Box::new(types)));
+    }
+    if let Some(principal_id) = &query.principal_id {
+        let is_theirs = "session_id IN (SELECT session_id FROM sessions WHERE principal_id = #)";
+        conditions.add_text(is_theirs, principal_id.as_str());
+    }
+    if query.loose_only {
+        conditions.add("tool_run_id IS NULL", None);
+    }
+    conditions.query(query.limit, |conditions| {
+        format!("SELECT * FROM events WHERE true{conditions} ORDER BY position LIMIT #")
+    })
+}
+
+/// Runs that are not over and that no other living node works on, oldest first. Costs as much as there
+/// are, not as there were. Without a node of our own, all that are not over.
+pub(super) fn unfinished_runs(incarnation: Option<i64>) -> Query {
+    let Some(incarnation) = incarnation else {
+        let sql =
+            format!("SELECT tool_run_id FROM tool_runs WHERE {IS_UNFINISHED} ORDER BY position");
+        return Query::new(sql, Vec::new());
+    };
+    let sql = format!(
+        "SELECT tool_run_id FROM tool_runs
+         WHERE {IS_UNFINISHED} AND (owner IS NULL OR owner = $1 OR {IS_GONE}) ORDER BY position"
+    );
+    Query::new(sql, vec![Box::new(incarnation)])
+}
+
+/// A node that no longer lives, as the owner of a run.
+const IS_GONE: &str = "NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = owner
+                                   AND expires_at > clock_timestamp())";
+
+/// Whether any run is not over whose node is gone.
+pub(super) fn stray_runs(incarnation: i64) -> Query {
+    let sql = format!(
+        "SELECT 1::bigint FROM tool_runs
+         WHERE {IS_UNFINISHED} AND owner <> $1 AND {IS_GONE} LIMIT 1"
+    );
+    Query::new(sql, vec![Box::new(incarnation)])
+}
+
+/// The nodes that there are, oldest first; of those that are gone, only who left something.
+pub(super) fn nodes() -> Query {
+    let sql = format!(
+        "SELECT incarnation, node_id, policy_hash, runs,
+           (extract(epoch FROM started_at) * 1000)::bigint AS started_ms,
+           (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::bigint AS left_ms
+         FROM nodes CROSS JOIN LATERAL
+           (SELECT count(*) AS runs FROM tool_runs WHERE owner = incarnation AND {IS_UNFINISHED})
+           AS working
+         WHERE expires_at > clock_timestamp() OR runs > 0 ORDER BY incarnation"
+    );
+    Query::new(sql, Vec::new())
+}
+
+/// A node, from a row of [`nodes`].
+pub(super) fn node_from(cells: &Cells<'_>, this: Option<i64>) -> Result<Node, StoreError> {
+    let incarnation = cells.number("incarnation")?;
+    let started_ms = i64::try_from(cells.number("started_ms")?).unwrap_or(i64::MAX);
+    // A negative number is a lease that has lapsed.
+    let left_ms = cells.maybe_number("left_ms").ok().flatten().filter(|left_ms| *left_ms > 0);
+    Ok(Node {
+        node_id: cells.text("node_id")?.to_owned(),
+        incarnation,
+        started_at: Timestamp::from_millisecond(started_ms),
+        lease_left: left_ms.map(Duration::from_millis),
+        policy_hash: cells.maybe_parsed("policy_hash")?,
+        runs: cells.number("runs")?,
+        is_this: this.and_then(|this| u64::try_from(this).ok()) == Some(incarnation),
+    })
+}
+
+/// Events that belong to no run, oldest first.
+pub(super) fn loose_events() -> Query {
+    Query::new("SELECT * FROM events WHERE tool_run_id IS NULL ORDER BY position", Vec::new())
+}
+
+/// The ids of runs, newest first.
+pub(super) fn run_ids(before: Option<RunId>, limit: usize) -> Query {
+    let mut conditions = Conditions::default();
+    if let Some(before) = before {
+        let is_older = "position < (SELECT position FROM tool_runs WHERE tool_run_id = #)";
+        conditions.add_text(is_older, before);
+    }
+    conditions.query(limit, |conditions| {
+        format!(
+            "SELECT tool_run_id FROM tool_runs WHERE true{conditions} ORDER BY position DESC LIMIT #"
+        )
+    })
+}
+
+/// The last position of an event.
+pub(super) fn last_position() -> Query {
+    Query::new("SELECT last FROM event_counter", Vec::new())
+}
+
+/// How many rows there are, and where the events end.
+pub(super) fn counts() -> Query {
+    let sql = "SELECT (SELECT count(*) FROM tool_runs), (SELECT count(*) FROM journal),
+                      (SELECT count(*) FROM records), (SELECT count(*) FROM checkpoints),
+                      (SELECT count(*) FROM events), (SELECT count(*) FROM approvals),
+                      (SELECT count(*) FROM effects), (SELECT count(*) FROM sessions),
+                      (SELECT coalesce(min(position), 1) FROM events),
+                      (SELECT coalesce(max(position), 0) FROM events),
+                      (SELECT last FROM event_counter)";
+    Query::new(sql, Vec::new())
+}
+
+/// The counts, from the row of [`counts`]. Events have their positions from 1 without a gap, because
+/// nothing is ever deleted: other positions than that were made by somebody else.
+pub(super) fn counts_from(rows: &[Row]) -> Result<Counts, StoreError> {
+    let number = |column: usize| -> Result<u64, StoreError> {
+        let count = rows.first().and_then(|row| row.try_get::<_, i64>(column).ok());
+        let count = count.and_then(|count| u64::try_from(count).ok());
+        count.ok_or_else(|| StateError::checksum("PostgreSQL does not count its rows").into())
+    };
+    let (events, first, last, counted) = (number(4)?, number(8)?, number(9)?, number(10)?);
+    if first != 1 || events != last || counted != last {
+        let detail = format!("events has {events} rows, at positions {first} to {last}");
+        return Err(StateError::checksum(detail).into());
+    }
+    Ok(Counts {
+        runs: number(0)?,
+        entries: number(1)?,
+        records: number(2)?,
+        checkpoints: number(3)?,
+        events,
+        approvals: number(5)?,
+        bindings: number(6)?,
+        sessions: number(7)?,
+    })
+}

@@ -1,0 +1,256 @@
+//! This process as one of the nodes that share a store: its lease, and the runs that it works on.
+//!
+//! A lease is good until it expires by the clock of the database. The node itself counts from before it
+//! asked, by a clock that nobody sets, so it always believes its lease to be shorter than it is. A lease
+//! that has lapsed is never renewed: the node comes back as another incarnation, and what it began as the
+//! first may be taken over by anybody.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::RunId;
+use stepgate_core::journal::StateCode;
+use stepgate_core::ports::StoreError;
+use tokio::sync::Notify;
+
+use super::link::Query;
+use super::list::IS_UNFINISHED;
+use super::open::PostgresOptions;
+use super::point::Point;
+use crate::plan::refusal;
+
+/// How often a run that another node works on is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The right to work on a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) incarnation: i64,
+    pub(super) epoch: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    incarnation: i64,
+    good_until: Instant,
+}
+
+/// This process among the nodes.
+#[derive(Debug)]
+pub(super) struct Node {
+    node_id: String,
+    lease_time: Duration,
+    margin: Duration,
+    lock_wait: Duration,
+    point: Arc<Point>,
+    lease: Mutex<Lease>,
+    /// INVARIANT: a run is here while this node owns it, as far as it knows.
+    claims: Mutex<HashMap<RunId, Claim>>,
+    /// The policies in force here, for the other nodes to see.
+    policy_hash: Mutex<Option<Digest>>,
+    /// The lease is short of time.
+    hurry: Notify,
+    renewed: Notify,
+}
+
+impl Node {
+    /// Registers this process.
+    pub(super) async fn register(
+        point: Arc<Point>,
+        options: &PostgresOptions,
+    ) -> Result<Arc<Self>, StoreError> {
+        let node = Self {
+            node_id: options.node_id.clone(),
+            lease_time: options.lease,
+            margin: options.dispatch_margin,
+            lock_wait: options.lock_wait,
+            point,
+            lease: Mutex::new(Lease { incarnation: 0, good_until: Instant::now() }),
+            claims: Mutex::default(),
+            policy_hash: Mutex::default(),
+            hurry: Notify::new(),
+            renewed: Notify::new(),
+        };
+        node.become_another().await?;
+        Ok(Arc::new(node))
+    }
+
+    /// The incarnation under which this node works now.
+    pub(super) fn incarnation(&self) -> i64 {
+        locked(&self.lease).incarnation
+    }
+
+    /// The claim that this node has on a run.
+    pub(super) fn claim_on(&self, run_id: RunId) -> Option<Claim> {
+        locked(&self.claims).get(&run_id).copied()
+    }
+
+    /// Notes who owns a run after a commit.
+    pub(super) fn note(&self, run_id: RunId, claim: Option<Claim>) {
+        match claim {
+            Some(claim) => drop(locked(&self.claims).insert(run_id, claim)),
+            None => drop(locked(&self.claims).remove(&run_id)),
+        }
+    }
+
+    /// Renews the lease again and again, until the store is dropped.
+    pub(super) async fn keep_renewing(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.lease_time / 3) => {}
+                () = self.hurry.notified() => {}
+            }
+            // What fails is tried again; meanwhile the lease runs out, which is what it is for.
+            let _tried = self.renew().await;
+        }
+    }
+
+    /// Gives the lease back, so that nobody waits for it to expire.
+    pub(super) async fn leave(&self) {
+        let sql = "UPDATE nodes SET expires_at = clock_timestamp() WHERE incarnation = $1";
+        // A node that cannot say that it leaves is missed a little later.
+        let _said = self.point.ask(Query::new(sql, vec![Box::new(self.incarnation())])).await;
+        self.point.stop().await;
+    }
+
+    /// Tells the others which policies are in force here.
+    pub(super) async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+        *locked(&self.policy_hash) = Some(policy_hash);
+        let sql = "UPDATE nodes SET policy_hash = $2 WHERE incarnation = $1";
+        let values: Vec<_> =
+            vec![Box::new(self.incarnation()) as _, Box::new(policy_hash.to_string()) as _];
+        self.point.ask(Query::new(sql, values)).await.map(drop)
+    }
+
+    async fn renew(&self) -> Result<(), StoreError> {
+        let Lease { incarnation, good_until } = *locked(&self.lease);
+        let asked = Instant::now();
+        if asked >= good_until {
+            return self.become_another().await;
+        }
+        let sql = "UPDATE nodes SET expires_at = clock_timestamp() + $2 * interval '1 millisecond'
+                   WHERE incarnation = $1 AND expires_at > clock_timestamp() RETURNING 1::bigint";
+        let values: Vec<_> = vec![Box::new(incarnation) as _, Box::new(self.lease_ms()) as _];
+        let rows = self.point.ask(Query::new(sql, values)).await?;
+        if rows.is_empty() {
+            return self.become_another().await;
+        }
+        self.hold(Lease { incarnation, good_until: asked + self.lease_time });
+        Ok(())
+    }
+
+    async fn become_another(&self) -> Result<(), StoreError> {
+        let asked = Instant::now();
+        let sql = "INSERT INTO nodes (node_id, expires_at)
+                   VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond')
+                   RETURNING incarnation";
+        let values: Vec<_> =
+            vec![Box::new(self.node_id.clone()) as _, Box::new(self.lease_ms()) as _];
+        let rows = self.point.ask(Query::new(sql, values)).await?;
+        let incarnation = rows.first().and_then(|row| row.try_get(0).ok());
+        let unnamed = || StoreError::Unavailable("PostgreSQL did not number this node".into());
+        let incarnation = incarnation.ok_or_else(unnamed)?;
+        self.hold(Lease { incarnation, good_until: asked + self.lease_time });
+        Ok(())
+    }
+
+    fn hold(&self, lease: Lease) {
+        *locked(&self.lease) = lease;
+        self.renewed.notify_waiters();
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a lease is seconds long")]
+    fn lease_ms(&self) -> f64 {
+        self.lease_time.as_millis() as f64
+    }
+
+    /// Whether a call of this run may be sent now: the run is still ours, and stays so for a while.
+    pub(super) async fn may_dispatch(&self, run_id: RunId) -> Result<(), StoreError> {
+        let deadline = tokio::time::Instant::now() + self.margin;
+        loop {
+            let renewed = self.renewed.notified();
+            let Lease { incarnation, good_until } = *locked(&self.lease);
+            let is_of_another =
+                self.claim_on(run_id).is_some_and(|claim| claim.incarnation != incarnation);
+            if is_of_another {
+                return Err(taken_over(run_id));
+            }
+            if Instant::now() + self.margin < good_until {
+                return Ok(());
+            }
+            self.hurry.notify_one();
+            if tokio::time::timeout_at(deadline, renewed).await.is_err() {
+                return Err(taken_over(run_id));
+            }
+        }
+    }
+
+    /// Takes a run over, if it is there, is not over, and no other living node works on it.
+    pub(super) async fn claim(&self, run_id: RunId) -> Result<(), StoreError> {
+        if self.claim_on(run_id).is_some_and(|claim| claim.incarnation == self.incarnation()) {
+            return Ok(());
+        }
+        let deadline = tokio::time::Instant::now() + self.lock_wait;
+        while !self.try_claim(run_id).await? {
+            if tokio::time::Instant::now() + ASK_AGAIN > deadline {
+                let detail = format!("trace {run_id} is held by another node for too long");
+                return Err(refusal(StateCode::LockAcquireFailed, detail));
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    async fn try_claim(&self, run_id: RunId) -> Result<bool, StoreError> {
+        let incarnation = self.incarnation();
+        // No rows where there is nothing to claim, and one without an epoch where another has it.
+        let sql = format!(
+            "WITH there AS (SELECT 1 FROM tool_runs WHERE tool_run_id = $1 AND {IS_UNFINISHED}),
+             claimed AS (
+               UPDATE tool_runs SET owner = $2, epoch = epoch + 1
+               WHERE tool_run_id = $1 AND {IS_UNFINISHED} AND (owner IS NULL OR owner = $2
+                 OR NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = owner
+                                AND expires_at > clock_timestamp()))
+               RETURNING epoch)
+             SELECT (SELECT epoch FROM claimed) AS epoch FROM there"
+        );
+        let values: Vec<_> = vec![Box::new(run_id.to_string()) as _, Box::new(incarnation) as _];
+        let rows = self.point.ask(Query::new(sql, values)).await?;
+        let Some(row) = rows.first() else { return Ok(true) };
+        match row.try_get::<_, Option<i64>>("epoch") {
+            Ok(Some(epoch)) => {
+                self.note(run_id, Some(Claim { incarnation, epoch }));
+                Ok(true)
+            }
+            Ok(None) | Err(_) => Ok(false),
+        }
+    }
+
+    /// Lets others work on a run that this node has not ended.
+    pub(super) async fn disown(&self, run_id: RunId) -> Result<(), StoreError> {
+        let Some(Claim { incarnation, epoch }) = locked(&self.claims).remove(&run_id) else {
+            return Ok(());
+        };
+        let sql = "UPDATE tool_runs SET owner = NULL
+                   WHERE tool_run_id = $1 AND owner = $2 AND epoch = $3";
+        let values: Vec<_> = vec![
+            Box::new(run_id.to_string()) as _,
+            Box::new(incarnation) as _,
+            Box::new(epoch) as _,
+        ];
+        self.point.ask(Query::new(sql, values)).await.map(drop)
+    }
+}
+
+/// The refusal of what a node may no longer do.
+pub(super) fn taken_over(run_id: RunId) -> StoreError {
+    let detail = format!("run {run_id} may be another node's by now");
+    refusal(StateCode::ConcurrentExecution, detail)
+}
+
+/// Nothing panics while it holds one of these, so a poisoned one is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

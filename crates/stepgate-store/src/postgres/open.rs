@@ -1,0 +1,247 @@
+//! How connections are opened, and with what settings.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
+};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::{OpenError, while_opening};
+use super::schema::{self, Standing};
+use crate::locks::LOCK_WAIT_DEFAULT;
+
+/// The oldest PostgreSQL that this is tested with.
+const SERVER_VERSION_MIN: (i64, &str) = (150_000, "15");
+
+/// The limits of a [`super::PostgresStore`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresOptions {
+    /// How this node calls itself.
+    pub node_id: String,
+    /// How many writes may wait for the writer; further callers wait for a place.
+    pub queue_jobs_max: usize,
+    /// How many writes share one commit at most.
+    pub batch_jobs_max: usize,
+    /// How many connections read at a time. Four more write, look up keys,
+    /// renew the lease and listen.
+    pub readers_max: usize,
+    /// How long a caller waits for a trace's lock.
+    pub lock_wait: Duration,
+    /// How long a connection may take to come about, and a caller waits for one.
+    pub connect_wait: Duration,
+    /// How long the server may be silent before the connection is given up.
+    pub answer_wait: Duration,
+    /// How long a node's lease is good, unless it is renewed.
+    pub lease: Duration,
+    /// How much of the lease must be left for a call to be sent.
+    pub dispatch_margin: Duration,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            node_id: "node".into(),
+            queue_jobs_max: 4096,
+            batch_jobs_max: 256,
+            readers_max: 8,
+            lock_wait: LOCK_WAIT_DEFAULT,
+            connect_wait: Duration::from_secs(5),
+            answer_wait: Duration::from_secs(30),
+            lease: Duration::from_secs(6),
+            dispatch_margin: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What speaks TLS.
+type RustlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
+/// Where a store is, and how to get there.
+#[derive(Clone)]
+pub(super) struct Address {
+    config: Config,
+    tls: MakeRustlsConnect,
+    /// The URL without its password.
+    pub(super) shown: String,
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.shown)
+    }
+}
+
+impl Address {
+    /// Reads a URL. Without `sslmode` another machine is spoken to over TLS alone, and this one without.
+    pub(super) fn of(url: &str, options: &PostgresOptions) -> Result<Self, OpenError> {
+        let shown = without_password(url);
+        let wrong = |detail: String| OpenError::Url { shown: shown.clone(), detail };
+        // What TLS always means here the driver knows only as `require`.
+        let spelled = url.replace("sslmode=verify-full", "sslmode=require");
+        let mut config: Config = spelled.parse().map_err(|error: tokio_postgres::Error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            wrong(cause.unwrap_or_else(|| error.to_string()))
+        })?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(wrong("it names no host".into()));
+        }
+        if !url.contains("sslmode=") {
+            let mode = if is_local(&config) { SslMode::Disable } else { SslMode::Require };
+            config.ssl_mode(mode);
+        }
+        config
+            .application_name(format!("stepgate {}", options.node_id))
+            .connect_timeout(options.connect_wait)
+            .tcp_user_timeout(options.answer_wait)
+            .keepalives_idle(Duration::from_secs(10));
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls().map_err(wrong)?), shown })
+    }
+
+    /// A connection of its own, with what drives it.
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(Client, Connection<Socket, RustlsStream>), tokio_postgres::Error> {
+        self.config.connect(self.tls.clone()).await
+    }
+
+    /// A pool of connections with the store's settings, none of them open yet.
+    pub(super) fn pool(&self, options: &PostgresOptions, is_read_only: bool) -> Pool {
+        let mut config = self.config.clone();
+        let read_only = if is_read_only { " -c default_transaction_read_only=on" } else { "" };
+        let given = config.get_options().unwrap_or_default();
+        // A node that stops in the middle of a transaction holds rows that others need.
+        config.options(format!(
+            "{given} -c idle_in_transaction_session_timeout=5s -c lock_timeout=10s{read_only}"
+        ));
+        let manager = Manager::from_config(
+            config,
+            self.tls.clone(),
+            ManagerConfig { recycling_method: RecyclingMethod::Fast },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(options.readers_max.max(1) + 4)
+            .runtime(Runtime::Tokio1)
+            .timeouts(Timeouts {
+                wait: Some(options.connect_wait),
+                create: Some(options.connect_wait),
+                recycle: Some(options.connect_wait),
+            });
+        // It only fails without a runtime, which is named above.
+        #[expect(clippy::expect_used, reason = "the one error is that no runtime is named")]
+        pool.build().expect("a runtime is named")
+    }
+}
+
+/// The first connection of a store: what the server is, and what is in the database.
+pub(super) async fn first(
+    pool: &Pool,
+    shown: &str,
+    is_read_only: bool,
+) -> Result<Object, OpenError> {
+    let mut connection = pool.get().await.map_err(|error| match error {
+        PoolError::Backend(error) => while_opening(shown, &error),
+        error @ (PoolError::Timeout(_)
+        | PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_)) => {
+            OpenError::Away { shown: shown.to_owned(), detail: error.to_string() }
+        }
+    })?;
+    check_server(&connection, shown, is_read_only).await?;
+    if is_read_only {
+        let supported = schema::supported_version();
+        return match schema::standing(&connection, shown).await? {
+            Standing::Store(found) if found == supported => Ok(connection),
+            Standing::Store(found) => {
+                Err(OpenError::OlderVersion { shown: shown.to_owned(), found, supported })
+            }
+            Standing::Empty => Err(OpenError::Missing { shown: shown.to_owned() }),
+        };
+    }
+    schema::migrate(&mut connection, shown).await?;
+    Ok(connection)
+}
+
+async fn check_server(client: &Client, shown: &str, is_read_only: bool) -> Result<(), OpenError> {
+    let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
+    let sql = "SELECT current_setting('server_version_num')::bigint,
+                      current_setting('server_version'), current_setting('server_encoding'),
+                      current_setting('fsync'), current_setting('transaction_read_only'),
+                      current_setting('synchronous_commit')";
+    let row = client.query_typed_one(sql, &[]).await.map_err(lift)?;
+    let (number, needed) = SERVER_VERSION_MIN;
+    let text = |column: usize| row.get::<_, String>(column);
+    let shown = shown.to_owned();
+    if row.get::<_, i64>(0) < number {
+        return Err(OpenError::OldServer { shown, found: text(1), needed });
+    }
+    if !is_read_only && text(4) == "on" {
+        return Err(OpenError::ReadOnly { shown });
+    }
+    let lost = "on, or a crash loses what was acknowledged";
+    let wrong = match (text(2).as_str(), text(3).as_str(), text(5).as_str()) {
+        ("UTF8", _, _) if is_read_only => None,
+        ("UTF8", "on", "off") => Some(("synchronous_commit", "off".to_owned(), lost)),
+        ("UTF8", "on", _) => None,
+        ("UTF8", fsync, _) => Some(("fsync", fsync.to_owned(), lost)),
+        (encoding, _, _) => Some(("server_encoding", encoding.to_owned(), "UTF8")),
+    };
+    match wrong {
+        None => Ok(()),
+        Some((setting, found, needed)) => Err(OpenError::Setting { shown, setting, found, needed }),
+    }
+}
+
+/// The system's certificates, and aws-lc as everywhere else in this program.
+fn tls() -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    for certificate in found.certs {
+        // One that cannot be read is one that nobody can use.
+        let _added = roots.add(certificate);
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Whether every host is this machine.
+fn is_local(config: &Config) -> bool {
+    let is_loopback = |name: &str| {
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    let hosts = config.get_hosts().iter().all(|host| match host {
+        Host::Tcp(name) => is_loopback(name),
+        Host::Unix(_) => true,
+    });
+    hosts && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
+}
+
+/// The URL for messages.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return "a text that is no URL".into();
+    };
+    let rest = match rest.rsplit_once('@') {
+        Some((user, place)) => {
+            let name = user.split(':').next().unwrap_or_default();
+            format!("{name}@{place}")
+        }
+        None => rest.to_owned(),
+    };
+    // Parameters can hold a password too.
+    let place = rest.split('?').next().unwrap_or_default();
+    format!("{scheme}://{place}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! The versions of the schema, and how a database gets to the newest.
+//!
+//! As with SQLite, a migration is a numbered file that is never edited once it is released, and all that
+//! are missing are applied in one transaction. Nodes that start at the same time wait for each other at
+//! a lock that ends with that transaction.
+
+use tokio_postgres::Client;
+
+use super::error::{OpenError, while_opening};
+
+/// The tables alone, without what refuses.
+pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
+
+/// Every migration, in order: the n-th leads to version n.
+const MIGRATIONS: [&str; 2] = [TABLES_SQL, include_str!("migrations/V0002__refusals.sql")];
+
+/// "SGAT": the lock under which a schema is looked at and changed.
+const LOCK: i64 = 0x5347_4154;
+
+/// Tables whose presence without a version tells that the schema is another program's.
+const TABLES: [&str; 3] = ["tool_runs", "journal", "sessions"];
+
+/// The version that this build reads and writes.
+pub(super) fn supported_version() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// Whose schema this is, and how old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing of ours is in it yet.
+    Empty,
+    /// A store of this version.
+    Store(i64),
+}
+
+/// Looks without changing anything: another program's tables stay as they are.
+pub(super) async fn standing(client: &Client, shown: &str) -> Result<Standing, OpenError> {
+    let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
+    let sql = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema()";
+    let tables: Vec<String> =
+        client.query_typed(sql, &[]).await.map_err(lift)?.iter().map(|row| row.get(0)).collect();
+    if !tables.iter().any(|table| table == "stepgate_store") {
+        return match tables.into_iter().find(|table| TABLES.contains(&table.as_str())) {
+            Some(table) => Err(OpenError::Foreign { shown: shown.to_owned(), table }),
+            None => Ok(Standing::Empty),
+        };
+    }
+    let sql = "SELECT max(version) FROM stepgate_store";
+    let version = client.query_typed_one(sql, &[]).await.map_err(lift)?;
+    let version: Option<i64> = version.get(0);
+    match version {
+        None => Ok(Standing::Empty),
+        Some(found) if found > supported_version() => {
+            let supported = supported_version();
+            Err(OpenError::NewerVersion { shown: shown.to_owned(), found, supported })
+        }
+        Some(version) => Ok(Standing::Store(version)),
+    }
+}
+
+/// Brings a database to the newest version, whoever else does the same now.
+pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), OpenError> {
+    if standing(client, shown).await? == Standing::Store(supported_version()) {
+        return Ok(());
+    }
+    let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
+    let transaction = client.transaction().await.map_err(lift)?;
+    // A migration of a large store may take its time, and everybody else waits for it.
+    let lock = format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
+    transaction.batch_execute(&lock).await.map_err(lift)?;
+    // Another may have been first: what is missing is what is missing under the lock.
+    let done = match standing(transaction.client(), shown).await? {
+        Standing::Empty => 0,
+        Standing::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
+    };
+    for migration in MIGRATIONS.get(done..).unwrap_or(&[]) {
+        transaction.batch_execute(migration).await.map_err(lift)?;
+    }
+    let version = supported_version();
+    let note = format!(
+        "INSERT INTO stepgate_store (version) VALUES ({version})
+         ON CONFLICT (only_row) DO UPDATE SET version = {version}"
+    );
+    transaction.batch_execute(&note).await.map_err(lift)?;
+    transaction.commit().await.map_err(lift)
+}

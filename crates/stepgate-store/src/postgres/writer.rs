@@ -1,0 +1,487 @@
+//! The one place of this process that writes: batches of steps, each in one transaction.
+//!
+//! Writes that wait together are planned one after the other and sent as one statement per table, all in
+//! one round trip and one commit. A batch first trusts what is remembered from the batches before; the
+//! statements themselves are conditional, so a mistaken one changes nothing. Then everything is read
+//! again under locks, and where the database still refuses, every write is tried alone: one bad step
+//! never harms another. Nothing is answered before it is durable.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{ClientWrapper, Object, Pool};
+use stepgate_core::ids::{RunId, SessionId};
+use stepgate_core::ports::{ApprovalChange, StoreError};
+use stepgate_core::run::Status;
+use stepgate_core::session::Session;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::error;
+use super::facts::{Care, Facts, Needs, Ownership};
+use super::link::{Around, BY_KEYS, Failed, Query, send};
+use super::listen::{DECIDED, ENDED};
+use super::nodes::{Claim, Node, taken_over};
+use super::open::PostgresOptions;
+use super::point::told;
+use super::write::{Moved, Planned, Stamp, statements};
+use crate::plan::{Chain, Rows, Write, plan};
+
+/// How often a write that others are in the way of is tried alone.
+const ALONE_MAX: usize = 3;
+
+/// How long to wait before the server is asked for a connection again.
+const CONNECT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a write is answered: the session, where one was to be opened.
+type Answer = Result<Option<Session>, StoreError>;
+
+struct Job {
+    write: Write,
+    /// What the caller believed to own when it asked.
+    claim: Option<Claim>,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Job {
+    /// The run that it changes. A batch has one write about a run at most.
+    fn run_id(&self) -> Option<RunId> {
+        match &self.write {
+            Write::Step(step) => Some(step.commit().place.run_id),
+            Write::Event(_) | Write::Session(..) => None,
+        }
+    }
+}
+
+/// The way to write. Dropping it ends the task when the queue is empty.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: mpsc::Sender<Job>,
+}
+
+impl Writer {
+    /// Starts the task.
+    pub(super) fn start(
+        pool: Pool,
+        node: Arc<Node>,
+        options: &PostgresOptions,
+        mut left: watch::Receiver<bool>,
+    ) -> Self {
+        let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
+        let writing = Writing {
+            pool,
+            node,
+            client: None,
+            memory: Facts::default(),
+            batches: 0,
+            patience: options.answer_wait,
+        };
+        let batch_jobs_max = options.batch_jobs_max.max(1);
+        tokio::spawn(async move {
+            let left = async {
+                // Where nobody can say it any more, the queue ends.
+                if left.wait_for(|left| *left).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            writing.serve(jobs, batch_jobs_max, left).await;
+        });
+        Self { queue }
+    }
+
+    /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
+    /// answer does not stop the write.
+    pub(super) async fn write(&self, write: Write, claim: Option<Claim>) -> Answer {
+        let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
+        let (answer, answered) = oneshot::channel();
+        self.queue.send(Job { write, claim, answer }).await.map_err(|_| stopped())?;
+        answered
+            .await
+            .map_err(|_| StoreError::AnswerLost("the writer stopped before it answered".into()))?
+    }
+}
+
+/// What writing needs.
+struct Writing {
+    pool: Pool,
+    node: Arc<Node>,
+    client: Option<ClientWrapper>,
+    /// Where open traces and sessions stand, as far as this node knows.
+    memory: Facts,
+    /// How many batches were tried.
+    batches: i64,
+    patience: Duration,
+}
+
+/// Why a batch was not written.
+enum Trouble {
+    /// Nothing of it was written: the database refuses it, or cannot be asked.
+    Refused(StoreError),
+    /// It was written or not, and nobody can be asked.
+    Unknown(StoreError),
+}
+
+/// What a batch comes to, for those of its writes that it decided.
+struct Done {
+    /// In the order of the writes; none for one that must be looked at again.
+    answers: Vec<Option<Answer>>,
+}
+
+impl Writing {
+    /// Writes what comes, until nobody can send any more or the store is left.
+    async fn serve(
+        mut self,
+        mut jobs: mpsc::Receiver<Job>,
+        batch_jobs_max: usize,
+        left: impl Future<Output = ()>,
+    ) {
+        let mut left = std::pin::pin!(left);
+        let mut waiting = VecDeque::new();
+        let mut fresh = Vec::new();
+        loop {
+            if waiting.is_empty() {
+                let count = tokio::select! {
+                    biased;
+                    count = jobs.recv_many(&mut fresh, batch_jobs_max) => count,
+                    () = &mut left => 0,
+                };
+                if count == 0 {
+                    return;
+                }
+            }
+            while waiting.len() + fresh.len() < batch_jobs_max
+                && let Ok(job) = jobs.try_recv()
+            {
+                fresh.push(job);
+            }
+            waiting.extend(fresh.drain(..));
+            let batch = next_batch(&mut waiting, batch_jobs_max);
+            self.write_batch(batch).await;
+        }
+    }
+
+    async fn write_batch(&mut self, batch: Vec<Job>) {
+        let left = match self.attempt(&batch, Care::Trusting).await {
+            Ok(done) => answer(batch, done),
+            Err(Trouble::Refused(_)) => batch,
+            Err(Trouble::Unknown(error)) => return refuse(batch, &error),
+        };
+        if left.is_empty() {
+            return;
+        }
+        let left = match self.attempt(&left, Care::Doubting).await {
+            Ok(done) => answer(left, done),
+            Err(Trouble::Refused(_)) => left,
+            Err(Trouble::Unknown(error)) => return refuse(left, &error),
+        };
+        for job in left {
+            self.write_alone(job).await;
+        }
+    }
+
+    /// Tries a write alone. Another node may be in its way in the instant between look and write, so it
+    /// looks again before it believes that the database refuses the write itself.
+    async fn write_alone(&mut self, job: Job) {
+        let mut batch = vec![job];
+        for tries_left in (0..ALONE_MAX).rev() {
+            match self.attempt(&batch, Care::Doubting).await {
+                Ok(done) => {
+                    batch = answer(batch, done);
+                    return refuse(batch, &StoreError::Unavailable("not decided".into()));
+                }
+                Err(Trouble::Refused(StoreError::State(_))) if tries_left > 0 => {}
+                Err(Trouble::Refused(error) | Trouble::Unknown(error)) => {
+                    return refuse(batch, &error);
+                }
+            }
+        }
+    }
+
+    /// Writes a batch in one transaction, or nothing of it.
+    async fn attempt(&mut self, batch: &[Job], care: Care) -> Result<Done, Trouble> {
+        let mut facts = match care {
+            Care::Trusting => self.memory.about(batch.iter().map(|job| &job.write)),
+            Care::Doubting => Facts::default(),
+        };
+        let attempted = self.transact(batch, care, &mut facts).await;
+        match attempted {
+            Ok(done) => {
+                self.memory.absorb(facts);
+                Ok(done)
+            }
+            Err(trouble) => {
+                // After an error nothing is taken on trust, and everything is read again.
+                self.memory = Facts::default();
+                Err(trouble)
+            }
+        }
+    }
+
+    async fn transact(
+        &mut self,
+        batch: &[Job],
+        care: Care,
+        facts: &mut Facts,
+    ) -> Result<Done, Trouble> {
+        let deadline = Instant::now() + self.patience;
+        self.learn(batch, care, facts).await?;
+        let before = facts.chains();
+        let (planned, answers) = self.plan(batch, care, facts);
+        let moved = moved(&planned, &before, facts);
+        let is_idle =
+            planned.iter().all(|planned| planned.rows.is_empty() && planned.held.is_none());
+        if is_idle {
+            // Nothing to write: the locks are given back.
+            if care == Care::Doubting {
+                self.roll_back().await;
+            }
+            return Ok(Done { answers });
+        }
+        self.batches += 1;
+        let stamp = Stamp { incarnation: self.node.incarnation(), batch: self.batches };
+        let queries = statements(&planned, &moved, stamp);
+        let around = match care {
+            Care::Trusting => Around::Whole,
+            Care::Doubting => Around::Commit,
+        };
+        self.commit(around, &queries, stamp, deadline).await?;
+        for Planned { rows, owner, held, .. } in &planned {
+            if let Some((run_id, _)) = rows.trace {
+                let epoch = held.map_or(1, |held| held.epoch);
+                self.node.note(run_id, owner.map(|incarnation| Claim { incarnation, epoch }));
+            }
+        }
+        Ok(Done { answers })
+    }
+
+    /// Reads what the plans will ask for and nobody remembers.
+    async fn learn(&mut self, batch: &[Job], care: Care, facts: &mut Facts) -> Result<(), Trouble> {
+        let needs = Needs::of(batch.iter().map(|job| &job.write), facts, care);
+        if needs.is_empty() && care == Care::Trusting {
+            return Ok(());
+        }
+        let around = match care {
+            Care::Trusting => Around::Nothing,
+            Care::Doubting => Around::Begin,
+        };
+        let patience = self.patience;
+        let client = self.connected().await.map_err(Trouble::Refused)?;
+        let rows = match send(client, around, &needs.queries(care), patience).await {
+            Ok(rows) => rows,
+            Err(failed) => {
+                self.client = None;
+                return Err(Trouble::Refused(told(failed)));
+            }
+        };
+        let learnt = facts.learn(&rows);
+        if learnt.is_err() && care == Care::Doubting {
+            self.roll_back().await;
+        }
+        learnt.map_err(Trouble::Refused)
+    }
+
+    /// Plans every write on the facts, each on what those before it change.
+    fn plan<'a>(
+        &self,
+        batch: &'a [Job],
+        care: Care,
+        facts: &mut Facts,
+    ) -> (Vec<Planned<'a>>, Vec<Option<Answer>>) {
+        let incarnation = self.node.incarnation();
+        let mut planned = Vec::with_capacity(batch.len());
+        let mut answers = Vec::with_capacity(batch.len());
+        for job in batch {
+            let before = job.run_id().and_then(|run_id| facts.status(run_id));
+            let decided = fence(job, facts, incarnation)
+                .and_then(|held| Ok((held, plan(&job.write, facts)?)));
+            match decided {
+                Ok((held, rows)) => {
+                    let owner =
+                        owner_after(job, rows.trace.map(|(_, trace)| trace.status), incarnation);
+                    let epoch = held.map_or(1, |held| held.epoch);
+                    facts.note(&rows, Ownership { owner, epoch });
+                    answers.push(Some(Ok(rows.answer.clone())));
+                    let telling = telling(&rows, before);
+                    planned.push(Planned { rows, owner, held, telling });
+                }
+                // What is remembered may be wrong; only what was read under locks refuses.
+                Err(refused) => answers.push(match care {
+                    Care::Trusting => None,
+                    Care::Doubting => Some(Err(refused)),
+                }),
+            }
+        }
+        (planned, answers)
+    }
+
+    /// Sends the statements and the commit. Where the answer is lost, finds out what became of it.
+    async fn commit(
+        &mut self,
+        around: Around,
+        queries: &[Query],
+        stamp: Stamp,
+        deadline: Instant,
+    ) -> Result<(), Trouble> {
+        let patience = self.patience;
+        if around == Around::Whole {
+            self.connected().await.map_err(Trouble::Refused)?;
+        }
+        // INVARIANT: a transaction that began before goes on where it began. On another connection each
+        // statement would be a commit of its own.
+        let Some(client) = &self.client else {
+            let lost = StoreError::Unavailable("the connection to PostgreSQL was lost".into());
+            return Err(Trouble::Refused(lost));
+        };
+        let failed = match send(client, around, queries, patience).await {
+            Ok(_) => return Ok(()),
+            Err(failed) => failed,
+        };
+        match &failed {
+            Failed::Told(error) if error::is_refusal(error) => {
+                return Err(Trouble::Refused(told(failed)));
+            }
+            Failed::Told(_) | Failed::Silent(_) => self.client = None,
+        }
+        match self.was_committed(stamp, deadline).await {
+            Some(true) => Ok(()),
+            Some(false) => Err(Trouble::Refused(told(failed))),
+            None => {
+                let why = told(failed).to_string();
+                Err(Trouble::Unknown(StoreError::AnswerLost(why)))
+            }
+        }
+    }
+
+    /// Whether the batch with this stamp is durable; none where the server cannot be asked in time.
+    ///
+    /// The row that a batch stamps stays locked until the batch is over, so whoever reads it under its
+    /// lock reads the end of the story, also where the server is still at work on the lost connection.
+    async fn was_committed(&mut self, stamp: Stamp, deadline: Instant) -> Option<bool> {
+        let sql = "SELECT last_batch FROM nodes WHERE incarnation = $1 FOR UPDATE";
+        loop {
+            let query = Query::new(sql, vec![Box::new(stamp.incarnation)]);
+            let patience = self.patience;
+            if let Ok(client) = self.connected().await {
+                match send(client, Around::Nothing, &[query], patience).await {
+                    Ok(rows) => {
+                        let row = rows.first().and_then(|rows| rows.first());
+                        let last: Option<i64> = row.and_then(|row| row.try_get(0).ok());
+                        return Some(last == Some(stamp.batch));
+                    }
+                    Err(_) => self.client = None,
+                }
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            tokio::time::sleep(CONNECT_AGAIN).await;
+        }
+    }
+
+    async fn connected(&mut self) -> Result<&ClientWrapper, StoreError> {
+        if self.client.as_ref().is_none_or(|client| client.is_closed()) {
+            let fresh = self.pool.get().await.map_err(|error| error::while_waiting(&error))?;
+            let fresh = Object::take(fresh);
+            let lift = |error: tokio_postgres::Error| error::while_open(&error);
+            fresh.batch_execute(BY_KEYS).await.map_err(lift)?;
+            self.client = Some(fresh);
+        }
+        self.client.as_ref().ok_or_else(|| StoreError::Unavailable("not connected".into()))
+    }
+
+    async fn roll_back(&mut self) {
+        let Some(client) = &self.client else { return };
+        if client.batch_execute("ROLLBACK").await.is_err() {
+            self.client = None;
+        }
+    }
+}
+
+/// The next writes, at most one about each run: a second one waits for what becomes of the first.
+fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
+    let mut batch = Vec::new();
+    let mut runs = HashSet::new();
+    let mut later = VecDeque::new();
+    for job in waiting.drain(..) {
+        let is_next = batch.len() < batch_jobs_max && job.run_id().is_none_or(|id| runs.insert(id));
+        match is_next {
+            true => batch.push(job),
+            false => later.push_back(job),
+        }
+    }
+    *waiting = later;
+    batch
+}
+
+/// Who works on the run that a write is about, where the run is there already and it is the caller.
+fn fence(job: &Job, facts: &Facts, incarnation: i64) -> Result<Option<Ownership>, StoreError> {
+    let commit = match &job.write {
+        Write::Step(step) => step.commit(),
+        Write::Event(_) | Write::Session(..) => return Ok(None),
+    };
+    let run_id = commit.place.run_id;
+    let Some(held) = facts.ownership(run_id).filter(|_| commit.open.is_none()) else {
+        return Ok(None);
+    };
+    let is_ours = match job.claim {
+        Some(claim) => held == Ownership { owner: Some(claim.incarnation), epoch: claim.epoch },
+        None => held.owner.is_none_or(|owner| owner == incarnation),
+    };
+    if is_ours { Ok(Some(held)) } else { Err(taken_over(run_id)) }
+}
+
+/// Who works on a run after a write: whoever wrote, unless it waits for a person or is over.
+fn owner_after(job: &Job, status: Option<Status>, incarnation: i64) -> Option<i64> {
+    match status? {
+        Status::Started | Status::Approved => {
+            Some(job.claim.map_or(incarnation, |claim| claim.incarnation))
+        }
+        Status::ApprovalRequired => None,
+        Status::Ok | Status::Error | Status::Timeout | Status::Denied => None,
+    }
+}
+
+/// What other nodes are told: only of runs that a person was asked about, for telling is not free.
+fn telling(rows: &Rows<'_>, before: Option<Status>) -> Option<&'static str> {
+    let was_asked = matches!(before, Some(Status::ApprovalRequired | Status::Approved));
+    match (rows.record, rows.approval) {
+        (Some(_), _) => was_asked.then_some(ENDED),
+        (None, Some(ApprovalChange::Decide(_))) => Some(DECIDED),
+        (None, Some(ApprovalChange::Ask(_)) | None) => None,
+    }
+}
+
+/// Where each session stands that the plans have moved.
+fn moved(planned: &[Planned<'_>], before: &HashMap<SessionId, Chain>, after: &Facts) -> Vec<Moved> {
+    let moves = planned.iter().filter_map(|planned| planned.rows.chain);
+    let mut sessions: Vec<SessionId> = moves.map(|(session_id, _)| session_id).collect();
+    // In the order of their ids, as the locks are taken.
+    sessions.sort_unstable();
+    sessions.dedup();
+    let move_of = |session_id: SessionId| {
+        let was = before.get(&session_id).copied().unwrap_or(Chain::EMPTY);
+        Some(Moved { session_id, before: was, after: after.chain_of(session_id)? })
+    };
+    sessions.into_iter().filter_map(move_of).collect()
+}
+
+/// Answers those that were decided, and gives back the others.
+fn answer(batch: Vec<Job>, done: Done) -> Vec<Job> {
+    let mut left = Vec::new();
+    for (job, answer) in batch.into_iter().zip(done.answers) {
+        match answer {
+            Some(answer) => {
+                // A caller who left does not want to know.
+                let _left = job.answer.send(answer);
+            }
+            None => left.push(job),
+        }
+    }
+    left
+}
+
+fn refuse(batch: Vec<Job>, error: &StoreError) {
+    for job in batch {
+        let _left = job.answer.send(Err(error.clone()));
+    }
+}

@@ -1,0 +1,364 @@
+//! Rows back into what they were, whatever engine kept them. What does not parse back was changed by
+//! someone else: the error names the table, the row and the column, and `verify` reports it.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{IdempotencyKey, PrincipalId};
+use stepgate_core::journal::checkpoint::CheckpointState;
+use stepgate_core::journal::{Appended, Checkpoint, Entry, Kind, Sealed, StateError, Tail};
+use stepgate_core::json::{canonical, strict};
+use stepgate_core::machine::State;
+use stepgate_core::ports::{LinkedEvent, StoreError};
+use stepgate_core::record::Record;
+use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
+use stepgate_core::session::{Head, Link, Session, SessionKind};
+
+use crate::plan::Chain;
+
+/// A table, with the column that names its rows to people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    pub(crate) key: &'static str,
+}
+
+pub(crate) const SESSIONS: Table = table("sessions", "session_id");
+pub(crate) const TOOL_RUNS: Table = table("tool_runs", "tool_run_id");
+pub(crate) const JOURNAL: Table = table("journal", "trace_id");
+pub(crate) const RECORDS: Table = table("records", "tool_run_id");
+pub(crate) const CHECKPOINTS: Table = table("checkpoints", "trace_id");
+pub(crate) const APPROVALS: Table = table("approvals", "tool_run_id");
+pub(crate) const EVENTS: Table = table("events", "tool_run_id");
+pub(crate) const LOOSE_EVENTS: Table = table("events", "event_id");
+pub(crate) const EFFECTS: Table = table("effects", "trace_id");
+pub(crate) const SEALED_PAYLOADS: Table = table("sealed_payloads", "tool_run_id");
+
+const fn table(name: &'static str, key: &'static str) -> Table {
+    Table { name, key }
+}
+
+/// One row as an engine gives it. The error says what is in the cell instead.
+pub(crate) trait Row {
+    /// A text, where there is one.
+    fn text(&self, column: &str) -> Result<Option<&str>, String>;
+
+    /// A number, where there is one.
+    fn number(&self, column: &str) -> Result<Option<i64>, String>;
+
+    /// Bytes.
+    fn bytes(&self, column: &str) -> Result<&[u8], String>;
+
+    /// A text of somebody else's making, where there is one: it may have any character in it.
+    fn free_text(&self, column: &str) -> Result<Option<String>, String> {
+        Ok(self.text(column)?.map(str::to_owned))
+    }
+}
+
+/// One row of a table.
+pub(crate) struct Cells<'a> {
+    row: &'a dyn Row,
+    table: Table,
+}
+
+impl<'a> Cells<'a> {
+    pub(crate) fn of(row: &'a dyn Row, table: Table) -> Self {
+        Self { row, table }
+    }
+
+    /// The refusal of a cell.
+    pub(crate) fn mismatch(&self, column: &str, why: impl Display) -> StoreError {
+        let Table { name, key } = self.table;
+        let key = self.row.text(key).ok().flatten().unwrap_or("?");
+        let detail = format!("{name} row {key}: column {column}: {why}");
+        StateError::checksum(detail).into()
+    }
+
+    pub(crate) fn maybe_text(&self, column: &str) -> Result<Option<&str>, StoreError> {
+        self.row.text(column).map_err(|why| self.mismatch(column, why))
+    }
+
+    pub(crate) fn text(&self, column: &str) -> Result<&str, StoreError> {
+        self.maybe_text(column)?.ok_or_else(|| self.mismatch(column, "is empty"))
+    }
+
+    pub(crate) fn owned(&self, column: &str) -> Result<Option<String>, StoreError> {
+        Ok(self.maybe_text(column)?.map(str::to_owned))
+    }
+
+    pub(crate) fn free_text(&self, column: &str) -> Result<Option<String>, StoreError> {
+        self.row.free_text(column).map_err(|why| self.mismatch(column, why))
+    }
+
+    pub(crate) fn maybe_number(&self, column: &str) -> Result<Option<u64>, StoreError> {
+        match self.row.number(column).map_err(|why| self.mismatch(column, why))? {
+            None => Ok(None),
+            Some(number) => {
+                u64::try_from(number).map(Some).map_err(|_| self.mismatch(column, "is negative"))
+            }
+        }
+    }
+
+    pub(crate) fn number(&self, column: &str) -> Result<u64, StoreError> {
+        self.maybe_number(column)?.ok_or_else(|| self.mismatch(column, "is empty"))
+    }
+
+    pub(crate) fn bytes(&self, column: &str) -> Result<&[u8], StoreError> {
+        self.row.bytes(column).map_err(|why| self.mismatch(column, why))
+    }
+
+    /// A text that is parsed: an id, a digest, an instant.
+    pub(crate) fn parsed<T>(&self, column: &str) -> Result<T, StoreError>
+    where
+        T: FromStr<Err: Display>,
+    {
+        let text = self.text(column)?;
+        text.parse().map_err(|error| self.mismatch(column, error))
+    }
+
+    pub(crate) fn maybe_parsed<T>(&self, column: &str) -> Result<Option<T>, StoreError>
+    where
+        T: FromStr<Err: Display>,
+    {
+        match self.maybe_text(column)? {
+            None => Ok(None),
+            Some(text) => text.parse().map(Some).map_err(|error| self.mismatch(column, error)),
+        }
+    }
+
+    /// A text that one of our enums spells.
+    pub(crate) fn spelled<T>(
+        &self,
+        column: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        let text = self.text(column)?;
+        parse(text).ok_or_else(|| self.mismatch(column, format!("`{text}` is unknown")))
+    }
+
+    /// The link that stands in the row: all three of its columns, or none.
+    pub(crate) fn maybe_link(&self) -> Result<Option<Link>, StoreError> {
+        let number = self.maybe_number("link_number")?;
+        let prev: Option<Digest> = self.maybe_parsed("link_prev")?;
+        let digest: Option<Digest> = self.maybe_parsed("link_digest")?;
+        match (number, prev, digest) {
+            (None, None, None) => Ok(None),
+            (Some(number), Some(prev), Some(digest)) => Ok(Some(Link { number, prev, digest })),
+            _ => Err(self.mismatch("link_number", "a link is whole or absent")),
+        }
+    }
+
+    pub(crate) fn link(&self) -> Result<Link, StoreError> {
+        self.maybe_link()?.ok_or_else(|| self.mismatch("link_number", "is empty"))
+    }
+}
+
+/// Where a session stands.
+pub(crate) fn chain_from(cells: &Cells<'_>) -> Result<Chain, StoreError> {
+    Ok(Chain { head: head_of(cells)?, last_step_index: cells.number("last_step_index")? })
+}
+
+/// The end of a journal, from its last row.
+pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail, StoreError> {
+    let entry = entry_from(cells)?;
+    if entry.entry_digest != entry.recomputed_digest() {
+        let run_id = entry.trace_id;
+        let detail = format!("journal row {run_id}: the last entry does not have its digest");
+        return Err(StateError::checksum(detail).into());
+    }
+    Ok(Tail {
+        state: Some(entry.to_state),
+        sequence_number: entry.sequence_number,
+        entry_digest: entry.entry_digest,
+    })
+}
+
+/// A row of the journal, with the link that stands in it.
+pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>), StoreError> {
+    let entry = entry_from(cells)?;
+    let artifact = Sealed {
+        kind: entry.artifact_type,
+        id: entry.artifact_id,
+        ts: entry.ts,
+        digest: entry.artifact_digest,
+        text: cells.text("artifact")?.to_owned(),
+    };
+    let link = cells.maybe_link()?;
+    if link.is_some() && entry.sequence_number != 1 {
+        return Err(cells.mismatch("link_number", "only a genesis opens a trace"));
+    }
+    Ok((Appended { entry, artifact }, link))
+}
+
+/// The record of a run, with the status and the ending that the run's row holds of it.
+pub(crate) fn record_from(cells: &Cells<'_>, run: &Run) -> Result<(Record, Link), StoreError> {
+    let Some(ending) = run.ending.clone() else {
+        return Err(cells.mismatch("tool_run_id", "a record of a run that is not over"));
+    };
+    let record = Record {
+        run_id: run.arrival.run_id,
+        text: cells.text("record")?.to_owned(),
+        digest: cells.parsed("record_digest")?,
+        status: run.status,
+        ending,
+    };
+    Ok((record, cells.link()?))
+}
+
+/// A session.
+pub(crate) fn session_from(cells: &Cells<'_>) -> Result<Session, StoreError> {
+    let principal = cells.text("principal_id")?;
+    Ok(Session {
+        session_id: cells.parsed("session_id")?,
+        principal_id: PrincipalId::parse(principal)
+            .map_err(|error| cells.mismatch("principal_id", error))?,
+        kind: cells.spelled("kind", SessionKind::parse)?,
+        ts: cells.parsed("ts")?,
+        head: head_of(cells)?,
+        last_step_index: cells.number("last_step_index")?,
+    })
+}
+
+/// The end of a session's chain.
+pub(crate) fn head_of(cells: &Cells<'_>) -> Result<Head, StoreError> {
+    Ok(Head { number: cells.number("head_number")?, digest: cells.parsed("head_digest")? })
+}
+
+/// A journal entry, without its artifact.
+pub(crate) fn entry_from(cells: &Cells<'_>) -> Result<Entry, StoreError> {
+    let key = cells.owned("idempotency_key")?;
+    Ok(Entry {
+        artifact_digest: cells.parsed("artifact_digest")?,
+        artifact_id: cells.parsed("artifact_id")?,
+        artifact_type: cells.spelled("artifact_type", Kind::parse)?,
+        entry_digest: cells.parsed("entry_digest")?,
+        from_state: cells.spelled("from_state", State::parse)?,
+        idempotency_key: key.map(IdempotencyKey::from_stored),
+        prev_entry_digest: cells.parsed("prev_entry_digest")?,
+        schema_id: Entry::SCHEMA_ID.into(),
+        schema_version: Entry::SCHEMA_VERSION.into(),
+        sequence_number: cells.number("sequence_number")?,
+        to_state: cells.spelled("to_state", State::parse)?,
+        tool_call_id: cells.maybe_parsed("tool_call_id")?,
+        trace_id: cells.parsed("trace_id")?,
+        ts: cells.parsed("ts")?,
+    })
+}
+
+/// A checkpoint.
+pub(crate) fn checkpoint_from(cells: &Cells<'_>) -> Result<Checkpoint, StoreError> {
+    let text = cells.text("checkpoint_state")?;
+    let state: CheckpointState =
+        serde_json::from_str(text).map_err(|error| cells.mismatch("checkpoint_state", error))?;
+    if canonical::text_of(&state) != text {
+        return Err(cells.mismatch("checkpoint_state", "not in canonical form"));
+    }
+    Ok(Checkpoint {
+        checkpoint_digest: cells.parsed("checkpoint_digest")?,
+        checkpoint_sequence_number: cells.number("checkpoint_sequence_number")?,
+        checkpoint_state: state,
+        schema_id: Checkpoint::SCHEMA_ID.into(),
+        schema_version: Checkpoint::SCHEMA_VERSION.into(),
+        trace_id: cells.parsed("trace_id")?,
+        ts: cells.parsed("ts")?,
+    })
+}
+
+/// What a key is bound to.
+pub(crate) fn binding_from(cells: &Cells<'_>) -> Result<Binding, StoreError> {
+    Ok(Binding {
+        idempotency_key: IdempotencyKey::from_stored(cells.text("idempotency_key")?.to_owned()),
+        tool_server: cells.text("tool_server")?.to_owned(),
+        tool_name: cells.text("tool_name")?.to_owned(),
+        asked_digest: cells.parsed("asked_digest")?,
+        trace_id: cells.parsed("trace_id")?,
+        settled: match cells.number("settled")? {
+            0 => false,
+            1 => true,
+            other => return Err(cells.mismatch("settled", format!("`{other}` is unknown"))),
+        },
+    })
+}
+
+/// An approval.
+pub(crate) fn approval_from(cells: &Cells<'_>) -> Result<Approval, StoreError> {
+    let approver_id = match cells.maybe_text("approver_id")? {
+        None => None,
+        Some(text) => {
+            Some(PrincipalId::parse(text).map_err(|error| cells.mismatch("approver_id", error))?)
+        }
+    };
+    let note = cells.free_text("note")?;
+    let resolution = match cells.maybe_parsed("ts_resolved")? {
+        Some(ts_resolved) => Some(Resolution { approver_id, note, ts_resolved }),
+        None if approver_id.is_some() || note.is_some() => {
+            return Err(cells.mismatch("ts_resolved", "is empty beside an approver or a note"));
+        }
+        None => None,
+    };
+    Ok(Approval {
+        approval_context_json: cells.text("approval_context_json")?.to_owned(),
+        approval_id: cells.parsed("approval_id")?,
+        resolution,
+        status: cells.spelled("status", ApprovalStatus::parse)?,
+        tool_run_id: cells.parsed("tool_run_id")?,
+        ts_requested: cells.parsed("ts_requested")?,
+    })
+}
+
+/// A run.
+pub(crate) fn run_from(cells: &Cells<'_>) -> Result<Run, StoreError> {
+    let (output_json, error_json) = (cells.owned("output_json")?, cells.owned("error_json")?);
+    let ending = match cells.maybe_number("latency_ms")? {
+        Some(latency_ms) => Some(Ending { output_json, error_json, latency_ms }),
+        None if output_json.is_some() || error_json.is_some() => {
+            return Err(cells.mismatch("latency_ms", "is empty beside an output or an error"));
+        }
+        None => None,
+    };
+    let principal = cells.text("principal_id")?;
+    Ok(Run {
+        arrival: Arrival {
+            run_id: cells.parsed("tool_run_id")?,
+            session_id: cells.parsed("session_id")?,
+            principal_id: PrincipalId::parse(principal)
+                .map_err(|error| cells.mismatch("principal_id", error))?,
+            step_index: cells.number("step_index")?,
+            received_at: cells.parsed("ts")?,
+            payload: Payload {
+                bytes: Arc::from(cells.bytes("payload")?),
+                length: cells.number("payload_bytes")?,
+            },
+        },
+        tool_name: cells.free_text("tool_name")?,
+        input_json: cells.owned("input_json")?,
+        status: cells.spelled("status", Status::parse)?,
+        ending,
+    })
+}
+
+/// An event, with the link that stands in its row.
+pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent, StoreError> {
+    let text = cells.text("payload_json")?;
+    let payload = strict::parse(text.as_bytes(), strict::DEPTH_MAX, strict::Integers::Any)
+        .map_err(|refusal| cells.mismatch("payload_json", refusal))?;
+    if canonical::text_of(&payload) != text {
+        return Err(cells.mismatch("payload_json", "not in canonical form"));
+    }
+    let event = Event {
+        event_id: cells.parsed("event_id")?,
+        event_type: cells.spelled("event_type", EventType::parse)?,
+        payload,
+        run_id: cells.maybe_parsed("tool_run_id")?,
+        sequence_number: cells.number("sequence_number")?,
+        session_id: cells.parsed("session_id")?,
+        ts: cells.parsed("ts")?,
+    };
+    let link = cells.maybe_link()?;
+    Ok(LinkedEvent { event, link })
+}

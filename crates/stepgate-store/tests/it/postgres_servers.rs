@@ -1,0 +1,235 @@
+//! PostgreSQL itself in trouble: away, read-only, full, too new, cut off, killed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stepgate_cluster::{Cluster, Settings};
+use stepgate_core::ids::RunId;
+use stepgate_core::ports::{Store, StoreError};
+use stepgate_store::postgres::OpenError;
+use stepgate_store::{PostgresOptions, PostgresStore};
+
+use crate::desk::Desk;
+use crate::server;
+
+fn options() -> PostgresOptions {
+    PostgresOptions { connect_wait: Duration::from_secs(3), ..PostgresOptions::default() }
+}
+
+async fn open(url: &str) -> Result<PostgresStore, OpenError> {
+    PostgresStore::open(url, options()).await
+}
+
+async fn refused(url: &str) -> OpenError {
+    open(url).await.map(drop).unwrap_err()
+}
+
+#[tokio::test]
+async fn nodes_that_start_at_once_make_one_store() {
+    let url = server::fresh_url();
+    let opening: Vec<_> = (0..6)
+        .map(|_| {
+            let url = url.clone();
+            tokio::spawn(async move { open(&url).await })
+        })
+        .collect();
+    let mut nodes = Vec::new();
+    for node in opening {
+        nodes.push(node.await.unwrap().unwrap());
+    }
+    let desk = Desk::open(Arc::new(nodes.pop().unwrap())).await;
+    let step = desk.finished().await;
+    for node in nodes {
+        assert_eq!(node.dossier(step.id()).await, desk.store.dossier(step.id()).await);
+    }
+}
+
+#[tokio::test]
+async fn each_reason_not_to_open_has_its_own_error() {
+    let server = server::shared();
+    let database = server.database().unwrap();
+    let sql = |sql: &str| server.sql(&database, sql).unwrap();
+
+    let away = refused("postgres://postgres@127.0.0.1:1/store").await;
+    assert!(matches!(away, OpenError::Away { .. }), "{away}");
+    let none = refused(&server.url("nowhere")).await;
+    assert!(matches!(none, OpenError::NoDatabase { .. }), "{none}");
+    let plain = refused(&format!("{}?sslmode=require", server.url(&database))).await;
+    assert!(matches!(plain, OpenError::Untrusted { .. }), "{plain}");
+    let stranger = server.url(&database).replace("postgres@", "stranger@");
+    let credentials = refused(&stranger).await;
+    assert!(matches!(credentials, OpenError::Credentials { .. }), "{credentials}");
+    sql("CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM public");
+    let guest = refused(&server.url(&database).replace("postgres@", "guest@")).await;
+    assert!(matches!(guest, OpenError::Permission { .. }), "{guest}");
+
+    let missing = PostgresStore::open_read_only(&server.url(&database), options()).await;
+    assert!(matches!(missing.map(drop), Err(OpenError::Missing { .. })));
+    sql("CREATE TABLE journal (mine int)");
+    let foreign = refused(&server.url(&database)).await;
+    assert!(matches!(foreign, OpenError::Foreign { .. }), "{foreign}");
+    sql("DROP TABLE journal");
+
+    sql(&format!("ALTER DATABASE {database} SET default_transaction_read_only = on"));
+    let read_only = refused(&server.url(&database)).await;
+    assert!(matches!(read_only, OpenError::ReadOnly { .. }), "{read_only}");
+    let writable = format!("ALTER DATABASE {database} RESET default_transaction_read_only");
+    server.sql("postgres", &writable).unwrap();
+    sql(&format!("ALTER DATABASE {database} SET synchronous_commit = off"));
+    let lossy = refused(&server.url(&database)).await;
+    assert!(matches!(lossy, OpenError::Setting { setting: "synchronous_commit", .. }), "{lossy}");
+    sql(&format!("ALTER DATABASE {database} RESET synchronous_commit"));
+
+    drop(open(&server.url(&database)).await.unwrap());
+    sql("UPDATE stepgate_store SET version = 999");
+    let newer = refused(&server.url(&database)).await;
+    assert!(matches!(newer, OpenError::NewerVersion { found: 999, .. }), "{newer}");
+    sql("UPDATE stepgate_store SET version = 1");
+    let older = PostgresStore::open_read_only(&server.url(&database), options()).await;
+    assert!(matches!(older.map(drop), Err(OpenError::OlderVersion { found: 1, .. })));
+}
+
+#[tokio::test]
+async fn a_store_opened_to_read_is_of_one_moment_and_writes_nothing() {
+    let url = server::fresh_url();
+    let desk = Desk::open(Arc::new(open(&url).await.unwrap())).await;
+    let before = desk.finished().await;
+    let reader = PostgresStore::open_read_only(&url, options()).await.unwrap();
+    let counts = reader.counts().await.unwrap();
+    let after = desk.finished().await;
+    assert_eq!(reader.counts().await, Ok(counts));
+    assert_eq!(reader.dossier(after.id()).await, Ok(None));
+    assert!(reader.dossier(before.id()).await.unwrap().is_some());
+    let read_only = Err(StoreError::Unavailable("opened read-only".into()));
+    assert_eq!(reader.commit(desk.step().opening()).await, read_only);
+    assert!(reader.next_step_index(desk.session).await.is_err());
+}
+
+/// What the server says while it is open, as a trigger says it in its place.
+#[tokio::test]
+async fn a_server_that_is_full_or_read_only_is_unavailable_and_recovers() {
+    let schema = server::fresh_schema();
+    let desk = Desk::open(Arc::new(open(&server::url_of(&schema)).await.unwrap())).await;
+    let sql = |sql: &str| {
+        let sql = format!("SET search_path = {schema}; {sql}");
+        server::shared().sql("postgres", &sql).unwrap()
+    };
+    for (code, said) in [("53100", "disk"), ("25006", "read-only")] {
+        sql(&format!(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{code}'; END $$;
+             CREATE TRIGGER fail BEFORE INSERT ON journal EXECUTE FUNCTION fail()"
+        ));
+        let mut step = desk.step();
+        let opening = step.opening();
+        match desk.store.commit(opening.clone()).await {
+            Err(StoreError::Unavailable(why)) => assert!(why.contains(said), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(desk.store.dossier(step.id()).await, Ok(None));
+        sql("DROP TRIGGER fail ON journal; DROP FUNCTION fail()");
+        assert_eq!(desk.store.commit(opening).await, Ok(()));
+    }
+}
+
+/// Every answer is true, whatever happens to the connections: what was said to be written is there, and
+/// what was said not to be is not.
+async fn answers_are_true(desk: &Desk, steps: usize) -> (usize, usize) {
+    let mut tasks = Vec::new();
+    for _ in 0..steps {
+        let desk = desk.clone();
+        tasks.push(tokio::spawn(async move {
+            let mut step = desk.step();
+            (step.id(), desk.store.commit(step.opening()).await)
+        }));
+    }
+    let (mut written, mut refused) = (0, 0);
+    for task in tasks {
+        let (run_id, answer): (RunId, _) = task.await.unwrap();
+        let is_there = until_read(desk, run_id).await;
+        match answer {
+            Ok(()) => {
+                assert!(is_there, "{run_id} was acknowledged");
+                written += 1;
+            }
+            Err(StoreError::Unavailable(_)) => {
+                assert!(!is_there, "{run_id} was said not to be written");
+                refused += 1;
+            }
+            Err(StoreError::AnswerLost(_)) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    (written, refused)
+}
+
+async fn until_read(desk: &Desk, run_id: RunId) -> bool {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        match desk.store.dossier(run_id).await {
+            Ok(dossier) => return dossier.is_some(),
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_cut_lose_and_repeat_nothing() {
+    let schema = server::fresh_schema();
+    let url = server::url_of(&schema);
+    let named = PostgresOptions { node_id: schema.clone(), ..options() };
+    let store = PostgresStore::open(&url, named).await.unwrap();
+    let desk = Desk::open(Arc::new(store)).await;
+    let cut = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE application_name = 'stepgate {schema}'"
+    );
+    let cutting = tokio::task::spawn_blocking(move || {
+        for _ in 0..15 {
+            server::shared().sql("postgres", &cut).unwrap();
+        }
+    });
+    let mut written = 0;
+    while !cutting.is_finished() {
+        written += answers_are_true(&desk, 20).await.0;
+    }
+    cutting.await.unwrap();
+    assert!(written > 0);
+    let (written_after, refused) = answers_are_true(&desk, 20).await;
+    assert_eq!((written_after, refused), (20, 0));
+    assert_eq!(desk.store.counts().await.unwrap().events, 2 + desk.head().await.number);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_under_load_loses_nothing_that_was_acknowledged() {
+    let mut cluster = Cluster::start(&Settings::default()).unwrap();
+    let database = cluster.database().unwrap();
+    let desk = Desk::open(Arc::new(open(&cluster.url(&database)).await.unwrap())).await;
+    for crash in [true, false] {
+        let working = {
+            let desk = desk.clone();
+            tokio::spawn(async move {
+                let mut written = 0;
+                for _ in 0..6 {
+                    written += answers_are_true(&desk, 10).await.0;
+                }
+                written
+            })
+        };
+        cluster = tokio::task::spawn_blocking(move || {
+            match crash {
+                true => cluster.crash().unwrap(),
+                false => cluster.stop().unwrap(),
+            }
+            cluster.resume().unwrap();
+            cluster
+        })
+        .await
+        .unwrap();
+        assert!(working.await.unwrap() > 0);
+    }
+    let (written, refused) = answers_are_true(&desk, 10).await;
+    assert_eq!((written, refused), (10, 0));
+    let counts = desk.store.counts().await.unwrap();
+    assert_eq!(counts.runs, desk.head().await.number);
+}

@@ -1,0 +1,88 @@
+//! `[store]`: where the store is, and how this node takes part in it.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stepgate_store::PostgresOptions;
+
+use super::{CONNECTIONS_CEILING, Config, SERVE_CEILING_MS, within};
+
+/// Where the store is, and how this node takes part in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct StoreConfig {
+    /// The URL of a PostgreSQL database; empty for the file in the data directory.
+    pub(crate) url: String,
+    /// How this node calls itself to the others; empty for the name of the machine.
+    node_id: String,
+    /// Connections that read at one time.
+    #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
+    readers_max: usize,
+    /// How long this node may be silent before others take its runs over, in milliseconds.
+    #[schemars(range(min = 1000, max = SERVE_CEILING_MS))]
+    lease_ms: u64,
+    /// How much of that must be left for a call to be sent, in milliseconds.
+    #[schemars(range(min = 100, max = SERVE_CEILING_MS))]
+    dispatch_margin_ms: u64,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let options = PostgresOptions::default();
+        Self {
+            url: String::new(),
+            node_id: String::new(),
+            readers_max: options.readers_max,
+            lease_ms: ms(options.lease),
+            dispatch_margin_ms: ms(options.dispatch_margin),
+        }
+    }
+}
+
+impl StoreConfig {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        within("store.readers_max", self.readers_max, 1..=CONNECTIONS_CEILING)?;
+        within("store.lease_ms", self.lease_ms, 1000..=SERVE_CEILING_MS)?;
+        within("store.dispatch_margin_ms", self.dispatch_margin_ms, 100..=SERVE_CEILING_MS)?;
+        ensure!(
+            self.dispatch_margin_ms * 2 <= self.lease_ms,
+            "store.dispatch_margin_ms must be at most half of store.lease_ms, or nothing is ever sent"
+        );
+        Ok(())
+    }
+}
+
+impl Config {
+    /// How this node takes part in a store that others share.
+    pub(crate) fn postgres_options(&self) -> PostgresOptions {
+        let store = &self.store;
+        PostgresOptions {
+            node_id: self.node_id(),
+            readers_max: store.readers_max,
+            lease: Duration::from_millis(store.lease_ms),
+            dispatch_margin: Duration::from_millis(store.dispatch_margin_ms),
+            ..PostgresOptions::default()
+        }
+    }
+
+    /// How this node's sandbox calls itself. One that others share is the same for all of them.
+    pub(crate) fn sandbox_id(&self, is_alone: bool) -> String {
+        match is_alone || self.sandbox.shared {
+            true => "sandbox".into(),
+            false => format!("sandbox@{}", self.node_id()),
+        }
+    }
+
+    /// How this node calls itself.
+    fn node_id(&self) -> String {
+        if !self.store.node_id.is_empty() {
+            return self.store.node_id.clone();
+        }
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = name.trim();
+        if name.is_empty() { "node".to_owned() } else { name.to_owned() }
+    }
+}

@@ -1,0 +1,36 @@
+//! PostgreSQL for the tests, which start servers of their own: only the programs are needed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::run;
+
+/// Debian makes a cluster and starts it when the package comes, unless this file says otherwise.
+const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/stepgate.conf";
+
+/// Installs PostgreSQL where it is missing, without a cluster of the system's.
+pub(crate) fn install() -> anyhow::Result<()> {
+    if stepgate_cluster::find().is_ok() {
+        return Ok(());
+    }
+    let by_hand = "install PostgreSQL by hand, or run this command as root on Debian";
+    let file = Path::new(NO_CLUSTER);
+    let was_there = file.exists();
+    if !was_there {
+        let directory = file.parent().context("no directory")?;
+        fs::create_dir_all(directory).context(by_hand)?;
+        fs::write(file, "create_main_cluster = false\n").context(by_hand)?;
+    }
+    let mut install = Command::new("apt-get");
+    install.args(["install", "--yes", "--no-install-recommends", "postgresql"]);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    let installed = run("PostgreSQL, which the tests start (once)", install).context(by_hand);
+    if !was_there {
+        fs::remove_file(file).with_context(|| format!("cannot remove `{NO_CLUSTER}`"))?;
+    }
+    installed?;
+    stepgate_cluster::find().map(drop)
+}
