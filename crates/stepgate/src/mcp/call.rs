@@ -15,6 +15,7 @@ use stepgate_core::run::{Payload, Word};
 use stepgate_core::step::Answer;
 use uuid::Uuid;
 
+use super::catalog::Offered;
 use super::delivery::Delivery;
 use super::relay::Relay;
 use super::unanswered::{self, Sameness};
@@ -70,6 +71,8 @@ pub(super) struct Call {
     pub(super) is_named: bool,
     /// Whether the client comes back after it was asked to let a person decide.
     pub(super) comes_back: bool,
+    /// Whether the tool promises what its results look like.
+    pub(super) has_output_schema: bool,
     payload: Vec<u8>,
 }
 
@@ -85,7 +88,7 @@ pub(super) async fn run(
         let message = format!("there is no tool `{}`", crate::show::printable(&params.name));
         return Err(ErrorData::invalid_params(message, None));
     };
-    let call = Call::read(shared, asker, &offered.action, params, &context.meta).await?;
+    let call = Call::read(shared, asker, offered, params, &context.meta).await?;
     let mut relay = Relay::to(context);
     let mut answer = submit(shared, &call, &mut relay).await.map_err(fault)?;
     if matches!(answer.word, Word::Notice(_)) {
@@ -101,11 +104,13 @@ impl Call {
     async fn read(
         shared: &Shared,
         asker: Asker,
-        action: &str,
+        offered: &Offered,
         params: CallToolRequestParams,
         // The SDK takes `_meta` out of the parameters.
         meta: &RequestMetaObject,
     ) -> Result<Self, ErrorData> {
+        let action = offered.action.as_str();
+        let has_output_schema = offered.definition.output_schema.is_some();
         let args = params.arguments.unwrap_or_default();
         let meta = |name: &str| meta.0.0.get(name);
         let key = meta(KEY_META).map(key).transpose()?;
@@ -134,7 +139,7 @@ impl Call {
             delivery.carries(sameness, proposal_id.clone());
         }
         let payload = proposal(&proposal_id, action, reasoning, args);
-        Ok(Self { asker, proposal_id, sameness, is_named, comes_back, payload })
+        Ok(Self { asker, proposal_id, sameness, is_named, comes_back, has_output_schema, payload })
     }
 }
 

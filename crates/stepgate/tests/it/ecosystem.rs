@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::binary::{Place, finish};
 use crate::gate::proposal;
-use crate::mcp_scene::{installed, place_with};
+use crate::mcp_scene::{installed, loopback_only, place_with};
 
 /// A data directory whose configuration puts five servers behind the gate.
 fn place_with_servers(work: &Path) -> Place {
@@ -25,16 +25,18 @@ fn place_with_servers(work: &Path) -> Place {
         format!("[servers.{server}.tools.{tool}]\nmode = {mode:?}\n{doubt}")
     };
     let files = work.to_str().unwrap();
+    let (memory, loopback) = (work.join("memory.jsonl"), loopback_only());
     let config = [
         server("files", node("mcp-server-filesystem"), &[files]),
+        format!("env = {{ NODE_OPTIONS = {loopback:?} }}\n"),
         tool("files", "read_text_file", "read_only"),
         tool("files", "write_file", "draft"),
         server("memory", node("mcp-server-memory"), &[]),
-        format!("env = {{ MEMORY_FILE_PATH = {:?} }}\n", work.join("memory.jsonl")),
+        format!("env = {{ MEMORY_FILE_PATH = {memory:?}, NODE_OPTIONS = {loopback:?} }}\n"),
         tool("memory", "create_entities", "draft"),
         tool("memory", "read_graph", "read_only"),
         server("everything", node("mcp-server-everything"), &["stdio"]),
-        "mode = \"read_only\"\n".to_owned(),
+        format!("mode = \"read_only\"\nenv = {{ NODE_OPTIONS = {loopback:?} }}\n"),
         server("time", python("mcp-server-time"), &[]),
         tool("time", "convert_time", "read_only"),
         server("git", python("mcp-server-git"), &["--repository", files]),

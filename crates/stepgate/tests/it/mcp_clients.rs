@@ -45,7 +45,7 @@ impl Scene {
         let state = tempfile::TempDir::new().unwrap();
         let config = format!(
             "[mcp]\nwait_ms = {wait_ms}\n\
-             [servers.fixture]\ncommand = {:?}\nargs = [{:?}, {:?}, \"--honours-key\"]\n\
+             [servers.fixture]\ncommand = {:?}\nargs = [{:?}, {:?}, \"--honours-key\", \"--output-schema\"]\n\
              mode = \"read_only\"\ntimeout_ms = 20000\n\
              [servers.fixture.tools.act]\nmode = \"execute_gated\"\nhonours_key = true\n",
             python(),
@@ -173,7 +173,7 @@ fn an_approval_that_is_granted_while_the_client_waits_gives_the_result_to_it() {
         let mut driver = Driver::connect(&gateway, client, &[]);
         let number = driver.send_call("fixture__act", json!({"value": 20}), json!({}));
         let told = driver.until("progress", |line| line.get("progress").is_some());
-        assert!(told["message"].as_str().unwrap().contains("a person"), "{told}");
+        assert!(told["message"].as_str().unwrap().contains("to decide"), "{told}");
         assert_eq!(scene.effects(), count - 1);
         scene.approve();
         let result = driver.answer(number);
@@ -209,7 +209,8 @@ fn a_client_that_waited_long_enough_learns_how_to_ask_again() {
         let mut driver = Driver::connect(&gateway, client, &[]);
         let notice = driver.call("fixture__act", json!({"value": 30}));
         assert_eq!(meta(&notice, "verdict"), "APPROVAL_REQUIRED", "{client:?}");
-        assert_ne!(notice["isError"], json!(true), "{client:?}: {notice}");
+        // The SDKs hold every result that is none of an error to the tool's schema.
+        assert_eq!(notice["isError"], json!(true), "{client:?}: {notice}");
         let approval = meta(&notice, "approval-id").to_owned();
         assert_eq!(approval, scene.asked());
         let words = notice["content"][0]["text"].as_str().unwrap();
@@ -397,21 +398,30 @@ fn the_inspectors_command_line_lists_calls_and_sees_refusals() {
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     let tools = listed["tools"].as_array().unwrap();
     assert!(tools.iter().any(|tool| tool["name"] == "fixture__act"), "{listed}");
-    let act = |value: &str, key: &str| {
-        let (value, key) = (format!("value={value}"), format!("stepgate/idempotency-key={key}"));
-        let call = ["--method", "tools/call", "--tool-name", "fixture__act", "--tool-arg", &value];
-        let output = inspect(&gateway, &[&call[..], &["--tool-metadata", &key]].concat());
+    let call = |tool: &str, arguments: &[&str], key: &str| {
+        let key = format!("stepgate/idempotency-key={key}");
+        let call = ["--method", "tools/call", "--tool-name", tool, "--tool-metadata", &key];
+        let arguments = arguments.iter().flat_map(|&argument| ["--tool-arg", argument]);
+        let words: Vec<_> = call.into_iter().chain(arguments).collect();
+        let output = inspect(&gateway, &words);
         let result = serde_json::from_str::<Value>(&output.stdout);
-        result.unwrap_or_else(|_| panic!("{}{}", output.stdout, output.stderr))
+        (output.code, result.unwrap_or_else(|_| panic!("{}{}", output.stdout, output.stderr)))
     };
-    let first = act("7", "inspected");
-    assert_eq!(value_of(&first), 7, "{first}");
-    let again = act("7", "inspected");
+    let (code, first) = call("fixture__act", &["value=7"], "inspected");
+    assert_eq!((code, value_of(&first)), (0, &json!(7)), "{first}");
+    let (_, again) = call("fixture__act", &["value=7"], "inspected");
     assert_eq!(meta(&again, "run-id"), meta(&first, "run-id"));
     assert_eq!(scene.effects(), 1);
-    let denied = act("99", "denied");
-    assert_eq!(denied["structuredContent"]["outcome"], "DENIED", "{denied}");
-    assert_eq!(denied["isError"], true, "{denied}");
+    let rows = [
+        ("WRITE_FILE", &["path=/sandbox/a.exe", "content=x"][..], "DENIED"),
+        ("fixture__look", &["colour=red"], "VALIDATION_ERROR"),
+    ];
+    for (tool, arguments, outcome) in rows {
+        let (code, refused) = call(tool, arguments, tool);
+        assert_ne!(code, 0, "{refused}");
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert_eq!(refused["structuredContent"]["outcome"], outcome, "{refused}");
+    }
     drop(gateway);
     scene.verified();
 }

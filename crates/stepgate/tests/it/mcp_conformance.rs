@@ -23,6 +23,9 @@ use crate::scene::python;
 
 const PAGE: &str = "docs/mcp-conformance.md";
 
+/// How often a scenario that ends otherwise than documented is run again.
+const RERUNS: usize = 2;
+
 /// Tools that policy lets through only with a person's word: with the Tasks extension, their calls
 /// become tasks.
 const POLICIES: &str = r#"
@@ -178,9 +181,35 @@ fn documented(heading: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
     rows(section, 3).iter().map(row).collect()
 }
 
-/// Of what fails, the page alone can say that it does not apply.
-fn agree(heading: &str, verdicts: BTreeMap<String, Verdict>) {
+/// Compares with the page. Some scenarios give a server half a second: what differs is run again, by
+/// itself, and a real difference stays.
+fn agree(scene: &Scene, heading: &str, mut verdicts: BTreeMap<String, Verdict>) {
     let documented = documented(heading);
+    for _ in 0..RERUNS {
+        let differs = |name: &&String| match (documented.get(*name), verdicts.get(*name)) {
+            (Some((word, checks)), Some(found)) => {
+                let is_word = word == found.word || word == "does not apply";
+                !is_word || *checks != found.checks
+            }
+            (Some(_), None) | (None, Some(_) | None) => false,
+        };
+        let differing: Vec<_> = documented.keys().filter(differs).cloned().collect();
+        for name in differing {
+            println!("again: {name}");
+            let of_version = ["--spec-version", heading];
+            let version = if heading == "Extensions" { &[][..] } else { &of_version };
+            verdicts.extend(scene.run(&[&["--scenario", name.as_str()], version].concat()));
+        }
+    }
+    compare(heading, &documented, verdicts);
+}
+
+/// Of what fails, the page alone can say that it does not apply.
+fn compare(
+    heading: &str,
+    documented: &BTreeMap<String, (String, BTreeSet<String>)>,
+    verdicts: BTreeMap<String, Verdict>,
+) {
     let word_for = |name: &str, found: &'static str| match documented.get(name) {
         Some((word, _)) if found == "fails" && word == "does not apply" => word.clone(),
         Some(_) | None => found.to_owned(),
@@ -194,7 +223,7 @@ fn agree(heading: &str, verdicts: BTreeMap<String, Verdict>) {
             println!("differs: {name}: {verdict:?}, documented {:?}", documented.get(name));
         }
     }
-    assert_eq!(found, documented, "{PAGE} differs from what the suite found");
+    assert_eq!(found, *documented, "{PAGE} differs from what the suite found");
     let count = |word: &str| found.values().filter(|(said, _)| said == word).count().to_string();
     let words = ["passes", "warns", "fails", "does not apply", "says nothing"];
     let counts = [vec![found.len().to_string()], words.map(count).to_vec()].concat();
@@ -205,14 +234,14 @@ fn agree(heading: &str, verdicts: BTreeMap<String, Verdict>) {
 #[test]
 fn the_scenarios_of_2025_11_25_end_as_documented() {
     let scene = Scene::new();
-    agree("2025-11-25", scene.run(&["--suite", "all", "--spec-version", "2025-11-25"]));
+    agree(&scene, "2025-11-25", scene.run(&["--suite", "all", "--spec-version", "2025-11-25"]));
     scene.end();
 }
 
 #[test]
 fn the_scenarios_of_2026_07_28_end_as_documented() {
     let scene = Scene::new();
-    agree("2026-07-28", scene.run(&["--suite", "all", "--spec-version", "2026-07-28"]));
+    agree(&scene, "2026-07-28", scene.run(&["--suite", "all", "--spec-version", "2026-07-28"]));
     scene.end();
 }
 
@@ -221,7 +250,7 @@ fn the_scenarios_of_extensions_end_as_documented() {
     let scene = Scene::new();
     let verdicts =
         documented("Extensions").into_keys().flat_map(|name| scene.run(&["--scenario", &name]));
-    agree("Extensions", verdicts.collect());
+    agree(&scene, "Extensions", verdicts.collect());
     scene.end();
 }
 
