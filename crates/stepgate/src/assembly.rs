@@ -56,7 +56,8 @@ pub(crate) async fn assemble(
     hub: &Arc<Hub>,
 ) -> anyhow::Result<(Gate, Arc<Control>)> {
     let sandbox_id = config.sandbox_id(data.store_url(config)?.is_none());
-    let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?;
+    let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?
+        .shared(config.sandbox.shared);
     sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
     // Nothing is asked of this gate before both of its placeholders are replaced.
     let mut gate = Gate {

@@ -117,7 +117,7 @@ pub(crate) struct LimitsConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SandboxConfig {
     /// Whether every node that has the store open has this directory too: the same files, by a mount.
-    shared: bool,
+    pub(crate) shared: bool,
     /// Extensions of files that may be read, with their dot.
     read_extensions: Vec<String>,
     /// Extensions of files that may be written, deleted and renamed, with their dot.
