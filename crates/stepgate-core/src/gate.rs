@@ -46,6 +46,11 @@ impl Parked {
         self.holds().remove(&run_id)
     }
 
+    /// The runs that something is held for.
+    pub(crate) fn runs(&self) -> Vec<RunId> {
+        self.holds().keys().copied().collect()
+    }
+
     fn holds(&self) -> MutexGuard<'_, HashMap<RunId, Hold>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -102,7 +102,13 @@ impl Scope {
 /// Only a fault of the store stops it; the next recovery goes on from there.
 pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     let mut report = Report::default();
-    for run_id in gate.store.unfinished_runs().await? {
+    let parked = gate.parked.runs();
+    let unfinished = gate.store.unfinished_runs().await?;
+    // What is over, or another node's by now, is held here for nobody: that node may wait for it.
+    for run_id in parked.iter().filter(|run_id| !unfinished.contains(run_id)) {
+        drop(gate.parked.take(*run_id));
+    }
+    for run_id in unfinished {
         match recover_run(gate, scope, run_id).await {
             Ok(Left::Alone) => {}
             Ok(Left::Finished) => report.finished.push(run_id),

@@ -249,7 +249,8 @@ fn act(
         CoreCall::ReadFile { path } => read_file::read_file(root, path).map(Some),
         CoreCall::ListFiles { path } => list_files::list_files(root, path).map(Some),
         CoreCall::WriteFile { path, content } => {
-            write_file::write_file(root, path, content, dispatch).map(|()| None)
+            let before = pre_state::recorded_digest(pre_state);
+            write_file::write_file(root, path, content, before, dispatch).map(|()| None)
         }
         CoreCall::CreateDirectory { path } => {
             create_directory::create_directory(root, path).map(|()| None)

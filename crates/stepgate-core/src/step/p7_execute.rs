@@ -283,7 +283,8 @@ fn still_in_doubt(effect: Effect) -> Effect {
         | ExecutionFailure::StorageFull => false,
     };
     match was_answered {
-        true => Effect::Failed(failed),
+        // It failed this time. Whether the first one did nobody said.
+        true => Effect::Failed(Failed { in_doubt: true, ..failed }),
         false => Effect::Unknown(failed.detail.unwrap_or_else(|| failed.failure.message().into())),
     }
 }

@@ -55,6 +55,16 @@ pub(super) fn recorded_file(pre_state: Option<&Value>, key: Option<&str>) -> Opt
     })
 }
 
+/// What a file to be written held before the act: the digest, none where there was no file. None in all
+/// where nobody could tell.
+pub(super) fn recorded_digest(pre_state: Option<&Value>) -> Option<Option<Digest>> {
+    let exists = pre_state?.get("exists")?.as_bool()?;
+    match pre_state?.get("sha256")?.as_str() {
+        Some(digest) => Some(Some(digest.parse().ok()?)),
+        None => (!exists).then_some(None),
+    }
+}
+
 fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, Stop> {
     Ok(match call {
         CoreCall::Think | CoreCall::Finish { .. } => None,

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Write;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
+use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::{SandboxPath, TEMPORARY_PREFIX};
 use stepgate_core::ports::Dispatch;
@@ -22,6 +23,7 @@ pub(super) fn write_file(
     root: &Root,
     path: &SandboxPath,
     content: &str,
+    before: Option<Option<Digest>>,
     dispatch: Dispatch,
 ) -> Result<(), Stop> {
     let place = root.place_to_change(path, ExecutionFailure::PathNotFound)?;
@@ -31,7 +33,9 @@ pub(super) fn write_file(
         Seen::File(_) => {
             let is_done = match dispatch {
                 Dispatch::First => false,
-                Dispatch::Again => holds(&place, content)?,
+                Dispatch::Again => {
+                    holds(&place, content)? || is_replaced(root, &place, before)?
+                }
             };
             if is_done {
                 return place.sync();
@@ -61,6 +65,26 @@ fn holds(place: &Place<'_>, content: &str) -> Result<bool, Stop> {
             Ok(true)
         }
         Ok(_) | Err(Stop::Failed(_)) => Ok(false),
+        Err(stop @ (Stop::Refused(_) | Stop::Unknown(_))) => Err(stop),
+    }
+}
+
+/// Whether somebody else wrote the file since the look before the first dispatch: another node, while
+/// nobody went on with this call. Then this write is done, and that one came after it; made again, it
+/// would undo what others were told is done. `before` is the digest that was recorded, none where there
+/// was no file.
+fn is_replaced(
+    root: &Root,
+    place: &Place<'_>,
+    before: Option<Option<Digest>>,
+) -> Result<bool, Stop> {
+    let Some(before) = before else { return Ok(false) };
+    let read = place
+        .open_file(OFlags::RDONLY)
+        .and_then(|(file, _)| read_up_to(file, root.limits.file_bytes_max));
+    match read {
+        Ok(bytes) => Ok(before != Some(Digest::of_bytes(&bytes))),
+        Err(Stop::Failed(_)) => Ok(false),
         Err(stop @ (Stop::Refused(_) | Stop::Unknown(_))) => Err(stop),
     }
 }

@@ -70,7 +70,7 @@ fn remove(world: &World, name: &str) {
 }
 
 #[tokio::test]
-async fn a_write_is_done_when_the_new_content_stands_there_and_else_is_done_now() {
+async fn a_write_is_done_when_the_old_content_no_longer_stands_there_and_else_is_done_now() {
     use Between::*;
     let call = || write("a.txt", "new");
     let old: Files = &[("a.txt", "old")];
@@ -81,9 +81,14 @@ async fn a_write_is_done_when_the_new_content_stands_there_and_else_is_done_now(
     check(call(), old, Acted, DONE, new).await;
     check(call(), new, Nothing, DONE, new).await;
     check(call(), new, Acted, DONE, new).await;
-    check(call(), old, Put(&[("a.txt", "third")]), DONE, new).await;
-    check(call(), old, Put(&[("a.txt", "newer")]), DONE, new).await;
-    check(call(), old, Put(&[("a.txt", "ne")]), DONE, new).await;
+    // What somebody wrote since then came after this write, and is not undone.
+    for later in ["third", "newer", "ne"] {
+        let later: Files = &[("a.txt", later)];
+        check(call(), old, Put(later), DONE, later).await;
+        check(call(), old, ActedThenPut(later), DONE, later).await;
+        check(call(), &[], Put(later), DONE, later).await;
+        check(call(), &[], ActedThenPut(later), DONE, later).await;
+    }
     check(call(), old, Remove("a.txt"), DONE, new).await;
     check(call(), old, ActedThenRemove("a.txt"), DONE, new).await;
     let directory: Files = &[("a.txt/", "")];

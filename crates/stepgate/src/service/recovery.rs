@@ -24,6 +24,8 @@ pub(super) async fn keep_recovering(service: Arc<Service>) {
         scopes = &[Scope::Core, Scope::Servers];
         tokio::select! {
             () = tokio::time::sleep(pause), if has_more => pause = (pause * 2).min(PAUSE_MAX),
+            // A node that let go of a run and died before its own recovery left nothing that looks stray.
+            () = tokio::time::sleep(PAUSE_MAX), if !has_more => {}
             () = stray_runs(&service) => pause = PAUSE_MIN,
             () = service.left.notified() => {
                 // Whoever left it may still be letting go.

@@ -1,0 +1,353 @@
+//! The store that all nodes share: the rows of the in-memory store, and around them what PostgreSQL adds
+//! for several nodes: leases by the store's own clock, and an owner and an epoch on every run.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::RunId;
+use stepgate_core::journal::{StateCode, StateError};
+use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, Store, StoreError};
+use stepgate_core::run::Status;
+use stepgate_core::session::Session;
+use stepgate_store::MemoryStore;
+
+use crate::locked;
+use crate::sabotage::Sabotage;
+use crate::schedule::Instant;
+use crate::weather::LEASE;
+use crate::world::{Sim, number_of};
+
+/// The right to work on a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) incarnation: u64,
+    pub(crate) epoch: u64,
+}
+
+/// Who works on a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ownership {
+    pub(crate) owner: Option<u64>,
+    pub(crate) epoch: u64,
+    pub(crate) status: Status,
+}
+
+/// A commit on its way, with what the node believed when it was sent.
+#[derive(Clone)]
+pub(crate) struct Job {
+    pub(crate) commit: StepCommit,
+    pub(crate) claim: Option<Claim>,
+    pub(crate) incarnation: u64,
+    pub(crate) node: u64,
+}
+
+/// The shared store.
+pub(crate) struct Database {
+    rows: MemoryStore,
+    sabotage: Option<Sabotage>,
+    owners: BTreeMap<RunId, Ownership>,
+    leases: BTreeMap<u64, Instant>,
+    /// Until when nobody is answered.
+    pub(crate) down_until: Instant,
+    /// How often it died.
+    pub(crate) outages: u64,
+    /// Every write, where a crash is to forget the last ones.
+    written: Vec<Written>,
+    /// Bindings that are not written until they are settled, by sabotage.
+    unmarked: BTreeMap<RunId, Binding>,
+}
+
+enum Written {
+    Commit(Box<StepCommit>),
+    Event(Box<Event>),
+    Session(Box<(Session, Event)>),
+}
+
+impl Database {
+    pub(crate) fn new(sabotage: Option<Sabotage>) -> Self {
+        Self {
+            rows: MemoryStore::new(),
+            sabotage,
+            owners: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            down_until: 0,
+            outages: 0,
+            written: Vec::new(),
+            unmarked: BTreeMap::new(),
+        }
+    }
+
+    /// The rows, for reading.
+    pub(crate) fn rows(&self) -> &MemoryStore {
+        &self.rows
+    }
+
+    /// Who works on a run.
+    pub(crate) fn ownership(&self, run_id: RunId) -> Option<Ownership> {
+        self.owners.get(&run_id).copied()
+    }
+
+    /// Whether a node's lease is good.
+    pub(crate) fn is_alive(&self, incarnation: u64, now: Instant) -> bool {
+        self.leases.get(&incarnation).is_some_and(|expires| *expires > now)
+    }
+
+    /// A new incarnation of a node.
+    pub(crate) fn register(&mut self, now: Instant) -> u64 {
+        let incarnation = self.leases.len() as u64 + 1;
+        self.leases.insert(incarnation, now + LEASE);
+        incarnation
+    }
+
+    /// Renews a lease that is still good.
+    pub(crate) fn renew(&mut self, incarnation: u64, now: Instant) -> bool {
+        let is_good = self.is_alive(incarnation, now) || self.is(Sabotage::RenewLapsed);
+        if is_good {
+            self.leases.insert(incarnation, now + LEASE);
+        }
+        is_good
+    }
+
+    /// Takes a run over. True with a claim, or where there is nothing to claim; false where another has
+    /// it.
+    pub(crate) fn try_claim(
+        &mut self,
+        run_id: RunId,
+        incarnation: u64,
+        now: Instant,
+    ) -> (bool, Option<Claim>) {
+        let takes_living = self.is(Sabotage::TakeOverLiving);
+        let decides_twice = self.is(Sabotage::DecideTwice);
+        let Some(held) = self.ownership(run_id) else { return (true, None) };
+        let is_waiting = held.status == Status::ApprovalRequired;
+        if held.status.is_final() || (decides_twice && is_waiting) {
+            return (true, None);
+        }
+        let is_free = held.owner.is_none_or(|owner| {
+            owner == incarnation || !self.is_alive(owner, now) || takes_living
+        });
+        if !is_free {
+            return (false, None);
+        }
+        let epoch = held.epoch + 1;
+        self.owners.insert(run_id, Ownership { owner: Some(incarnation), epoch, ..held });
+        (true, Some(Claim { incarnation, epoch }))
+    }
+
+    /// Lets others work on a run.
+    pub(crate) fn disown(&mut self, run_id: RunId, claim: Claim) {
+        if let Some(held) = self.owners.get_mut(&run_id)
+            && (held.owner, held.epoch) == (Some(claim.incarnation), claim.epoch)
+        {
+            held.owner = None;
+        }
+    }
+
+    /// Runs that are not over and that no other living node works on.
+    pub(crate) fn unfinished(&self, incarnation: u64, now: Instant) -> Vec<RunId> {
+        let unfinished = at_once(self.rows.unfinished_runs()).unwrap_or_default();
+        let is_free = |run_id: &RunId| {
+            let owner = self.ownership(*run_id).and_then(|held| held.owner);
+            owner.is_none_or(|owner| owner == incarnation || !self.is_alive(owner, now))
+        };
+        unfinished.into_iter().filter(is_free).collect()
+    }
+
+    /// Whether a node is gone that worked on runs which are not over.
+    pub(crate) fn has_strays(&self, incarnation: u64, now: Instant) -> bool {
+        self.owners.values().any(|held| {
+            let is_stray = |owner| owner != incarnation && !self.is_alive(owner, now);
+            !held.status.is_final() && held.owner.is_some_and(is_stray)
+        })
+    }
+
+    fn is(&self, sabotage: Sabotage) -> bool {
+        self.sabotage == Some(sabotage)
+    }
+
+    /// Writes a commit, or nothing of it. The claim that the node has afterwards.
+    fn write(&mut self, job: &Job) -> Result<Option<Claim>, StoreError> {
+        let Job { commit, claim, incarnation, .. } = job;
+        let run_id = commit.place.run_id;
+        let held = self.ownership(run_id).filter(|_| commit.open.is_none());
+        let decides = matches!(commit.approval, Some(ApprovalChange::Decide(_)));
+        let is_unfenced =
+            self.is(Sabotage::SkipFence) || (decides && self.is(Sabotage::DecideTwice));
+        if let Some(held) = held
+            && !is_unfenced
+            && !is_theirs(held, *claim, *incarnation)
+        {
+            return Err(taken_over(run_id));
+        }
+        let commit = self.as_sabotaged(commit.clone());
+        match self.put(Written::Commit(Box::new(commit.clone()))) {
+            Err(StoreError::AlreadyDecided | StoreError::State(_))
+                if decides && self.is(Sabotage::DecideTwice) => {}
+            other => other?,
+        }
+        let opened = commit.open.as_ref().map(|run| run.status);
+        let was = held.map(|held| held.status);
+        let recorded = commit.record.as_ref().map(|record| record.status);
+        let status = recorded.or(commit.status).or(opened).or(was).unwrap_or(Status::Started);
+        let worker = claim.map_or(*incarnation, |claim| claim.incarnation);
+        let owner = match status {
+            Status::Started | Status::Approved => Some(worker),
+            Status::ApprovalRequired
+            | Status::Ok
+            | Status::Error
+            | Status::Timeout
+            | Status::Denied => None,
+        };
+        let epoch = held.map_or(1, |held| held.epoch);
+        self.owners.insert(run_id, Ownership { owner, epoch, status });
+        Ok(owner.map(|incarnation| Claim { incarnation, epoch }))
+    }
+
+    /// A commit without the mark that a key is in flight, where that is the sabotage.
+    fn as_sabotaged(&mut self, mut commit: StepCommit) -> StepCommit {
+        if !self.is(Sabotage::DropInFlight) {
+            return commit;
+        }
+        let run_id = commit.place.run_id;
+        commit.key = match commit.key.take() {
+            Some(KeyChange::Bind(binding)) if !binding.settled => {
+                self.unmarked.insert(run_id, binding);
+                None
+            }
+            Some(KeyChange::Settle(key)) => match self.unmarked.remove(&run_id) {
+                Some(binding) => Some(KeyChange::Bind(Binding { settled: true, ..binding })),
+                None => Some(KeyChange::Settle(key)),
+            },
+            key => key,
+        };
+        commit
+    }
+
+    /// Writes an event outside any step.
+    pub(crate) fn append_event(&mut self, event: Event) -> Result<(), StoreError> {
+        self.put(Written::Event(Box::new(event)))
+    }
+
+    /// Opens a session.
+    pub(crate) fn open_session(
+        &mut self,
+        session: Session,
+        event: Event,
+    ) -> Result<Session, StoreError> {
+        let opened = at_once(self.rows.open_session(session.clone(), event.clone()))?;
+        self.remember(Written::Session(Box::new((session, event))));
+        Ok(opened)
+    }
+
+    fn put(&mut self, write: Written) -> Result<(), StoreError> {
+        match &write {
+            Written::Commit(commit) => at_once(self.rows.commit((**commit).clone()))?,
+            Written::Event(event) => at_once(self.rows.append_event((**event).clone()))?,
+            Written::Session(opening) => {
+                let (session, event) = (**opening).clone();
+                at_once(self.rows.open_session(session, event)).map(drop)?;
+            }
+        }
+        self.remember(write);
+        Ok(())
+    }
+
+    fn remember(&mut self, write: Written) {
+        if self.is(Sabotage::SkipFsync) {
+            self.written.push(write);
+        }
+    }
+
+    /// Dies, and is back after so long. What was answered is there again, unless nothing was synced.
+    pub(crate) fn crash(&mut self, now: Instant, back_after: Instant, forgets: usize) {
+        self.outages += 1;
+        self.down_until = now + back_after;
+        if !self.is(Sabotage::SkipFsync) {
+            return;
+        }
+        let mut written = std::mem::take(&mut self.written);
+        written.truncate(written.len().saturating_sub(forgets));
+        self.rows = MemoryStore::new();
+        for write in written {
+            // What depended on something that is gone goes with it.
+            let _gone = self.put(write);
+        }
+        let rows = &self.rows;
+        self.owners.retain(|run_id, held| {
+            let there = at_once(rows.dossier(*run_id)).ok().flatten();
+            held.status = there.as_ref().map_or(held.status, |dossier| dossier.run.status);
+            there.is_some()
+        });
+    }
+}
+
+/// Whether the owner of a run is whoever sent a commit about it.
+fn is_theirs(held: Ownership, claim: Option<Claim>, incarnation: u64) -> bool {
+    match claim {
+        Some(claim) => (held.owner, held.epoch) == (Some(claim.incarnation), claim.epoch),
+        None => held.owner.is_none_or(|owner| owner == incarnation),
+    }
+}
+
+/// The refusal of what a node may no longer do.
+pub(crate) fn taken_over(run_id: RunId) -> StoreError {
+    let detail = format!("run {run_id} may be another node's by now");
+    StateError::new(StateCode::ConcurrentExecution, detail).into()
+}
+
+impl Sim {
+    /// A commit arrives at the store. Everybody who watches is told before anything else happens.
+    pub(crate) fn commit_arrives(&self, job: &Job) -> Result<Option<Claim>, StoreError> {
+        let run_id = job.commit.place.run_id;
+        let (before, answer) = {
+            let mut database = locked(&self.database);
+            let before = database.ownership(run_id);
+            (before, database.write(job))
+        };
+        let about = number_of(run_id.as_uuid()) ^ job.commit.entries.len() as u64;
+        match &answer {
+            Ok(_) => {
+                self.note("commit", job.node, about, || described(&job.commit));
+                let seen = locked(&self.ledger).committed(job, before);
+                seen.into_iter().for_each(|broken| self.violated(broken));
+            }
+            Err(error) => self.note("refused", job.node, about, || {
+                format!("{}: {error}", described(&job.commit))
+            }),
+        }
+        answer
+    }
+}
+
+/// A commit in a few words.
+fn described(commit: &StepCommit) -> String {
+    let mut words = format!("run {}", short(commit.place.run_id));
+    for appended in &commit.entries {
+        words += &format!(" {}", appended.entry.to_state);
+    }
+    for event in &commit.events {
+        words += &format!(" +{}", event.event_type.as_str());
+    }
+    if let Some(record) = &commit.record {
+        words += &format!(" RECORD {}", record.status.as_str());
+    }
+    words
+}
+
+/// The part of a run's id by which people tell it from others.
+pub(crate) fn short(run_id: RunId) -> String {
+    run_id.to_string().chars().rev().take(6).collect::<Vec<_>>().into_iter().rev().collect()
+}
+
+/// What the store in memory answers: it never waits.
+pub(crate) fn at_once<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => Err(StoreError::Broken("the store in memory waits".into())),
+    }
+}

@@ -1,0 +1,279 @@
+//! The sandbox: files in memory that all nodes share, with the rules of the real one for a second dispatch.
+//!
+//! A path is locked from the look before the act until the effect is recorded, for all nodes: as a lock on
+//! a shared file, it ends with the process that holds it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use serde_json::json;
+use stepgate_core::action::{CoreCall, Touch};
+use stepgate_core::digest::Digest;
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::json::{Value, canonical};
+use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
+
+use crate::locked;
+use crate::node::Seat;
+use crate::sabotage::Sabotage;
+use crate::schedule::Instant;
+use crate::signal::Bell;
+use crate::weather::{MS, SECOND};
+use crate::world::Sim;
+
+/// How long a new call waits for its paths.
+const WAIT: Instant = 30 * SECOND;
+
+/// The files.
+#[derive(Default)]
+pub(crate) struct Files {
+    state: Mutex<State>,
+    unlocked: Bell,
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<String, File>,
+    inodes: u64,
+    locks: BTreeSet<String>,
+}
+
+#[derive(Clone)]
+struct File {
+    inode: u64,
+    content: String,
+}
+
+impl State {
+    fn put(&mut self, path: &str, content: &str) {
+        self.inodes += 1;
+        let file = File { inode: self.inodes, content: content.to_owned() };
+        self.files.insert(path.to_owned(), file);
+    }
+
+    fn inode(&self, path: &str) -> Option<u64> {
+        self.files.get(path).map(|file| file.inode)
+    }
+}
+
+/// The sandbox as one node has it.
+pub(crate) struct NodeFiles {
+    pub(crate) sim: Arc<Sim>,
+    pub(crate) seat: Seat,
+}
+
+/// Paths that nobody else changes.
+struct PathLocks {
+    sim: Arc<Sim>,
+    paths: Vec<String>,
+}
+
+impl Drop for PathLocks {
+    fn drop(&mut self) {
+        let mut state = locked(&self.sim.files.state);
+        for path in &self.paths {
+            state.locks.remove(path);
+        }
+        drop(state);
+        self.sim.files.unlocked.ring();
+    }
+}
+
+impl NodeFiles {
+    async fn lock(&self, call: &CoreCall, until: Instant) -> Option<PathLocks> {
+        let mut held = PathLocks { sim: Arc::clone(&self.sim), paths: Vec::new() };
+        if self.sim.is_sabotaged(Sabotage::IgnorePathLocks) {
+            return Some(held);
+        }
+        let mut paths: Vec<String> =
+            call.paths().iter().map(|path| path.as_str().to_owned()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        for path in paths {
+            loop {
+                let heard = self.sim.files.unlocked.times();
+                if locked(&self.sim.files.state).locks.insert(path.clone()) {
+                    break;
+                }
+                let rung = self.sim.files.unlocked.rung_since(heard);
+                self.sim.schedule.within(until, rung).await?;
+            }
+            held.paths.push(path);
+        }
+        Some(held)
+    }
+
+    fn look(&self, call: &CoreCall) -> Option<Value> {
+        let state = locked(&self.sim.files.state);
+        let identity = |path: &str| json!({ "inode": state.inode(path) });
+        match call {
+            CoreCall::Think
+            | CoreCall::Finish { .. }
+            | CoreCall::ReadFile { .. }
+            | CoreCall::ListFiles { .. } => None,
+            CoreCall::WriteFile { path, .. } => {
+                let file = state.files.get(path.as_str());
+                let digest = file.map(|file| Digest::of_bytes(file.content.as_bytes()));
+                Some(json!({ "exists": file.is_some(), "sha256": digest }))
+            }
+            CoreCall::CreateDirectory { .. } => Some(json!({ "exists": false })),
+            CoreCall::DeleteFile { path } => Some(identity(path.as_str())),
+            CoreCall::RenameFile { source, .. } => {
+                Some(json!({ "source": identity(source.as_str()) }))
+            }
+        }
+    }
+
+    /// Acts, at once and whole.
+    fn act(&self, call: &CoreCall, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect {
+        let again = dispatch == Dispatch::Again && !self.sim.is_sabotaged(Sabotage::ForgetPreState);
+        let recorded = |key: Option<&str>| {
+            let place = match key {
+                Some(key) => pre_state?.get(key)?,
+                None => pre_state?,
+            };
+            place.get("inode")?.as_u64().filter(|_| again)
+        };
+        let mut state = locked(&self.sim.files.state);
+        let failed = |failure: ExecutionFailure| Effect::Failed(failure.into());
+        let acted = match call {
+            CoreCall::Think | CoreCall::Finish { .. } | CoreCall::CreateDirectory { .. } => {
+                return Effect::Done(None);
+            }
+            CoreCall::ReadFile { path } => {
+                return match state.files.get(path.as_str()) {
+                    None => failed(ExecutionFailure::FileNotFound),
+                    Some(file) => {
+                        Effect::Done(Some(canonical::text_of(&json!({ "content": file.content }))))
+                    }
+                };
+            }
+            CoreCall::ListFiles { .. } => {
+                let names: Vec<&String> = state.files.keys().collect();
+                return Effect::Done(Some(canonical::text_of(&json!({ "files": names }))));
+            }
+            CoreCall::WriteFile { path, content } => {
+                let there = state.files.get(path.as_str());
+                let is_done = again && there.is_some_and(|file| file.content == *content);
+                if is_done {
+                    return Effect::Done(None);
+                }
+                state.put(path.as_str(), content);
+                Ok(())
+            }
+            CoreCall::DeleteFile { path } => match (recorded(None), state.inode(path.as_str())) {
+                (Some(recorded), there) if there != Some(recorded) => return Effect::Done(None),
+                (_, None) => Err(ExecutionFailure::FileNotFound),
+                (_, Some(_)) => {
+                    state.files.remove(path.as_str());
+                    Ok(())
+                }
+            },
+            CoreCall::RenameFile { source, destination } => {
+                let (from, to) = (source.as_str(), destination.as_str());
+                let recorded = recorded(Some("source"));
+                let is_done = recorded.is_some()
+                    && state.inode(to) == recorded
+                    && state.inode(from) != recorded;
+                if is_done {
+                    return Effect::Done(None);
+                }
+                match (state.files.get(from).cloned(), state.files.contains_key(to)) {
+                    (None, _) => Err(ExecutionFailure::FileNotFound),
+                    (Some(_), true) => Err(ExecutionFailure::AlreadyExists),
+                    (Some(file), false) => {
+                        state.files.remove(from);
+                        state.files.insert(to.to_owned(), file);
+                        Ok(())
+                    }
+                }
+            }
+        };
+        drop(state);
+        match acted {
+            Err(failure) => failed(failure),
+            Ok(()) => {
+                self.sim.sandbox_acted(self.seat.node, call);
+                Effect::Done(None)
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Executor for NodeFiles {
+    fn id(&self) -> &'static str {
+        "sandbox"
+    }
+
+    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
+        match call.touch() {
+            Touch::Nothing | Touch::Reads => {
+                Ok(Prepared { pre_state: None, hold: Box::new(()) })
+            }
+            Touch::Writes => match self.lock(call, self.sim.now() + WAIT).await {
+                Some(locks) => {
+                    Ok(Prepared { pre_state: self.look(call), hold: Box::new(locks) })
+                }
+                None => {
+                    let code = ExecutionFailure::Unavailable.code();
+                    let pre_state = Some(json!({ "failure": code }));
+                    Ok(Prepared { pre_state, hold: Box::new(()) })
+                }
+            },
+        }
+    }
+
+    async fn hold(&self, call: &CoreCall) -> Hold {
+        match call.touch() {
+            Touch::Nothing | Touch::Reads => Box::new(()),
+            Touch::Writes => Box::new(self.lock(call, Instant::MAX).await),
+        }
+    }
+
+    async fn dispatch(
+        &self,
+        call: &CoreCall,
+        pre_state: Option<&Value>,
+        dispatch: Dispatch,
+    ) -> Effect {
+        let failure = pre_state.and_then(|seen| seen.get("failure")?.as_str());
+        if let Some(failure) = failure.and_then(ExecutionFailure::parse) {
+            return Effect::Failed(failure.into());
+        }
+        let stops = self.sim.is_stormy() && self.sim.happens(self.sim.weather.sandbox_stops);
+        self.strike("sandbox").await;
+        if stops && self.sim.happens(500) {
+            return Effect::Unknown("stopped before it acted".into());
+        }
+        let effect = self.act(call, pre_state, dispatch);
+        self.strike("sandbox").await;
+        match stops {
+            true => Effect::Unknown("stopped after it acted".into()),
+            false => effect,
+        }
+    }
+}
+
+impl NodeFiles {
+    /// An act takes its time, and in bad weather the node dies or stops in it.
+    async fn strike(&self, what: &'static str) {
+        use crate::weather::Fate;
+        match self.sim.fate() {
+            Fate::CrashBefore | Fate::CrashAfter => {
+                self.sim.crash(self.seat, what);
+                std::future::pending::<()>().await;
+            }
+            Fate::PauseBefore | Fate::PauseAfter => self.sim.pause(self.seat, what),
+            Fate::Calm
+            | Fate::Refused
+            | Fate::LostBefore
+            | Fate::LostAfter
+            | Fate::Late
+            | Fate::Broken => {}
+        }
+        let time = self.sim.between(1, 10 * MS);
+        self.sim.sleep(time).await;
+    }
+}

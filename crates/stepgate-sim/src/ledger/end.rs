@@ -1,0 +1,131 @@
+//! What must hold when everything has come to rest: effects against records, answers against rows, and
+//! `verify` over all of it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use stepgate_core::journal::artifact::Guarantee;
+use stepgate_core::machine::State;
+use stepgate_core::ports::{Dossier, Store};
+use stepgate_core::step::response_of;
+use stepgate_core::verify::verify;
+use stepgate_store::MemoryStore;
+
+use crate::database::{at_once, short};
+use crate::locked;
+use crate::servers::CHANGING;
+use crate::world::Sim;
+
+impl Sim {
+    /// Everything once more, over the rows as they are.
+    pub(crate) fn check_the_end(&self) {
+        let rows = locked(&self.database).rows().clone();
+        let mut broken = Vec::new();
+        let dossiers = dossiers(&rows);
+        for dossier in dossiers.values() {
+            broken.extend(self.effects_of(dossier));
+        }
+        broken.extend(self.sandbox(&dossiers));
+        broken.extend(self.answers(&dossiers));
+        match at_once(verify(&rows, &[], |_| ())) {
+            Ok(report) => {
+                let said = report.problems.iter();
+                broken.extend(said.map(|found| format!("verify: {}: {}", found.place, found.what)));
+            }
+            Err(error) => broken.push(format!("verify: {error}")),
+        }
+        broken.into_iter().for_each(|broken| self.violated(broken));
+    }
+
+    /// Whether a tool counts as many effects as the record says.
+    fn effects_of(&self, dossier: &Dossier) -> Option<String> {
+        let action = dossier.run.tool_name.as_deref().unwrap_or_default();
+        let (record, _) = dossier.record.as_ref()?;
+        if !CHANGING.contains(&action) {
+            return None;
+        }
+        let name = short(dossier.run.arrival.run_id);
+        let Ok(body) = record.body() else { return Some(format!("run {name}: no record")) };
+        let key = dossier.binding.as_ref()?.idempotency_key.to_string();
+        let acts = self.servers.acts(&key);
+        let effect = effect_of(dossier);
+        // `settled` tells who said so: what a person believed is the person's.
+        let (status, is_settled_by_person) = match &effect {
+            Some(effect) => (status_of(effect), resolved_by(effect)),
+            None => (None, false),
+        };
+        let expected = match (status.as_deref(), body.guarantee) {
+            (None | Some("DENIED"), _) | (_, None) => acts == 0,
+            (Some("SUCCESS"), Some(Guarantee::ExactlyOnce)) => acts == 1,
+            (Some("SUCCESS"), Some(Guarantee::AtLeastOnce)) => acts >= 1,
+            (Some("SUCCESS"), Some(Guarantee::AtMostOnce)) => acts == 1,
+            (Some("FAILURE"), Some(Guarantee::ExactlyOnce)) => acts == 0 || is_settled_by_person,
+            (Some(_), Some(Guarantee::ExactlyOnce | Guarantee::AtMostOnce)) => acts <= 1,
+            (Some(_), Some(Guarantee::AtLeastOnce)) => true,
+        };
+        (!expected).then(|| {
+            let guarantee = body.guarantee;
+            format!("run {name} ({action}) had {acts} effects; its record: {status:?}, {guarantee:?}")
+        })
+    }
+
+    /// Whether the sandbox did each thing as often as runs say that it was done.
+    fn sandbox(&self, dossiers: &BTreeMap<String, Dossier>) -> Vec<String> {
+        let mut done: BTreeMap<String, u32> = BTreeMap::new();
+        for dossier in dossiers.values() {
+            let action = dossier.run.tool_name.clone().unwrap_or_default();
+            let changes = ["WRITE_FILE", "DELETE_FILE", "RENAME_FILE"].contains(&action.as_str());
+            let last = dossier.entries.last().map(|last| last.entry.to_state);
+            if changes && last == Some(State::Completed) {
+                let args = dossier.run.input_json.clone().unwrap_or_default();
+                *done.entry(format!("{action} {args}")).or_default() += 1;
+            }
+        }
+        let ledger = locked(&self.ledger);
+        let all = done.keys().chain(ledger.sandbox_acts.keys());
+        let differs = all.filter_map(|what| {
+            let said = done.get(what).copied().unwrap_or(0);
+            let acts = ledger.sandbox_acts.get(what).copied().unwrap_or(0);
+            (said != acts).then(|| format!("`{what}` was done {acts} times, and {said} runs say so"))
+        });
+        differs.collect()
+    }
+
+    /// Whether everything that was answered is there, word for word.
+    fn answers(&self, dossiers: &BTreeMap<String, Dossier>) -> Vec<String> {
+        let ledger = locked(&self.ledger);
+        let lost = ledger.answers.iter().filter_map(|(run_id, response)| {
+            let there = dossiers.get(&run_id.to_string()).and_then(|dossier| {
+                let (record, _) = dossier.record.as_ref()?;
+                Some(response_of(&dossier.run, &record.body().ok()?))
+            });
+            let name = short(*run_id);
+            (there.as_ref() != Some(response))
+                .then(|| format!("run {name} was answered `{response}`, and is {there:?}"))
+        });
+        lost.collect()
+    }
+}
+
+fn dossiers(rows: &MemoryStore) -> BTreeMap<String, Dossier> {
+    let ids = at_once(rows.run_ids(None, usize::MAX)).unwrap_or_default();
+    let dossier = |run_id: stepgate_core::ids::RunId| {
+        Some((run_id.to_string(), at_once(rows.dossier(run_id)).ok().flatten()?))
+    };
+    ids.into_iter().filter_map(dossier).collect()
+}
+
+/// The tool_effect of a run.
+fn effect_of(dossier: &Dossier) -> Option<Value> {
+    let last = dossier.entries.last()?;
+    let artifact: Value = serde_json::from_str(&last.artifact.text).ok()?;
+    artifact.get("outcome").is_some().then_some(artifact)
+}
+
+fn status_of(effect: &Value) -> Option<String> {
+    Some(effect.get("outcome")?.get("status")?.as_str()?.to_owned())
+}
+
+fn resolved_by(effect: &Value) -> bool {
+    effect.get("meta").is_some_and(|meta| meta.get("resolved_by").is_some())
+}

@@ -1,0 +1,566 @@
+//! The shared store as one node has it: over a network that delays, refuses and loses, with a lease, claims
+//! and locks of its own. It follows `postgres/nodes.rs` and `postgres/writer.rs` step by step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use stepgate_core::approval::Approval;
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
+use stepgate_core::ports::{
+    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
+    StepCommit, Store, StoreError,
+};
+use stepgate_core::run::Run;
+use stepgate_core::session::{Session, SessionKind};
+use stepgate_store::MemoryStore;
+
+use crate::database::{Claim, Database, Job, at_once, short, taken_over};
+use crate::locked;
+use crate::node::Seat;
+use crate::sabotage::Sabotage;
+use crate::schedule::Instant;
+use crate::signal::Bell;
+use crate::weather::{Fate, LEASE, LOCK_WAIT, MARGIN, MS, SECOND};
+use crate::world::Sim;
+
+/// How often a run that another node works on is asked for again.
+const ASK_AGAIN: Instant = 50 * MS;
+/// How often in a thousand a call that only reads is exposed to faults: those that write matter more.
+const READS_EXPOSED: u64 = 300;
+
+/// One node's way to the store.
+pub(crate) struct NodeStore {
+    sim: Arc<Sim>,
+    seat: Seat,
+    lease: Mutex<Lease>,
+    claims: Mutex<BTreeMap<RunId, Claim>>,
+    locks: Mutex<BTreeSet<RunId>>,
+    unlocked: Bell,
+    hurry: Bell,
+    renewed: Bell,
+}
+
+#[derive(Clone, Copy)]
+struct Lease {
+    incarnation: u64,
+    /// By the node's own clock.
+    good_until: Instant,
+}
+
+impl NodeStore {
+    /// Registers the node.
+    pub(crate) async fn register(sim: Arc<Sim>, seat: Seat) -> Result<Arc<Self>, StoreError> {
+        let store = Self {
+            sim,
+            seat,
+            lease: Mutex::new(Lease { incarnation: 0, good_until: 0 }),
+            claims: Mutex::default(),
+            locks: Mutex::default(),
+            unlocked: Bell::default(),
+            hurry: Bell::default(),
+            renewed: Bell::default(),
+        };
+        store.become_another().await?;
+        Ok(Arc::new(store))
+    }
+
+    /// The node's own clock, which nobody sets.
+    fn own_now(&self) -> Instant {
+        self.seat.own(self.sim.now())
+    }
+
+    fn incarnation(&self) -> u64 {
+        locked(&self.lease).incarnation
+    }
+
+    fn claim_on(&self, run_id: RunId) -> Option<Claim> {
+        locked(&self.claims).get(&run_id).copied()
+    }
+
+    fn note_claim(&self, run_id: RunId, claim: Option<Claim>) {
+        match claim {
+            Some(claim) => drop(locked(&self.claims).insert(run_id, claim)),
+            None => drop(locked(&self.claims).remove(&run_id)),
+        }
+    }
+
+    /// Renews the lease again and again.
+    pub(crate) async fn keep_renewing(&self) {
+        loop {
+            let heard = self.hurry.times();
+            self.sim.within(self.seat.real(LEASE / 3), self.hurry.rung_since(heard)).await;
+            // What fails is tried again; meanwhile the lease runs out, which is what it is for.
+            let _tried = self.renew().await;
+        }
+    }
+
+    async fn renew(&self) -> Result<(), StoreError> {
+        let Lease { incarnation, good_until } = *locked(&self.lease);
+        let asked = self.own_now();
+        if asked >= good_until && !self.sim.is_sabotaged(Sabotage::RenewLapsed) {
+            return self.become_another().await;
+        }
+        let renewed = self.ask("renew", move |database, now| database.renew(incarnation, now));
+        if !renewed.await? {
+            return self.become_another().await;
+        }
+        self.hold(Lease { incarnation, good_until: asked + LEASE });
+        Ok(())
+    }
+
+    async fn become_another(&self) -> Result<(), StoreError> {
+        let asked = self.own_now();
+        let incarnation = self.ask("register", Database::register).await?;
+        self.hold(Lease { incarnation, good_until: asked + LEASE });
+        Ok(())
+    }
+
+    fn hold(&self, lease: Lease) {
+        *locked(&self.lease) = lease;
+        self.renewed.ring();
+    }
+
+    async fn claim(&self, run_id: RunId) -> Result<(), StoreError> {
+        if self.claim_on(run_id).is_some_and(|claim| claim.incarnation == self.incarnation()) {
+            return Ok(());
+        }
+        let deadline = self.sim.now() + LOCK_WAIT;
+        loop {
+            let incarnation = self.incarnation();
+            let (is_claimed, claim) = self
+                .ask("claim", move |database, now| database.try_claim(run_id, incarnation, now))
+                .await?;
+            if is_claimed {
+                if let Some(Claim { incarnation, epoch }) = claim {
+                    self.note_claim(run_id, claim);
+                    self.sim.note("claim", self.seat.node, epoch, || {
+                        format!("run {} in epoch {epoch} as {incarnation}", short(run_id))
+                    });
+                }
+                return Ok(());
+            }
+            if self.sim.now() + ASK_AGAIN > deadline {
+                return Err(busy(run_id));
+            }
+            self.sim.sleep(ASK_AGAIN).await;
+        }
+    }
+
+    async fn lock(&self, run_id: RunId) -> Result<(), StoreError> {
+        let deadline = self.sim.now() + LOCK_WAIT;
+        loop {
+            let heard = self.unlocked.times();
+            if locked(&self.locks).insert(run_id) {
+                return Ok(());
+            }
+            let waited = self.sim.schedule.within(deadline, self.unlocked.rung_since(heard)).await;
+            waited.ok_or_else(|| busy(run_id))?;
+        }
+    }
+
+    fn unlock(&self, run_id: RunId) {
+        locked(&self.locks).remove(&run_id);
+        self.unlocked.ring();
+    }
+
+    /// A round trip that only reads, or that does no harm twice.
+    async fn ask<T>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&mut Database, Instant) -> T + Send,
+    ) -> Result<T, StoreError> {
+        let fate = match self.sim.happens(READS_EXPOSED) {
+            true => self.sim.fate(),
+            false => Fate::Calm,
+        };
+        self.strike_before(fate, what).await;
+        self.travel().await;
+        match fate {
+            Fate::Refused | Fate::LostBefore | Fate::Broken => return Err(away(what)),
+            Fate::Calm
+            | Fate::LostAfter
+            | Fate::Late
+            | Fate::CrashBefore
+            | Fate::CrashAfter
+            | Fate::PauseBefore
+            | Fate::PauseAfter => {}
+        }
+        let now = self.sim.now();
+        let done = {
+            let mut database = locked(&self.sim.database);
+            if now < database.down_until {
+                return Err(away(what));
+            }
+            work(&mut database, now)
+        };
+        self.travel().await;
+        self.strike_after(fate, what).await;
+        match fate {
+            Fate::LostAfter => Err(away(what)),
+            Fate::Calm
+            | Fate::Refused
+            | Fate::LostBefore
+            | Fate::Late
+            | Fate::CrashBefore
+            | Fate::CrashAfter
+            | Fate::Broken
+            | Fate::PauseBefore
+            | Fate::PauseAfter => Ok(done),
+        }
+    }
+
+    /// A read of rows.
+    async fn read<T>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&MemoryStore) -> Result<T, StoreError> + Send,
+    ) -> Result<T, StoreError> {
+        self.ask(what, |database, _| work(database.rows())).await?
+    }
+
+    /// A round trip that writes: `arrive` is done once, now, later or never.
+    async fn write<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        arrive: impl FnOnce(&Sim) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let fate = self.sim.fate();
+        let lost = || StoreError::AnswerLost(format!("{what}: no answer"));
+        self.strike_before(fate, what).await;
+        self.travel().await;
+        let outages = {
+            let database = locked(&self.sim.database);
+            if self.sim.now() < database.down_until {
+                return Err(away(what));
+            }
+            database.outages
+        };
+        match fate {
+            Fate::Refused => return Err(away(what)),
+            Fate::LostBefore => return Err(lost()),
+            Fate::Late => {
+                self.arrive_later(arrive);
+                return Err(lost());
+            }
+            Fate::Broken if self.sim.happens(500) => return Err(self.broken(what)),
+            Fate::Broken
+            | Fate::Calm
+            | Fate::LostAfter
+            | Fate::CrashBefore
+            | Fate::CrashAfter
+            | Fate::PauseBefore
+            | Fate::PauseAfter => {}
+        }
+        if self.sim.is_sabotaged(Sabotage::AnswerEarly) {
+            return self.answer_early(arrive);
+        }
+        let answer = arrive(&self.sim);
+        if self.sim.is_stormy() && self.sim.happens(self.sim.weather.outages) {
+            self.outage();
+        }
+        self.travel().await;
+        self.strike_after(fate, what).await;
+        match fate {
+            Fate::LostAfter => return Err(lost()),
+            Fate::Broken => return Err(self.broken(what)),
+            Fate::Calm
+            | Fate::Refused
+            | Fate::LostBefore
+            | Fate::Late
+            | Fate::CrashBefore
+            | Fate::CrashAfter
+            | Fate::PauseBefore
+            | Fate::PauseAfter => {}
+        }
+        if locked(&self.sim.database).outages != outages {
+            return Err(lost());
+        }
+        answer
+    }
+
+    fn arrive_later<T: Send + 'static>(
+        &self,
+        arrive: impl FnOnce(&Sim) -> Result<T, StoreError> + Send + 'static,
+    ) {
+        let sim = Arc::clone(&self.sim);
+        let after = self.sim.between(MS, 3 * SECOND);
+        self.sim.spawn(crate::schedule::Group::WORLD, async move {
+            sim.sleep(after).await;
+            // Whoever sent it no longer listens.
+            let _unheard = arrive(&sim);
+        });
+    }
+
+    fn answer_early<T: Send + 'static>(
+        &self,
+        arrive: impl FnOnce(&Sim) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        // Only what is written a moment later can be answered before, and only some writes wait so long.
+        if !self.sim.happens(300) {
+            return arrive(&self.sim);
+        }
+        self.arrive_later(arrive);
+        Err(StoreError::Unavailable(EARLY.into()))
+    }
+
+    fn outage(&self) {
+        let (back_after, forgets) = (self.sim.between(SECOND / 2, 8 * SECOND), self.sim.between(1, 4));
+        let now = self.sim.now();
+        self.sim.note("OUTAGE", self.seat.node, back_after, || {
+            format!("the store dies for {} ms", back_after / MS)
+        });
+        let forgets = usize::try_from(forgets).unwrap_or(1);
+        locked(&self.sim.database).crash(now, back_after, forgets);
+    }
+
+    fn broken(&self, what: &str) -> StoreError {
+        StoreError::Broken(format!("{what}: fsync failed"))
+    }
+
+    /// On the way there or back.
+    async fn travel(&self) {
+        let time = self.sim.between(1, self.sim.weather.store_delay_max);
+        self.sim.sleep(time).await;
+    }
+
+    async fn strike_before(&self, fate: Fate, what: &'static str) {
+        if fate != Fate::Calm {
+            self.sim.note("fault", self.seat.node, fate as u64, || format!("{what}: {fate:?}"));
+        }
+        match fate {
+            Fate::CrashBefore => self.die(what).await,
+            Fate::PauseBefore => self.stop(what).await,
+            Fate::Calm
+            | Fate::Refused
+            | Fate::LostBefore
+            | Fate::LostAfter
+            | Fate::Late
+            | Fate::CrashAfter
+            | Fate::Broken
+            | Fate::PauseAfter => {}
+        }
+    }
+
+    async fn strike_after(&self, fate: Fate, what: &'static str) {
+        match fate {
+            Fate::CrashAfter => self.die(what).await,
+            Fate::PauseAfter => self.stop(what).await,
+            Fate::Calm
+            | Fate::Refused
+            | Fate::LostBefore
+            | Fate::LostAfter
+            | Fate::Late
+            | Fate::CrashBefore
+            | Fate::Broken
+            | Fate::PauseBefore => {}
+        }
+    }
+
+    async fn die(&self, what: &'static str) {
+        self.sim.crash(self.seat, what);
+        std::future::pending::<()>().await;
+    }
+
+    async fn stop(&self, what: &'static str) {
+        self.sim.pause(self.seat, what);
+        // The task itself stops here, with the others of its process.
+        self.sim.sleep(1).await;
+    }
+
+    async fn commit_once(&self, commit: StepCommit) -> Result<(), StoreError> {
+        let run_id = commit.place.run_id;
+        let job = Job {
+            claim: self.claim_on(run_id),
+            incarnation: self.incarnation(),
+            node: self.seat.node,
+            commit,
+        };
+        match self.write("commit", move |sim| sim.commit_arrives(&job)).await {
+            Ok(claim) => {
+                self.note_claim(run_id, claim);
+                Ok(())
+            }
+            Err(StoreError::Unavailable(why)) if why == EARLY => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How a write tells that it is answered before it is done, by sabotage.
+const EARLY: &str = "answered early";
+
+fn away(what: &str) -> StoreError {
+    StoreError::Unavailable(format!("{what}: the store is away"))
+}
+
+fn busy(run_id: RunId) -> StoreError {
+    let detail = format!("trace {} is held by another for too long", short(run_id));
+    StateError::new(StateCode::LockAcquireFailed, detail).into()
+}
+
+#[async_trait]
+impl Store for NodeStore {
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        self.read("load_state", |rows| at_once(rows.load_state(trace_id))).await
+    }
+
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError> {
+        self.read("entries", |rows| at_once(rows.list_log_entries(trace_id, after_seq))).await
+    }
+
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        self.read("checkpoint", |rows| at_once(rows.load_latest_checkpoint(trace_id))).await
+    }
+
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.lock(trace_id).await?;
+        let claimed = self.claim(trace_id).await;
+        if claimed.is_err() {
+            self.unlock(trace_id);
+        }
+        claimed
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.lock(trace_id).await
+    }
+
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
+        if self.sim.is_sabotaged(Sabotage::SkipMargin) {
+            return Ok(());
+        }
+        let deadline = self.sim.now() + self.seat.real(MARGIN);
+        loop {
+            let heard = self.renewed.times();
+            let Lease { incarnation, good_until } = *locked(&self.lease);
+            let is_of_another =
+                self.claim_on(trace_id).is_some_and(|claim| claim.incarnation != incarnation);
+            if is_of_another {
+                return Err(taken_over(trace_id));
+            }
+            if self.own_now() + MARGIN < good_until {
+                return Ok(());
+            }
+            self.hurry.ring();
+            let renewed = self.renewed.rung_since(heard);
+            if self.sim.schedule.within(deadline, renewed).await.is_none() {
+                return Err(taken_over(trace_id));
+            }
+        }
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        let claim = locked(&self.claims).remove(&trace_id);
+        let disowned = match claim {
+            Some(claim) => {
+                self.ask("disown", move |database, _| database.disown(trace_id, claim)).await
+            }
+            None => Ok(()),
+        };
+        self.unlock(trace_id);
+        disowned
+    }
+
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        let splits = self.sim.is_sabotaged(Sabotage::SplitCommit)
+            && commit.record.is_some()
+            && commit.open.is_none()
+            && !commit.entries.is_empty();
+        if !splits {
+            return self.commit_once(commit).await;
+        }
+        let first =
+            StepCommit { entries: commit.entries.clone(), ..StepCommit::at(commit.place) };
+        self.commit_once(first).await?;
+        self.commit_once(StepCommit { entries: Vec::new(), ..commit }).await
+    }
+
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        self.write("event", move |sim| locked(&sim.database).append_event(event)).await
+    }
+
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        self.write("session", move |sim| locked(&sim.database).open_session(session, event)).await
+    }
+
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+        self.read("session", |rows| at_once(rows.session(session_id))).await
+    }
+
+    async fn session_of(
+        &self,
+        principal_id: &PrincipalId,
+        kind: SessionKind,
+    ) -> Result<Option<Session>, StoreError> {
+        self.read("session_of", |rows| at_once(rows.session_of(principal_id, kind))).await
+    }
+
+    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
+        self.read("sessions", |rows| at_once(rows.sessions())).await
+    }
+
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
+        self.read("step_index", |rows| at_once(rows.next_step_index(session_id))).await
+    }
+
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        self.read("binding", |rows| at_once(rows.binding(key))).await
+    }
+
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        self.read("approval", |rows| at_once(rows.approval(approval_id))).await
+    }
+
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
+        self.read("approvals", |rows| at_once(rows.approvals(query))).await
+    }
+
+    async fn open_approvals(&self) -> Result<u64, StoreError> {
+        self.read("open_approvals", |rows| at_once(rows.open_approvals())).await
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
+        self.read("events", |rows| at_once(rows.events(query))).await
+    }
+
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        self.read("dossier", |rows| at_once(rows.dossier(run_id))).await
+    }
+
+    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
+        self.read("recall", |rows| at_once(rows.recall(run_id))).await
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        self.read("runs", |rows| at_once(rows.runs(query))).await
+    }
+
+    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+        let incarnation = self.incarnation();
+        self.ask("unfinished", move |database, now| database.unfinished(incarnation, now)).await
+    }
+
+    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+        self.read("loose_events", |rows| at_once(rows.loose_events())).await
+    }
+
+    async fn counts(&self) -> Result<Counts, StoreError> {
+        self.read("counts", |rows| at_once(rows.counts())).await
+    }
+
+    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
+        let incarnation = self.incarnation();
+        self.ask("strays", move |database, now| database.has_strays(incarnation, now)).await
+    }
+}
