@@ -71,8 +71,6 @@ pub(super) struct Call {
     pub(super) is_named: bool,
     /// Whether the client comes back after it was asked to let a person decide.
     pub(super) comes_back: bool,
-    /// Whether the tool promises what its results look like.
-    pub(super) has_output_schema: bool,
     payload: Vec<u8>,
 }
 
@@ -110,7 +108,6 @@ impl Call {
         meta: &RequestMetaObject,
     ) -> Result<Self, ErrorData> {
         let action = offered.action.as_str();
-        let has_output_schema = offered.definition.output_schema.is_some();
         let args = params.arguments.unwrap_or_default();
         let meta = |name: &str| meta.0.0.get(name);
         let key = meta(KEY_META).map(key).transpose()?;
@@ -139,7 +136,7 @@ impl Call {
             delivery.carries(sameness, proposal_id.clone());
         }
         let payload = proposal(&proposal_id, action, reasoning, args);
-        Ok(Self { asker, proposal_id, sameness, is_named, comes_back, has_output_schema, payload })
+        Ok(Self { asker, proposal_id, sameness, is_named, comes_back, payload })
     }
 }
 

@@ -91,6 +91,12 @@ impl Catalog {
         self.by_name.get(name)
     }
 
+    /// Whether this tool promises what its results look like.
+    pub(super) fn has_output_schema(&self, action: &str) -> bool {
+        let mut offered = self.by_name.values().filter(|offered| offered.action == action);
+        offered.any(|offered| offered.definition.output_schema.is_some())
+    }
+
     /// What this principal could ever be permitted, in the order of the names.
     pub(super) fn list(&self, service: &Service, principal_id: &PrincipalId) -> Vec<Tool> {
         let policy = &service.gate.policy;

@@ -14,6 +14,9 @@ use stepgate_core::step::Answer;
 use super::Shared;
 use super::call::KEY_META;
 
+/// The response as every other door gives it, where it is not the tool's own result.
+const RESPONSE_META: &str = "stepgate/response";
+
 /// The result of a run that is over.
 pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResult, Fault> {
     let known = shared.service.gate.store.recall(answer.run_id).await?;
@@ -22,29 +25,47 @@ pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResul
     let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
     let outcome = match answer.word {
         Word::Outcome(outcome) => outcome,
-        Word::Notice(_) => return Ok(notice(answer, String::new())),
+        Word::Notice(_) => return Ok(notice(shared, answer, String::new())),
     };
-    let mut result = match outcome {
-        Outcome::Success => succeeded(&response),
+    let proof = meta(answer, &response, record.as_ref());
+    let detail = match outcome {
+        Outcome::Success => return Ok(with_meta(succeeded(&response), proof)),
         Outcome::ExecutionError => match own_words(known.as_ref()) {
-            Some(result) => result,
-            None => refused(&response, None),
+            Some(result) => return Ok(with_meta(result, proof)),
+            None => None,
         },
-        Outcome::ValidationError => {
-            refused(&response, record.as_ref().and_then(|record| record.detail.as_deref()))
-        }
-        Outcome::Denied => refused(&response, None),
+        Outcome::ValidationError => record.as_ref().and_then(|record| record.detail.as_deref()),
+        Outcome::Denied => None,
     };
-    result.meta = Some(meta(answer, &response, record.as_ref()));
-    Ok(result)
+    let result = with_meta(refused(&response, detail), proof);
+    Ok(with_response(result, response, shared))
+}
+
+fn with_meta(mut result: CallToolResult, meta: MetaObject) -> CallToolResult {
+    result.meta = Some(meta);
+    result
+}
+
+/// Puts the response beside the proof, and into the result itself, unless the tool promises results of
+/// another form: clients hold every structured result to that, refusals included, and would throw this
+/// one away with what it says.
+fn with_response(mut result: CallToolResult, response: Value, shared: &Shared) -> CallToolResult {
+    let action = response.get("action").and_then(Value::as_str).unwrap_or_default();
+    if !shared.catalog().has_output_schema(action) {
+        result.structured_content = Some(response.clone());
+    }
+    result.meta.get_or_insert_default().0.insert(RESPONSE_META.to_owned(), response);
+    result
 }
 
 /// A result that only says that there is none yet.
-pub(super) fn notice(answer: &Answer, text: String) -> CallToolResult {
+pub(super) fn notice(shared: &Shared, answer: &Answer, text: String) -> CallToolResult {
     let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
-    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    result.meta = Some(meta(answer, &response, None));
-    result.structured_content = Some(response);
+    let result = CallToolResult::success(vec![ContentBlock::text(text)]);
+    let result = with_meta(result, meta(answer, &response, None));
+    let mut result = with_response(result, response, shared);
+    // A tool that promises a form gives nothing else but errors.
+    result.is_error = Some(result.structured_content.is_none());
     result
 }
 
@@ -116,9 +137,7 @@ fn refused(response: &Value, detail: Option<&str>) -> CallToolResult {
         said.push_str(": ");
         said.push_str(detail);
     }
-    let mut result = CallToolResult::error(vec![ContentBlock::text(said)]);
-    result.structured_content = Some(response.clone());
-    result
+    CallToolResult::error(vec![ContentBlock::text(said)])
 }
 
 #[cfg(test)]

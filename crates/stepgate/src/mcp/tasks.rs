@@ -37,7 +37,7 @@ pub(super) async fn created(shared: &Shared, answer: &Answer) -> Result<CreateTa
         Some(known) => task(known),
         None => Task::new(answer.run_id.to_string(), TaskStatus::Working, "", ""),
     };
-    let notice = result::notice(answer, String::new());
+    let notice = result::notice(shared, answer, String::new());
     Ok(CreateTaskResult::new(task).with_meta(notice.meta.unwrap_or_default()))
 }
 

@@ -213,9 +213,5 @@ fn told(shared: &Shared, call: &Call, answer: Answer) -> Waited {
         "{why}. Nothing more is needed from you: make the same call again later, {how}, to get its \
          outcome. It is joined to this one (run {run_id}) and never done twice."
     );
-    let mut notice = result::notice(&answer, text);
-    // A notice is not what the tool promises. Clients hold every other result to the promise, and would
-    // throw the notice away with what it says.
-    notice.is_error = Some(call.has_output_schema);
-    Waited::Answered(notice.into())
+    Waited::Answered(result::notice(shared, &answer, text).into())
 }

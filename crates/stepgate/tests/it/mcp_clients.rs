@@ -148,7 +148,11 @@ fn a_refusal_is_a_result_that_the_model_can_read_and_an_unknown_tool_an_error() 
             let result = driver.call(name, arguments);
             assert_eq!(result["isError"], true, "{client:?} {name}: {result}");
             assert_eq!(meta(&result, "verdict"), outcome, "{client:?} {name}");
-            let response = &result["structuredContent"];
+            let response = &result["_meta"]["stepgate/response"];
+            // Clients hold every structured result to the tool's schema, where it has one.
+            let structured = &result["structuredContent"];
+            let expected = if name == "fixture__look" { response } else { &Value::Null };
+            assert_eq!(structured, expected, "{client:?} {name}");
             assert_eq!(response["outcome"], outcome, "{client:?} {name}: {result}");
             assert_eq!(response["error"]["error_code"], code, "{client:?} {name}: {result}");
         }
@@ -196,7 +200,7 @@ fn a_denial_while_the_client_waits_is_told_to_it() {
         assert_eq!(denied.code, 0, "{}", denied.stderr);
         let result = driver.answer(number);
         assert_eq!(result["isError"], true, "{client:?}: {result}");
-        assert_eq!(result["structuredContent"]["error"]["error_code"], "APPROVAL_DENIED");
+        assert_eq!(result["_meta"]["stepgate/response"]["error"]["error_code"], "APPROVAL_DENIED");
     }
     assert_eq!(scene.effects(), 0);
 }
@@ -312,7 +316,7 @@ fn the_same_key_again_gets_the_recorded_result_and_acts_no_second_time() {
         assert_eq!(meta(&again, "entry-digest"), meta(&first, "entry-digest"), "{client:?}");
         assert_eq!(scene.effects(), count);
         let conflict = other.call_with("fixture__act", json!({"value": 4}), with_key);
-        let error = &conflict["structuredContent"]["error"];
+        let error = &conflict["_meta"]["stepgate/response"]["error"];
         assert_eq!(error["error_code"], "IDEMPOTENCY_CONFLICT", "{client:?}: {conflict}");
         // Without a key, two calls that both live are two calls.
         let free = driver.call("fixture__act", json!({"value": 3}));
@@ -414,13 +418,14 @@ fn the_inspectors_command_line_lists_calls_and_sees_refusals() {
     assert_eq!(scene.effects(), 1);
     let rows = [
         ("WRITE_FILE", &["path=/sandbox/a.exe", "content=x"][..], "DENIED"),
+        ("fixture__act", &["value=99"], "DENIED"),
         ("fixture__look", &["colour=red"], "VALIDATION_ERROR"),
     ];
     for (tool, arguments, outcome) in rows {
         let (code, refused) = call(tool, arguments, tool);
         assert_ne!(code, 0, "{refused}");
         assert_eq!(refused["isError"], true, "{refused}");
-        assert_eq!(refused["structuredContent"]["outcome"], outcome, "{refused}");
+        assert_eq!(refused["_meta"]["stepgate/response"]["outcome"], outcome, "{refused}");
     }
     drop(gateway);
     scene.verified();

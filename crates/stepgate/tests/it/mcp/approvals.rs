@@ -58,7 +58,7 @@ fn when_patience_ends_the_notice_says_how_to_ask_again_and_the_same_call_is_join
     let client = Client::of(&gateway);
     let notice = client.call("fixture__act", json!({ "value": 7 }));
     assert_eq!(notice["isError"], false);
-    assert_eq!(notice["structuredContent"]["outcome"], "APPROVAL_REQUIRED");
+    assert_eq!(notice["_meta"]["stepgate/response"]["outcome"], "APPROVAL_REQUIRED");
     let approval = scene.pending();
     assert_eq!(notice["_meta"]["stepgate/approval-id"], *approval);
     let said = notice["content"][0]["text"].as_str().unwrap();
@@ -96,7 +96,10 @@ fn a_denied_call_says_so_and_is_never_executed() {
     assert_eq!(gateway.send("POST", &path, &gateway.operator, "").status, 200);
     let answer = incoming.messages().pop().unwrap();
     assert_eq!(answer["result"]["isError"], true);
-    assert_eq!(answer["result"]["structuredContent"]["error"]["error_code"], "APPROVAL_DENIED");
+    assert_eq!(
+        answer["result"]["_meta"]["stepgate/response"]["error"]["error_code"],
+        "APPROVAL_DENIED"
+    );
     assert_eq!(scene.effects(), 0);
 }
 
@@ -199,6 +202,6 @@ fn a_client_that_declines_to_open_the_page_is_not_kept_waiting() {
         json!({ "jsonrpc": "2.0", "id": request["id"], "result": { "action": "decline" } });
     assert_eq!(client.open("POST", &[], &declined.to_string()).status, 202);
     let answer = incoming.messages().pop().unwrap();
-    assert_eq!(answer["result"]["structuredContent"]["outcome"], "APPROVAL_REQUIRED");
+    assert_eq!(answer["result"]["_meta"]["stepgate/response"]["outcome"], "APPROVAL_REQUIRED");
     assert_eq!(scene.effects(), 0);
 }

@@ -116,8 +116,14 @@ fn a_refusal_is_a_result_with_the_response_beside_it() {
     for (name, args, outcome, code) in rows {
         let result = client.call(name, args.clone());
         assert_eq!(result["isError"], true, "{name} {args}");
-        assert_eq!(result["structuredContent"]["outcome"], outcome, "{name} {args}: {result}");
-        assert_eq!(result["structuredContent"]["error"]["error_code"], code, "{name} {args}");
+        assert_eq!(
+            result["_meta"]["stepgate/response"]["outcome"], outcome,
+            "{name} {args}: {result}"
+        );
+        assert_eq!(
+            result["_meta"]["stepgate/response"]["error"]["error_code"], code,
+            "{name} {args}"
+        );
         assert_eq!(result["_meta"]["stepgate/verdict"], outcome, "{name} {args}");
         let said = result["content"][0]["text"].as_str().unwrap();
         assert!(said.contains(code), "{said}");
@@ -136,7 +142,10 @@ fn a_key_names_a_call_for_good() {
     };
     let first = write("one");
     assert_eq!(write("one"), first);
-    assert_eq!(write("two")["structuredContent"]["error"]["error_code"], "IDEMPOTENCY_CONFLICT");
+    assert_eq!(
+        write("two")["_meta"]["stepgate/response"]["error"]["error_code"],
+        "IDEMPOTENCY_CONFLICT"
+    );
     // What the answer calls the key is a key, too, and the same one.
     let again = json!({ "stepgate/idempotency-key": first["_meta"]["stepgate/idempotency-key"] });
     let args = json!({ "path": "/sandbox/a.txt", "content": "one" });

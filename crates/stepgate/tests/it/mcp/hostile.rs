@@ -62,7 +62,7 @@ fn a_body_that_is_too_long_is_refused_and_the_others_go_on() {
     // Longer than a proposal may be, and shorter than a body may be: the gate itself says so.
     let long = "x".repeat(2 * 1024 * 1024);
     let result = client.call("FINISH", json!({ "response": long }));
-    assert_eq!(result["structuredContent"]["error"]["error_code"], "PAYLOAD_TOO_LARGE");
+    assert_eq!(result["_meta"]["stepgate/response"]["error"]["error_code"], "PAYLOAD_TOO_LARGE");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_tool_server_that_misbehaves_harms_no_other_call() {
         for (name, message) in rows {
             let result = Client::of(&gateway).call(name, json!({}));
             assert_eq!(result["isError"], true, "{name}");
-            assert_eq!(result["structuredContent"]["error"]["message"], message, "{name}");
+            assert_eq!(result["_meta"]["stepgate/response"]["error"]["message"], message, "{name}");
         }
     });
     // What a tool itself says of its failure comes through as it is.
@@ -141,7 +141,7 @@ fn a_tool_server_that_misbehaves_harms_no_other_call() {
     assert_eq!(refused["content"], json!([{ "type": "text", "text": "no" }]));
     assert_eq!(refused["isError"], true);
     let crashed = client.call("other__crash", json!({}));
-    assert_eq!(crashed["structuredContent"]["error"]["message"], "Tool failed");
+    assert_eq!(crashed["_meta"]["stepgate/response"]["error"]["message"], "Tool failed");
     crate::scene::until("the server is started again", || {
         client.call("other__look", json!({}))["_meta"]["stepgate/verdict"] == "SUCCESS"
     });
