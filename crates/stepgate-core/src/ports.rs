@@ -353,6 +353,9 @@ pub trait Store: Send + Sync {
     /// How many approvals nobody has decided.
     async fn open_approvals(&self) -> Result<u64, StoreError>;
 
+    /// The event of this id.
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError>;
+
     /// Events, oldest first.
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;
 
@@ -401,6 +404,10 @@ pub trait Store: Send + Sync {
     async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
         Ok(Vec::new())
     }
+
+    /// Lets go of the store in an orderly way, so that other nodes need not wait for this one. Nothing is
+    /// asked of the store afterwards.
+    async fn leave(&self) {}
 
     /// Waits for what another node does. For ever, where there is no other.
     async fn elsewhere(&self) -> Elsewhere {
@@ -478,16 +485,27 @@ pub struct Failed {
     pub failure: ExecutionFailure,
     /// What only the record is told.
     pub detail: Option<String>,
-    /// SHA-256 of a result that came and cannot be used.
-    pub result_digest: Option<Digest>,
+    /// What the tool itself said about it.
+    pub said: Said,
     /// Whether something may have happened, or may still happen, that nobody told us.
     pub in_doubt: bool,
 }
 
 impl From<ExecutionFailure> for Failed {
     fn from(failure: ExecutionFailure) -> Self {
-        Self { failure, detail: None, result_digest: None, in_doubt: failure.leaves_doubt() }
+        Self { failure, detail: None, said: Said::Nothing, in_doubt: failure.leaves_doubt() }
     }
+}
+
+/// What a tool said about a call that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Nothing, or nothing that can be kept.
+    Nothing,
+    /// A result of its own that says that it failed, in the form of a result: it is kept with the run.
+    Error(String),
+    /// A result that cannot be used: only its SHA-256 is kept.
+    Unusable(Digest),
 }
 
 /// What acts on the sandbox.
@@ -609,4 +627,10 @@ pub struct PolicyDecision {
 pub trait Policy: Send + Sync {
     /// Decides. Always the same for the same request and policy set.
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision;
+
+    /// Whether there can be a call of this action that the principal may make, with a person's approval
+    /// or without. It decides nothing: what can never be permitted is only not offered.
+    fn could_permit(&self, _principal_id: &PrincipalId, _action: &str) -> bool {
+        true
+    }
 }

@@ -144,7 +144,8 @@ pub struct Run {
 /// The part of a run that is fixed when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// The result, as the bytes that are answered.
+    /// The result, as the bytes that are answered; of a run that failed, what its tool said about that,
+    /// which is not answered.
     pub output_json: Option<String>,
     /// The error, as the bytes that are answered.
     pub error_json: Option<String>,

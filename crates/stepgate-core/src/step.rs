@@ -75,8 +75,13 @@ pub struct Answer {
 ///
 /// Spec 000: "A step MUST execute at most one action" and "MUST produce exactly one outcome".
 pub async fn run(gate: &Gate, submission: Submission) -> Result<Answer, Fault> {
-    let (mut trail, context) = p1_receive::receive(gate, submission).await?;
-    let run_id = trail.run_id();
+    run_as(gate, RunId::new(gate.world.fresh_uuid()), submission).await
+}
+
+/// Takes a new proposal through all nine phases, as the run of this id. It is a fresh one: whoever watches
+/// a run from its beginning has to know it before.
+pub async fn run_as(gate: &Gate, run_id: RunId, submission: Submission) -> Result<Answer, Fault> {
+    let (mut trail, context) = p1_receive::receive(gate, run_id, submission).await?;
     gate.store.lock_new_trace(run_id).await?;
     let ended = attempt(gate, &mut trail, context).await;
     let answer = conclude(gate, trail, ended).await;

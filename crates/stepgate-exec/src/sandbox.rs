@@ -9,7 +9,8 @@
 //! between any two sub-steps leaves either the old state or the new one (`crash.rs` names the
 //! places). A second dispatch compares with the recorded state before the act.
 //!
-//! Locks hold within this process. Two processes must not serve one directory.
+//! Locks hold within this process. Two processes must not serve one directory, unless both say that it
+//! is shared: then files in it are locked too.
 
 pub(crate) mod crash;
 mod create_directory;
@@ -21,21 +22,25 @@ mod read_file;
 mod rename_file;
 mod resolve;
 pub mod rule;
+mod shared;
 mod stop;
 mod sweep;
 mod write_file;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
 use stepgate_core::action::{CoreCall, Touch};
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Value, canonical};
+use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
-use locks::Locks;
+use locks::{Locks, PathLock, WAIT};
 use resolve::Root;
 use stop::Stop;
 
@@ -81,6 +86,7 @@ pub struct Sandbox {
     executor_id: String,
     root: Arc<Root>,
     locks: Locks,
+    is_shared: bool,
 }
 
 impl Sandbox {
@@ -95,14 +101,33 @@ impl Sandbox {
             executor_id,
             root: Arc::new(Root::open(directory, limits)?),
             locks: Locks::default(),
+            is_shared: false,
         })
+    }
+
+    /// Says whether other processes serve the same directory.
+    pub fn shared(self, is_shared: bool) -> Self {
+        Self { is_shared, ..self }
+    }
+
+    /// Keeps everybody else away from these paths: callers here, and other nodes where there are some.
+    async fn keep_away(&self, paths: Vec<&SandboxPath>) -> Kept {
+        let locks = self.locks.acquire(paths.clone()).await;
+        let files = match self.is_shared {
+            true => shared::lock(&self.root, &paths).await,
+            false => Vec::new(),
+        };
+        Kept { _files: files, _locks: locks }
     }
 
     /// Removes the temporary files that a crash left behind, and says how many there were.
     ///
-    /// For recovery, before any step is served: it would take a file away from a write in flight.
+    /// For recovery, before any step is served: it would take a file away from a write in flight. In a
+    /// shared directory only what is too old to be one is removed.
     pub async fn sweep(&self) -> Result<u64, SandboxError> {
-        self.blocking(sweep::sweep).await.unwrap_or(Err(SandboxError::SweepStopped))
+        let age_min = if self.is_shared { sweep::SHARED_AGE_MIN } else { Duration::ZERO };
+        let swept = self.blocking(move |root| sweep::sweep(root, age_min)).await;
+        swept.unwrap_or(Err(SandboxError::SweepStopped))
     }
 
     /// Asks the hook at every crash point from now on; `None` asks nobody.
@@ -152,13 +177,14 @@ impl Executor for Sandbox {
             Touch::Writes => {
                 // INVARIANT: the lock comes before the look, so that what was seen still stands at
                 // the act.
-                let Some(locks) = self.locks.acquire_in_time(call.paths()).await else {
+                let kept = tokio::time::timeout(WAIT, self.keep_away(call.paths())).await;
+                let Ok(kept) = kept else {
                     let pre_state = Some(pre_state::of_failure(ExecutionFailure::Unavailable));
                     return Ok(Prepared { pre_state, hold: Box::new(()) });
                 };
                 let look = self.blocking(move |root| pre_state::read(root, &call)).await;
                 let pre_state = look.unwrap_or(Err(rule::NO_ANSWER))?;
-                Ok(Prepared { pre_state, hold: Box::new(locks) })
+                Ok(Prepared { pre_state, hold: Box::new(kept) })
             }
         }
     }
@@ -166,7 +192,7 @@ impl Executor for Sandbox {
     async fn hold(&self, call: &CoreCall) -> Hold {
         match call.touch() {
             Touch::Nothing | Touch::Reads => Box::new(()),
-            Touch::Writes => Box::new(self.locks.acquire(call.paths()).await),
+            Touch::Writes => Box::new(self.keep_away(call.paths()).await),
         }
     }
 
@@ -190,6 +216,12 @@ impl Executor for Sandbox {
             None => Effect::Unknown("the sandbox stopped while it acted".into()),
         }
     }
+}
+
+/// Paths that nobody else changes. The files go first: fields drop in their order.
+struct Kept {
+    _files: Vec<OwnedFd>,
+    _locks: Vec<PathLock>,
 }
 
 /// Does it; the result as canonical JSON, where the action has one.

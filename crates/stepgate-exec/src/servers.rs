@@ -19,6 +19,7 @@ mod definition;
 mod err;
 mod mcp;
 mod outcome;
+mod progress;
 mod schema;
 mod server;
 mod spec;
@@ -38,9 +39,11 @@ use stepgate_core::tool::{Mode, Standing, Tool, ToolName, is_server_name};
 use tokio::sync::watch;
 
 pub use err::StartError;
+pub use progress::{CallProgress, Progress};
 pub use spec::{DeliverySpec, Secret, ServerLimits, ServerSpec, ToolSpec, Transport};
 
 use catalog::Pins;
+use progress::Listener;
 use server::{Line, Server};
 
 use crate::launcher::Launcher;
@@ -53,6 +56,7 @@ pub struct Servers {
     servers: BTreeMap<String, Arc<Server>>,
     pins: Pins,
     late: Late,
+    progress: Progress,
     stop: watch::Sender<bool>,
 }
 
@@ -100,6 +104,7 @@ impl Servers {
         pins: BTreeMap<ToolName, Digest>,
         launcher: Launcher,
         late: Late,
+        progress: Progress,
     ) -> Result<Self, StartError> {
         let mut names = BTreeSet::new();
         for ServerSpec { name, .. } in &specs {
@@ -117,7 +122,7 @@ impl Servers {
             let server = started?;
             servers.insert(server.spec.name.clone(), server);
         }
-        Ok(Self { servers, pins, late, stop })
+        Ok(Self { servers, pins, late, progress, stop })
     }
 
     /// Every tool that the servers have, offered or not.
@@ -207,7 +212,11 @@ impl ToolServers for Servers {
 
     async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect {
         match self.servers.get(call.tool.name.server()) {
-            Some(server) => call::dispatch(server, call, sending, &self.late).await,
+            Some(server) => {
+                // It goes with the call: what is said afterwards is said to nobody.
+                let listener = Listener::new(sending.run_id, Arc::clone(&self.progress));
+                call::dispatch(server, call, sending, &listener, &self.late).await
+            }
             None => Effect::Failed(no_server()),
         }
     }

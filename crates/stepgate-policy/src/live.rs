@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use serde::Serialize;
 use stepgate_core::digest::Digest;
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 
 use crate::finding::{Finding, LoadError};
@@ -65,5 +66,9 @@ impl LivePolicy {
 impl Policy for LivePolicy {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
         self.current().decide(request)
+    }
+
+    fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
+        self.current().could_permit(principal_id, action)
     }
 }

@@ -15,6 +15,7 @@ use crate::explain::Effect;
 use crate::finding::{Finding, Place, Severity, message_of, offset_of};
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
 use crate::nesting;
+use crate::set::Subject;
 
 /// A policy that was read.
 pub(crate) struct Rule {
@@ -34,6 +35,23 @@ pub(crate) struct Rule {
     pub(crate) policy: Policy,
 }
 
+/// How many calls a policy can match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    None,
+    SomeCalls,
+    EveryCall,
+}
+
+impl Reach {
+    pub(crate) fn whether(matches: bool) -> Self {
+        match matches {
+            true => Self::EveryCall,
+            false => Self::None,
+        }
+    }
+}
+
 impl Rule {
     /// Whether its scope can match an action of this name, in this group.
     pub(crate) fn can_match(&self, action: &EntityUid, group: &EntityUid) -> bool {
@@ -51,6 +69,27 @@ impl Rule {
         !self.policy.has_non_scope_constraint()
             && self.policy.principal_constraint() == PrincipalConstraint::Any
             && self.policy.resource_constraint() == ResourceConstraint::Any
+    }
+
+    /// Which calls of one principal it can match, by its scope alone: what a condition says is only
+    /// known for a call.
+    pub(crate) fn reach(&self, principal: &EntityUid, subject: &Subject) -> Reach {
+        let principals = match self.policy.principal_constraint() {
+            PrincipalConstraint::Any => Reach::EveryCall,
+            // A principal is in nothing but itself.
+            PrincipalConstraint::Eq(only) | PrincipalConstraint::In(only) => {
+                Reach::whether(only == *principal)
+            }
+            PrincipalConstraint::Is(kind) => Reach::whether(kind == *principal.type_name()),
+            PrincipalConstraint::IsIn(kind, only) => {
+                Reach::whether(kind == *principal.type_name() && only == *principal)
+            }
+        };
+        let condition = match self.policy.has_non_scope_constraint() {
+            true => Reach::SomeCalls,
+            false => Reach::EveryCall,
+        };
+        principals.min(subject.reach(&self.policy.resource_constraint())).min(condition)
     }
 
     /// Something wrong with this policy.

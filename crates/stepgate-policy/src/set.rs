@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cedar_policy::{Authorizer, Entities, Entity, EntityUid, PolicyId};
+use cedar_policy::{Authorizer, Entities, Entity, EntityUid, PolicyId, ResourceConstraint};
 use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
@@ -14,9 +14,10 @@ use stepgate_core::tool::Mode;
 
 use crate::answer::Answer;
 use crate::compile::compile;
+use crate::explain::Effect;
 use crate::finding::{Finding, LoadError, Severity};
 use crate::question::{Question, Unaskable, questions};
-use crate::rule::Rule;
+use crate::rule::{Reach, Rule};
 use crate::schema::Vocabulary;
 use crate::shape::{Attribute, ToolShape};
 
@@ -51,6 +52,40 @@ pub(crate) enum Subject {
     Core { action: Entity },
     /// A tool; everything that Cedar must know of it is known.
     Tool { mode: Mode, resource: EntityUid, entities: Entities, args: BTreeMap<String, Attribute> },
+}
+
+impl Subject {
+    /// Which calls about it a policy can match whose scope says this of the resource.
+    pub(crate) fn reach(&self, constraint: &ResourceConstraint) -> Reach {
+        match (self, constraint) {
+            (_, ResourceConstraint::Any) => Reach::EveryCall,
+            // Its resource is a path, or itself for two actions, and the call says which.
+            (
+                Self::Core { .. },
+                ResourceConstraint::Eq(_)
+                | ResourceConstraint::In(_)
+                | ResourceConstraint::Is(_)
+                | ResourceConstraint::IsIn(_, _),
+            ) => Reach::SomeCalls,
+            (Self::Tool { resource, .. }, ResourceConstraint::Eq(only)) => {
+                Reach::whether(only == resource)
+            }
+            (Self::Tool { resource, .. }, ResourceConstraint::Is(kind)) => {
+                Reach::whether(kind == resource.type_name())
+            }
+            (Self::Tool { resource, entities, .. }, ResourceConstraint::In(above)) => {
+                Reach::whether(is_in(entities, resource, above))
+            }
+            (Self::Tool { resource, entities, .. }, ResourceConstraint::IsIn(kind, above)) => {
+                let is_kind = kind == resource.type_name();
+                Reach::whether(is_kind && is_in(entities, resource, above))
+            }
+        }
+    }
+}
+
+fn is_in(entities: &Entities, resource: &EntityUid, above: &EntityUid) -> bool {
+    resource == above || entities.is_ancestor_of(above, resource)
 }
 
 impl PolicySet {
@@ -128,5 +163,17 @@ impl fmt::Debug for PolicySet {
 impl Policy for PolicySet {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
         self.judge(request).into_decision(self.digest)
+    }
+
+    fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
+        let Some(entry) = self.entries.get(action) else { return false };
+        let principal = self.vocabulary.principal(principal_id.as_str());
+        let rules = || entry.rules.iter().filter_map(|index| self.rules.get(*index));
+        let reaches = |effect| {
+            let rules = rules().filter(move |rule| rule.effect == effect);
+            rules.map(|rule| rule.reach(&principal, &entry.subject)).max()
+        };
+        reaches(Effect::Permit) > Some(Reach::None)
+            && reaches(Effect::Forbid) < Some(Reach::EveryCall)
     }
 }

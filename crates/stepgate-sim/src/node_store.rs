@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use stepgate_core::approval::Approval;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
@@ -526,6 +526,10 @@ impl Store for NodeStore {
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         self.read("approval", |rows| at_once(rows.approval(approval_id))).await
+    }
+
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        self.read("event", |rows| at_once(rows.event(event_id))).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {

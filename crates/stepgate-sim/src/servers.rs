@@ -12,7 +12,7 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ids::RunId;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::late::{self, LateResult};
-use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Sending, ToolServers};
+use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Said, Sending, ToolServers};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
 use crate::locked;
@@ -266,9 +266,9 @@ impl Received {
         match self.fate {
             ToolFate::CrashBefore | ToolFate::CrashAfter => None,
             ToolFate::Wrong => {
-                let result_digest = Some(Digest::of_bytes(b"?"));
+                let said = Said::Unusable(Digest::of_bytes(b"?"));
                 let wrong = Failed::from(ExecutionFailure::OutputInvalid);
-                Some(Effect::Failed(Failed { result_digest, in_doubt: true, ..wrong }))
+                Some(Effect::Failed(Failed { said, in_doubt: true, ..wrong }))
             }
             ToolFate::Calm | ToolFate::Lost | ToolFate::Fails | ToolFate::Slow => {
                 Some(Effect::Done(Some(self.result())))

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use stepgate_core::approval::Approval;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StepCommit,
@@ -212,6 +212,11 @@ impl<S: Store> Store for FaultyStore<S> {
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
         self.faults.alive()?;
         self.inner.approvals(query).await
+    }
+
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        self.faults.alive()?;
+        self.inner.event(event_id).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use stepgate_core::approval::Approval;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
@@ -164,6 +164,10 @@ impl Store for MemoryStore {
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
         Ok(self.rows().approvals(&query))
+    }
+
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        Ok(self.rows().event(event_id))
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {

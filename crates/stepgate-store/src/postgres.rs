@@ -13,6 +13,7 @@ mod point;
 mod nodes;
 mod listen;
 mod error;
+mod roofline;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use stepgate_core::approval::Approval;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
@@ -31,11 +32,13 @@ use stepgate_core::ports::{
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_postgres::Row;
 
 pub use error::OpenError;
 pub use open::PostgresOptions;
+pub use roofline::Scratch;
 
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
@@ -67,11 +70,16 @@ struct Desk {
     node: Arc<nodes::Node>,
     listener: Listener,
     renewing: JoinHandle<()>,
+    /// Says that the store is left.
+    leaving: watch::Sender<bool>,
 }
 
 impl Drop for Desk {
     fn drop(&mut self) {
         self.renewing.abort();
+        if *self.leaving.borrow() {
+            return;
+        }
         let node = Arc::clone(&self.node);
         // Where the runtime is gone too, the lease expires by itself.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -94,12 +102,13 @@ impl PostgresStore {
         let is_own = move |incarnation| told.incarnation() == incarnation;
         let listener = Listener::start(address, pool.clone(), options.answer_wait, is_own);
         let renewing = tokio::spawn(Arc::clone(&node).keep_renewing());
-        let writer = Writer::start(pool.clone(), Arc::clone(&node), &options);
+        let (leaving, left) = watch::channel(false);
+        let writer = Writer::start(pool.clone(), Arc::clone(&node), &options, left);
         Ok(Self {
             point: Point::new(pool.clone(), options.answer_wait, Durability::After),
             readers: Readers { source: Source::Pool(pool), patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
-            desk: Some(Desk { writer, node, listener, renewing }),
+            desk: Some(Desk { writer, node, listener, renewing, leaving }),
         })
     }
 
@@ -285,6 +294,11 @@ impl Store for PostgresStore {
         one(&rows, APPROVALS, approval_from)
     }
 
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        let rows = self.readers.rows(read::event(event_id)).await?;
+        Ok(one(&rows, LOOSE_EVENTS, event_from)?.map(|linked| linked.event))
+    }
+
     async fn open_approvals(&self) -> Result<u64, StoreError> {
         let rows = self.readers.rows(list::open_approvals()).await?;
         let count: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
@@ -351,6 +365,19 @@ impl Store for PostgresStore {
         let this = self.desk.as_ref().map(|desk| desk.node.incarnation());
         let rows = self.readers.rows(list::nodes()).await?;
         all(&rows, list::NODES, |cells| list::node_from(cells, this))
+    }
+
+    async fn leave(&self) {
+        let Some(desk) = &self.desk else { return };
+        desk.renewing.abort();
+        desk.node.leave().await;
+        desk.leaving.send_replace(true);
+        desk.listener.stop();
+        self.point.stop().await;
+        match &self.readers.source {
+            Source::Pool(pool) => pool.close(),
+            Source::OneMoment(_) => {}
+        }
     }
 
     async fn elsewhere(&self) -> Elsewhere {

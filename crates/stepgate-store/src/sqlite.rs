@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use stepgate_core::approval::Approval;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
@@ -293,6 +293,11 @@ impl Store for SqliteStore {
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
         let list = move |connection: &Connection| list::approvals(connection, &query);
         self.readers.read(list).await
+    }
+
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        let query = move |connection: &Connection| read::event(connection, event_id);
+        self.readers.read(query).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {

@@ -20,13 +20,14 @@ use stepgate_core::ports::{NoToolServers, Store};
 use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
-use stepgate_exec::servers::{ListedTool, ServerSpec, Servers, StartError};
+use stepgate_exec::servers::{ListedTool, Progress, ServerSpec, Servers, StartError};
 use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity, ToolShape};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::config::{Config, servers};
 use crate::data_dir::DataDir;
+use crate::hub::Hub;
 use crate::show;
 use crate::world::RealWorld;
 
@@ -47,14 +48,16 @@ pub(crate) struct Control {
     loaded: Look,
 }
 
-/// A gate over this store, as the configuration says.
+/// A gate over this store, as the configuration says. The hub is told how far its tools have come.
 pub(crate) async fn assemble(
     data: &DataDir,
     config: &Config,
     store: Arc<dyn Store>,
+    hub: &Arc<Hub>,
 ) -> anyhow::Result<(Gate, Arc<Control>)> {
     let sandbox_id = config.sandbox_id(data.store_url(config)?.is_none());
-    let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?;
+    let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?
+        .shared(config.sandbox.shared);
     sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
     // Nothing is asked of this gate before both of its placeholders are replaced.
     let mut gate = Gate {
@@ -68,7 +71,10 @@ pub(crate) async fn assemble(
         parked: Parked::default(),
     };
     let (late, arrivals) = mpsc::channel(LATE_RESULTS_MAX);
-    let servers = Arc::new(start_servers(data, config, pins::load(&gate).await?, late).await?);
+    let pins = pins::load(&gate).await?;
+    let hub = Arc::clone(hub);
+    let progress = Arc::new(move |said| hub.progress(said));
+    let servers = Arc::new(start_servers(data, config, pins, late, progress).await?);
     for (name, _) in servers.unpinned() {
         accept(&gate, &servers, &name, None).await?;
     }
@@ -91,6 +97,7 @@ pub(crate) async fn start_servers(
     config: &Config,
     pins: pins::Pins,
     late: mpsc::Sender<LateResult>,
+    progress: Progress,
 ) -> anyhow::Result<Servers> {
     let specs = specs(data, config)?;
     let late = Arc::new(move |late_result| {
@@ -99,7 +106,8 @@ pub(crate) async fn start_servers(
         }
     });
     let launcher = Launcher::this_program();
-    Servers::start(specs, pins, launcher, late).await.map_err(|error| located(data, error))
+    let started = Servers::start(specs, pins, launcher, late, progress).await;
+    started.map_err(|error| located(data, error))
 }
 
 fn specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {

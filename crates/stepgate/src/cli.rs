@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::tool::ToolName;
 
+use crate::commands::mcp_config;
 use crate::tokens::Role;
 
 const EXAMPLES: &str = "\
@@ -77,6 +78,29 @@ The first start makes an operator's and an agent's token, in two files of the da
 only you can read. Ctrl-C or SIGTERM stops it: running steps finish first, for at most \
 `serve.shutdown_ms`. Every other command on the same directory becomes a client of this process.")]
     Serve(ServeArgs),
+    /// Speak MCP over standard input and output, for clients that start a process.
+    #[command(after_help = "\
+Examples:
+  stepgate mcp
+  stepgate --data /srv/gate mcp
+  stepgate --url http://127.0.0.1:7420 --token-file agent.token mcp
+  stepgate mcp config --client claude-code
+
+Every call is a step of the local agent, as over HTTP at `/mcp`. Where `stepgate serve` holds the \
+directory, this is its client; where nobody does, this process holds it, and `stepgate approve` and \
+the other commands reach it through the directory.")]
+    Mcp(McpArgs),
+    /// Talk to the agent: the configured model, whose every call passes the gate.
+    #[command(after_help = "\
+Examples:
+  stepgate chat
+  stepgate chat 'what is in my sandbox?'
+  stepgate --url http://127.0.0.1:7420 --token-file agent.token chat
+
+Needs `agent.base_url` and `agent.model` in the configuration. Each line is one request, the end of the \
+input ends it. Where a person must approve, you are asked in place if the directory is yours; over \
+--url somebody else decides. An empty line asks again what got no answer.")]
+    Chat(ChatArgs),
     /// Take a proposal through the gate and print its response.
     #[command(after_help = "\
 Examples:
@@ -212,6 +236,33 @@ Examples:
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<McpCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum McpCommand {
+    /// Print what to write into a client's configuration, so that it comes to this gate.
+    #[command(after_help = "\
+Examples:
+  stepgate mcp config --client claude-code > .mcp.json
+  stepgate --data /srv/gate mcp config --client claude-desktop
+  stepgate --url https://gate.example.com mcp config --client cursor
+
+The configuration goes to standard output, and what to do with it to standard error. It has no token: \
+clients that come over HTTP read it from the environment, or ask for it.")]
+    Config {
+        /// The client.
+        #[arg(long)]
+        client: mcp_config::Client,
+        /// Let the client start `stepgate mcp`, instead of coming over HTTP. Claude Desktop always does.
+        #[arg(long)]
+        stdio: bool,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct StepArgs {
     /// The proposal's file; `-` for standard input.
     #[arg(default_value = "-", value_name = "FILE")]
@@ -327,6 +378,13 @@ pub(crate) struct Settled {
     /// Send it again, with the same call and key.
     #[arg(long)]
     pub(crate) redispatch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// One request, and the end; otherwise the lines of standard input.
+    #[arg(value_name = "TEXT")]
+    pub(crate) message: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
@@ -23,6 +23,8 @@ use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App, LOCAL_HEADER, Peer};
 use connection::{Connection, Target};
 
+/// What a client on this machine calls the gateway.
+pub(crate) const LOCAL_HOST: &str = "stepgate";
 /// Rows that one request asks for: as many as a gateway gives.
 const PAGE_MAX: usize = 1000;
 
@@ -107,11 +109,15 @@ pub(crate) fn remote(global: &Global) -> anyhow::Result<Option<Target>> {
     Target::url(url, token.trim()).map(Some)
 }
 
+/// The socket of a data directory.
+pub(crate) fn socket(data: &DataDir) -> Target {
+    Target::Socket(data.socket())
+}
+
 /// The process that holds the directory, where it listens.
 pub(crate) async fn holder(data: &DataDir, role: As) -> Option<Client> {
     data.holder()?;
-    let target = Target::Socket(data.socket());
-    let connection = Connection::open(target).await.ok()?;
+    let connection = Connection::open(socket(data)).await.ok()?;
     Some(Client { door: Door::Wire(connection), role })
 }
 
@@ -139,7 +145,9 @@ impl Client {
         let held = data.hold().await?;
         recover::tell(&held.recovered);
         let service = held.service().await?;
-        let app = App::new(service, held.config.serve_limits(), AccessLog::Silent);
+        let serve = &held.config.serve;
+        let public_url = serve.public_url(&serve.bind)?;
+        let app = App::new(service, held.config.serve_limits(), public_url, AccessLog::Silent);
         let here = Here { router: http::router(&app), app, _held: held };
         Ok(Self { door: Door::Here(Box::new(here)), role })
     }
@@ -155,8 +163,10 @@ impl Client {
         let request = self.request(method, path, headers, body.into())?;
         match &mut self.door {
             Door::Wire(connection) => {
-                let (status, incoming) = connection.send(request).await?;
-                let body = incoming.collect().await.context("the answer broke off")?.to_bytes();
+                let response = connection.send(request).await?;
+                let status = response.status();
+                let body = response.into_body().collect().await;
+                let body = body.context("the answer broke off")?.to_bytes();
                 Ok(Reply { status, body })
             }
             Door::Here(here) => {
@@ -219,12 +229,13 @@ impl Client {
         let Door::Wire(connection) = &mut self.door else {
             bail!("nobody holds the directory, so nothing happens in it: start `stepgate serve`");
         };
-        let (status, incoming) = connection.send(request).await?;
+        let response = connection.send(request).await?;
+        let status = response.status();
         if !status.is_success() {
-            let body = incoming.collect().await?.to_bytes();
+            let body = response.into_body().collect().await?.to_bytes();
             return Err(Reply { status, body }.refusal());
         }
-        Ok(sse::Events::new(incoming))
+        Ok(sse::Events::new(Body::new(response.into_body())))
     }
 
     fn request(
@@ -234,29 +245,65 @@ impl Client {
         headers: &[(&'static str, String)],
         body: Bytes,
     ) -> anyhow::Result<Request<Bytes>> {
-        let mut request = Request::builder().method(method).uri(path).header("host", "stepgate");
-        for (name, value) in headers {
-            request = request.header(*name, value);
+        let target = match &self.door {
+            Door::Wire(connection) => Some(connection.target()),
+            Door::Here(_) => None,
+        };
+        request(target, self.role, method, path, headers, body)
+    }
+}
+
+/// A request of somebody who is known there: by the token, or by being on this machine.
+fn request(
+    target: Option<&Target>,
+    role: As,
+    method: Method,
+    path: &str,
+    headers: &[(&'static str, String)],
+    body: Bytes,
+) -> anyhow::Result<Request<Bytes>> {
+    let mut request = Request::builder().method(method).uri(path).header("host", LOCAL_HOST);
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    let mut request = request.body(body)?;
+    let headers = request.headers_mut();
+    match target {
+        Some(Target::Socket(_)) | None => {
+            headers.insert(LOCAL_HEADER, HeaderValue::from_static(role.as_str()));
         }
-        let mut request = request.body(body)?;
-        let headers = request.headers_mut();
-        match &self.door {
-            Door::Wire(connection) => match connection.target() {
-                Target::Socket(_) => {
-                    headers.insert(LOCAL_HEADER, HeaderValue::from_static(self.role.as_str()));
-                }
-                Target::Http { authority, token } => {
-                    headers.insert(header::HOST, HeaderValue::from_str(authority)?);
-                    let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
-                        .context("the token has characters that no token has")?;
-                    token.set_sensitive(true);
-                    headers.insert(header::AUTHORIZATION, token);
-                }
-            },
-            Door::Here(_) => {
-                headers.insert(LOCAL_HEADER, HeaderValue::from_static(self.role.as_str()));
-            }
+        Some(Target::Http { authority, token }) => {
+            headers.insert(header::HOST, HeaderValue::from_str(authority)?);
+            let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
+                .context("the token has characters that no token has")?;
+            token.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, token);
         }
-        Ok(request)
+    }
+    Ok(request)
+}
+
+/// Asks a gateway several things at the same time, each over a connection of its own.
+pub(crate) struct Line {
+    target: Target,
+    role: As,
+}
+
+impl Line {
+    pub(crate) fn new(target: Target, role: As) -> Self {
+        Self { target, role }
+    }
+
+    /// Asks; the body of the answer is still to come.
+    pub(crate) async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Response<Body>> {
+        let request = request(Some(&self.target), self.role, method, path, headers, body.into())?;
+        let mut connection = Connection::open(self.target.clone()).await?;
+        Ok(connection.send(request).await?.map(Body::new))
     }
 }

@@ -3,9 +3,13 @@
 mod approvals;
 mod bench;
 mod canon;
+mod chat;
 mod decide;
 mod doctor;
 mod follow;
+mod gateway;
+mod mcp;
+pub(crate) mod mcp_config;
 mod nodes;
 mod policy;
 pub(crate) mod recover;
@@ -21,13 +25,16 @@ use clap::CommandFactory;
 use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Notice, Word};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, McpArgs, McpCommand};
 use crate::data_dir::DataDir;
 use crate::{config, show};
 use decide::Decision;
 
 /// The exit code of anything that is not an outcome.
 pub(crate) const FAULT: u8 = 1;
+
+/// The exit code of what waits for a person.
+const WAITING: u8 = 13;
 
 /// Runs a command; the exit code is its answer.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
@@ -38,6 +45,13 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     let explained = |fault| data.explain(fault);
     match command {
         Command::Serve(args) => serve::serve(&data, args, json).await.map_err(explained),
+        Command::Mcp(McpArgs { command: None }) => {
+            mcp::mcp(&global, &data).await.map_err(explained)
+        }
+        Command::Mcp(McpArgs { command: Some(McpCommand::Config { client, stdio }) }) => {
+            mcp_config::config(&global, &data, client, stdio)
+        }
+        Command::Chat(args) => chat::chat(&global, &data, args).await.map_err(explained),
         Command::Step(args) => step::step(&global, &data, args).await.map_err(explained),
         Command::Run(args) => run::run(&global, &data, args).await.map_err(explained),
         Command::Approvals(args) => approvals::approvals(&global, &data, args).await,
@@ -59,7 +73,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
         Command::Doctor => doctor::doctor(&data, json).await,
-        Command::Bench(args) => bench::bench(args, json).await,
+        Command::Bench(args) => bench::bench(args, global.store, json).await,
         Command::Completions { shell } => {
             // Made first and written then: the maker panics where it cannot write.
             let mut script = Vec::new();
@@ -85,7 +99,7 @@ fn exit_code(word: Word) -> u8 {
         Word::Outcome(Outcome::ValidationError) => 10,
         Word::Outcome(Outcome::Denied) => 11,
         Word::Outcome(Outcome::ExecutionError) => 12,
-        Word::Notice(Notice::ApprovalRequired) => 13,
+        Word::Notice(Notice::ApprovalRequired) => WAITING,
         Word::Notice(Notice::InProgress) => 14,
     }
 }

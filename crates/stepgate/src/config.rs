@@ -1,5 +1,7 @@
 //! Configuration: `stepgate.toml`, then `STEPGATE_SECTION_KEY`, then flags. Unknown keys are errors.
 
+pub(crate) mod agent;
+mod mcp;
 pub(crate) mod servers;
 mod store;
 
@@ -16,7 +18,7 @@ use stepgate_core::gate::Extensions;
 use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 
-use crate::http::ServeLimits;
+use crate::http::{PublicUrl, ServeLimits};
 use store::StoreConfig;
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
@@ -42,6 +44,8 @@ const SERVE_CEILING_MS: u64 = 60 * 60 * 1000;
 const BODY_BYTES_CEILING: u64 = 128 * 1024 * 1024;
 /// Most requests, a second or at once.
 const REQUESTS_CEILING: u32 = 1_000_000;
+/// Longest that anybody stays logged in: thirty days.
+const LOGIN_CEILING_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Most entries of a listing.
 const ENTRIES_CEILING: usize = 1_000_000;
 
@@ -55,8 +59,12 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     /// How `stepgate serve` listens.
     pub(crate) serve: ServeConfig,
+    /// The door for agents that speak MCP.
+    pub(crate) mcp: mcp::McpConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,
+    /// The agent and its model.
+    pub(crate) agent: agent::AgentConfig,
     /// Where the store is, and how this node takes part in it.
     pub(crate) store: StoreConfig,
     /// The tool servers, by name.
@@ -109,7 +117,7 @@ pub(crate) struct LimitsConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SandboxConfig {
     /// Whether every node that has the store open has this directory too: the same files, by a mount.
-    shared: bool,
+    pub(crate) shared: bool,
     /// Extensions of files that may be read, with their dot.
     read_extensions: Vec<String>,
     /// Extensions of files that may be written, deleted and renamed, with their dot.
@@ -128,6 +136,8 @@ pub(crate) struct SandboxConfig {
 pub(crate) struct ServeConfig {
     /// Address and port.
     pub(crate) bind: String,
+    /// How people's browsers reach it, like `https://gate.example.com`; empty where they use `bind`.
+    public_url: String,
     /// Most connections at one time.
     #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
     connections_max: usize,
@@ -155,6 +165,12 @@ pub(crate) struct ServeConfig {
     /// Failed authentications a minute from one address.
     #[schemars(range(min = 1, max = REQUESTS_CEILING))]
     failed_auth_per_minute_max: u32,
+    /// How long a login to the pages may be unused, in milliseconds.
+    #[schemars(range(min = 1, max = LOGIN_CEILING_MS))]
+    login_idle_max_ms: u64,
+    /// How long a login to the pages lasts at most, in milliseconds.
+    #[schemars(range(min = 1, max = LOGIN_CEILING_MS))]
+    login_life_max_ms: u64,
 }
 
 impl Default for ServeConfig {
@@ -163,6 +179,7 @@ impl Default for ServeConfig {
         let limits = ServeLimits::default();
         Self {
             bind: "127.0.0.1:7420".into(),
+            public_url: String::new(),
             connections_max: limits.connections_max,
             head_timeout_ms: ms(limits.head_timeout),
             body_timeout_ms: ms(limits.body_timeout),
@@ -172,11 +189,21 @@ impl Default for ServeConfig {
             requests_per_second_max: limits.requests_per_second_max,
             requests_burst_max: limits.requests_burst_max,
             failed_auth_per_minute_max: limits.failed_auth_per_minute_max,
+            login_idle_max_ms: ms(limits.login_idle_max),
+            login_life_max_ms: ms(limits.login_life_max),
         }
     }
 }
 
 impl ServeConfig {
+    /// How browsers reach a gateway that listens on this address.
+    pub(crate) fn public_url(&self, bind: &str) -> anyhow::Result<PublicUrl> {
+        match self.public_url.as_str() {
+            "" => Ok(PublicUrl::of_bind(bind)),
+            named => PublicUrl::parse(named).context("serve.public_url is not valid"),
+        }
+    }
+
     fn check(&self) -> anyhow::Result<()> {
         within("serve.connections_max", self.connections_max, 1..=CONNECTIONS_CEILING)?;
         within("serve.head_timeout_ms", self.head_timeout_ms, 1..=SERVE_CEILING_MS)?;
@@ -188,7 +215,10 @@ impl ServeConfig {
         let (average, burst) = (self.requests_per_second_max, self.requests_burst_max);
         within("serve.requests_per_second_max", average, requests.clone())?;
         within("serve.requests_burst_max", burst, requests.clone())?;
-        within("serve.failed_auth_per_minute_max", self.failed_auth_per_minute_max, requests)
+        within("serve.failed_auth_per_minute_max", self.failed_auth_per_minute_max, requests)?;
+        within("serve.login_idle_max_ms", self.login_idle_max_ms, 1..=LOGIN_CEILING_MS)?;
+        within("serve.login_life_max_ms", self.login_life_max_ms, 1..=LOGIN_CEILING_MS)?;
+        self.public_url(&self.bind).map(|_| ())
     }
 }
 
@@ -259,6 +289,9 @@ impl Config {
         within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
+        self.mcp.check()?;
+        self.agent.check()?;
+        mcp::check_own_names(&self.servers)?;
         self.store.check()?;
         within("policy.reload_ms", self.policy.reload_ms, 10..=SERVE_CEILING_MS)?;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
@@ -308,6 +341,9 @@ impl Config {
             requests_per_second_max: serve.requests_per_second_max,
             requests_burst_max: serve.requests_burst_max,
             failed_auth_per_minute_max: serve.failed_auth_per_minute_max,
+            mcp: self.mcp.settings(&self.servers, self.policy.reload_ms),
+            login_idle_max: Duration::from_millis(serve.login_idle_max_ms),
+            login_life_max: Duration::from_millis(serve.login_life_max_ms),
         }
     }
 

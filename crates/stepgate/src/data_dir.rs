@@ -144,7 +144,7 @@ impl DataDir {
         assembly::write_default_policies(&policies).with_context(|| {
             format!("cannot write the first policies to `{}`", policies.display())
         })?;
-        let (gate, control) = assembly::assemble(self, &config, store).await?;
+        let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
     }

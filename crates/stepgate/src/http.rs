@@ -5,13 +5,15 @@
 
 pub(crate) mod admit;
 mod approvals;
-mod body;
+pub(crate) mod body;
+mod console;
 mod events;
 mod metrics;
 mod openapi;
 mod page;
 mod policy;
 mod problem;
+mod public_url;
 mod rate;
 mod routes;
 mod runs;
@@ -20,21 +22,27 @@ mod steps;
 mod system;
 mod tokens;
 mod tools;
+mod turns;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
+use axum::response::Response;
 
+use crate::agent::Conversations;
+use crate::mcp::{Door, McpSettings};
 use crate::service::Service;
 
-pub(crate) use admit::{LOCAL_HEADER, Peer};
+pub(crate) use admit::{Caller, LOCAL_HEADER, Peer, Proposer};
+use console::Logins;
 pub(crate) use metrics::Metrics;
-use problem::Problem;
+pub(crate) use problem::Problem;
+pub(crate) use public_url::PublicUrl;
 use rate::Rates;
 
 /// The session that a step joins, and that it joined.
@@ -67,6 +75,12 @@ pub(crate) struct ServeLimits {
     pub(crate) requests_burst_max: u32,
     /// Failed authentications a minute from one address.
     pub(crate) failed_auth_per_minute_max: u32,
+    /// The MCP door.
+    pub(crate) mcp: McpSettings,
+    /// How long a login to the pages may be unused.
+    pub(crate) login_idle_max: Duration,
+    /// How long a login to the pages lasts at most.
+    pub(crate) login_life_max: Duration,
 }
 
 impl Default for ServeLimits {
@@ -81,6 +95,9 @@ impl Default for ServeLimits {
             requests_per_second_max: 10_000,
             requests_burst_max: 20_000,
             failed_auth_per_minute_max: 60,
+            mcp: McpSettings::default(),
+            login_idle_max: Duration::from_secs(30 * 60),
+            login_life_max: Duration::from_secs(12 * 60 * 60),
         }
     }
 }
@@ -99,14 +116,32 @@ pub(crate) struct App {
     pub(crate) service: Arc<Service>,
     pub(crate) limits: ServeLimits,
     pub(crate) metrics: Metrics,
+    pub(crate) mcp: Door,
+    /// The agent, where one is configured.
+    pub(crate) agent: OnceLock<Arc<Conversations>>,
+    public_url: PublicUrl,
+    logins: Logins,
     rates: Rates,
     log: AccessLog,
 }
 
 impl App {
-    pub(crate) fn new(service: Arc<Service>, limits: ServeLimits, log: AccessLog) -> Arc<Self> {
-        let rates = Rates::new(&limits);
-        Arc::new(Self { service, limits, metrics: Metrics::new(), rates, log })
+    pub(crate) fn new(
+        service: Arc<Service>,
+        limits: ServeLimits,
+        public_url: PublicUrl,
+        log: AccessLog,
+    ) -> Arc<Self> {
+        let (rates, logins) = (Rates::new(&limits), Logins::new(&limits));
+        let metrics = Metrics::new();
+        let mcp = Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, &public_url);
+        let agent = OnceLock::new();
+        Arc::new(Self { service, limits, metrics, mcp, agent, public_url, logins, rates, log })
+    }
+
+    /// Takes what a body of this caller costs.
+    pub(crate) fn count_body(&self, caller: &Caller, bytes: u64) {
+        self.rates.body(&caller.principal_id, bytes);
     }
 }
 
@@ -116,13 +151,21 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     for route in routes::all() {
         router = router.route(route.path, route.handler);
     }
+    for (path, handler) in console::pages() {
+        router = router.route(path, handler);
+    }
     router
-        .fallback(|| async { Problem::not_found() })
+        .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(app), admit::admit))
         .with_state(Arc::clone(app))
 }
 
-async fn method_not_allowed(request: Request) -> Problem {
-    Problem::method_not_allowed(request.uri().path())
+async fn not_found(request: Request) -> Response {
+    console::refused(request.uri().path(), Problem::not_found())
+}
+
+async fn method_not_allowed(request: Request) -> Response {
+    let path = request.uri().path();
+    console::refused(path, Problem::method_not_allowed(path))
 }

@@ -2,6 +2,7 @@
 //!
 //! A store that announces stands before the real one. Nobody who listens can slow it down: a run's
 //! watchers see only the latest of its progress, and streams are told that there is more, not what.
+//! What a tool says of its own progress is announced here too; it is the one thing that is never durable.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use stepgate_core::approval::Approval;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node,
@@ -19,15 +20,20 @@ use stepgate_core::ports::{
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
+use stepgate_exec::servers::CallProgress;
 use tokio::sync::{mpsc, watch};
 
 /// How far a run has come since somebody began to watch it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
     /// Its approval was decided.
     pub(crate) decided: bool,
     /// It is recorded.
     pub(crate) finished: bool,
+    /// What its tool said last of how far it has come.
+    said: Option<CallProgress>,
+    /// How often it has said something.
+    said_count: u64,
 }
 
 /// Who wants to know what.
@@ -50,7 +56,17 @@ impl Hub {
     pub(crate) fn watch(self: &Arc<Self>, run_id: RunId) -> RunWatch {
         let mut runs = locked(&self.runs);
         let sender = runs.entry(run_id).or_insert_with(|| watch::channel(Progress::default()).0);
-        RunWatch { hub: Arc::clone(self), run_id, progress: sender.subscribe() }
+        RunWatch { hub: Arc::clone(self), run_id, progress: sender.subscribe(), heard_count: 0 }
+    }
+
+    /// Tells whoever watches the run how far its tool says that it has come.
+    pub(crate) fn progress(&self, said: CallProgress) {
+        if let Some(sender) = locked(&self.runs).get(&said.run_id) {
+            sender.send_modify(|progress| {
+                progress.said = Some(said);
+                progress.said_count = progress.said_count.wrapping_add(1);
+            });
+        }
     }
 
     /// Wakes whenever there is more to read.
@@ -71,10 +87,9 @@ impl Hub {
         locked(&self.runs).len()
     }
 
-    /// What another node did to a run.
-    pub(crate) fn heard(&self, run_id: RunId, progress: Progress) {
-        let Progress { decided, finished } = progress;
-        self.announce(Change { run_id, decided, finished, asked: None });
+    /// What another node did to a run: its approval was decided, and perhaps it is over.
+    pub(crate) fn heard(&self, run_id: RunId, finished: bool) {
+        self.announce(Change { run_id, decided: true, finished, asked: None });
     }
 
     /// The runs that somebody watches.
@@ -111,6 +126,8 @@ pub(crate) struct RunWatch {
     hub: Arc<Hub>,
     run_id: RunId,
     progress: watch::Receiver<Progress>,
+    /// Up to where it has heard what the tool said.
+    heard_count: u64,
 }
 
 impl RunWatch {
@@ -124,12 +141,28 @@ impl RunWatch {
         self.until(|progress| progress.decided).await;
     }
 
-    async fn until(&mut self, is_enough: impl FnMut(&Progress) -> bool) {
-        if self.progress.wait_for(is_enough).await.is_err() {
-            // The sender lives as long as a watcher does, so this is never reached; and if it were,
-            // there would be nothing to wake up for.
-            std::future::pending::<()>().await;
+    /// Until the run's tool says more of how far it has come than was heard here; the latest of it. It may
+    /// begin anew where a call is sent again. Dropped before it is over, it has heard nothing.
+    pub(crate) async fn progressed(&mut self) -> CallProgress {
+        loop {
+            let heard = self.heard_count;
+            let Progress { said, said_count, .. } =
+                self.until(|progress| progress.said_count != heard).await;
+            self.heard_count = said_count;
+            if let Some(said) = said {
+                return said;
+            }
         }
+    }
+
+    /// How far the run has come when it is far enough.
+    async fn until(&mut self, is_enough: impl FnMut(&Progress) -> bool) -> Progress {
+        if let Ok(progress) = self.progress.wait_for(is_enough).await {
+            return progress.clone();
+        }
+        // The sender lives as long as a watcher does, so this is never reached; and if it were, there
+        // would be nothing to wake up for.
+        std::future::pending().await
     }
 }
 
@@ -255,6 +288,10 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.nodes().await
     }
 
+    async fn leave(&self) {
+        self.inner.leave().await;
+    }
+
     async fn elsewhere(&self) -> Elsewhere {
         self.inner.elsewhere().await
     }
@@ -295,6 +332,10 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.approvals(query).await
     }
 
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        self.inner.event(event_id).await
+    }
+
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
         self.inner.events(query).await
     }
@@ -327,3 +368,6 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.counts().await
     }
 }
+
+#[cfg(test)]
+mod tests;

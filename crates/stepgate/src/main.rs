@@ -3,6 +3,7 @@
 //! This crate listens and shows. What decides is in `stepgate-core`, what remembers in
 //! `stepgate-store`, what permits in `stepgate-policy`, what acts in `stepgate-exec`.
 
+mod agent;
 mod assembly;
 mod cli;
 mod client;
@@ -11,6 +12,7 @@ mod config;
 mod data_dir;
 mod http;
 mod hub;
+mod mcp;
 mod server;
 mod service;
 mod show;

@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
@@ -41,16 +41,22 @@ const LOCAL_CONNECTIONS_MAX: usize = 256;
 
 /// Everything that is listened on.
 pub(crate) struct Listeners {
-    tcp: TcpListener,
+    tcp: Option<TcpListener>,
     socket: UnixListener,
     socket_path: PathBuf,
 }
 
 impl Listeners {
-    /// Listens on an address and on the data directory's socket. Whoever holds the directory may
+    /// Listens on the data directory's socket and, where one is named, on an address. Whoever holds the directory may
     /// replace a socket that is there: nobody else can be behind it.
-    pub(crate) async fn open(bind: &str, socket_path: &Path) -> anyhow::Result<Self> {
-        let tcp = TcpListener::bind(bind).await.map_err(|error| cannot_listen(bind, error))?;
+    pub(crate) async fn open(bind: Option<&str>, socket_path: &Path) -> anyhow::Result<Self> {
+        let tcp = match bind {
+            Some(bind) => {
+                let bound = TcpListener::bind(bind).await;
+                Some(bound.map_err(|error| cannot_listen(bind, error))?)
+            }
+            None => None,
+        };
         match std::fs::remove_file(socket_path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 bail!("cannot replace `{}`: {error}", socket_path.display());
@@ -65,8 +71,16 @@ impl Listeners {
     }
 
     /// The address, with the port that was given.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
+    pub(crate) fn address(&self) -> io::Result<Option<SocketAddr>> {
+        self.tcp.as_ref().map(TcpListener::local_addr).transpose()
+    }
+
+    /// The next connection over the network; never one, where there is no address.
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match &self.tcp {
+            Some(tcp) => tcp.accept().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Answers until it is told to stop, and then lets what is under way finish, for as long as it may.
@@ -88,7 +102,7 @@ impl Listeners {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                accepted = self.tcp.accept() => match accepted {
+                accepted = self.accept() => match accepted {
                     Ok((stream, address)) => {
                         // Answers are one write; waiting for more to send would only delay them.
                         let _ = stream.set_nodelay(true);

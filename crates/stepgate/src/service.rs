@@ -86,11 +86,25 @@ impl Service {
         payload: Payload,
         patience: Duration,
     ) -> Result<Answer, Fault> {
+        let run_id = RunId::new(self.gate.world.fresh_uuid());
+        self.submit_as(run_id, principal_id, session, payload, patience).await
+    }
+
+    /// The same, as the run of this id: whoever wants to know how far its tool has come watches it before.
+    /// A proposal that is known already is another run, and the answer names it.
+    pub(crate) async fn submit_as(
+        self: &Arc<Self>,
+        run_id: RunId,
+        principal_id: PrincipalId,
+        session: Option<SessionId>,
+        payload: Payload,
+        patience: Duration,
+    ) -> Result<Answer, Fault> {
         let session_id = self.session_of(&principal_id, session).await?;
         let submission = Submission { session_id, principal_id, payload };
         let service = Arc::clone(self);
         let task = self.spawn(async move {
-            let answer = step::run(&service.gate, submission).await;
+            let answer = step::run_as(&service.gate, run_id, submission).await;
             service.note_fault(answer.as_ref().err());
             answer
         });
@@ -102,7 +116,7 @@ impl Service {
     }
 
     /// Waits until the run is recorded, or for so long; the answer is the run's as it stands then.
-    async fn wait(&self, first: Answer, patience: Duration) -> Result<Answer, Fault> {
+    pub(crate) async fn wait(&self, first: Answer, patience: Duration) -> Result<Answer, Fault> {
         let mut watch = self.hub.watch(first.run_id);
         let mut leaving = self.leaving.subscribe();
         let mut answer = step::answer_of(&self.gate, first.run_id).await?;
@@ -181,6 +195,12 @@ impl Service {
             answer
         });
         task.await.map_err(task_stopped)?
+    }
+
+    /// A new session of this principal.
+    pub(crate) async fn open_session(&self, principal: &PrincipalId) -> Result<SessionId, Fault> {
+        let id = SessionId::new(self.gate.world.fresh_uuid());
+        Ok(self.gate.named_session(id, principal).await?.session_id)
     }
 
     /// The session that a step joins: the one that is named, or the principal's default one.

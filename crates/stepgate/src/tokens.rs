@@ -77,19 +77,20 @@ pub(crate) struct Secret(String);
 
 impl Secret {
     fn fresh() -> anyhow::Result<Self> {
-        let mut bytes = [0_u8; RANDOM_BYTES];
-        getrandom::fill(&mut bytes).context("the system gives no random numbers")?;
-        let mut text = PREFIX.to_owned();
-        for byte in bytes {
-            text.push_str(&format!("{byte:02x}"));
-        }
-        Ok(Self(text))
+        Ok(Self(format!("{PREFIX}{}", random_text()?)))
     }
 
     /// The text, for the one answer or the one file that it goes into.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
+}
+
+/// A text that nobody can guess.
+pub(crate) fn random_text() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; RANDOM_BYTES];
+    getrandom::fill(&mut bytes).context("the system gives no random numbers")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl fmt::Debug for Secret {
@@ -265,7 +266,12 @@ fn apply(live: &mut Vec<Token>, event: &Event) -> anyhow::Result<()> {
         | EventType::RunResolved
         | EventType::SessionOpened
         | EventType::ToolAccepted
-        | EventType::PolicyLoaded => {}
+        | EventType::PolicyLoaded
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => {}
     }
     Ok(())
 }

@@ -129,7 +129,9 @@ async fn sonos(state: &Path) -> Servers {
 
 async fn home(specs: Vec<ServerSpec>) -> Servers {
     let launcher = Launcher::this_program();
-    let home = Servers::start(specs, BTreeMap::new(), launcher, Arc::new(|_| ())).await.unwrap();
+    let home = Servers::start(specs, BTreeMap::new(), launcher, Arc::new(|_| ()), Arc::new(|_| ()))
+        .await
+        .unwrap();
     for (name, _) in home.unpinned() {
         home.accept(&name).unwrap();
     }

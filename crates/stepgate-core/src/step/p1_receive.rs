@@ -19,12 +19,13 @@ pub(super) struct StepContext {
 /// Spec 000, RECEIVE: "MUST preserve the original payload (immutable)", "MUST generate step_index".
 pub(super) async fn receive(
     gate: &Gate,
+    run_id: RunId,
     submission: Submission,
 ) -> Result<(Trail, Result<StepContext, Failure>), Fault> {
     let Submission { session_id, principal_id, payload } = submission;
     let (kept, context) = look(gate, payload);
     let arrival = Arrival {
-        run_id: RunId::new(gate.world.fresh_uuid()),
+        run_id,
         session_id,
         principal_id,
         step_index: gate.store.next_step_index(session_id).await?,

@@ -19,7 +19,7 @@ use crate::journal::artifact::{
 };
 use crate::journal::{Artifact, Kind, StateError};
 use crate::json::{canonical, strict};
-use crate::ports::{Dispatch, Effect, Failed, Sending, StoreError};
+use crate::ports::{Dispatch, Effect, Failed, Said, Sending, StoreError};
 use crate::tool::Delivery;
 
 /// A done action: its result, as canonical JSON, where it has one.
@@ -344,11 +344,13 @@ fn settle(
             append_effect(gate, trail, key, outcome, EffectMeta { result_digest, ..meta })?;
             Ok(ExecutionResult { output_json })
         }
-        Effect::Failed(Failed { failure, detail, result_digest, in_doubt }) => {
+        Effect::Failed(Failed { failure, detail, said, in_doubt }) => {
             // A failure that leaves no doubt is FAILURE; one after which something may have happened
             // is ERROR.
             let status = if in_doubt { EffectStatus::Error } else { EffectStatus::Failure };
             let outcome = failed(status, failure.code(), failure.message());
+            let (result_digest, kept) = kept(failure, said);
+            trail.keep_error(kept);
             append_effect(gate, trail, key, outcome, EffectMeta { result_digest, ..meta })?;
             Err(Failure::Execution(failure, detail).into())
         }
@@ -359,6 +361,17 @@ fn settle(
             Err(Failure::RefusedAtExecution(why).into())
         }
         Effect::Unknown(why) => Err(Stop::Fault(Fault::Executor(why))),
+    }
+}
+
+/// What stays of what a tool said about its failure: a digest, and its text where the run keeps it.
+/// `verify` tells by the failure alone which of both to expect.
+fn kept(failure: ExecutionFailure, said: Said) -> (Option<Digest>, Option<String>) {
+    match (said, failure.keeps_what_was_said()) {
+        (Said::Error(text), true) => (Some(Digest::of_bytes(text.as_bytes())), Some(text)),
+        (Said::Error(text), false) => (Some(Digest::of_bytes(text.as_bytes())), None),
+        (Said::Unusable(digest), false) => (Some(digest), None),
+        (Said::Unusable(_), true) | (Said::Nothing, _) => (None, None),
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Trail {
     hold: Option<Hold>,
     /// How often the effect can have happened, as the effect itself says.
     guarantee: Option<Guarantee>,
+    /// What the tool said about its failure.
+    error_said: Option<String>,
     /// The payload as it came, where some of its arguments are not to be written down.
     sealed: Option<Arc<[u8]>>,
 }
@@ -82,6 +84,7 @@ impl Trail {
             may_be_called: false,
             hold: None,
             guarantee: None,
+            error_said: None,
             sealed: None,
         }
     }
@@ -176,6 +179,11 @@ impl Trail {
         self.guarantee = guarantee;
     }
 
+    /// The run keeps what the tool said about its failure.
+    pub(super) fn keep_error(&mut self, said: Option<String>) {
+        self.error_said = said;
+    }
+
     /// Leaves to recovery what is held, if the call may be durable and its effect is not. A tool server's
     /// permit is given back: it protects nothing, and a call in doubt can wait for days.
     pub(super) fn park(&mut self, gate: &Gate) {
@@ -208,6 +216,7 @@ impl Trail {
         self.binding = None;
         self.hold = None;
         self.guarantee = None;
+        self.error_said = None;
         self.events.clear();
         self.events_committed = 0;
         self.approval = None;
@@ -346,15 +355,18 @@ pub(super) async fn record(
     trail: &mut Trail,
     ended: Result<ExecutionResult, Failure>,
 ) -> Result<TraceRecord, Stop> {
-    let failure = ended.as_ref().err();
+    let (output_json, failure) = match ended {
+        Ok(ExecutionResult { output_json }) => (output_json, None),
+        Err(failure) => (trail.error_said.take(), Some(failure)),
+    };
+    let failure = failure.as_ref();
     let outcome = failure.map_or(Outcome::Success, Failure::outcome);
     let (event_type, payload) = closing_event(trail, failure, outcome);
     trail.note(gate, event_type, payload);
 
-    let output_json = ended.as_ref().ok().and_then(|result| result.output_json.clone());
     let error_json = failure.map(error_json);
-    let response =
-        trail.response(Word::Outcome(outcome), output_json.as_deref(), error_json.as_deref());
+    let result = p9_respond::answered(outcome, output_json.as_deref());
+    let response = trail.response(Word::Outcome(outcome), result, error_json.as_deref());
     let body = record_body(gate, trail, failure, outcome, &response);
     let latency_ms = body.completed_at.since_ms(body.received_at);
     let record = Record::seal(&body, Ending { output_json, error_json, latency_ms });

@@ -5,6 +5,7 @@ use super::p8_record::{TraceRecord, Trail};
 use crate::approval::ApprovalStatus;
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
+use crate::failure::Outcome;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
@@ -78,9 +79,18 @@ pub fn response_of(run: &Run, record: &RecordBody) -> String {
         record.proposal_id.as_deref(),
         record.action.as_deref(),
         Word::Outcome(record.outcome),
-        ending.and_then(|ending| ending.output_json.as_deref()),
+        answered(record.outcome, ending.and_then(|ending| ending.output_json.as_deref())),
         ending.and_then(|ending| ending.error_json.as_deref()),
     )
+}
+
+/// The result that is answered. What a tool said about its failure stands in the run's row and nowhere in
+/// the response, whose texts are fixed.
+pub(super) fn answered(outcome: Outcome, output_json: Option<&str>) -> Option<&str> {
+    match outcome {
+        Outcome::Success => output_json,
+        Outcome::ValidationError | Outcome::Denied | Outcome::ExecutionError => None,
+    }
 }
 
 /// The answer to a proposal that is known already. A replay is no step: an event, no run.

@@ -3,9 +3,9 @@
 use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
-use crate::failure::{Outcome, Phase};
+use crate::failure::{ExecutionFailure, Outcome, Phase};
 use crate::ids::{IdempotencyKey, ProposalId};
-use crate::journal::artifact::{DecisionMeta, EffectMeta, EffectStatus, Invocation, RequestMeta};
+use crate::journal::artifact::{DecisionMeta, Invocation, RequestMeta, ToolEffect};
 use crate::journal::{Artifact, Checkpoint, Replayed, StateError, replay};
 use crate::json::{Value, canonical};
 use crate::machine::State;
@@ -93,7 +93,12 @@ fn opens(event_type: EventType) -> bool {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => false,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => false,
     }
 }
 
@@ -115,7 +120,12 @@ fn closes(event_type: EventType) -> bool {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => false,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => false,
     }
 }
 
@@ -139,7 +149,12 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => None,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => None,
     }
 }
 
@@ -284,19 +299,15 @@ impl<'a> Problems<'a> {
         let end = tail.state.map(|_| tail.entry_digest);
         self.expect("records", body.last_entry_digest == end, "last_entry_digest");
         self.expect("records", outcome_fits(tail.state, body.outcome), "outcome");
-        let mut guaranteed = None;
-        for artifact in &replayed.artifacts {
-            if let Artifact::ToolEffect(effect) = artifact {
-                let EffectMeta { result_digest, guarantee, .. } = &effect.meta;
-                let output =
-                    ending.output_json.as_ref().map(|text| Digest::of_bytes(text.as_bytes()));
-                // A failed call may have had a result that could not be used: only its digest is kept.
-                let is_kept = effect.outcome.status == EffectStatus::Success;
-                let holds = if is_kept { *result_digest == output } else { output.is_none() };
-                self.expect("tool_runs", holds, "output_json");
-                guaranteed = *guarantee;
-            }
-        }
+        let effect = replayed.artifacts.iter().find_map(|artifact| match artifact {
+            Artifact::ToolEffect(effect) => Some(effect),
+            Artifact::ActionRequest(_)
+            | Artifact::SupervisorDecision(_)
+            | Artifact::ToolCall(_) => None,
+        });
+        let output = ending.output_json.as_ref().map(|text| Digest::of_bytes(text.as_bytes()));
+        self.expect("tool_runs", output == effect.and_then(kept_digest), "output_json");
+        let guaranteed = effect.and_then(|effect| effect.meta.guarantee);
         self.expect("records", body.guarantee == guaranteed, "guarantee");
     }
 
@@ -424,6 +435,15 @@ impl<'a> Problems<'a> {
             (Some(_), None) | (None, Some(_)) => self.add("effects", "journal without its key"),
         }
     }
+}
+
+/// The digest of what the row must keep of an effect's result. Where the result could not be used, it
+/// keeps nothing, and the digest stands in the journal alone.
+fn kept_digest(effect: &ToolEffect) -> Option<Digest> {
+    let error = effect.outcome.error.as_ref();
+    let failure = error.and_then(|error| ExecutionFailure::parse(&error.code));
+    let is_kept = failure.is_none_or(ExecutionFailure::keeps_what_was_said);
+    effect.meta.result_digest.filter(|_| is_kept)
 }
 
 /// Whether a decision names the approval, the question and the person that there are.

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// How long a new call waits for its paths. A call whose effect could not be recorded keeps its paths
 /// until recovery has ended it, and nobody should wait for that without end.
-const WAIT: Duration = Duration::from_secs(30);
+pub(super) const WAIT: Duration = Duration::from_secs(30);
 
 /// The locks that somebody holds or waits for, and no others.
 #[derive(Clone, Default)]
@@ -36,11 +36,6 @@ impl Locks {
             held.push(PathLock { _guard: guard, _ticket: ticket });
         }
         held
-    }
-
-    /// Like [`Locks::acquire`], but not for longer than the limit.
-    pub(super) async fn acquire_in_time(&self, paths: Vec<&SandboxPath>) -> Option<Vec<PathLock>> {
-        tokio::time::timeout(WAIT, self.acquire(paths)).await.ok()
     }
 
     fn ticket(&self, path: &SandboxPath) -> (Arc<AsyncMutex<()>>, Ticket) {

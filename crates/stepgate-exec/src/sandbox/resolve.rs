@@ -54,6 +54,12 @@ impl Root {
         }
     }
 
+    /// Opens a file of ours in the root itself, making it where it is not there yet.
+    pub(super) fn own_file(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR)
+    }
+
     /// Opens a directory by its path relative to the root, to read it.
     pub(super) fn open_directory(&self, beneath: &str) -> Result<OwnedFd, Errno> {
         open_beneath(&self.handle, beneath, DIRECTORY)

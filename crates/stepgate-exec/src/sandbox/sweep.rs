@@ -1,6 +1,7 @@
 //! What a crash leaves behind: temporary files that never took their place.
 
 use std::os::fd::OwnedFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
@@ -8,10 +9,16 @@ use stepgate_core::path::{COMPONENTS_MAX, PATH_BYTES_MAX, TEMPORARY_PREFIX};
 
 use super::SandboxError;
 use super::resolve::{Root, kind_of};
+use super::shared;
+
+/// In a directory that several processes write, nothing younger is taken for left behind.
+pub(super) const SHARED_AGE_MIN: Duration = Duration::from_secs(60 * 60);
 
 /// Removes them, wherever a call could have put one: in any directory that a path can name. Links
 /// are not followed, and what only has such a name without being a file is left alone.
-pub(super) fn sweep(root: &Root) -> Result<u64, SandboxError> {
+///
+/// Those that are younger than this are left: another process may be writing them.
+pub(super) fn sweep(root: &Root, age_min: Duration) -> Result<u64, SandboxError> {
     let failed = |errno: Errno| SandboxError::Sweep(errno.into());
     let mut removed = 0;
     let mut waiting = vec![(String::new(), 0)];
@@ -22,7 +29,7 @@ pub(super) fn sweep(root: &Root) -> Result<u64, SandboxError> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
             Err(errno) => return Err(failed(errno)),
         };
-        let found = sweep_directory(directory).map_err(failed)?;
+        let found = sweep_directory(directory, age_min).map_err(failed)?;
         removed += found.removed;
         if depth < COMPONENTS_MAX {
             let paths = found.directories.iter().map(|name| join(&beneath, name));
@@ -39,7 +46,7 @@ struct Found {
     directories: Vec<String>,
 }
 
-fn sweep_directory(directory: OwnedFd) -> Result<Found, Errno> {
+fn sweep_directory(directory: OwnedFd, age_min: Duration) -> Result<Found, Errno> {
     let mut reader = Dir::new(directory)?;
     let mut temporary = Vec::new();
     let mut directories = Vec::new();
@@ -57,7 +64,9 @@ fn sweep_directory(directory: OwnedFd) -> Result<Found, Errno> {
         };
         let is_ours = name.starts_with(TEMPORARY_PREFIX);
         if is_ours && kind == FileType::RegularFile {
-            temporary.push(name.to_owned());
+            if !shared::is_lock(name) && is_older(&reader, name, age_min)? {
+                temporary.push(name.to_owned());
+            }
         } else if !is_ours && kind == FileType::Directory {
             directories.push(name.to_owned());
         }
@@ -73,6 +82,19 @@ fn sweep_directory(directory: OwnedFd) -> Result<Found, Errno> {
         }
     }
     Ok(Found { removed, directories })
+}
+
+/// Whether a file was written so long ago. One that is gone is none of ours any more.
+fn is_older(reader: &Dir, name: &str, age_min: Duration) -> Result<bool, Errno> {
+    if age_min.is_zero() {
+        return Ok(true);
+    }
+    let stat = match rustix::fs::statat(reader.fd()?, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(false),
+        stat => stat?,
+    };
+    let written = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    Ok(SystemTime::now().duration_since(written).is_ok_and(|age| age >= age_min))
 }
 
 fn join(beneath: &str, name: &str) -> String {

@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::breaker::Admission;
 use super::mcp::{Answer, Connection, Pending};
 use super::outcome;
+use super::progress::Listener;
 use super::server::{Line, Server};
 use super::spec::ServerLimits;
 use super::{Late, readable};
@@ -74,6 +75,7 @@ pub(super) async fn dispatch(
     server: &Arc<Server>,
     call: &ServerCall,
     sending: &Sending,
+    listener: &Arc<Listener>,
     late: &Late,
 ) -> Effect {
     let (offer, connection) = match (current(server, call), connection(server)) {
@@ -82,7 +84,8 @@ pub(super) async fn dispatch(
     };
     let limits = &server.spec.limits;
     let deadline = tokio::time::Instant::now() + offer.timeout;
-    let sent = connection.call(call.tool.name.tool(), call.args.clone(), meta(sending));
+    let (tool, args) = (call.tool.name.tool(), call.args.clone());
+    let sent = connection.call(tool, args, meta(sending), listener);
     let (answer, pending) = match tokio::time::timeout_at(deadline, sent).await {
         Ok(Ok(mut pending)) => match tokio::time::timeout_at(deadline, pending.answer()).await {
             Ok(answer) => (Some(answer), None),

@@ -10,7 +10,7 @@ mod sse;
 mod stdio;
 mod tap;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -28,6 +28,7 @@ use stepgate_core::json::{Map, Value};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Notify, oneshot};
 
+use super::progress::Listener;
 use super::spec::ServerLimits;
 use tap::{Slot, Tap};
 
@@ -101,7 +102,7 @@ impl Connection {
         for _ in 0..pages_max {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let request = ListToolsRequest::with_param(params).into();
-            let answer = self.request(request).await?.answer().await;
+            let answer = self.request(request, Weak::new()).await?.answer().await;
             let mut page =
                 answer.into_result().map_err(|why| format!("`tools/list` failed: {why}"))?;
             match page.remove("tools") {
@@ -119,20 +120,26 @@ impl Connection {
         Err(format!("its list of tools has more than {pages_max} pages"))
     }
 
-    /// Sends a call. The error says why nothing was sent.
+    /// Sends a call. The error says why nothing was sent. The listener is told how far it comes, for as
+    /// long as somebody keeps it.
     pub(crate) async fn call(
         &self,
         tool: &str,
         args: Map<String, Value>,
         meta: Map<String, Value>,
+        listener: &Arc<Listener>,
     ) -> Result<Pending, String> {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(args);
         params.meta = Some(RequestMetaObject(MetaObject(meta)));
-        self.request(CallToolRequest::new(params).into()).await
+        self.request(CallToolRequest::new(params).into(), Arc::downgrade(listener)).await
     }
 
-    async fn request(&self, mut request: ClientRequest) -> Result<Pending, String> {
-        let (slot, answer) = Slot::new();
+    async fn request(
+        &self,
+        mut request: ClientRequest,
+        listener: Weak<Listener>,
+    ) -> Result<Pending, String> {
+        let (slot, answer) = Slot::new(listener);
         request.extensions_mut().insert(slot);
         let sent = self.peer.send_cancellable_request(request, PeerRequestOptions::no_options());
         match sent.await {

@@ -3,7 +3,7 @@
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Map, Value};
-use stepgate_core::ports::{Effect, Failed};
+use stepgate_core::ports::{Effect, Failed, Said};
 
 use super::mcp::Answer;
 use super::schema::Output;
@@ -21,7 +21,7 @@ pub(super) fn of(answer: Answer, output: Option<&Output>, output_bytes_max: usiz
     let failed = |failure, detail: String, in_doubt| Failed {
         failure,
         detail: Some(shortened(&detail)),
-        result_digest: None,
+        said: Said::Nothing,
         in_doubt,
     };
     let (effect, is_answered) = match answer {
@@ -29,9 +29,10 @@ pub(super) fn of(answer: Answer, output: Option<&Output>, output_bytes_max: usiz
         Answer::Error(said, _) => {
             (Effect::Failed(failed(ExecutionFailure::ToolFailed, said, false)), true)
         }
-        Answer::Unreadable(why, result_digest) => {
+        Answer::Unreadable(why, digest) => {
             let failed = failed(ExecutionFailure::OutputInvalid, why, true);
-            (Effect::Failed(Failed { result_digest, ..failed }), true)
+            let said = digest.map_or(Said::Nothing, Said::Unusable);
+            (Effect::Failed(Failed { said, ..failed }), true)
         }
         Answer::NotSent(why) => {
             (Effect::Failed(failed(ExecutionFailure::Unavailable, why, false)), false)
@@ -55,14 +56,18 @@ fn of_result(
         Effect::Failed(Failed {
             failure: ExecutionFailure::OutputInvalid,
             detail: Some(shortened(why)),
-            result_digest: Some(Digest::of_bytes(text.as_bytes())),
+            said: Said::Unusable(Digest::of_bytes(text.as_bytes())),
             in_doubt: true,
         })
     };
     match is_error {
         Some(Value::Bool(true)) => {
+            // It has failed whatever else it says, so no doubt is left. A result that is too long, or
+            // none, is not kept: whoever gets it must be able to read it.
+            let is_kept = text.len() <= output_bytes_max && has_content(&result);
             return Effect::Failed(Failed {
                 detail: first_text(&result).map(shortened),
+                said: if is_kept { Said::Error(text) } else { Said::Nothing },
                 ..ExecutionFailure::ToolFailed.into()
             });
         }
@@ -127,7 +132,12 @@ fn first_text(result: &Map<String, Value>) -> Option<&str> {
 
 /// A server's text as a record's detail repeats it.
 pub(super) fn shortened(text: &str) -> String {
-    let mut end = text.len().min(DETAIL_BYTES_MAX);
+    shortened_to(text, DETAIL_BYTES_MAX)
+}
+
+/// At most so many bytes of a server's text, in whole characters.
+pub(super) fn shortened_to(text: &str, bytes_max: usize) -> String {
+    let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

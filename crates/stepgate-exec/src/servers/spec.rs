@@ -180,3 +180,6 @@ pub(crate) const STDERR_LINES_MAX: usize = 64;
 pub(crate) const STDERR_LINE_BYTES_MAX: usize = 512;
 /// Longest text of a server that a record's detail repeats.
 pub(crate) const DETAIL_BYTES_MAX: usize = 1024;
+/// How often a second is told on how far a call has come, and the longest message with it.
+pub(crate) const PROGRESS_PER_SECOND_MAX: u32 = 10;
+pub(crate) const PROGRESS_MESSAGE_BYTES_MAX: usize = 1024;

@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use stepgate_core::action::CoreCall;
-use stepgate_core::ports::{Dispatch, Executor};
+use stepgate_core::ports::{Dispatch, Effect, Executor};
+use stepgate_exec::{Sandbox, SandboxLimits};
 
 use crate::world::*;
 
@@ -84,4 +85,58 @@ async fn renames_in_both_directions_all_end_and_the_file_is_never_lost() {
         task.await.unwrap();
     }
     assert_eq!(world.tree().into_values().collect::<Vec<_>>(), ["x"]);
+}
+
+/// Two processes that serve the same directory, as far as the kernel can tell.
+fn two_nodes(world: &World) -> [Sandbox; 2] {
+    ["first", "second"].map(|name| {
+        let sandbox = Sandbox::open(&world.inside, name.into(), SandboxLimits::default());
+        sandbox.unwrap().shared(true)
+    })
+}
+
+#[tokio::test]
+async fn nodes_that_share_a_sandbox_keep_each_other_away_from_a_path() {
+    let world = World::new();
+    let [first, second] = two_nodes(&world);
+    let mut context = Context::from_waker(Waker::noop());
+    for (mine, theirs, expected) in [
+        (write("a.txt", "1"), write("a.txt", "2"), true),
+        (rename("a.txt", "b.txt"), rename("b.txt", "a.txt"), true),
+        (write("a.txt", "1"), write("b.txt", "1"), false),
+        (write("a.txt", "1"), read("a.txt"), false),
+    ] {
+        let held = first.hold(&mine).await;
+        let mut waiting = pin!(second.hold(&theirs));
+        let is_waiting = waiting.as_mut().poll(&mut context).is_pending();
+        assert_eq!(is_waiting, expected, "{mine:?}, then {theirs:?}");
+        drop(held);
+        if is_waiting {
+            waiting.await;
+        }
+    }
+    // Nobody sees the files that are locked, and a sweep leaves them.
+    let Effect::Done(Some(listed)) = first.dispatch(&list(""), None, Dispatch::First).await else {
+        panic!("not listed");
+    };
+    assert!(!listed.contains("lock"), "{listed}");
+    let held = first.hold(&write("a.txt", "1")).await;
+    world.sandbox.sweep().await.unwrap();
+    let theirs = write("a.txt", "2");
+    let mut waiting = pin!(second.hold(&theirs));
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_sweep_of_a_shared_sandbox_takes_nothing_from_a_write_in_flight() {
+    let world = World::new();
+    let temporary = world.inside.join(".stepgate-fresh");
+    std::fs::write(&temporary, "half").unwrap();
+    let [first, _] = two_nodes(&world);
+    assert_eq!(first.sweep().await.unwrap(), 0);
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 60 * 60);
+    std::fs::File::options().write(true).open(&temporary).unwrap().set_modified(long_ago).unwrap();
+    assert_eq!(first.sweep().await.unwrap(), 1);
+    assert!(!temporary.exists());
 }

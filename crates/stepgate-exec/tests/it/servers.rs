@@ -5,6 +5,7 @@ mod start;
 mod calls;
 mod failures;
 mod late;
+mod progress;
 mod pins;
 mod restarts;
 mod processes;

@@ -17,6 +17,7 @@ mod directories;
 mod cases;
 mod explanations;
 mod live;
+mod offers;
 mod defaults;
 mod docs;
 mod random;

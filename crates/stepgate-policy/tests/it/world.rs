@@ -169,5 +169,8 @@ pub(crate) fn check(policies: &str, rows: &[(&str, &str, Value, Verdict, &[&str]
         let decision = decide_for(&set, name, &call(action, args.clone()));
         assert_eq!(brief(&decision), (*verdict, deciding.to_vec()), "{name} {action} {args}");
         assert_eq!(decision.policy_hash, set.digest());
+        // What was permitted once could be permitted.
+        let could = set.could_permit(&principal(name), action);
+        assert!(could || *verdict == Verdict::Deny, "{name} {action}");
     }
 }

@@ -240,6 +240,10 @@ impl Data {
         approvals.filter(has_status).take(query.limit).cloned().collect()
     }
 
+    pub(super) fn event(&self, event_id: ArtifactId) -> Option<Event> {
+        self.history.iter().find(|event| event.event_id == event_id).cloned()
+    }
+
     pub(super) fn events(&self, query: &EventQuery) -> Vec<PlacedEvent> {
         let is_asked_for = |placed: &(u64, &Event)| {
             let (position, event) = *placed;

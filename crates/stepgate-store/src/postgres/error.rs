@@ -34,6 +34,16 @@ pub enum OpenError {
         /// What was reported.
         detail: String,
     },
+    /// There is no TLS, or nobody vouches for the server.
+    #[error(
+        "PostgreSQL at `{shown}` cannot be trusted ({detail}); name the file with its certificate in SSL_CERT_FILE, or write sslmode=disable where nobody can listen"
+    )]
+    Untrusted {
+        /// The URL without its password.
+        shown: String,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// The server does not let us in.
     #[error(
         "PostgreSQL at `{shown}` refuses these credentials ({detail}); check user, password and pg_hba.conf"
@@ -148,8 +158,10 @@ pub enum OpenError {
 pub(super) fn while_opening(shown: &str, error: &tokio_postgres::Error) -> OpenError {
     let (shown, detail) = (shown.to_owned(), told(error));
     let Some(code) = error.code() else {
-        return match error.is_closed() || has_io(error) {
-            true => OpenError::Away { shown, detail },
+        // The driver tells its kinds of trouble apart in words alone.
+        return match detail.contains("TLS") {
+            true => OpenError::Untrusted { shown, detail },
+            false if error.is_closed() || has_io(error) => OpenError::Away { shown, detail },
             false => OpenError::Other { shown, detail },
         };
     };
@@ -189,6 +201,10 @@ pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
         code if code.starts_with("28") => {
             StoreError::Unavailable(format!("PostgreSQL refuses the credentials: {said}"))
         }
+        // A server that was restored, or that took over without the last commits, has forgotten it.
+        UNEXPECTED if said.starts_with("nodes:") => StoreError::Unavailable(
+            "PostgreSQL does not know this node any more; it registers again in a moment".into(),
+        ),
         code if code.starts_with("23") || code == UNEXPECTED || code == REFUSED => {
             refusal(StateCode::InvalidTransition, format!("the database refused a row: {said}"))
         }

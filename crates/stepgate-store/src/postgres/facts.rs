@@ -68,7 +68,12 @@ impl Facts {
         self.traces.get(&run_id).map(|(trace, _)| trace.status)
     }
 
-    /// Where a session stands, before anything is added to it.
+    /// Where all sessions stand.
+    pub(super) fn chains(&self) -> HashMap<SessionId, Chain> {
+        self.chains.clone()
+    }
+
+    /// Where a session stands.
     pub(super) fn chain_of(&self, session_id: SessionId) -> Option<Chain> {
         self.chains.get(&session_id).copied()
     }

@@ -12,6 +12,13 @@ use tokio_postgres::{Error, Row, Statement};
 
 use super::error::is_aftermath;
 
+/// How statements by keys are done: each is planned once, and finds its rows by an index whatever the
+/// server believes about the size of a table. A plan that was made for an empty table would read all of
+/// it ever after.
+pub(super) const BY_KEYS: &str =
+    "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;
+     SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
 /// A value of a statement.
 pub(super) type Value = Box<dyn ToSql + Sync + Send>;
 

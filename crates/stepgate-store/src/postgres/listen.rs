@@ -65,6 +65,11 @@ impl Listener {
         Self { told: Mutex::new(told), seen: AtomicI64::new(-1), pool, patience, listening }
     }
 
+    /// Listens no more.
+    pub(super) fn stop(&self) {
+        self.listening.abort();
+    }
+
     /// The next thing that another node did, or that there may be more.
     pub(super) async fn next(&self) -> Elsewhere {
         let mut told = self.told.lock().await;

@@ -112,6 +112,7 @@ impl Node {
         let sql = "UPDATE nodes SET expires_at = clock_timestamp() WHERE incarnation = $1";
         // A node that cannot say that it leaves is missed a little later.
         let _said = self.point.ask(Query::new(sql, vec![Box::new(self.incarnation())])).await;
+        self.point.stop().await;
     }
 
     /// Tells the others which policies are in force here.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
 use super::error;
-use super::link::{Around, Failed, Query, send};
+use super::link::{Around, BY_KEYS, Failed, Query, send};
 
 /// What a caller who waits for an index is told.
 type Given = Result<u64, StoreError>;
@@ -50,6 +50,11 @@ impl Point {
     pub(super) fn new(pool: Pool, patience: Duration, durability: Durability) -> Arc<Self> {
         let client = tokio::sync::Mutex::default();
         Arc::new(Self { pool, patience, durability, client, indexes: Mutex::default() })
+    }
+
+    /// Gives the connection back.
+    pub(super) async fn stop(&self) {
+        *self.client.lock().await = None;
     }
 
     /// Asks for rows by a key.
@@ -146,10 +151,11 @@ impl Point {
         }
         let fresh = self.pool.get().await.map_err(|error| error::while_waiting(&error))?;
         let fresh = Arc::new(Object::take(fresh));
+        let lift = |error: tokio_postgres::Error| error::while_open(&error);
+        fresh.batch_execute(BY_KEYS).await.map_err(lift)?;
         match self.durability {
             Durability::Before => {}
             Durability::After => {
-                let lift = |error: tokio_postgres::Error| error::while_open(&error);
                 fresh.batch_execute("SET synchronous_commit = off").await.map_err(lift)?;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::Tail;
 use stepgate_core::ports::{Dossier, Recollection, StoreError};
 use stepgate_core::run::Status;
@@ -87,6 +87,11 @@ pub(super) fn latest_checkpoint(run_id: RunId) -> Query {
 /// What a key is bound to.
 pub(super) fn binding(key: &IdempotencyKey) -> Query {
     by_text("SELECT * FROM effects WHERE idempotency_key = $1", key.as_str())
+}
+
+/// The event of this id.
+pub(super) fn event(event_id: ArtifactId) -> Query {
+    by_text("SELECT * FROM events WHERE event_id = $1", event_id)
 }
 
 /// An approval.

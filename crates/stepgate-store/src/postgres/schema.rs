@@ -8,9 +8,11 @@ use tokio_postgres::Client;
 
 use super::error::{OpenError, while_opening};
 
+/// The tables alone, without what refuses.
+pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
+
 /// Every migration, in order: the n-th leads to version n.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/V0001__tables.sql"), include_str!("migrations/V0002__refusals.sql")];
+const MIGRATIONS: [&str; 2] = [TABLES_SQL, include_str!("migrations/V0002__refusals.sql")];
 
 /// "SGAT": the lock under which a schema is looked at and changed.
 const LOCK: i64 = 0x5347_4154;
@@ -64,7 +66,8 @@ pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), Open
     }
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
     let transaction = client.transaction().await.map_err(lift)?;
-    let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");
+    // A migration of a large store may take its time, and everybody else waits for it.
+    let lock = format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
     transaction.batch_execute(&lock).await.map_err(lift)?;
     // Another may have been first: what is missing is what is missing under the lock.
     let done = match standing(transaction.client(), shown).await? {

@@ -6,7 +6,7 @@
 //! again under locks, and where the database still refuses, every write is tried alone: one bad step
 //! never harms another. Nothing is answered before it is durable.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
 use stepgate_core::session::Session;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error;
 use super::facts::{Care, Facts, Needs, Ownership};
-use super::link::{Around, Failed, Query, send};
+use super::link::{Around, BY_KEYS, Failed, Query, send};
 use super::listen::{DECIDED, ENDED};
 use super::nodes::{Claim, Node, taken_over};
 use super::open::PostgresOptions;
@@ -61,7 +61,12 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the task.
-    pub(super) fn start(pool: Pool, node: Arc<Node>, options: &PostgresOptions) -> Self {
+    pub(super) fn start(
+        pool: Pool,
+        node: Arc<Node>,
+        options: &PostgresOptions,
+        mut left: watch::Receiver<bool>,
+    ) -> Self {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
         let writing = Writing {
             pool,
@@ -71,7 +76,16 @@ impl Writer {
             batches: 0,
             patience: options.answer_wait,
         };
-        tokio::spawn(writing.serve(jobs, options.batch_jobs_max.max(1)));
+        let batch_jobs_max = options.batch_jobs_max.max(1);
+        tokio::spawn(async move {
+            let left = async {
+                // Where nobody can say it any more, the queue ends.
+                if left.wait_for(|left| *left).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            writing.serve(jobs, batch_jobs_max, left).await;
+        });
         Self { queue }
     }
 
@@ -114,12 +128,26 @@ struct Done {
 }
 
 impl Writing {
-    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, batch_jobs_max: usize) {
+    /// Writes what comes, until nobody can send any more or the store is left.
+    async fn serve(
+        mut self,
+        mut jobs: mpsc::Receiver<Job>,
+        batch_jobs_max: usize,
+        left: impl Future<Output = ()>,
+    ) {
+        let mut left = std::pin::pin!(left);
         let mut waiting = VecDeque::new();
         let mut fresh = Vec::new();
         loop {
-            if waiting.is_empty() && jobs.recv_many(&mut fresh, batch_jobs_max).await == 0 {
-                return;
+            if waiting.is_empty() {
+                let count = tokio::select! {
+                    biased;
+                    count = jobs.recv_many(&mut fresh, batch_jobs_max) => count,
+                    () = &mut left => 0,
+                };
+                if count == 0 {
+                    return;
+                }
             }
             while waiting.len() + fresh.len() < batch_jobs_max
                 && let Ok(job) = jobs.try_recv()
@@ -197,7 +225,7 @@ impl Writing {
     ) -> Result<Done, Trouble> {
         let deadline = Instant::now() + self.patience;
         self.learn(batch, care, facts).await?;
-        let before = facts.clone();
+        let before = facts.chains();
         let (planned, answers) = self.plan(batch, care, facts);
         let moved = moved(&planned, &before, facts);
         let is_idle =
@@ -353,7 +381,10 @@ impl Writing {
     async fn connected(&mut self) -> Result<&ClientWrapper, StoreError> {
         if self.client.as_ref().is_none_or(|client| client.is_closed()) {
             let fresh = self.pool.get().await.map_err(|error| error::while_waiting(&error))?;
-            self.client = Some(Object::take(fresh));
+            let fresh = Object::take(fresh);
+            let lift = |error: tokio_postgres::Error| error::while_open(&error);
+            fresh.batch_execute(BY_KEYS).await.map_err(lift)?;
+            self.client = Some(fresh);
         }
         self.client.as_ref().ok_or_else(|| StoreError::Unavailable("not connected".into()))
     }
@@ -421,14 +452,14 @@ fn telling(rows: &Rows<'_>, before: Option<Status>) -> Option<&'static str> {
 }
 
 /// Where each session stands that the plans have moved.
-fn moved(planned: &[Planned<'_>], before: &Facts, after: &Facts) -> Vec<Moved> {
+fn moved(planned: &[Planned<'_>], before: &HashMap<SessionId, Chain>, after: &Facts) -> Vec<Moved> {
     let moves = planned.iter().filter_map(|planned| planned.rows.chain);
     let mut sessions: Vec<SessionId> = moves.map(|(session_id, _)| session_id).collect();
     // In the order of their ids, as the locks are taken.
     sessions.sort_unstable();
     sessions.dedup();
     let move_of = |session_id: SessionId| {
-        let was = before.chain_of(session_id).unwrap_or(Chain::EMPTY);
+        let was = before.get(&session_id).copied().unwrap_or(Chain::EMPTY);
         Some(Moved { session_id, before: was, after: after.chain_of(session_id)? })
     };
     sessions.into_iter().filter_map(move_of).collect()

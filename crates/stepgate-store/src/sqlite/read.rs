@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
+use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, Tail};
 use stepgate_core::ports::{Dossier, Recollection, StoreError};
 use stepgate_core::record::Record;
@@ -15,9 +16,9 @@ use stepgate_core::session::{Link, Session, SessionKind};
 use super::cells::{all, one};
 use crate::plan::{Chain, Trace};
 use crate::rows::{
-    APPROVALS, CHECKPOINTS, EFFECTS, EVENTS, JOURNAL, RECORDS, SEALED_PAYLOADS, SESSIONS,
-    TOOL_RUNS, appended_from, approval_from, binding_from, chain_from, checkpoint_from, event_from,
-    record_from, run_from, session_from, tail_from,
+    APPROVALS, CHECKPOINTS, EFFECTS, EVENTS, JOURNAL, LOOSE_EVENTS, RECORDS, SEALED_PAYLOADS,
+    SESSIONS, TOOL_RUNS, appended_from, approval_from, binding_from, chain_from, checkpoint_from,
+    event_from, record_from, run_from, session_from, tail_from,
 };
 
 /// Where a session stands.
@@ -231,4 +232,14 @@ fn record(connection: &Connection, run: &Run) -> Result<Option<(Record, Link)>, 
     let sql = "SELECT * FROM records WHERE tool_run_id = ?1";
     let params = [run.arrival.run_id.to_string()];
     one(connection, RECORDS, sql, params, |cells| record_from(cells, run))
+}
+
+/// The event of this id.
+pub(super) fn event(
+    connection: &Connection,
+    event_id: ArtifactId,
+) -> Result<Option<Event>, StoreError> {
+    let sql = "SELECT * FROM events WHERE event_id = ?1";
+    let found = one(connection, LOOSE_EVENTS, sql, [event_id.to_string()], event_from)?;
+    Ok(found.map(|linked| linked.event))
 }

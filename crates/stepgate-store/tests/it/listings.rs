@@ -19,6 +19,7 @@ over_every_engine! {
     approvals_are_listed_newest_first_and_filtered,
     events_are_listed_oldest_first_and_filtered,
     events_are_followed_page_by_page,
+    an_event_is_found_by_its_id_and_no_second_one_takes_it,
 }
 
 fn other() -> PrincipalId {
@@ -139,6 +140,20 @@ fn placed(events: &[(u64, Event)], positions: &[u64]) -> Vec<PlacedEvent> {
     found
         .map(|(position, event)| PlacedEvent { position: *position, event: event.clone() })
         .collect()
+}
+
+async fn an_event_is_found_by_its_id_and_no_second_one_takes_it(desk: Desk) {
+    let mut step = desk.finished().await;
+    let first = Event { event_type: EventType::TurnOpened, ..desk.loose_event() };
+    assert_eq!(desk.store.event(first.event_id).await, Ok(None));
+    desk.store.append_event(first.clone()).await.unwrap();
+    let second = Event { event_type: EventType::TurnFailed, ..first.clone() };
+    let answer = desk.store.append_event(second).await;
+    assert!(matches!(answer, Err(StoreError::State(_))), "{answer:?}");
+    assert_eq!(desk.store.event(first.event_id).await, Ok(Some(first)));
+    let of_a_run = step.event(EventType::ToolReplayed);
+    desk.store.append_event(of_a_run.clone()).await.unwrap();
+    assert_eq!(desk.store.event(of_a_run.event_id).await, Ok(Some(of_a_run)));
 }
 
 async fn events_are_listed_oldest_first_and_filtered(desk: Desk) {

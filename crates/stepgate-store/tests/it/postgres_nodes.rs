@@ -369,6 +369,29 @@ async fn whatever_another_node_writes_is_noticed() {
     assert_eq!(tokio::time::timeout(PATIENCE, waiting.elsewhere()).await, Ok(Elsewhere::More));
 }
 
+/// As after a backup was restored, or a replica took over that lacks the last commits.
+#[tokio::test]
+async fn a_node_that_the_server_has_forgotten_registers_again() {
+    let house = House::new();
+    let short = PostgresOptions { lease: Duration::from_millis(900), ..PostgresOptions::default() };
+    let node = house.node_with(short).await;
+    let desk = Desk::open(node.clone()).await;
+    house.sql("DELETE FROM nodes");
+    let (mut step, mut answer) = (desk.step(), Ok(()));
+    let opening = step.opening();
+    until("the node did not register again", async || {
+        answer = node.commit(opening.clone()).await;
+        match &answer {
+            Err(StoreError::Unavailable(why)) => assert!(why.contains("registers again"), "{why}"),
+            Err(other) => panic!("{other}"),
+            Ok(()) => {}
+        }
+        answer.is_ok()
+    })
+    .await;
+    assert_eq!(node.commit(step.closing()).await, Ok(()));
+}
+
 #[tokio::test]
 async fn nodes_are_listed_with_what_they_work_on_and_the_policies_in_force() {
     let house = House::new();

@@ -54,6 +54,8 @@ async fn each_reason_not_to_open_has_its_own_error() {
     assert!(matches!(away, OpenError::Away { .. }), "{away}");
     let none = refused(&server.url("nowhere")).await;
     assert!(matches!(none, OpenError::NoDatabase { .. }), "{none}");
+    let plain = refused(&format!("{}?sslmode=require", server.url(&database))).await;
+    assert!(matches!(plain, OpenError::Untrusted { .. }), "{plain}");
     let stranger = server.url(&database).replace("postgres@", "stranger@");
     let credentials = refused(&stranger).await;
     assert!(matches!(credentials, OpenError::Credentials { .. }), "{credentials}");

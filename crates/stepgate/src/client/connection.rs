@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use axum::http::{Request, StatusCode};
+use axum::http::{Request, Response};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -61,16 +61,12 @@ impl Connection {
     pub(crate) async fn send(
         &mut self,
         request: Request<Bytes>,
-    ) -> anyhow::Result<(StatusCode, Incoming)> {
+    ) -> anyhow::Result<Response<Incoming>> {
         if self.sender.ready().await.is_err() {
             self.sender = connect(&self.target).await?;
         }
-        let response = self
-            .sender
-            .send_request(request.map(Full::new))
-            .await
-            .context("the gateway did not answer: ask again with the same id")?;
-        Ok((response.status(), response.into_body()))
+        let response = self.sender.send_request(request.map(Full::new)).await;
+        response.context("the gateway did not answer: ask again with the same id")
     }
 }
 

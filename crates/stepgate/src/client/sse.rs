@@ -1,28 +1,28 @@
 //! Server-sent events, as far as Stepgate sends them: `id`, `event` and one `data` line.
 
 use anyhow::Context;
+use axum::body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 
 /// Longest event that is read.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A stream of events.
 pub(crate) struct Events {
-    body: Incoming,
+    body: Body,
     buffer: Vec<u8>,
 }
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    pub(crate) id: u64,
+    pub(crate) id: String,
     pub(crate) event_type: String,
     pub(crate) data: String,
 }
 
 impl Events {
-    pub(crate) fn new(body: Incoming) -> Self {
+    pub(crate) fn new(body: Body) -> Self {
         Self { body, buffer: Vec::new() }
     }
 
@@ -53,7 +53,7 @@ fn parse(block: &str) -> Option<Received> {
         let Some((name, value)) = line.split_once(':') else { continue };
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
-            "id" => event.id = value.parse().ok()?,
+            "id" => event.id = value.to_owned(),
             "event" => event.event_type = value.to_owned(),
             "data" => event.data.push_str(value),
             _ => {}
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn an_event_is_read_and_a_heartbeat_is_none() {
-        let event = Received { id: 7, event_type: "a".into(), data: "{}".into() };
+        let event = Received { id: "7".into(), event_type: "a".into(), data: "{}".into() };
         assert_eq!(parse("id: 7\nevent: a\ndata: {}\n\n"), Some(event));
         assert_eq!(parse(":\n\n"), None);
     }

@@ -3,6 +3,8 @@
 //! Both are measured in one run, in turns, on the same disk, and the ratio is what counts: the
 //! figures themselves move with the machine.
 
+mod postgres;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -77,7 +79,11 @@ struct Figure {
     times_bare: f64,
 }
 
-pub(super) async fn bench(args: BenchArgs, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn bench(
+    args: BenchArgs,
+    store: Option<String>,
+    json: bool,
+) -> anyhow::Result<u8> {
     let mut table =
         Table::new(["ACTION", "CLIENTS", "STEPS/S", "P50 MS", "P99 MS", "BARE/S", "PART"]);
     for name in &args.actions {
@@ -85,7 +91,8 @@ pub(super) async fn bench(args: BenchArgs, json: bool) -> anyhow::Result<u8> {
         for clients in &args.clients {
             let clients = usize::try_from(*clients)?;
             let steps = (usize::try_from(args.steps)? * clients / 64).max(500);
-            let figure = measure(&args, name, load, clients, steps).await?;
+            let run = Run { load, clients, steps };
+            let figure = measure(&args, store.as_deref(), name, run).await?;
             if json {
                 show::json(&figure)?;
                 continue;
@@ -108,13 +115,21 @@ pub(super) async fn bench(args: BenchArgs, json: bool) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-async fn measure(
-    args: &BenchArgs,
-    name: &str,
+/// So many steps of so many clients.
+#[derive(Clone, Copy)]
+struct Run {
     load: Load,
     clients: usize,
     steps: usize,
+}
+
+async fn measure(
+    args: &BenchArgs,
+    store: Option<&str>,
+    name: &str,
+    run: Run,
 ) -> anyhow::Result<Figure> {
+    let Run { clients, steps, .. } = run;
     let place = match &args.dir {
         Some(dir) => tempfile::tempdir_in(dir),
         None => tempfile::tempdir(),
@@ -123,8 +138,13 @@ async fn measure(
     let mut rounds = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         let directory = place.path().join(round.to_string());
-        let real = real_steps(&directory, load, clients, steps).await?;
-        let bare = bare_rows(&directory, clients).await?;
+        let (real, bare) = match store {
+            None => {
+                let real = real_steps(DataDir::at(&directory), run).await?;
+                (real, bare_rows(&directory, clients).await?)
+            }
+            Some(url) => postgres::round(url, &directory, run).await?,
+        };
         fs::remove_dir_all(&directory)?;
         rounds.push((real, bare));
     }
@@ -166,13 +186,8 @@ impl Real {
 }
 
 /// Real steps through a real gate: so many clients, each proposing as soon as it is answered.
-async fn real_steps(
-    directory: &Path,
-    load: Load,
-    clients: usize,
-    steps: usize,
-) -> anyhow::Result<Real> {
-    let data = DataDir::at(directory);
+async fn real_steps(data: DataDir, run: Run) -> anyhow::Result<Real> {
+    let Run { load, clients, steps } = run;
     let held = data.hold().await?;
     fs::write(data.sandbox().join("read.txt"), CONTENT)?;
     let session = held.session(None).await?;
@@ -182,6 +197,7 @@ async fn real_steps(
     let start = Instant::now();
     let mut latencies = run_clients(&held, &session, proposals).await?;
     let elapsed = start.elapsed();
+    held.gate.store.leave().await;
     latencies.sort();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let per_second = latencies.len() as f64 / elapsed.as_secs_f64();

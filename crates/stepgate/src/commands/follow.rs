@@ -18,7 +18,8 @@ pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8
         if global.json {
             let mut value: Value = serde_json::from_str(&event.data)?;
             if let Value::Object(members) = &mut value {
-                members.insert("position".into(), event.id.into());
+                let position: u64 = event.id.parse()?;
+                members.insert("position".into(), position.into());
             }
             show::json(&value)?;
         } else {

@@ -3,6 +3,7 @@
 mod replay;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use axum::http::Method;
@@ -81,7 +82,8 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<Vec<ToolShape>
     }
     let config = data.load_config()?;
     let (late, _) = mpsc::channel(1);
-    let servers = assembly::start_servers(data, &config, Default::default(), late).await?;
+    let pins = Default::default();
+    let servers = assembly::start_servers(data, &config, pins, late, Arc::new(|_| {})).await?;
     let shapes = assembly::shapes(&servers.listing());
     servers.shutdown().await;
     Ok(shapes)

@@ -2,38 +2,25 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::recover;
-use crate::assembly;
+use super::gateway::Gateway;
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
-use crate::http::{self, AccessLog, App};
-use crate::server::{Listeners, make_tokens};
+use crate::http::AccessLog;
 use crate::service::is_set;
 use crate::show;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow::Result<u8> {
     let bind = args.bind.clone().unwrap_or(data.load_config()?.serve.bind);
     refuse_to_be_overheard(&bind, args.insecure_bind).await?;
-    // Recovery of core actions is over when the directory is held, so before the first request.
-    let held = data.hold().await?;
-    recover::tell(&held.recovered);
-    let service = held.service().await?;
     let log = if args.quiet { AccessLog::Silent } else { AccessLog::Stderr };
-    let app = App::new(service.clone(), held.config.serve_limits(), log);
-    let listeners = Listeners::open(&bind, &data.socket()).await?;
-    let [operator, agent] = make_tokens(&service, data.root()).await?;
-    let address = listeners.address()?;
-    service.begin();
-    let pause = Duration::from_millis(held.config.policy.reload_ms);
-    let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));
-    let reloading = tokio::spawn(assembly::keep_reloading(gate, control, pause));
+    let gateway = Gateway::open(data, Some(&bind), log).await?;
+    let [operator, agent] = gateway.tokens(data).await?;
+    let address = gateway.address()?.context("nothing is listened on")?;
     // Whoever reads the greeting may send a signal at once.
     let mut signals = Signals::listen()?;
     if json {
@@ -42,7 +29,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     } else {
         greet(address, &operator, &agent)?;
     }
-    let mut broken = service.broken();
+    let mut broken = gateway.service.broken();
     let stop = async move {
         tokio::select! {
             () = signals.next() => {}
@@ -53,13 +40,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
             std::process::exit(i32::from(super::FAULT));
         });
     };
-    listeners.serve(&app, http::router(&app), stop).await;
-    reloading.abort();
-    held.control.servers.shutdown().await;
-    if *service.broken().borrow() {
-        bail!("the store cannot go on: start again, and recovery decides what is unfinished");
-    }
-    Ok(0)
+    gateway.run(stop).await.map(|()| 0)
 }
 
 /// Tokens travel in the clear, so only this machine may hear them, unless somebody insists.
@@ -109,13 +90,13 @@ fn quoted(path: &Path) -> String {
 }
 
 /// The two ways in which a process is asked to end.
-struct Signals {
+pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
+    pub(super) fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen to signals");
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -123,7 +104,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -58,6 +58,8 @@ pub(crate) struct ServerConfig {
     status_tool: Option<String>,
     /// Arguments that are journalled as their digest only.
     redacted: Option<Vec<String>>,
+    /// Whether its tools have their own names over MCP, without the server's; one server's may.
+    own_names: bool,
     /// What holds for one tool.
     tools: BTreeMap<String, ToolConfig>,
 }
@@ -131,6 +133,11 @@ pub(crate) fn specs(
 }
 
 impl ServerConfig {
+    /// Whether its tools have their own names over MCP.
+    pub(crate) fn has_own_names(&self) -> bool {
+        self.own_names
+    }
+
     fn spec(
         &self,
         name: &str,

@@ -110,7 +110,8 @@ fn every_limit_of_listening_reaches_the_listener() {
     let text = "[serve]\nbind = \"127.0.0.1:1\"\nconnections_max = 2\nhead_timeout_ms = 3\n\
                 body_timeout_ms = 4\nbody_bytes_max = 5\nwait_max_ms = 6\nshutdown_ms = 7\n\
                 requests_per_second_max = 8\nrequests_burst_max = 9\n\
-                failed_auth_per_minute_max = 10\n";
+                failed_auth_per_minute_max = 10\nlogin_idle_max_ms = 11\nlogin_life_max_ms = 12\n\
+                public_url = \"https://gate.example.com/\"\n";
     let config = load(text, &[]).unwrap();
     let expected = crate::http::ServeLimits {
         connections_max: 2,
@@ -122,8 +123,26 @@ fn every_limit_of_listening_reaches_the_listener() {
         requests_per_second_max: 8,
         requests_burst_max: 9,
         failed_auth_per_minute_max: 10,
+        login_idle_max: ms(11),
+        login_life_max: ms(12),
+        mcp: crate::mcp::McpSettings::default(),
     };
     assert_eq!((config.serve.bind.as_str(), config.serve_limits()), ("127.0.0.1:1", expected));
+    let public_url = config.serve.public_url("127.0.0.1:2").unwrap().to_string();
+    assert_eq!(public_url, "https://gate.example.com");
+}
+
+#[test]
+fn browsers_come_to_where_it_listens_unless_another_address_is_named() {
+    let config = load("", &[]).unwrap();
+    assert_eq!(config.serve.public_url("127.0.0.1:2").unwrap().to_string(), "http://127.0.0.1:2");
+    let named = [("STEPGATE_SERVE_PUBLIC_URL", "http://gate")];
+    let config = load("", &named).unwrap();
+    assert_eq!(config.serve.public_url("127.0.0.1:2").unwrap().to_string(), "http://gate");
+    for wrong in ["gate", "https://gate/path", "ftp://gate"] {
+        let error = load(&format!("[serve]\npublic_url = \"{wrong}\"\n"), &[]).unwrap_err();
+        assert!(format!("{error:#}").contains("serve.public_url is not valid"), "{error:#}");
+    }
 }
 
 #[test]

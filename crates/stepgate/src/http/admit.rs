@@ -9,11 +9,11 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures_util::FutureExt;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 
-use super::{AccessLog, App, Problem, routes};
+use super::{AccessLog, App, Problem, console, routes};
 use crate::show;
 use crate::tokens::Role;
 
@@ -62,29 +62,33 @@ pub(super) async fn admit(
     let start = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let admitted = match routes::is_public(&path) {
-        true => Ok(None),
-        false => identify(&app, &request).map(Some),
+    let is_page = console::is_page(&path);
+    let admitted = match () {
+        // A page knows people by their login alone, and everything else by a token alone.
+        () if is_page => console::enter(&app, &mut request),
+        () if routes::is_public(&path) => Ok(None),
+        () => identify(&app, &request).map(|caller| {
+            let principal_id = caller.principal_id.clone();
+            request.extensions_mut().insert(caller);
+            Some(principal_id)
+        }),
     };
-    let (caller, response) = match admitted {
-        Ok(caller) => {
-            if let Some(caller) = caller.clone() {
-                request.extensions_mut().insert(caller);
-            }
-            (caller, answered(next, request).await)
-        }
-        Err(problem) => (None, problem.into_response()),
+    let (who, answer) = match admitted {
+        Ok(who) => (who, answered(next, request).await),
+        Err(problem) => (None, Err(problem)),
     };
-    let line = Line { method: &method, path: &path, caller: caller.as_ref(), start };
+    let mut response = answer.unwrap_or_else(|problem| console::refused(&path, problem));
+    if is_page {
+        console::dress(&mut response);
+    }
+    let line = Line { method: &method, path: &path, who: who.as_ref(), start };
     finish(&app, &line, response)
 }
 
 /// The handler's answer. A panic in it is ours, and ends this request alone.
-async fn answered(next: Next, request: Request) -> Response {
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(_) => Problem::internal().into_response(),
-    }
+async fn answered(next: Next, request: Request) -> Result<Response, Problem> {
+    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    answer.map_err(|_| Problem::internal())
 }
 
 fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
@@ -138,7 +142,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 struct Line<'a> {
     method: &'a Method,
     path: &'a str,
-    caller: Option<&'a Caller>,
+    who: Option<&'a PrincipalId>,
     start: Instant,
 }
 
@@ -154,7 +158,7 @@ fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
     match app.log {
         AccessLog::Silent => {}
         AccessLog::Stderr => {
-            let who = line.caller.map_or("-", |caller| caller.principal_id.as_str());
+            let who = line.who.map_or("-", PrincipalId::as_str);
             let ms = elapsed.as_secs_f64() * 1000.0;
             // The path has ids and nothing secret; a query could hold anything, and is left out.
             let path = show::shortened(&show::printable(line.path), 256);
@@ -180,7 +184,7 @@ fn is_malformed(status: StatusCode) -> bool {
 /// Anyone with a token: what is seen depends on the role.
 pub(super) struct Reader(pub(super) Caller);
 /// One who may propose steps.
-pub(super) struct Proposer(pub(super) Caller);
+pub(crate) struct Proposer(pub(crate) Caller);
 /// One who may decide.
 pub(super) struct Operator(pub(super) Caller);
 /// One who may see how the gateway itself does.

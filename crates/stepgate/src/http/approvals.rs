@@ -25,7 +25,7 @@ use crate::service::{Decided, expires_at};
 /// Most approvals that one request decides.
 const BATCH_MAX: usize = 100;
 /// Longest note.
-const NOTE_BYTES_MAX: usize = 4096;
+pub(super) const NOTE_BYTES_MAX: usize = 4096;
 
 /// An approval as people see it.
 #[derive(Serialize)]
@@ -38,13 +38,15 @@ pub(super) struct ApprovalObject {
     /// What is asked: the call as it would be made, who asks, and why a person is needed.
     context: Value,
     resolution: Option<Resolution>,
+    /// Its own page, for the person who decides.
+    url: String,
     /// The step's response, where it ended together with the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<Value>,
 }
 
 impl ApprovalObject {
-    fn of(approval: &Approval) -> Self {
+    fn of(app: &App, approval: &Approval) -> Self {
         Self {
             approval_id: approval.approval_id,
             tool_run_id: approval.tool_run_id,
@@ -53,14 +55,15 @@ impl ApprovalObject {
             expires_at: expires_at(approval),
             context: strict::stored(&approval.approval_context_json).unwrap_or_default(),
             resolution: approval.resolution.clone(),
+            url: app.public_url.approval(approval.approval_id),
             response: None,
         }
     }
 
-    fn decided(decided: &Decided) -> Self {
+    fn decided(app: &App, decided: &Decided) -> Self {
         let response = decided.answer.as_ref();
         let response = response.and_then(|answer| strict::stored(&answer.response).ok());
-        Self { response, ..Self::of(&decided.approval) }
+        Self { response, ..Self::of(app, &decided.approval) }
     }
 }
 
@@ -99,7 +102,8 @@ pub(super) async fn list(
     };
     let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
     let next_before = rows.last().filter(|_| is_full).map(|approval| approval.approval_id);
-    Ok(Json(Approvals { approvals: rows.iter().map(ApprovalObject::of).collect(), next_before }))
+    let approvals = rows.iter().map(|approval| ApprovalObject::of(&app, approval)).collect();
+    Ok(Json(Approvals { approvals, next_before }))
 }
 
 #[derive(Default, Deserialize)]
@@ -139,10 +143,11 @@ async fn one(
     note: Option<String>,
 ) -> Result<Json<ApprovalObject>, Problem> {
     let decided = app.service.decide(id, decision.by(&caller.principal_id, note)).await?;
-    Ok(Json(ApprovalObject::decided(&decided)))
+    Ok(Json(ApprovalObject::decided(app, &decided)))
 }
 
-fn checked(note: Option<String>) -> Result<Option<String>, Problem> {
+/// A note within its limit; an empty one is none.
+pub(super) fn checked(note: Option<String>) -> Result<Option<String>, Problem> {
     match note {
         Some(note) if note.len() > NOTE_BYTES_MAX => {
             Err(Problem::malformed(format!("a note has at most {NOTE_BYTES_MAX} bytes")))
@@ -152,15 +157,16 @@ fn checked(note: Option<String>) -> Result<Option<String>, Problem> {
     }
 }
 
+/// What a person says to an approval.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Decision {
+pub(super) enum Decision {
     Approve,
     Deny,
 }
 
 impl Decision {
-    fn by(self, operator: &PrincipalId, note: Option<String>) -> Person {
+    pub(super) fn by(self, operator: &PrincipalId, note: Option<String>) -> Person {
         let approver_id = operator.clone();
         match self {
             Self::Approve => Person::Grants { approver_id, note },
@@ -213,17 +219,17 @@ pub(super) async fn decide(
     let mut results = Vec::with_capacity(ids.len());
     for id in ids {
         let said = decision.by(&caller.principal_id, note.clone());
-        results.push(result(id, app.service.decide(id, said).await));
+        results.push(result(&app, id, app.service.decide(id, said).await));
     }
     Ok(Json(BatchResults { results }))
 }
 
-fn result(approval_id: ApprovalId, decided: Result<Decided, Refused>) -> BatchResult {
+fn result(app: &App, approval_id: ApprovalId, decided: Result<Decided, Refused>) -> BatchResult {
     match decided {
         Ok(decided) => BatchResult {
             approval_id,
             status: 200,
-            approval: Some(ApprovalObject::decided(&decided)),
+            approval: Some(ApprovalObject::decided(app, &decided)),
             error: None,
         },
         Err(refused) => {

@@ -1,9 +1,11 @@
 //! Bodies: read with a limit on bytes and time, and strictly, before any library sees them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use stepgate_core::json::strict::{self, Integers};
@@ -24,15 +26,38 @@ pub(super) async fn payload(app: &App, body: Body) -> Result<Payload, Problem> {
     read(body, kept_max, bytes_max, app.limits.body_timeout).await
 }
 
+/// All of a body that is not a proposal itself but may carry one.
+pub(crate) async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
+    let bytes_max = app.limits.body_bytes_max;
+    let kept_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let payload = read(body, kept_max, bytes_max, app.limits.body_timeout).await?;
+    Ok(Bytes::copy_from_slice(&payload.bytes))
+}
+
+/// A short body of any kind.
+pub(super) async fn bytes(app: &App, body: Body, bytes_max: usize) -> Result<Arc<[u8]>, Problem> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    Ok(read(body, bytes_max, most, app.limits.body_timeout).await?.bytes)
+}
+
 /// A JSON body; nothing at all is the default.
 pub(super) async fn json<T: DeserializeOwned + Default>(
     app: &App,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, Problem> {
-    let bytes_max = u64::try_from(JSON_BYTES_MAX).unwrap_or(u64::MAX);
-    let Payload { bytes, length } =
-        read(body, JSON_BYTES_MAX, bytes_max, app.limits.body_timeout).await?;
+    json_up_to(app, headers, body, JSON_BYTES_MAX).await
+}
+
+/// The same with a limit of its own.
+pub(super) async fn json_up_to<T: DeserializeOwned + Default>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    bytes_max: usize,
+) -> Result<T, Problem> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    let Payload { bytes, length } = read(body, bytes_max, most, app.limits.body_timeout).await?;
     if length == 0 {
         return Ok(T::default());
     }

@@ -46,8 +46,10 @@ fn operation(route: &Route) -> Value {
         parameters.push(parameter("path", "id", "its id", true));
     }
     parameters.extend(doc.query.iter().map(|(name, text)| parameter("query", name, text, false)));
-    if route.path == "/v1/steps" {
-        parameters.extend(step_headers());
+    match route.path {
+        "/v1/steps" => parameters.extend(step_headers()),
+        "/v1/agent/turns" => parameters.extend(turn_headers()),
+        _ => {}
     }
     if let Value::Object(members) = &mut operation {
         if !parameters.is_empty() {
@@ -94,6 +96,14 @@ fn step_headers() -> [Value; 2] {
     [
         parameter("header", "Stepgate-Session", "the session that the step joins", false),
         parameter("header", "Prefer", "`wait=SECONDS`: wait for the outcome", false),
+    ]
+}
+
+fn turn_headers() -> [Value; 3] {
+    [
+        parameter("header", "Idempotency-Key", "the request's name: again, it is the same", true),
+        parameter("header", "Prefer", "`wait=SECONDS`: wait for so long and no longer", false),
+        parameter("header", "Accept", "`text/event-stream`: hear the turn as it goes on", false),
     ]
 }
 

@@ -47,6 +47,12 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", "this token may not do that")
     }
 
+    /// No model is configured.
+    pub(crate) fn no_agent() -> Self {
+        let message = "this gateway has no agent: `agent.base_url` and `agent.model` name one";
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NO_AGENT", message)
+    }
+
     /// Not there, or not yours: the answer is the same.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such thing here")
@@ -101,6 +107,11 @@ impl Problem {
         let message = "not possible now and the end is unknown: ask again with the same id";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", message)
             .with(header::RETRY_AFTER, HeaderValue::from(1_u64))
+    }
+
+    /// Its status, its message and its headers, for whoever says it otherwise than in JSON.
+    pub(crate) fn into_parts(self) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
+        (self.status, self.message, self.headers)
     }
 
     /// The body, also for what is answered where there is no router.

@@ -8,9 +8,12 @@ use axum::routing::{self, MethodRouter};
 use serde::de::DeserializeOwned;
 
 use super::{
-    App, Problem, approvals, events, policy, runs, sessions, steps, system, tokens, tools,
+    App, Problem, approvals, console, events, policy, runs, sessions, steps, system, tokens, tools,
+    turns,
 };
 use std::sync::Arc;
+
+use crate::mcp;
 
 type Handler = MethodRouter<Arc<App>>;
 
@@ -73,6 +76,19 @@ const STEP_ANSWERS: &[(u16, &str)] = &[
     (422, "Response"),
 ];
 
+const TURN_ANSWERS: &[(u16, &str)] = &[
+    (200, "TurnResponse"),
+    (202, "TurnAccepted"),
+    (400, "InvokeResult"),
+    (404, "InvokeResult"),
+    (409, "InvokeResult"),
+    (413, "InvokeResult"),
+    (422, "InvokeResult"),
+    (424, "InvokeResult"),
+    (502, "InvokeResult"),
+    (504, "InvokeResult"),
+];
+
 /// Every route.
 pub(super) fn all() -> Vec<Route> {
     let mut all = working();
@@ -84,6 +100,13 @@ pub(super) fn all() -> Vec<Route> {
 fn working() -> Vec<Route> {
     use Access::{Operator, Proposer};
     let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
+    let mcp = |method, handler, summary| Route {
+        method,
+        path: "/mcp",
+        access: Proposer,
+        handler,
+        doc: doc(summary, &[]),
+    };
     vec![
         post(
             "/v1/steps",
@@ -91,6 +114,20 @@ fn working() -> Vec<Route> {
             routing::post(steps::propose),
             doc("Take a proposal through the gate", STEP_ANSWERS).body("Proposal"),
         ),
+        post(
+            "/v1/agent/turns",
+            Proposer,
+            routing::post(turns::open),
+            doc("Ask the agent, go on, or bring the results of your tools", TURN_ANSWERS)
+                .body("TurnRequest"),
+        ),
+        mcp(
+            "POST",
+            routing::post(mcp::serve),
+            "Speak MCP: one message, answered as JSON or as a stream",
+        ),
+        mcp("GET", routing::get(mcp::serve), "Hear what the MCP server says by itself"),
+        mcp("DELETE", routing::delete(mcp::serve), "End an MCP session"),
         post(
             "/v1/runs/{id}/resolve",
             Operator,
@@ -194,6 +231,12 @@ fn looking() -> Vec<Route> {
             doc("A session and the end of its chain", &[(200, "Session")]),
         ),
         get(
+            "/v1/agent/turns/{id}",
+            Reader,
+            routing::get(turns::show),
+            doc("A turn as it stands", &[(200, "Turn")]),
+        ),
+        get(
             "/v1/events",
             Reader,
             routing::get(events::follow),
@@ -245,17 +288,21 @@ pub(super) fn is_public(path: &str) -> bool {
 
 /// The methods that a path has, for `Allow`.
 pub(super) fn methods_of(path: &str) -> Vec<&'static str> {
-    let fits = |pattern: &str| {
-        let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
-        loop {
-            match (parts.next(), pattern.next()) {
-                (None, None) => return true,
-                (Some(part), Some(expected)) if part == expected || expected == "{id}" => {}
-                (Some(_), _) | (None, Some(_)) => return false,
-            }
+    let routes = all().into_iter().filter(|route| fits(route.path, path));
+    routes.map(|route| route.method).chain(console::methods_of(path)).collect()
+}
+
+/// Whether a path is one of a pattern.
+pub(super) fn fits(pattern: &str, path: &str) -> bool {
+    let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
+    loop {
+        match (parts.next(), pattern.next()) {
+            (None, None) => return true,
+            (Some(part), Some("{id}")) if !part.is_empty() => {}
+            (Some(part), Some(expected)) if part == expected => {}
+            (Some(_), _) | (None, Some(_)) => return false,
         }
-    };
-    all().iter().filter(|route| fits(route.path)).map(|route| route.method).collect()
+    }
 }
 
 /// The id in the path. One that no object can have is one that is not there.

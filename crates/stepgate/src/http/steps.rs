@@ -52,7 +52,7 @@ fn session(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {
 
 /// How long the caller would wait: `Prefer: wait=SECONDS`, up to the limit. Other preferences are
 /// not ours, and ignored as RFC 7240 asks.
-fn patience(headers: &HeaderMap, most: Duration) -> Result<Option<Duration>, Problem> {
+pub(super) fn patience(headers: &HeaderMap, most: Duration) -> Result<Option<Duration>, Problem> {
     let texts = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     for preference in texts.flat_map(|text| text.split(',')) {
         let Some((name, value)) = preference.split_once('=') else { continue };

@@ -2,6 +2,7 @@
 
 mod access;
 mod approvals;
+mod console;
 mod documents;
 mod limits;
 mod steps;
@@ -32,7 +33,7 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
-use super::{AccessLog, App, Peer, ServeLimits, router};
+use super::{AccessLog, App, Peer, PublicUrl, ServeLimits, router};
 use crate::hub::{Hub, WatchedStore};
 use crate::service::Service;
 use crate::tokens::Role;
@@ -159,7 +160,8 @@ impl House {
             tokens.push(secret.reveal().to_owned());
         }
         let [alice, bob, olga, otto, anna] = tokens.try_into().unwrap();
-        let app = App::new(service, serve, AccessLog::Silent);
+        let public_url = PublicUrl::parse("http://127.0.0.1:7420").unwrap();
+        let app = App::new(service, serve, public_url, AccessLog::Silent);
         let router = router(&app);
         Self { app, router, executor, directory, alice, bob, olga, otto, anna }
     }

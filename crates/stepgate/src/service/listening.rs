@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use stepgate_core::ports::Elsewhere;
 
 use super::{Service, is_set};
-use crate::hub::Progress;
 use crate::show;
 
 /// How often the policies of the nodes are compared.
@@ -23,10 +22,10 @@ pub(super) async fn keep_listening(service: Arc<Service>) {
         };
         match elsewhere {
             Elsewhere::Decided(run_id) => {
-                service.hub.heard(run_id, Progress { decided: true, finished: false });
+                service.hub.heard(run_id, false);
             }
             Elsewhere::Ended(run_id) => {
-                service.hub.heard(run_id, Progress { decided: true, finished: true });
+                service.hub.heard(run_id, true);
             }
             Elsewhere::More => look(&service).await,
         }
@@ -44,7 +43,7 @@ async fn look(service: &Service) {
         let recalled = service.gate.store.recall(run_id).await;
         let is_over = |found: &stepgate_core::ports::Recollection| found.run.status.is_final();
         if recalled.is_ok_and(|found| found.as_ref().is_some_and(is_over)) {
-            service.hub.heard(run_id, Progress { decided: true, finished: true });
+            service.hub.heard(run_id, true);
         }
     }
 }

@@ -1,5 +1,114 @@
+use async_trait::async_trait;
+use serde_json::json;
+use stepgate_core::action::InvalidArgs;
+use stepgate_core::call::ServerCall;
+use stepgate_core::digest::Digest;
+use stepgate_core::failure::Outcome;
+use stepgate_core::gate::{Extensions, Parked};
+use stepgate_core::json::{Map, Value};
+use stepgate_core::limits::Limits;
+use stepgate_core::policy::BuiltInRule;
+use stepgate_core::ports::{
+    Effect, Failed, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Sending,
+    ToolServers,
+};
+use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
+use stepgate_exec::servers::CallProgress;
+use stepgate_exec::{Sandbox, SandboxLimits};
+use stepgate_store::memory::MemoryStore;
+use tempfile::TempDir;
+
 use super::*;
-use crate::hub::Hub;
+use crate::hub::{Hub, WatchedStore};
+use crate::world::RealWorld;
+
+const COOK: &str = "kitchen.cook";
+
+/// A tool that says how far it has come, and is done when it is told to be.
+struct Kitchen {
+    hub: Arc<Hub>,
+    may_end: Arc<Notify>,
+}
+
+struct Anything;
+
+impl Contract for Anything {
+    fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ToolServers for Kitchen {
+    fn tool(&self, name: &ToolName) -> Option<Arc<Tool>> {
+        self.tools().into_iter().find(|tool| tool.name == *name)
+    }
+
+    fn tools(&self) -> Vec<Arc<Tool>> {
+        vec![Arc::new(Tool {
+            name: ToolName::parse(COOK).unwrap(),
+            mode: Mode::ReadOnly,
+            delivery: Delivery::Redispatch,
+            definition_digest: Digest::of(COOK),
+            standing: Standing::Accepted,
+            redacted: vec![],
+            contract: Arc::new(Anything),
+        })]
+    }
+
+    fn executor_id(&self, server: &str) -> String {
+        server.to_owned()
+    }
+
+    async fn prepare(&self, _: &ServerCall) -> Result<Hold, Failed> {
+        Ok(Box::new(()))
+    }
+
+    async fn dispatch(&self, _: &ServerCall, sending: &Sending) -> Effect {
+        self.hub.progress(half(sending.run_id));
+        self.may_end.notified().await;
+        Effect::Done(None)
+    }
+}
+
+struct PermitAll;
+
+impl Policy for PermitAll {
+    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
+        PolicyDecision { verdict: PolicyVerdict::Permit, ..BuiltInRule.decide(request) }
+    }
+}
+
+fn half(run_id: RunId) -> CallProgress {
+    CallProgress { run_id, progress: 0.5, total: Some(1.0), message: None }
+}
+
+/// A service with the kitchen behind it, and what lets the kitchen end.
+async fn kitchen(place: &TempDir) -> (Arc<Service>, Arc<Notify>) {
+    let sandbox = Sandbox::open(place.path(), "sandbox".into(), SandboxLimits::default()).unwrap();
+    let (hub, may_end) = (Hub::new(), Arc::new(Notify::new()));
+    let gate = Gate {
+        store: Arc::new(WatchedStore::new(MemoryStore::new(), Arc::clone(&hub))),
+        executor: Arc::new(sandbox),
+        tools: Arc::new(Kitchen { hub: Arc::clone(&hub), may_end: Arc::clone(&may_end) }),
+        policy: Arc::new(PermitAll),
+        world: Arc::new(RealWorld),
+        limits: Limits::default(),
+        extensions: Extensions::default(),
+        parked: Parked::default(),
+    };
+    (Service::new(gate, hub, None).await.unwrap(), may_end)
+}
+
+/// Proposes to cook, as the run of this id.
+async fn cook(service: &Arc<Service>, run_id: RunId, id: &str) -> Result<Answer, Fault> {
+    let proposal = json!({
+        "schema_version": "1.0.0", "id": id, "reasoning": "hungry", "action": COOK, "args": {},
+    });
+    let payload = Payload::whole(proposal.to_string().into_bytes());
+    let agent = PrincipalId::parse("agent").unwrap();
+    service.submit_as(run_id, agent, None, payload, Duration::ZERO).await
+}
 
 #[tokio::test]
 async fn a_watch_leaves_nothing_behind() {
@@ -11,4 +120,25 @@ async fn a_watch_leaves_nothing_behind() {
     assert_eq!(hub.watched(), 1);
     drop(second);
     assert_eq!(hub.watched(), 0);
+}
+
+#[tokio::test]
+async fn a_run_can_be_watched_from_its_beginning_and_its_id_is_used_once() {
+    let place = TempDir::new().unwrap();
+    let (service, may_end) = kitchen(&place).await;
+    let run_id = RunId::new(uuid::Uuid::now_v7());
+    let mut watch = service.hub.watch(run_id);
+    let watching = async {
+        assert_eq!(watch.progressed().await, half(run_id));
+        may_end.notify_one();
+    };
+    let first = "550e8400-e29b-41d4-a716-446655440001";
+    let (answer, ()) = tokio::join!(cook(&service, run_id, first), watching);
+    let answer = answer.unwrap();
+    assert_eq!((answer.run_id, answer.word), (run_id, Word::Outcome(Outcome::Success)));
+    // The same proposal as another run is the same run; another proposal cannot be it.
+    let other = RunId::new(uuid::Uuid::now_v7());
+    assert_eq!(cook(&service, other, first).await.unwrap().run_id, run_id);
+    let second = cook(&service, run_id, "550e8400-e29b-41d4-a716-446655440002").await;
+    assert!(matches!(second, Err(Fault::Store(StoreError::State(_)))), "{second:?}");
 }

@@ -87,10 +87,19 @@ fn print_head(dossier: &Dossier, body: Option<&RecordBody>) -> anyhow::Result<()
     if let Some(body) = body {
         print_record(body)?;
     }
+    if let Some(said) = error_said(dossier) {
+        line("said", &shortened(&printable(said), TEXT_CHARS_MAX))?;
+    }
     if let Some(approval) = &dossier.approval {
         line("approval", &approval_line(approval))?;
     }
     Ok(())
+}
+
+/// What a tool said about its failure: the one thing of a run's ending that its response does not have.
+fn error_said(dossier: &Dossier) -> Option<&str> {
+    let ending = dossier.run.ending.as_ref().filter(|ending| ending.error_json.is_some())?;
+    ending.output_json.as_deref()
 }
 
 fn print_record(body: &RecordBody) -> anyhow::Result<()> {
@@ -200,7 +209,12 @@ fn is_told(event_type: EventType) -> bool {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => false,
+        | EventType::TokenRevoked
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => false,
     }
 }
 

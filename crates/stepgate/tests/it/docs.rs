@@ -1,6 +1,7 @@
 //! The documentation, held to what it says: tables against the code, links against the files, and
 //! the README's commands against the binary.
 
+mod clients;
 mod coverage;
 pub(crate) mod readme;
 
@@ -25,7 +26,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
 }
 
 /// The rows of all tables of a page whose head has so many columns.
-fn rows(page: &str, columns: usize) -> Vec<Vec<String>> {
+pub(crate) fn rows(page: &str, columns: usize) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut head: Option<usize> = None;
     for line in page.lines() {
@@ -49,7 +50,7 @@ fn rows(page: &str, columns: usize) -> Vec<Vec<String>> {
 }
 
 /// What stands in backticks.
-fn quoted(text: &str) -> Vec<&str> {
+pub(crate) fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
@@ -138,6 +139,17 @@ fn every_error_code_and_every_message_stands_beside_its_phase() {
 }
 
 #[test]
+fn every_code_of_the_agent_has_its_row() {
+    let documented: BTreeSet<String> = rows(&read("docs/agent.md"), 3)
+        .iter()
+        .filter_map(|row| quoted(&row[0]).first().map(|code| (*code).to_owned()))
+        .filter(|code| code.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        .collect();
+    let codes = stepgate_agent::stop::Code::ALL.map(|code| code.as_str().to_owned());
+    assert_eq!(documented, BTreeSet::from(codes));
+}
+
+#[test]
 fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
     let page = read("docs/limits.md");
     let schema: Value = serde_json::from_str(&read("schemas/stepgate.schema.json")).unwrap();
@@ -147,7 +159,10 @@ fn every_key_of_the_configuration_has_its_row_with_its_default_and_its_most() {
         ("limits", "LimitsConfig"),
         ("sandbox", "SandboxConfig"),
         ("serve", "ServeConfig"),
+        ("mcp", "McpConfig"),
+        ("agent", "AgentConfig"),
         ("policy", "PolicyConfig"),
+        ("store", "StoreConfig"),
     ];
     for (section, definition) in sections {
         let properties = schema["$defs"][definition]["properties"].as_object().unwrap();
@@ -201,7 +216,7 @@ fn pages() -> Vec<PathBuf> {
         ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "fuzz/README.md"]
             .map(PathBuf::from)
             .to_vec();
-    for folder in ["docs", "docs/errors"] {
+    for folder in ["docs", "docs/clients", "docs/errors"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let names = entries.map(|entry| Path::new(folder).join(entry.unwrap().file_name()));
         pages.extend(names.filter(|name| name.extension().is_some_and(|kind| kind == "md")));

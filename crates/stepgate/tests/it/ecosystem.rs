@@ -10,18 +10,10 @@ use serde_json::{Value, json};
 
 use crate::binary::{Place, finish};
 use crate::gate::proposal;
-
-/// Where the servers are: `TARGET/tools/ecosystem`, seen from `TARGET/debug/deps/it-…`.
-fn installed() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let directory = here.ancestors().nth(3).unwrap().join("tools/ecosystem");
-    assert!(directory.join("installed").exists(), "run `cargo xtask setup` once");
-    directory
-}
+use crate::mcp_scene::{installed, loopback_only, place_with};
 
 /// A data directory whose configuration puts five servers behind the gate.
 fn place_with_servers(work: &Path) -> Place {
-    let place = Place::new();
     let servers = installed();
     let node = |name: &str| servers.join("node/node_modules/.bin").join(name);
     let python = |name: &str| servers.join("python/bin").join(name);
@@ -33,27 +25,26 @@ fn place_with_servers(work: &Path) -> Place {
         format!("[servers.{server}.tools.{tool}]\nmode = {mode:?}\n{doubt}")
     };
     let files = work.to_str().unwrap();
+    let (memory, loopback) = (work.join("memory.jsonl"), loopback_only());
     let config = [
         server("files", node("mcp-server-filesystem"), &[files]),
+        format!("env = {{ NODE_OPTIONS = {loopback:?} }}\n"),
         tool("files", "read_text_file", "read_only"),
         tool("files", "write_file", "draft"),
         server("memory", node("mcp-server-memory"), &[]),
-        format!("env = {{ MEMORY_FILE_PATH = {:?} }}\n", work.join("memory.jsonl")),
+        format!("env = {{ MEMORY_FILE_PATH = {memory:?}, NODE_OPTIONS = {loopback:?} }}\n"),
         tool("memory", "create_entities", "draft"),
         tool("memory", "read_graph", "read_only"),
         server("everything", node("mcp-server-everything"), &["stdio"]),
-        "mode = \"read_only\"\n".to_owned(),
+        format!("mode = \"read_only\"\nenv = {{ NODE_OPTIONS = {loopback:?} }}\n"),
         server("time", python("mcp-server-time"), &[]),
         tool("time", "convert_time", "read_only"),
         server("git", python("mcp-server-git"), &["--repository", files]),
         tool("git", "git_status", "read_only"),
     ];
-    fs::create_dir_all(place.path().join("policies")).unwrap();
-    fs::write(place.path().join("stepgate.toml"), config.concat()).unwrap();
     let policies =
         "permit (principal, action in [Action::\"read_only\", Action::\"draft\"], resource);";
-    fs::write(place.path().join("policies/all.cedar"), policies).unwrap();
-    place
+    place_with(&config.concat(), policies)
 }
 
 #[test]

@@ -2,122 +2,17 @@
 //! killed at every stage of a gated step, and served by a tool that misbehaves.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::binary::{Output, Place};
 use crate::gate::proposal;
 use crate::http_client::{Gateway, PATIENCE, Reply};
-
-/// A data directory, a directory for the tool server's state, and what is configured.
-struct Scene {
-    place: Place,
-    state: tempfile::TempDir,
-}
-
-impl Scene {
-    /// The fixture behind the gate: `act` needs a person and is in doubt like this, the others only look.
-    fn new(delivery: &str) -> Self {
-        Self::with(delivery, &[])
-    }
-
-    fn with(delivery: &str, flags: &[&str]) -> Self {
-        let scene = Self { place: Place::new(), state: tempfile::TempDir::new().unwrap() };
-        fs::create_dir_all(scene.place.path().join("policies")).unwrap();
-        let policies = r#"
-            @id("ask") @approval("it acts")
-            permit (principal, action == Action::"fixture.act", resource);
-            @id("look")
-            permit (principal, action in Action::"read_only", resource);
-            @id("core")
-            permit (principal, action in Action::"core", resource);
-        "#;
-        fs::write(scene.place.path().join("policies/all.cedar"), policies).unwrap();
-        scene.configure(delivery, flags);
-        scene
-    }
-
-    fn configure(&self, delivery: &str, flags: &[&str]) {
-        let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tool_server.py");
-        let mut args = vec![server.to_str().unwrap(), self.state.path().to_str().unwrap()];
-        if delivery.contains("honours_key") {
-            args.push("--honours-key");
-        }
-        args.extend(flags);
-        let config = format!(
-            "[policy]\nreload_ms = 20\n\
-             [servers.fixture]\ncommand = {:?}\nargs = {args:?}\nmode = \"read_only\"\ntimeout_ms = 20000\n\
-             [servers.fixture.tools.act]\nmode = \"execute_gated\"\n{delivery}\n\
-             [servers.fixture.tools.hang]\ntimeout_ms = 300\n\
-             [servers.other]\ncommand = {:?}\nargs = {args:?}\nmode = \"read_only\"\n",
-            python(),
-            python(),
-        );
-        fs::write(self.place.path().join("stepgate.toml"), config).unwrap();
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.state.path().join(name)
-    }
-
-    /// How often the tool itself says that it acted.
-    fn effects(&self) -> usize {
-        fs::read_to_string(self.file("effects")).map_or(0, |text| text.lines().count())
-    }
-
-    fn stepgate(&self, args: &[&str]) -> Output {
-        self.place.stepgate(args, "")
-    }
-
-    /// The only approval that waits.
-    fn pending(&self) -> String {
-        let output = self.stepgate(&["approvals", "--json"]);
-        let approval: Value = serde_json::from_str(output.stdout.lines().next().unwrap()).unwrap();
-        approval["approval_id"].as_str().unwrap().to_owned()
-    }
-
-    /// Whether any process knows this tool server's state.
-    fn has_processes(&self) -> bool {
-        let state = self.state.path().to_str().unwrap();
-        let processes = fs::read_dir("/proc").unwrap();
-        processes.flatten().any(|process| {
-            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).contains(state)
-        })
-    }
-
-    fn verified(&self) {
-        let verified = self.stepgate(&["verify"]);
-        assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
-    }
-}
-
-/// Found here, because the gateway is started with nothing of our environment.
-fn python() -> String {
-    let path = std::env::var_os("PATH").unwrap();
-    let found = std::env::split_paths(&path).map(|folder| folder.join("python3"));
-    found.into_iter().find(|file| file.is_file()).unwrap().to_str().unwrap().to_owned()
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+use crate::scene::{Scene, approve, kill, python, until};
 
 fn act(number: u32) -> String {
     proposal(number, "fixture.act", json!({ "value": 1 }))
-}
-
-fn kill(gateway: Gateway) {
-    gateway.signal(Signal::KILL);
-    let (code, _) = gateway.end();
-    assert_eq!(code, None);
 }
 
 /// The outcome of the same proposal, asked again until it is over.
@@ -131,11 +26,6 @@ fn outcome(gateway: &Gateway, payload: &str) -> Reply {
         assert!(begin.elapsed() < PATIENCE, "never over: {}", reply.body);
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-fn approve(gateway: &Gateway, approval: &str) -> Reply {
-    let path = format!("/v1/approvals/{approval}/approve");
-    gateway.send("POST", &path, &gateway.operator, "")
 }
 
 /// A gated call whose tool has come to this point when the gateway is killed.
@@ -365,6 +255,27 @@ fn a_result_that_comes_too_late_stands_beside_the_timeout_where_a_run_is_shown()
     }
     assert!(after.contains("succeeded: true"), "{shown}");
     drop(gateway);
+    scene.verified();
+}
+
+#[test]
+fn what_a_tool_says_about_its_failure_is_shown_and_exported_and_not_answered() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let reply = gateway.propose(&proposal(1, "fixture.refuse", json!({})));
+    assert_eq!(reply.json()["error"]["message"], "Tool failed");
+    assert_eq!(reply.json()["result"], Value::Null);
+    let path = format!("/v1/runs/{}", reply.headers["stepgate-run"]);
+    let said = r#"{"content":[{"type":"text","text":"no"}]}"#;
+    let run = gateway.send("GET", &path, &gateway.agent, "").json();
+    assert_eq!(run["run"]["output_json"], said);
+    let shown = scene.stepgate(&["runs", "show", "last"]).stdout;
+    assert!(shown.contains(&format!("said       {said}")), "{shown}");
+    let bundle = scene.stepgate(&["runs", "export", "last"]).stdout;
+    drop(gateway);
+    let verify = |bundle: &str| scene.place.stepgate(["verify", "--bundle", "-"], bundle).code;
+    assert_eq!(verify(&bundle), 0);
+    assert_eq!(verify(&bundle.replace(r#"\"no\""#, r#"\"yes\""#)), 1);
     scene.verified();
 }
 

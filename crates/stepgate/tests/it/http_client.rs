@@ -30,7 +30,12 @@ impl Gateway {
     }
 
     pub(crate) fn start_with(place: &Place, args: &[&str]) -> Self {
-        let args = ["serve", "--bind", "127.0.0.1:0"].iter().chain(args);
+        Self::start_at(place, "127.0.0.1:0", args)
+    }
+
+    /// At this address: where an earlier one was, so that its clients find it again.
+    pub(crate) fn start_at(place: &Place, address: &str, args: &[&str]) -> Self {
+        let args = ["serve", "--bind", address].into_iter().chain(args.iter().copied());
         let mut child = place
             .command(args)
             .stdin(Stdio::null())

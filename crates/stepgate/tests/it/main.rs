@@ -8,8 +8,10 @@
     reason = "a test stops where something is not as it should be"
 )]
 
+mod agent;
 mod binary;
 mod cli;
+mod console;
 mod crash_exhaustive;
 mod crash_real;
 mod determinism;
@@ -23,7 +25,14 @@ mod http_client;
 mod http_lifetime;
 mod http_wire;
 mod load;
+mod mcp;
+mod mcp_clients;
+mod mcp_conformance;
+mod mcp_sameness;
+mod mcp_scene;
+mod nodes;
 mod policy_cli;
+mod scene;
 mod spec_000;
 mod spec_001;
 mod spec_002;

@@ -216,7 +216,7 @@ const TABLES: [&str; 8] = [
 
 #[tokio::test]
 async fn the_untouched_database_verifies() {
-    for (original, runs) in [(database().await, 12), (servers::database().await, 5)] {
+    for (original, runs) in [(database().await, 12), (servers::database().await, 6)] {
         let report = report(&original.path().join("stepgate.db"), &[]).await;
         assert_eq!(report.problems, []);
         assert_eq!(report.runs, runs);
@@ -523,6 +523,25 @@ async fn a_bundle_without_a_record_has_no_ending() {
     for mut bundle in bundles(original.path()).await {
         if bundle.record.take().is_some() {
             assert_ne!(bundle.verify(), [], "{:?} without its record", bundle.run.status);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bundle_of_a_failed_run_keeps_what_its_tool_said_and_nothing_else() {
+    let original = servers::database().await;
+    let mut failed = bundles(original.path()).await;
+    failed.extend(bundles(database().await.path()).await);
+    failed.retain(|bundle| bundle.run.error_json.is_some());
+    let said: Vec<_> = failed.iter().filter_map(|it| it.run.output_json.as_deref()).collect();
+    assert_eq!(said, [servers::SAID]);
+    for bundle in failed {
+        assert_eq!(bundle.verify(), []);
+        for other in [None, Some("{}".to_owned()), Some(servers::SAID.to_owned())] {
+            let mut tampered = bundle.clone();
+            tampered.run.output_json.clone_from(&other);
+            let is_as_it_was = bundle.run.output_json == other;
+            assert_eq!(tampered.verify().is_empty(), is_as_it_was, "{:?}", bundle.run);
         }
     }
 }

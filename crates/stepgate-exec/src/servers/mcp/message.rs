@@ -32,8 +32,9 @@ pub(super) fn kind_of(message: &Map<String, Value>) -> Kind {
     }
 }
 
-/// The id of one of our requests: we number them, and some servers give the number back as a text.
-fn request_id(id: &Value) -> Option<RequestId> {
+/// The id of one of our requests, or its token: we number both, and some servers give the number back as
+/// a text.
+pub(super) fn request_id(id: &Value) -> Option<RequestId> {
     match id {
         Value::Number(number) => number.as_i64().map(RequestId::Number),
         Value::String(text) => text.parse().ok().map(RequestId::Number),

@@ -2,16 +2,16 @@
 //!
 //! A message is read strictly: one with a key twice is no answer. What answers a request of ours goes
 //! to whoever asked, as it was sent; the SDK gets an empty answer in its place, so that it forgets the
-//! request. What nobody asked for is dropped, apart from the news that the list of tools has changed,
-//! and a server that has too much of it is given up.
+//! request. How far a call has come is told to whoever listens. What nobody asked for is dropped, apart
+//! from the news that the list of tools has changed, and a server that has too much of it is given up.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
-    ClientJsonRpcMessage, EmptyResult, GetExtensions, JsonRpcMessage, RequestId,
+    ClientJsonRpcMessage, EmptyResult, GetExtensions, GetMeta, JsonRpcMessage, RequestId,
     ServerJsonRpcMessage,
 };
 use stepgate_core::digest::Digest;
@@ -20,6 +20,7 @@ use stepgate_core::json::{Map, Value};
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::message::{self, Kind};
+use crate::servers::progress::Listener;
 use crate::servers::spec::ServerLimits;
 
 /// What came of a request.
@@ -48,18 +49,21 @@ impl Answer {
     }
 }
 
-/// Where an answer is put. It travels with the request through the SDK.
+/// Where an answer is put, and who listens until then. It travels with the request through the SDK.
 #[derive(Clone)]
-pub(super) struct Slot(Arc<Mutex<Option<oneshot::Sender<Answer>>>>);
+pub(super) struct Slot {
+    sender: Arc<Mutex<Option<oneshot::Sender<Answer>>>>,
+    listener: Weak<Listener>,
+}
 
 impl Slot {
-    pub(super) fn new() -> (Self, oneshot::Receiver<Answer>) {
+    pub(super) fn new(listener: Weak<Listener>) -> (Self, oneshot::Receiver<Answer>) {
         let (sender, receiver) = oneshot::channel();
-        (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
+        (Self { sender: Arc::new(Mutex::new(Some(sender))), listener }, receiver)
     }
 
     fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Answer>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_waited_for(&self) -> bool {
@@ -97,7 +101,22 @@ pub(super) struct Tap {
 #[derive(Default)]
 struct Waiting {
     slots: HashMap<RequestId, Slot>,
+    /// The requests by the tokens under which a server says how far it has come with them.
+    tokens: HashMap<RequestId, RequestId>,
     is_closed: bool,
+}
+
+impl Waiting {
+    /// Forgets who no longer waits.
+    fn tidy(&mut self) {
+        self.slots.retain(|_, slot| slot.is_waited_for());
+        self.tokens.retain(|_, id| self.slots.contains_key(id));
+    }
+
+    /// Who listens to what is said under a token.
+    fn listener(&self, token: &RequestId) -> Option<Arc<Listener>> {
+        self.slots.get(self.tokens.get(token)?)?.listener.upgrade()
+    }
 }
 
 struct Unasked {
@@ -128,10 +147,14 @@ impl Tap {
         };
         let slot = request.request.extensions().get::<Slot>()?;
         let mut waiting = self.waiting();
-        waiting.slots.retain(|_, slot| slot.is_waited_for());
+        waiting.tidy();
         match waiting.is_closed {
             true => slot.put(Answer::NotSent("the connection is closed".to_owned())),
             false => {
+                // The SDK gives every request a token of its own.
+                if let Some(token) = request.request.get_meta().get_progress_token() {
+                    waiting.tokens.insert(token.0, request.id.clone());
+                }
                 waiting.slots.insert(request.id.clone(), slot.clone());
             }
         }
@@ -170,14 +193,25 @@ impl Tap {
                 Incoming::Done => passed(message).unwrap_or(Incoming::Done),
                 flood @ (Incoming::Close(_) | Incoming::Pass(_)) => flood,
             },
-            Kind::Notification(method) => {
-                if method == "notifications/tools/list_changed" {
+            Kind::Notification(method) => match method.as_str() {
+                "notifications/progress" if self.progress(&message) => Incoming::Done,
+                "notifications/tools/list_changed" => {
                     self.list_changed.notify_one();
+                    self.unasked_for()
                 }
-                self.unasked_for()
-            }
+                _ => self.unasked_for(),
+            },
             Kind::Other => self.unasked_for(),
         }
+    }
+
+    /// Tells whoever listens how far a call has come. Whether it was told: what is not counts as something
+    /// that nobody asked for.
+    fn progress(&self, message: &Map<String, Value>) -> bool {
+        let Some(params) = message.get("params").and_then(Value::as_object) else { return false };
+        let token = params.get("progressToken").and_then(message::request_id);
+        let listener = token.and_then(|token| self.waiting().listener(&token));
+        listener.is_some_and(|listener| listener.hear(params, Instant::now()))
     }
 
     fn response(&self, id: RequestId, mut message: Map<String, Value>) -> Incoming {

@@ -14,7 +14,7 @@ fn invalid(text: &str, detail: &str) -> Effect {
     Effect::Failed(Failed {
         failure: ExecutionFailure::OutputInvalid,
         detail: Some(detail.to_owned()),
-        result_digest: Some(Digest::of_bytes(text.as_bytes())),
+        said: Said::Unusable(Digest::of_bytes(text.as_bytes())),
         in_doubt: true,
     })
 }
@@ -34,13 +34,48 @@ fn a_result_keeps_its_content_and_its_integers() {
 #[test]
 fn a_tool_that_says_it_failed_has_failed_and_leaves_no_doubt() {
     let said = json!({ "content": [{ "type": "text", "text": "no such room" }], "isError": true });
-    let failed = Failed {
-        failure: ExecutionFailure::ToolFailed,
-        detail: Some("no such room".to_owned()),
-        result_digest: None,
-        in_doubt: false,
+    let kept = r#"{"content":[{"type":"text","text":"no such room"}]}"#;
+    assert_eq!(judged(said, None), refused(Some("no such room"), Said::Error(kept.to_owned())));
+}
+
+#[test]
+fn what_a_failed_tool_says_is_kept_whole_and_held_to_no_schema() {
+    let schema = json!({ "type": "object", "required": ["volume"] });
+    let said = json!({
+        "_meta": { "seen": 1 },
+        "content": [{ "type": "text", "text": "busy" }, { "type": "text", "text": "until noon" }],
+        "isError": true,
+        "structuredContent": { "retry_after": u64::MAX },
+    });
+    let kept = r#"{"content":[{"type":"text","text":"busy"},{"type":"text","text":"until noon"}],"structuredContent":{"retry_after":18446744073709551615}}"#;
+    let expected = refused(Some("busy"), Said::Error(kept.to_owned()));
+    assert_eq!(judged(said, Some(schema)), expected);
+}
+
+#[test]
+fn what_a_failed_tool_says_is_kept_up_to_the_limit_and_only_where_it_is_a_result() {
+    let of_length = |bytes: usize| {
+        let rest = r#"{"content":[{"type":"text","text":""}]}"#.len();
+        let text = "a".repeat(bytes - rest);
+        let content = json!([{ "type": "text", "text": text.clone() }]);
+        (text, json!({ "content": content, "isError": true }), json!({ "content": content }))
     };
-    assert_eq!(judged(said, None), Effect::Failed(failed));
+    let (text, said, kept) = of_length(BYTES_MAX);
+    assert_eq!(judged(said, None), refused(Some(&text), Said::Error(kept.to_string())));
+    let (text, said, _) = of_length(BYTES_MAX + 1);
+    assert_eq!(judged(said, None), refused(Some(&text), Said::Nothing));
+    for said in [json!({ "isError": true }), json!({ "content": [{}], "isError": true })] {
+        assert_eq!(judged(said, None), refused(None, Said::Nothing));
+    }
+}
+
+fn refused(detail: Option<&str>, said: Said) -> Effect {
+    Effect::Failed(Failed {
+        failure: ExecutionFailure::ToolFailed,
+        detail: detail.map(str::to_owned),
+        said,
+        in_doubt: false,
+    })
 }
 
 #[test]

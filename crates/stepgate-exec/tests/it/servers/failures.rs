@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
-use stepgate_core::ports::{Effect, Failed};
+use stepgate_core::ports::{Effect, Failed, Said};
 
-use super::house::{House, failed, text_result, with_timeout};
+use super::house::{House, failed, own_error, text_result, with_timeout};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -19,8 +19,8 @@ async fn goes_on(house: &House) {
 #[tokio::test]
 async fn a_tool_that_says_it_failed_leaves_no_doubt() {
     let house = House::ordinary(|spec| spec).await;
-    let said = failed(ExecutionFailure::ToolFailed, "there is no such room", false);
-    assert_eq!(house.run("house.fail", json!({})).await, said);
+    assert_eq!(house.run("house.fail", json!({})).await, own_error("there is no such room"));
+    // An error of the protocol is no result.
     let said = failed(ExecutionFailure::ToolFailed, "the house is on fire", false);
     assert_eq!(house.run("house.error", json!({})).await, said);
     goes_on(&house).await;
@@ -48,14 +48,14 @@ async fn garbage_is_no_answer_and_does_no_harm() {
 #[tokio::test]
 async fn an_answer_with_a_key_twice_is_invalid() {
     let house = House::ordinary(|spec| spec).await;
-    let Effect::Failed(Failed { failure, detail, result_digest, in_doubt }) =
+    let Effect::Failed(Failed { failure, detail, said, in_doubt }) =
         house.run("house.duplicate", json!({})).await
     else {
         panic!("it failed")
     };
     assert_eq!(failure, ExecutionFailure::OutputInvalid);
     assert_eq!(detail.as_deref(), Some("DUPLICATE_KEY"));
-    assert!(result_digest.is_some() && in_doubt);
+    assert!(matches!(said, Said::Unusable(_)) && in_doubt);
     goes_on(&house).await;
 }
 
@@ -68,7 +68,7 @@ async fn an_answer_that_breaks_its_schema_is_invalid_and_keeps_its_digest() {
         Effect::Failed(Failed {
             failure: ExecutionFailure::OutputInvalid,
             detail: Some(why.to_owned()),
-            result_digest: Some(Digest::of_bytes(text.as_bytes())),
+            said: Said::Unusable(Digest::of_bytes(text.as_bytes())),
             in_doubt: true,
         })
     };

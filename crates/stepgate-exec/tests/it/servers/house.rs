@@ -11,11 +11,12 @@ use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
 use stepgate_core::late::LateResult;
-use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Sending, ToolServers};
+use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Said, Sending, ToolServers};
 use stepgate_core::tool::{Mode, ToolName};
 use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{
-    DeliverySpec, Late, Secret, ServerLimits, ServerSpec, Servers, StartError, ToolSpec, Transport,
+    CallProgress, DeliverySpec, Late, Progress, Secret, ServerLimits, ServerSpec, Servers,
+    StartError, ToolSpec, Transport,
 };
 use tempfile::TempDir;
 
@@ -73,10 +74,11 @@ pub(crate) fn with_timeout(mut spec: ServerSpec, tool: &str, timeout: Duration) 
     spec
 }
 
-/// Servers with everything accepted, and what came too late.
+/// Servers with everything accepted, what came too late, and how far calls came.
 pub(crate) struct House {
     pub(crate) servers: Servers,
     pub(crate) late: Arc<Mutex<Vec<LateResult>>>,
+    pub(crate) progress: Arc<Mutex<Vec<CallProgress>>>,
     pub(crate) keep: TempDir,
 }
 
@@ -104,8 +106,11 @@ impl House {
         let late = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&late);
         let tell: Late = Arc::new(move |result| heard.lock().unwrap().push(result));
-        let servers = Servers::start(specs, pins, launcher(), tell).await?;
-        Ok(Self { servers, late, keep: tempfile::tempdir().unwrap() })
+        let progress = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&progress);
+        let tell_progress: Progress = Arc::new(move |said| heard.lock().unwrap().push(said));
+        let servers = Servers::start(specs, pins, launcher(), tell, tell_progress).await?;
+        Ok(Self { servers, late, progress, keep: tempfile::tempdir().unwrap() })
     }
 
     pub(crate) fn call(&self, tool: &str, args: Value) -> ServerCall {
@@ -176,7 +181,17 @@ pub(crate) fn text_result(text: &str) -> Effect {
 
 pub(crate) fn failed(failure: ExecutionFailure, detail: &str, in_doubt: bool) -> Effect {
     let detail = Some(detail.to_owned());
-    Effect::Failed(Failed { failure, detail, result_digest: None, in_doubt })
+    Effect::Failed(Failed { failure, detail, said: Said::Nothing, in_doubt })
+}
+
+/// The failure of a tool that says itself that it failed, in this text.
+pub(crate) fn own_error(text: &str) -> Effect {
+    let result = json!({ "content": [{ "type": "text", "text": text }] });
+    Effect::Failed(Failed {
+        detail: Some(text.to_owned()),
+        said: Said::Error(result.to_string()),
+        ..ExecutionFailure::ToolFailed.into()
+    })
 }
 
 /// Waits until something holds.

@@ -10,10 +10,14 @@ use axum::Router;
 use serde_json::json;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ports::{Effect, Failed};
-use stepgate_exec::servers::{Secret, ServerSpec, ServerState, StartError, Transport};
+use stepgate_exec::servers::{
+    CallProgress, Secret, ServerSpec, ServerState, StartError, Transport,
+};
 use tokio::net::TcpListener;
 
-use super::house::{House, done, failed, spec, text_result, until, with_timeout};
+use super::house::{
+    House, done, failed, own_error, sending, spec, text_result, until, with_timeout,
+};
 
 /// Serves on a free port of the loopback, and gives the address.
 async fn serve(router: Router) -> String {
@@ -47,8 +51,7 @@ async fn a_server_of_the_official_sdk_is_called_in_both_ways_it_can_answer() {
         let seen = done(house.run("house.seen", json!({})).await);
         assert_eq!(seen["structuredContent"]["authorization"], "Bearer hunter2");
         assert_eq!(seen["structuredContent"]["dispatch"], "first");
-        let said = failed(ExecutionFailure::ToolFailed, "no such room", false);
-        assert_eq!(house.run("house.fail", json!({})).await, said);
+        assert_eq!(house.run("house.fail", json!({})).await, own_error("no such room"));
     }
 }
 
@@ -79,6 +82,21 @@ async fn a_result_over_http_after_its_time_is_told() {
         let late = until("the late result", async || house.late.lock().unwrap().pop()).await;
         assert!(late.succeeded, "{tool}");
     }
+}
+
+#[tokio::test]
+async fn how_far_a_call_has_come_is_told_over_http() {
+    let house = House::of(vec![at(&serve(official::router(false)).await)]).await;
+    let sending = sending();
+    let effect = house.send("house.progress", json!({}), &sending).await;
+    assert_eq!(effect, text_result("progress"));
+    let said = |progress| CallProgress {
+        run_id: sending.run_id,
+        progress,
+        total: Some(2.0),
+        message: None,
+    };
+    assert_eq!(*house.progress.lock().unwrap(), [said(1.0), said(2.0)]);
 }
 
 #[tokio::test]

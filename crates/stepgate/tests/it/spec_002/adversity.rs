@@ -17,7 +17,9 @@ use stepgate_core::journal::Artifact;
 use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{Failed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, World};
+use stepgate_core::ports::{
+    Failed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Said, World,
+};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::run::{Notice, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
@@ -496,7 +498,8 @@ async fn a_tool_that_its_server_no_longer_has_is_denied() {
 async fn a_result_that_cannot_be_used_leaves_its_digest_and_a_call_names_who_acts() {
     let house = House::new();
     let result_digest = Some(Digest::of_bytes(b"unusable"));
-    let failed = Failed { result_digest, ..ExecutionFailure::OutputInvalid.into() };
+    let said = result_digest.map_or(Said::Nothing, Said::Unusable);
+    let failed = Failed { said, ..ExecutionFailure::OutputInvalid.into() };
     house.bench.behave(AGENDA, Behaviour::Fails(failed));
     let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
     let dossier = house.dossier(&answer).await;

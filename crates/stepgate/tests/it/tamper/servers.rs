@@ -10,7 +10,7 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::gate::Gate;
 use stepgate_core::ids::{ArtifactId, PrincipalId, RunId};
 use stepgate_core::late::{self, LateResult};
-use stepgate_core::ports::Failed;
+use stepgate_core::ports::{Failed, Said};
 use stepgate_core::recover::{self, Scope};
 use stepgate_core::run::{Status, Word};
 use stepgate_core::step::{self, Person, Settlement};
@@ -38,6 +38,7 @@ pub(super) async fn database() -> TempDir {
     fixture.gate.tools = Arc::clone(&bench) as _;
     granted_with_a_cap(&fixture).await;
     unusable_results(&fixture, &bench).await;
+    own_error(&fixture, &bench).await;
     bench.behave(VOLUME, Behaviour::ActsAndStops);
     settled_by_a_person(&fixture).await;
     still_in_doubt(&fixture).await;
@@ -66,10 +67,10 @@ async fn ask_and_grant(
 
 /// A result that failed its schema, and one that came after the time was over.
 async fn unusable_results(fixture: &Fixture, bench: &Bench) {
-    let result_digest = Some(Digest::of_bytes(b"unusable"));
+    let said = Said::Unusable(Digest::of_bytes(b"unusable"));
     let detail = Some("not as its schema says".to_owned());
     let failure = ExecutionFailure::OutputInvalid;
-    let failed = Failed { failure, detail, result_digest, in_doubt: false };
+    let failed = Failed { failure, detail, said, in_doubt: false };
     bench.behave(AGENDA, Behaviour::Fails(failed));
     let answer = fixture.submit(proposal(21, AGENDA, json!({}))).await;
     assert_eq!(status(fixture, answer.run_id).await, Status::Error);
@@ -77,6 +78,18 @@ async fn unusable_results(fixture: &Fixture, bench: &Bench) {
     let answer = fixture.submit(proposal(22, AGENDA, json!({}))).await;
     assert_eq!(status(fixture, answer.run_id).await, Status::Timeout);
     come_late(&fixture.gate, answer.run_id).await;
+}
+
+/// What a tool said about its failure.
+pub(super) const SAID: &str = r#"{"content":[{"type":"text","text":"no calendar today"}]}"#;
+
+/// A tool that failed and said so.
+async fn own_error(fixture: &Fixture, bench: &Bench) {
+    let said = Said::Error(SAID.to_owned());
+    let failed = Failed { said, ..ExecutionFailure::ToolFailed.into() };
+    bench.behave(AGENDA, Behaviour::Fails(failed));
+    let answer = fixture.submit(proposal(25, AGENDA, json!({}))).await;
+    assert_eq!(status(fixture, answer.run_id).await, Status::Error);
 }
 
 /// A call in doubt whose result came late, and which an operator settled.

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -55,6 +55,7 @@ impl ServerHandler for Official {
             tool("seen", json!({})),
             tool("fail", json!({})),
             tool("slow", json!({})),
+            tool("progress", json!({})),
             tool("change", json!({})),
         ]);
         Ok(serde_json::from_value(json!({ "tools": tools })).unwrap())
@@ -84,6 +85,14 @@ impl ServerHandler for Official {
             "slow" => {
                 tokio::time::sleep(Duration::from_millis(400)).await;
                 text("slow")
+            }
+            "progress" => {
+                let token = context.meta.get_progress_token().unwrap();
+                for step in [1.0, 2.0] {
+                    let said = ProgressNotificationParam::new(token.clone(), step).with_total(2.0);
+                    context.peer.notify_progress(said).await.unwrap();
+                }
+                text("progress")
             }
             "change" => {
                 self.is_changed.store(true, Ordering::SeqCst);

@@ -1,0 +1,292 @@
+//! The context of one request, from its arrival to its response.
+//!
+//! Fields stay as they arrive: a text that should name a type, an option that should be there. So
+//! every rule of the validator can be broken, and none is hidden in a constructor.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Message, Offer};
+use crate::response::Response;
+use crate::turn::Turn;
+
+/// What a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextType {
+    /// A conversation begins.
+    Initial,
+    /// It goes on after a turn that is over.
+    FollowOn,
+    /// The results of the caller's own tools come.
+    ClientToolCallContinuation,
+}
+
+impl ContextType {
+    /// Every type.
+    pub const ALL: [Self; 3] = [Self::Initial, Self::FollowOn, Self::ClientToolCallContinuation];
+
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Initial => "Initial",
+            Self::FollowOn => "FollowOn",
+            Self::ClientToolCallContinuation => "ClientToolCallContinuation",
+        }
+    }
+
+    /// The type that a context spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The type follows from what is there; any other mixture has none.
+    pub fn of(envelope: &Envelope) -> Option<Self> {
+        let has_session = is_present(envelope.session_id.as_deref());
+        let has_turn = is_present(envelope.turn_id.as_deref());
+        match (has_session, has_turn, envelope.tool_results.is_empty()) {
+            (false, false, true) => Some(Self::Initial),
+            (true, true, true) => Some(Self::FollowOn),
+            (true, true, false) => Some(Self::ClientToolCallContinuation),
+            (false, false, false) | (true, false, _) | (false, true, _) => None,
+        }
+    }
+}
+
+/// Whether a text says anything.
+pub(crate) fn is_present(text: Option<&str>) -> bool {
+    text.is_some_and(|text| !text.trim().is_empty())
+}
+
+/// Whoever is behind a request, as the token proves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Party {
+    /// Its id.
+    pub id: String,
+}
+
+/// A text that the user adds to what they say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InputArtifact {
+    /// What the user calls it, such as a file's name.
+    pub name: String,
+    /// Its text.
+    pub content: String,
+}
+
+/// An image that the user adds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClipBoardImage {
+    /// Such as `image/png`.
+    pub mime_type: String,
+    /// The image in base64.
+    pub data: String,
+}
+
+/// A tool that the caller runs itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClientTool {
+    /// Letters, digits, `_` and `-`.
+    pub name: String,
+    /// What it is for, for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments.
+    #[serde(deserialize_with = "stepgate_core::json::strict::value")]
+    pub parameters: serde_json::Value,
+}
+
+/// A call that the model asks the caller to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolCall {
+    /// The model's name for this call.
+    pub tool_call_id: String,
+    /// The tool.
+    pub name: String,
+    /// Its arguments, as JSON text.
+    pub arguments_json: String,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolCallResult {
+    /// The call.
+    pub tool_call_id: String,
+    /// The tool.
+    pub name: String,
+    /// What it gave, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_json: Option<String>,
+    /// Why it gave nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+}
+
+/// What came in, with who sent it. It is never rewritten.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Envelope {
+    /// The organisation, from the token's side and never from the body.
+    pub org: Option<Party>,
+    /// The principal, from the token and never from the body.
+    pub user: Option<Party>,
+    /// The session that it goes on in.
+    pub session_id: Option<String>,
+    /// The turn that it follows, or whose calls it answers.
+    pub turn_id: Option<String>,
+    /// What the user says.
+    pub instructions: Option<String>,
+    /// What the user adds to it.
+    pub input_artifacts: Vec<InputArtifact>,
+    /// Images that the user adds.
+    pub clip_board_images: Vec<ClipBoardImage>,
+    /// The results of the caller's own tools.
+    pub tool_results: Vec<ToolCallResult>,
+    /// The tools that the caller runs itself.
+    pub tools: Vec<ClientTool>,
+}
+
+/// The conversation that a turn belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentSession {
+    /// Its id.
+    pub id: stepgate_core::ids::SessionId,
+    /// What it is for; it decides what the model is told about itself.
+    pub mode: Option<String>,
+}
+
+/// Who the agent is: what holds for every conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentContext {
+    /// The model that is asked.
+    pub model: String,
+    /// What it is told about itself.
+    pub system_prompt: String,
+}
+
+/// What holds for this conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConversationContext {
+    /// The mode.
+    pub mode: String,
+    /// What people call it.
+    pub mode_display_name: String,
+    /// The turns before this one, oldest first.
+    pub earlier: Vec<Turn>,
+}
+
+/// Calls with what came of them (spec 003, section 5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolCallManifest {
+    /// What the model asked the caller for, in order.
+    pub tool_calls: Vec<ToolCall>,
+    /// What the caller brought, as it came.
+    pub tool_call_results: Vec<ToolCallResult>,
+}
+
+/// What the model will be told, once it is put together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum PromptKnowledge {
+    /// Not yet.
+    #[default]
+    NotReady,
+    /// Now.
+    Ready(PromptContent),
+}
+
+/// What the model is told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PromptContent {
+    /// Everything that was said, oldest first.
+    pub messages: Vec<Message>,
+    /// What it may ask for.
+    pub offers: Vec<Offer>,
+}
+
+/// What the model said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponsePayload {
+    /// Its text.
+    pub text: String,
+}
+
+/// What a response can be made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseType {
+    /// The model's last word.
+    Final,
+    /// Calls for the caller.
+    ToolContinuation,
+    /// Nothing yet.
+    NotReady,
+}
+
+/// One request on its way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Context {
+    /// One of [`ContextType`].
+    pub context_type: String,
+    /// When it came.
+    pub time_stamp: String,
+    /// The request's idempotency key.
+    pub correlation_id: String,
+    /// INVARIANT: nothing in this crate can change it once the context is made.
+    envelope: Envelope,
+    /// The conversation.
+    pub session: Option<AgentSession>,
+    /// The turn.
+    pub turn: Option<Turn>,
+    /// Who the agent is.
+    pub agent_context: Option<AgentContext>,
+    /// What holds for this conversation.
+    pub conversation_context: Option<ConversationContext>,
+    /// The caller's results beside the calls that they answer.
+    pub tool_call_manifest: Option<ToolCallManifest>,
+    /// What the model will be told.
+    pub prompt_knowledge: PromptKnowledge,
+    /// The model's last word.
+    pub response_payload: Option<ResponsePayload>,
+    /// The calls that the caller must make.
+    pub client_tool_calls: Vec<ToolCall>,
+    /// What the caller gets.
+    pub response: Option<Response>,
+}
+
+impl Context {
+    /// A context that holds what came, and nothing else.
+    pub fn new(envelope: Envelope) -> Self {
+        Self {
+            context_type: String::new(),
+            time_stamp: String::new(),
+            correlation_id: String::new(),
+            envelope,
+            session: None,
+            turn: None,
+            agent_context: None,
+            conversation_context: None,
+            tool_call_manifest: None,
+            prompt_knowledge: PromptKnowledge::NotReady,
+            response_payload: None,
+            client_tool_calls: Vec::new(),
+            response: None,
+        }
+    }
+
+    /// What came in.
+    pub fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+
+    /// A payload is the last word; else calls are the caller's turn; else there is nothing.
+    pub fn response_type(&self) -> ResponseType {
+        match (&self.response_payload, self.client_tool_calls.is_empty()) {
+            (Some(_), _) => ResponseType::Final,
+            (None, false) => ResponseType::ToolContinuation,
+            (None, true) => ResponseType::NotReady,
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What a turn may cost. Every limit has its name.
+
+/// The limits that a configuration may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentLimits {
+    /// Most answers of the model to one request (spec 003's facts: at most 8).
+    pub rounds_max: usize,
+    /// Most turns of one conversation that the model is told of.
+    pub turns_max: usize,
+    /// Longest conversation that a model is told, in bytes of text.
+    pub prompt_bytes_max: usize,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self { rounds_max: 8, turns_max: 100, prompt_bytes_max: 4 * 1024 * 1024 }
+    }
+}
+
+/// Most calls in one answer of a model.
+pub const CALLS_MAX: usize = 32;
+/// Longest id that a model may give a call.
+pub const TOOL_CALL_ID_BYTES_MAX: usize = 256;
+/// Longest text of one answer.
+pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Deepest nesting of a call's arguments. The gate has its own limit besides.
+pub const ARGUMENTS_DEPTH_MAX: usize = 120;
+/// Most tools that a caller may declare.
+pub const CLIENT_TOOLS_MAX: usize = 64;
+/// Longest name of a tool, as models take them.
+pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// Longest idempotency key.
+pub const CORRELATION_ID_BYTES_MAX: usize = 256;
+/// Longest part of a model's text that becomes the reasoning of a proposal.
+pub const REASONING_BYTES_MAX: usize = 2048;

@@ -1,0 +1,250 @@
+//! The model behind any endpoint that speaks OpenAI's chat completions.
+//!
+//! One question is one POST. What comes back is untrusted: it has limits in bytes and time, it goes
+//! through the strict parser, and whatever is not an answer is refused. No redirect is followed.
+
+mod answer;
+mod question;
+mod sse;
+mod stream;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
+use tokio::time::{Instant, timeout_at};
+
+use crate::model::{Ask, Completion, ModelError};
+use crate::ports::{Model, Told};
+
+/// Longest answer that is read, in bytes on the wire.
+const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// How long a connection may take to come about.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// The pause before the second try; it doubles with each one after.
+const BACK_OFF: Duration = Duration::from_millis(500);
+/// Longest pause between two tries, also where the endpoint asks for more.
+const BACK_OFF_MAX: Duration = Duration::from_secs(20);
+
+/// Where a model is, and how long it may take.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Such as `https://api.openai.com/v1`: what stands before `/chat/completions`.
+    pub base_url: String,
+    /// The model to ask for.
+    pub model: String,
+    /// What the endpoint knows us by.
+    pub key: Option<ModelKey>,
+    /// How long one try may take.
+    pub timeout: Duration,
+    /// How often it is tried in all.
+    pub attempts_max: u32,
+}
+
+/// The key of an endpoint. It has no `Debug` that shows it.
+#[derive(Clone)]
+pub struct ModelKey(String);
+
+impl ModelKey {
+    /// A key from the environment or a file.
+    pub fn new(text: &str) -> Self {
+        Self(text.trim().to_owned())
+    }
+}
+
+impl fmt::Debug for ModelKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ModelKey(…)")
+    }
+}
+
+/// Is told what went wrong, for the operator's eyes: the caller learns less.
+pub type Complaints = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A client of one endpoint.
+pub struct OpenAi {
+    url: Url,
+    model: String,
+    headers: HeaderMap,
+    timeout: Duration,
+    attempts_max: u32,
+    client: Client,
+    complaints: Complaints,
+}
+
+impl OpenAi {
+    /// Reads what is configured. The error does not repeat the key.
+    pub fn new(endpoint: Endpoint, complaints: Complaints) -> Result<Self, String> {
+        let Endpoint { base_url, model, key, timeout, attempts_max } = endpoint;
+        let text = format!("{}/chat/completions", base_url.trim_end_matches('/'));
+        let url: Url = text.parse().map_err(|error| format!("`{base_url}` is no URL: {error}"))?;
+        let is_encrypted = match url.scheme() {
+            "https" => true,
+            "http" => false,
+            _ => return Err(format!("`{base_url}` is neither http nor https")),
+        };
+        if key.is_some() && !is_encrypted && !is_this_machine(&url) {
+            return Err(format!(
+                "`{base_url}` is not encrypted, and a key would be read on the way: use https"
+            ));
+        }
+        let headers = headers(key.as_ref())?;
+        let client = Client::builder()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_WAIT)
+            .build()
+            .map_err(|error| format!("no HTTP client: {error}"))?;
+        Ok(Self { url, model, headers, timeout, attempts_max, client, complaints })
+    }
+
+    /// One try, from the connection to the end of the answer.
+    async fn attempt(&self, body: &[u8], told: &Told<'_>) -> Result<Completion, Trouble> {
+        let deadline = Instant::now() + self.timeout;
+        let request = self.client.post(self.url.clone()).headers(self.headers.clone());
+        let sending = request.body(body.to_vec()).send();
+        let response = match timeout_at(deadline, sending).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(Trouble::again(without_url(error))),
+            Err(_) => return Err(Trouble::Final(ModelError::TimedOut)),
+        };
+        let reading = async {
+            match response.status() {
+                StatusCode::OK if is_stream(&response) => stream::read(response, told).await,
+                StatusCode::OK => answer::read(&body_of(response).await?).map_err(Trouble::Final),
+                status => Err(refused(status, response).await),
+            }
+        };
+        let late = |_| Err(Trouble::Final(ModelError::TimedOut));
+        timeout_at(deadline, reading).await.unwrap_or_else(late)
+    }
+}
+
+#[async_trait]
+impl Model for OpenAi {
+    fn name(&self) -> &str {
+        &self.model
+    }
+
+    async fn complete(&self, ask: Ask<'_>, told: &Told<'_>) -> Result<Completion, ModelError> {
+        let body = question::body(&self.model, ask);
+        let mut pause = BACK_OFF;
+        let mut attempt = 1;
+        loop {
+            let (why, asked_pause) = match self.attempt(&body, told).await {
+                Ok(completion) => return Ok(completion),
+                Err(Trouble::Final(error)) => {
+                    (self.complaints)(&error.to_string());
+                    return Err(error);
+                }
+                Err(Trouble::Refused(status, why)) => {
+                    (self.complaints)(&format!("the model's endpoint refused: {status}: {why}"));
+                    return Err(ModelError::Refused(format!("status {status}")));
+                }
+                Err(Trouble::Again(why, asked_pause)) => (why, asked_pause),
+            };
+            (self.complaints)(&format!("the model is not available, try {attempt}: {why}"));
+            if attempt >= self.attempts_max {
+                return Err(ModelError::Unavailable(format!("{attempt} tries failed")));
+            }
+            attempt += 1;
+            tokio::time::sleep(asked_pause.unwrap_or(pause).min(BACK_OFF_MAX)).await;
+            pause = pause.saturating_mul(2);
+        }
+    }
+}
+
+/// What became of a try.
+enum Trouble {
+    /// Another try may do, after this pause where the endpoint asks for one.
+    Again(String, Option<Duration>),
+    /// The endpoint does not take the question; what it says is for the operator.
+    Refused(u16, String),
+    /// That is how it ends.
+    Final(ModelError),
+}
+
+impl Trouble {
+    fn again(why: impl Into<String>) -> Self {
+        Self::Again(why.into(), None)
+    }
+}
+
+fn headers(key: Option<&ModelKey>) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(ModelKey(key)) = key {
+        let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+            .map_err(|_| "the model's key has characters that no header can have".to_owned())?;
+        value.set_sensitive(true);
+        headers.insert(reqwest::header::AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+fn is_this_machine(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
+}
+
+/// A body that is no longer than it may be.
+async fn body_of(mut response: Response) -> Result<Vec<u8>, Trouble> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(broke_off)? {
+        if body.len() + chunk.len() > BODY_BYTES_MAX {
+            return Err(too_long());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn too_long() -> Trouble {
+    let why = format!("it is longer than {BODY_BYTES_MAX} bytes");
+    Trouble::Final(ModelError::Invalid(why))
+}
+
+fn broke_off(error: reqwest::Error) -> Trouble {
+    Trouble::again(format!("the answer broke off: {}", without_url(error)))
+}
+
+/// Whether asking again may help depends on whose fault it is.
+async fn refused(status: StatusCode, response: Response) -> Trouble {
+    let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let pause = pause.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+    let body = body_of(response).await.unwrap_or_default();
+    let said: String = String::from_utf8_lossy(&body)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(500)
+        .collect();
+    let is_passing = status.is_server_error()
+        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+    match is_passing {
+        true => Trouble::Again(format!("{status}: {said}"), pause),
+        false => Trouble::Refused(status.as_u16(), said),
+    }
+}
+
+/// The error and its causes, without the address: a URL can carry a secret.
+fn without_url(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(next) = cause {
+        text.push_str(&format!(": {next}"));
+        cause = next.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

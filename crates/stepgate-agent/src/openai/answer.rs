@@ -1,0 +1,120 @@
+//! An answer that comes as a whole. Members that nobody needs may be there; those that are needed must
+//! be what they should be.
+
+use serde_json::{Map, Value};
+use stepgate_core::json::strict::{self, Integers};
+
+use crate::model::{Completion, ModelError, RequestedCall};
+use crate::response::Usage;
+
+/// Deepest nesting of an answer.
+const DEPTH_MAX: usize = 64;
+
+pub(super) fn read(body: &[u8]) -> Result<Completion, ModelError> {
+    let root = object(body)?;
+    let choice = only_choice(&root)?;
+    let message = choice.get("message").and_then(Value::as_object);
+    let message = message.ok_or_else(|| invalid("its choice has no message"))?;
+    let completion = Completion {
+        model: text(&root, "model")?.unwrap_or_default(),
+        text: text(message, "content")?.or(text(message, "refusal")?),
+        calls: calls(message)?,
+        usage: usage(&root)?,
+        cut_off: cut_off(text(choice, "finish_reason")?.as_deref()),
+    };
+    whole(completion)
+}
+
+/// One JSON object, read strictly.
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ModelError> {
+    match strict::parse(body, DEPTH_MAX, Integers::Any) {
+        Ok(Value::Object(members)) => Ok(members),
+        Ok(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+        ) => Err(invalid("it is not a JSON object")),
+        Err(refusal) => Err(invalid(format!("it is not strict JSON: {refusal}"))),
+    }
+}
+
+/// We ask for one answer, and take no other number of them.
+fn only_choice(root: &Map<String, Value>) -> Result<&Map<String, Value>, ModelError> {
+    let choices = root.get("choices").and_then(Value::as_array);
+    match choices.map(Vec::as_slice) {
+        Some([Value::Object(choice)]) => Ok(choice),
+        Some(_) | None => Err(invalid("it does not have exactly one choice")),
+    }
+}
+
+fn calls(message: &Map<String, Value>) -> Result<Vec<RequestedCall>, ModelError> {
+    if message.get("function_call").is_some_and(|call| !call.is_null()) {
+        return Err(invalid("it has a call of the old kind, `function_call`"));
+    }
+    match message.get("tool_calls") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(calls)) => calls.iter().map(call).collect(),
+        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            Err(invalid("its `tool_calls` are not a list"))
+        }
+    }
+}
+
+fn call(call: &Value) -> Result<RequestedCall, ModelError> {
+    let call = call.as_object().ok_or_else(|| invalid("one of its calls is not an object"))?;
+    let function = call.get("function").and_then(Value::as_object);
+    let function = function.ok_or_else(|| invalid("one of its calls is of no function"))?;
+    let needed = |members: &Map<String, Value>, name: &str| {
+        text(members, name)?.ok_or_else(|| invalid(format!("one of its calls has no `{name}`")))
+    };
+    Ok(RequestedCall {
+        tool_call_id: needed(call, "id")?,
+        name: needed(function, "name")?,
+        arguments_json: needed(function, "arguments")?,
+    })
+}
+
+/// A text, or nothing; anything else is refused.
+pub(super) fn text(members: &Map<String, Value>, name: &str) -> Result<Option<String>, ModelError> {
+    match members.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(invalid(format!("its `{name}` is not a text")))
+        }
+    }
+}
+
+/// What it cost, where it says so.
+pub(super) fn usage(root: &Map<String, Value>) -> Result<Option<Usage>, ModelError> {
+    let members = match root.get("usage") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(usage) => usage.as_object(),
+    };
+    let count = |name: &str| members.and_then(|it| it.get(name)).and_then(Value::as_u64);
+    match (count("prompt_tokens"), count("completion_tokens")) {
+        (Some(prompt_tokens), Some(completion_tokens)) => {
+            Ok(Some(Usage { prompt_tokens, completion_tokens }))
+        }
+        (_, _) => Err(invalid("its `usage` does not count tokens")),
+    }
+}
+
+/// Why an answer is not whole.
+pub(super) fn cut_off(finish_reason: Option<&str>) -> Option<String> {
+    match finish_reason {
+        Some("length") => Some("the answer was cut off at the model's limit".to_owned()),
+        Some("content_filter") => Some("the answer was cut off by the model's filter".to_owned()),
+        Some(_) | None => None,
+    }
+}
+
+/// Calls that were cut off are not the calls that were meant.
+pub(super) fn whole(completion: Completion) -> Result<Completion, ModelError> {
+    match (&completion.cut_off, completion.calls.is_empty()) {
+        (Some(_), false) => Err(invalid("it was cut off in the middle of its calls")),
+        (Some(_), true) | (None, _) => Ok(completion),
+    }
+}
+
+pub(super) fn invalid(why: impl Into<String>) -> ModelError {
+    ModelError::Invalid(why.into())
+}

@@ -1,0 +1,150 @@
+//! An answer that comes piece by piece.
+
+use serde_json::{Map, Value};
+
+use super::answer::{cut_off, invalid, object, text, usage, whole};
+use super::sse::{Parser, TooLong};
+use super::{BODY_BYTES_MAX, Response, Trouble, broke_off, too_long};
+use crate::limits::CALLS_MAX;
+use crate::model::{Completion, ModelError, RequestedCall};
+use crate::ports::Told;
+
+/// Reads pieces until the end, and tells text as it comes.
+pub(super) async fn read(mut response: Response, told: &Told<'_>) -> Result<Completion, Trouble> {
+    let (mut parser, mut pieces, mut bytes) = (Parser::default(), Pieces::default(), 0);
+    while let Some(chunk) = response.chunk().await.map_err(|it| pieces.broken(broke_off(it)))? {
+        bytes += chunk.len();
+        if bytes > BODY_BYTES_MAX {
+            return Err(too_long());
+        }
+        let events = parser.push(&chunk).map_err(|TooLong| too_long())?;
+        for event in events {
+            if event == b"[DONE]" {
+                return pieces.end().map_err(Trouble::Final);
+            }
+            if let Some(text) = pieces.add(&event)? {
+                told(&text);
+            }
+        }
+    }
+    // Some endpoints forget the last line; one that said why it ended has said everything.
+    match pieces.finish_reason {
+        Some(_) => pieces.end().map_err(Trouble::Final),
+        None => Err(pieces.broken(Trouble::again("the stream broke off"))),
+    }
+}
+
+/// What came so far.
+#[derive(Default)]
+pub(super) struct Pieces {
+    completion: Completion,
+    finish_reason: Option<String>,
+    has_told: bool,
+}
+
+impl Pieces {
+    /// Adds a piece: the text that is new.
+    pub(super) fn add(&mut self, event: &[u8]) -> Result<Option<String>, Trouble> {
+        let root = object(event).map_err(Trouble::Final)?;
+        if let Some(error) = root.get("error").filter(|error| !error.is_null()) {
+            let said = error.get("message").and_then(Value::as_str).unwrap_or("an error");
+            let said: String = said.chars().take(500).collect();
+            return Err(self.broken(Trouble::again(format!("in the stream: {said}"))));
+        }
+        self.take(&root).map_err(Trouble::Final)
+    }
+
+    fn take(&mut self, root: &Map<String, Value>) -> Result<Option<String>, ModelError> {
+        if let Some(model) = text(root, "model")?.filter(|model| !model.is_empty()) {
+            self.completion.model = model;
+        }
+        if let Some(usage) = usage(root)? {
+            self.completion.usage = Some(usage);
+        }
+        let choice = match root.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
+            None | Some([]) => return Ok(None),
+            Some([Value::Object(choice)]) => choice,
+            Some(_) => return Err(invalid("a piece of it has more than one choice")),
+        };
+        if let Some(reason) = text(choice, "finish_reason")? {
+            self.finish_reason = Some(reason);
+        }
+        let Some(delta) = choice.get("delta").filter(|delta| !delta.is_null()) else {
+            return Ok(None);
+        };
+        let delta = delta.as_object().ok_or_else(|| invalid("a piece of it is no object"))?;
+        self.take_calls(delta)?;
+        let new = text(delta, "content")?.or(text(delta, "refusal")?);
+        let new = new.filter(|new| !new.is_empty());
+        if let Some(new) = &new {
+            self.completion.text.get_or_insert_default().push_str(new);
+            self.has_told = true;
+        }
+        Ok(new)
+    }
+
+    fn take_calls(&mut self, delta: &Map<String, Value>) -> Result<(), ModelError> {
+        let calls = match delta.get("tool_calls") {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::Array(calls)) => calls,
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                return Err(invalid("its `tool_calls` are not a list"));
+            }
+        };
+        for piece in calls {
+            let piece = piece.as_object().ok_or_else(|| invalid("a call's piece is no object"))?;
+            let index = piece.get("index").and_then(Value::as_u64);
+            let index = index.and_then(|index| usize::try_from(index).ok());
+            let index = index.ok_or_else(|| invalid("a call's piece has no `index`"))?;
+            self.take_call(index, piece)?;
+        }
+        Ok(())
+    }
+
+    fn take_call(&mut self, index: usize, piece: &Map<String, Value>) -> Result<(), ModelError> {
+        let calls = &mut self.completion.calls;
+        if index > calls.len() || index > CALLS_MAX {
+            return Err(invalid("its calls do not come in their order"));
+        }
+        if index == calls.len() {
+            let (tool_call_id, name, arguments_json) = Default::default();
+            calls.push(RequestedCall { tool_call_id, name, arguments_json });
+        }
+        let call = calls.get_mut(index).ok_or_else(|| invalid("a call is gone"))?;
+        once(&mut call.tool_call_id, text(piece, "id")?)?;
+        let Some(function) = piece.get("function").and_then(Value::as_object) else {
+            return Ok(());
+        };
+        once(&mut call.name, text(function, "name")?)?;
+        if let Some(more) = text(function, "arguments")? {
+            call.arguments_json.push_str(&more);
+        }
+        Ok(())
+    }
+
+    /// The whole answer.
+    pub(super) fn end(self) -> Result<Completion, ModelError> {
+        let cut_off = cut_off(self.finish_reason.as_deref());
+        whole(Completion { cut_off, ..self.completion })
+    }
+
+    /// What was told cannot be taken back, so nothing is tried again behind the caller's back.
+    pub(super) fn broken(&self, trouble: Trouble) -> Trouble {
+        match trouble {
+            Trouble::Again(why, _) if self.has_told => Trouble::Final(ModelError::Unavailable(why)),
+            Trouble::Again(..) | Trouble::Refused(..) | Trouble::Final(_) => trouble,
+        }
+    }
+}
+
+/// A name comes once, or again as it was.
+fn once(known: &mut String, new: Option<String>) -> Result<(), ModelError> {
+    match new.filter(|new| !new.is_empty()) {
+        Some(new) if known.is_empty() => *known = new,
+        Some(new) if *known != new => {
+            return Err(invalid("a call changes its id or its name on the way"));
+        }
+        Some(_) | None => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! Answers as endpoints send them, whole and in pieces, and what is refused.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::answer::read;
+use super::sse::{Parser, TooLong};
+use super::stream::Pieces;
+use super::{Endpoint, ModelKey, OpenAi, Trouble, question};
+use crate::context::ClipBoardImage;
+use crate::model::{Ask, Completion, Message, ModelError, Offer, RequestedCall};
+use crate::response::Usage;
+
+fn whole(message: Value, finish_reason: &str) -> Value {
+    json!({
+        "id": "x", "object": "chat.completion", "created": 1, "model": "m-1",
+        "choices": [{ "index": 0, "message": message, "finish_reason": finish_reason }],
+        "usage": { "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7 },
+    })
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> RequestedCall {
+    RequestedCall { tool_call_id: id.into(), name: name.into(), arguments_json: arguments.into() }
+}
+
+fn completion() -> Completion {
+    let usage = Some(Usage { prompt_tokens: 3, completion_tokens: 4 });
+    Completion { model: "m-1".into(), usage, ..Completion::default() }
+}
+
+#[test]
+fn a_whole_answer_is_read() {
+    let calls = json!([
+        { "id": "a", "type": "function", "function": { "name": "f", "arguments": "{\"x\":1}" } },
+        { "id": "b", "type": "function", "function": { "name": "g", "arguments": "" } },
+    ]);
+    let rows = [
+        (
+            whole(json!({ "role": "assistant", "content": "hi" }), "stop"),
+            Completion { text: Some("hi".into()), ..completion() },
+        ),
+        (
+            whole(json!({ "content": null, "tool_calls": calls }), "tool_calls"),
+            Completion {
+                calls: vec![call("a", "f", "{\"x\":1}"), call("b", "g", "")],
+                ..completion()
+            },
+        ),
+        (
+            whole(json!({ "content": null, "refusal": "no" }), "stop"),
+            Completion { text: Some("no".into()), ..completion() },
+        ),
+        (
+            whole(json!({ "content": "to be" }), "length"),
+            Completion {
+                text: Some("to be".into()),
+                cut_off: Some("the answer was cut off at the model's limit".into()),
+                ..completion()
+            },
+        ),
+    ];
+    for (body, expected) in rows {
+        assert_eq!(read(body.to_string().as_bytes()), Ok(expected), "{body}");
+    }
+}
+
+#[test]
+fn what_is_no_answer_is_refused() {
+    let cut = json!([{ "id": "a", "function": { "name": "f", "arguments": "{}" } }]);
+    let rows: [(String, &str); 13] = [
+        ("".into(), "SYNTAX"),
+        ("[]".into(), "not a JSON object"),
+        (r#"{"choices":[],"choices":[]}"#.into(), "DUPLICATE_KEY"),
+        ("{}".into(), "exactly one choice"),
+        (json!({ "choices": [{}, {}] }).to_string(), "exactly one choice"),
+        (json!({ "choices": [{}] }).to_string(), "no message"),
+        (whole(json!({ "content": 7 }), "stop").to_string(), "`content` is not a text"),
+        (whole(json!({ "content": [{ "text": "x" }] }), "stop").to_string(), "not a text"),
+        (whole(json!({ "tool_calls": {} }), "stop").to_string(), "not a list"),
+        (whole(json!({ "tool_calls": [{ "id": "a" }] }), "stop").to_string(), "of no function"),
+        (
+            whole(json!({ "tool_calls": [{ "id": 7, "function": { "name": "f", "arguments": "" } }] }), "stop").to_string(),
+            "`id` is not a text",
+        ),
+        (
+            whole(json!({ "tool_calls": [{ "id": "a", "function": { "name": "f", "arguments": {} } }] }), "stop").to_string(),
+            "`arguments` is not a text",
+        ),
+        (whole(json!({ "tool_calls": cut }), "length").to_string(), "in the middle of its calls"),
+    ];
+    for (body, expected) in rows {
+        let Err(ModelError::Invalid(why)) = read(body.as_bytes()) else { panic!("{body}") };
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
+#[test]
+fn no_bytes_make_it_panic() {
+    let calls = json!([{ "id": "a", "function": { "name": "f", "arguments": "{\"x\":1}" } }]);
+    let body = whole(json!({ "content": "hé", "tool_calls": calls }), "stop").to_string();
+    let delta =
+        piece(json!({ "content": "hé", "tool_calls": [{ "index": 0, "id": "a" }] }), json!("stop"));
+    for text in [body, delta] {
+        for place in 0..text.len() {
+            let bytes = text.as_bytes();
+            let cut = bytes[..place].to_vec();
+            let mut changed = bytes.to_vec();
+            for byte in [0, b'"', b'{', b'9', 0xff] {
+                changed[place] = byte;
+                let _ = read(&changed);
+                let _ = Pieces::default().add(&changed).map(drop);
+            }
+            let _ = read(&cut);
+            let _ = Pieces::default().add(&cut).map(drop);
+        }
+    }
+}
+
+fn piece(delta: Value, finish_reason: Value) -> String {
+    json!({
+        "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m-1",
+        "choices": [{ "index": 0, "delta": delta, "finish_reason": finish_reason }],
+    })
+    .to_string()
+}
+
+fn joined(pieces: &[String]) -> (Vec<String>, Result<Completion, ModelError>) {
+    let (mut all, mut told) = (Pieces::default(), Vec::new());
+    for piece in pieces {
+        match all.add(piece.as_bytes()) {
+            Ok(text) => told.extend(text),
+            Err(Trouble::Final(error)) => return (told, Err(error)),
+            Err(Trouble::Again(why, _) | Trouble::Refused(_, why)) => {
+                return (told, Err(ModelError::Unavailable(why)));
+            }
+        }
+    }
+    (told, all.end())
+}
+
+#[test]
+fn pieces_become_the_whole() {
+    let null = Value::Null;
+    let tool = |index: u64, members: Value| {
+        let mut piece = json!({ "index": index });
+        piece.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        json!({ "tool_calls": [piece] })
+    };
+    let pieces = [
+        piece(json!({ "role": "assistant", "content": "" }), null.clone()),
+        piece(json!({ "content": "let me " }), null.clone()),
+        piece(json!({ "content": "look" }), null.clone()),
+        piece(
+            tool(
+                0,
+                json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "" } }),
+            ),
+            null.clone(),
+        ),
+        piece(tool(0, json!({ "function": { "arguments": "{\"x\"" } })), null.clone()),
+        piece(
+            tool(0, json!({ "id": "a", "function": { "name": "f", "arguments": ":1}" } })),
+            null.clone(),
+        ),
+        piece(tool(1, json!({ "id": "b", "function": { "name": "g", "arguments": "{}" } })), null),
+        piece(json!({}), json!("tool_calls")),
+        json!({ "choices": [], "usage": { "prompt_tokens": 3, "completion_tokens": 4 } })
+            .to_string(),
+    ];
+    let expected = Completion {
+        text: Some("let me look".into()),
+        calls: vec![call("a", "f", "{\"x\":1}"), call("b", "g", "{}")],
+        ..completion()
+    };
+    let told = ["let me ", "look"].map(str::to_owned).to_vec();
+    assert_eq!(joined(&pieces), (told, Ok(expected)));
+}
+
+#[test]
+fn pieces_that_do_not_fit_are_refused() {
+    let of = |call: Value| piece(json!({ "tool_calls": [call] }), Value::Null);
+    let first = || of(json!({ "index": 0, "id": "a", "function": { "name": "f" } }));
+    let rows: [(Vec<String>, &str); 8] = [
+        (vec!["{".into()], "SYNTAX"),
+        (vec![of(json!({ "id": "a" }))], "no `index`"),
+        (vec![of(json!({ "index": 1, "id": "a" }))], "in their order"),
+        (vec![first(), of(json!({ "index": 0, "id": "b" }))], "changes its id"),
+        (vec![first(), of(json!({ "index": 0, "function": { "name": "g" } }))], "changes its id"),
+        (vec![of(json!(7))], "no object"),
+        (vec![json!({ "choices": [{}, {}] }).to_string()], "more than one choice"),
+        (vec![json!({ "error": { "message": "overloaded" } }).to_string()], "overloaded"),
+    ];
+    for (pieces, expected) in rows {
+        let (_, Err(error)) = joined(&pieces) else { panic!("{pieces:?}") };
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn once_text_was_told_a_stream_that_breaks_is_not_tried_again() {
+    let mut pieces = Pieces::default();
+    let again = || Trouble::again("gone");
+    assert!(matches!(pieces.broken(again()), Trouble::Again(..)));
+    let told = pieces.add(piece(json!({ "content": "a" }), Value::Null).as_bytes());
+    assert!(told.is_ok());
+    let unavailable = ModelError::Unavailable("gone".into());
+    assert!(matches!(pieces.broken(again()), Trouble::Final(error) if error == unavailable));
+}
+
+#[test]
+fn events_are_found_however_their_bytes_are_cut() {
+    let wire = ": hello\r\ndata: {\"a\":1}\r\n\r\nevent: x\ndata:two\ndata: lines\n\ndata\n\nid: 7\n\ndata: [DONE]\n\n";
+    let expected: [&[u8]; 4] = [b"{\"a\":1}", b"two\nlines", b"", b"[DONE]"];
+    for size in 1..wire.len() {
+        let mut parser = Parser::default();
+        let mut events = Vec::new();
+        for part in wire.as_bytes().chunks(size) {
+            events.extend(parser.push(part).unwrap());
+        }
+        assert_eq!(events, expected, "in parts of {size}");
+    }
+    let mut parser = Parser::default();
+    assert_eq!(parser.push(&vec![b'x'; 1024 * 1024 + 1]), Err(TooLong));
+    let mut parser = Parser::default();
+    let line = format!("data: {}\n", "x".repeat(1000)).repeat(1100);
+    assert_eq!(parser.push(line.as_bytes()), Err(TooLong));
+}
+
+#[test]
+fn a_question_has_the_conversation_and_the_tools() {
+    let messages = [
+        Message::System("s".into()),
+        Message::User { text: "u".into(), images: Vec::new() },
+        Message::Assistant { text: None, calls: vec![call("a", "f", "{}")] },
+        Message::Tool { tool_call_id: "a".into(), content: "1".into() },
+        Message::Assistant { text: Some("t".into()), calls: Vec::new() },
+        Message::User {
+            text: "see".into(),
+            images: vec![ClipBoardImage { mime_type: "image/png".into(), data: "AA==".into() }],
+        },
+    ];
+    let offers = [Offer {
+        name: "f".into(),
+        description: Some("d".into()),
+        parameters: json!({ "type": "object" }),
+        action: Some("F".into()),
+    }];
+    let body: Value =
+        serde_json::from_slice(&question::body("m", Ask { messages: &messages, offers: &offers }))
+            .unwrap();
+    let expected = json!({
+        "model": "m",
+        "messages": [
+            { "role": "system", "content": "s" },
+            { "role": "user", "content": "u" },
+            { "role": "assistant", "content": null, "tool_calls": [
+                { "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } },
+            ] },
+            { "role": "tool", "tool_call_id": "a", "content": "1" },
+            { "role": "assistant", "content": "t" },
+            { "role": "user", "content": [
+                { "type": "text", "text": "see" },
+                { "type": "image_url", "image_url": { "url": "data:image/png;base64,AA==" } },
+            ] },
+        ],
+        "stream": true,
+        "stream_options": { "include_usage": true },
+        "tools": [
+            { "type": "function",
+              "function": { "name": "f", "parameters": { "type": "object" }, "description": "d" } },
+        ],
+    });
+    assert_eq!(body, expected);
+    let bare: Value =
+        serde_json::from_slice(&question::body("m", Ask { messages: &[], offers: &[] })).unwrap();
+    assert_eq!(bare.get("tools"), None);
+}
+
+fn endpoint(base_url: &str, key: Option<&str>) -> Endpoint {
+    Endpoint {
+        base_url: base_url.into(),
+        model: "m".into(),
+        key: key.map(ModelKey::new),
+        timeout: Duration::from_secs(1),
+        attempts_max: 1,
+    }
+}
+
+#[test]
+fn a_key_is_never_sent_in_the_clear_to_another_machine_and_never_shown() {
+    let complaints = Arc::new(Mutex::new(Vec::<String>::new()));
+    let new = |url: &str, key| {
+        let heard = Arc::clone(&complaints);
+        let hear = Arc::new(move |text: &str| heard.lock().unwrap().push(text.to_owned()));
+        OpenAi::new(endpoint(url, key), hear).map(drop)
+    };
+    let rows = [
+        ("https://models.example/v1", Some("k"), true),
+        ("http://models.example/v1", Some("k"), false),
+        ("http://models.example/v1", None, true),
+        ("http://127.0.0.1:8000/v1", Some("k"), true),
+        ("http://[::1]:8000", Some("k"), true),
+        ("http://localhost:11434/v1/", Some("k"), true),
+        ("http://127.0.0.1.example/", Some("k"), false),
+        ("ftp://models.example", None, false),
+        ("nothing", None, false),
+        ("https://models.example", Some("a\nb"), false),
+    ];
+    for (url, key, is_taken) in rows {
+        assert_eq!(new(url, key).is_ok(), is_taken, "{url} {key:?}");
+    }
+    assert_eq!(format!("{:?}", ModelKey::new("secret")), "ModelKey(…)");
+}

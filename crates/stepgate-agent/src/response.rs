@@ -1,0 +1,93 @@
+//! What the caller gets (AGN-033): the last word, or calls that the caller must make itself.
+//!
+//! Every member is optional here, so that the validator, and not the type, says what may be absent.
+//! Absent is absent, never null.
+
+use serde::{Deserialize, Serialize};
+
+use crate::context::{ToolCall, ToolCallResult};
+
+/// The two kinds of response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseKind {
+    /// The turn is over.
+    Final,
+    /// The caller runs its own tools, and comes again with their results.
+    ClientToolContinuation,
+}
+
+impl ResponseKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Final, Self::ClientToolContinuation];
+
+    /// The contract's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Final => "final",
+            Self::ClientToolContinuation => "client_tool_continuation",
+        }
+    }
+
+    /// The kind that a response spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// What the model cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Usage {
+    /// Tokens that it read.
+    pub prompt_tokens: u64,
+    /// Tokens that it wrote.
+    pub completion_tokens: u64,
+}
+
+impl Usage {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
+            completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
+        }
+    }
+}
+
+/// A response.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Response {
+    /// One of [`ResponseKind`].
+    pub kind: String,
+    /// The session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    /// What people call the session's mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode_display_name: Option<String>,
+    /// What the model said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub primary_output_text: Option<String>,
+    /// The calls that the server made, with their five-key responses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_results: Option<Vec<ToolCallResult>>,
+    /// Files that came into being.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<String>>,
+    /// What the user should know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_warnings: Option<Vec<String>>,
+    /// What the model cost, over the whole turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// The calls that the caller makes, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// What the model said beside its calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_continuation_message: Option<String>,
+}

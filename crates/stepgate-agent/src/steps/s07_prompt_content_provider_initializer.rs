@@ -1,0 +1,123 @@
+//! PromptContentProviderInitializer: everything that the model is told, and what it may ask for.
+
+use crate::context::{Envelope, PromptContent, PromptKnowledge, is_present};
+use crate::model::{Message, Offer};
+use crate::pipeline::{Flow, missing};
+use crate::ports::Agent;
+use crate::stop::{Code, Stop};
+use crate::turn::{Entry, Turn, TurnState};
+
+pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
+    let context = &flow.context;
+    let agent = context.agent_context.as_ref().ok_or_else(|| missing("agent"))?;
+    let conversation = context.conversation_context.as_ref();
+    let conversation = conversation.ok_or_else(|| missing("conversation"))?;
+    let mut messages = vec![Message::System(agent.system_prompt.clone())];
+    for turn in &conversation.earlier {
+        messages.extend(whole(told(flow.agent, turn).await?, turn));
+    }
+    messages.extend(told(flow.agent, flow.turn()?).await?);
+    let offers = offers(flow)?;
+    flow.context.prompt_knowledge = PromptKnowledge::Ready(PromptContent { messages, offers });
+    Ok(())
+}
+
+/// A turn as messages, as far as it has come.
+async fn told(agent: &Agent, turn: &Turn) -> Result<Vec<Message>, Stop> {
+    let mut messages = Vec::new();
+    for entry in &turn.entries {
+        match entry {
+            Entry::Opened(opened) => messages.push(said(&opened.envelope)),
+            Entry::Answered(answered) => messages.push(answered.message()),
+            Entry::ToolEnded(ended) => {
+                let tool_call_id = ended.tool_call_id.clone();
+                // The run's record has it, and it has it once.
+                let content = agent.tools.outlast(ended.run_id).await?.response;
+                messages.push(Message::Tool { tool_call_id, content });
+            }
+            Entry::Continued(continued) => {
+                for result in &continued.envelope.tool_results {
+                    let tool_call_id = result.tool_call_id.clone();
+                    let content = result.result_json.clone().unwrap_or_default();
+                    messages.push(Message::Tool { tool_call_id, content });
+                }
+                if has_words(&continued.envelope) {
+                    messages.push(said(&continued.envelope));
+                }
+            }
+            Entry::Failed(_) => {}
+        }
+    }
+    Ok(messages)
+}
+
+/// A turn that failed may end with calls that nothing answered, and no model takes those.
+fn whole(mut messages: Vec<Message>, turn: &Turn) -> Vec<Message> {
+    let is_whole = match turn.state() {
+        TurnState::Final(_) => true,
+        TurnState::Asking
+        | TurnState::Calling(_)
+        | TurnState::AwaitingClient(_)
+        | TurnState::Failed(_) => false,
+    };
+    let asked = messages.iter().rposition(|message| match message {
+        Message::Assistant { calls, .. } => !calls.is_empty(),
+        Message::System(_) | Message::User { .. } | Message::Tool { .. } => false,
+    });
+    if let (false, Some(asked)) = (is_whole, asked) {
+        messages.truncate(asked);
+    }
+    messages
+}
+
+/// Whether the user adds anything to the results.
+fn has_words(envelope: &Envelope) -> bool {
+    is_present(envelope.instructions.as_deref())
+        || !envelope.input_artifacts.is_empty()
+        || !envelope.clip_board_images.is_empty()
+}
+
+/// What the user said, with the texts that they added.
+fn said(envelope: &Envelope) -> Message {
+    let mut text = envelope.instructions.clone().unwrap_or_default();
+    for artifact in &envelope.input_artifacts {
+        if !text.is_empty() {
+            text.push_str("\n\n");
+        }
+        text.push_str(&format!("[{}]\n{}", artifact.name, artifact.content));
+    }
+    Message::User { text, images: envelope.clip_board_images.clone() }
+}
+
+/// The tools of the gate, and those that the caller runs.
+fn offers(flow: &Flow<'_>) -> Result<Vec<Offer>, Stop> {
+    let server = flow.agent.tools.offered(&flow.principal_id).into_iter().map(|tool| Offer {
+        name: tool.name,
+        description: tool.description,
+        parameters: tool.parameters,
+        action: Some(tool.action),
+    });
+    let mut offers: Vec<Offer> = server.collect();
+    for tool in declared(flow)? {
+        if offers.iter().any(|offer| offer.name == tool.name) {
+            let message = "a tool of this name is the server's: give yours another one";
+            return Err(Code::RequestInvalid.error(message).with("name", &tool.name).into());
+        }
+        offers.push(Offer {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            parameters: tool.parameters.clone(),
+            action: None,
+        });
+    }
+    Ok(offers)
+}
+
+/// The tools that the request declares, or else those that its turn was opened with.
+fn declared<'a>(flow: &'a Flow<'_>) -> Result<&'a [crate::context::ClientTool], Stop> {
+    let own = &flow.context.envelope().tools;
+    if !own.is_empty() {
+        return Ok(own);
+    }
+    Ok(flow.turn()?.opened().map_or(&[], |opened| opened.envelope.tools.as_slice()))
+}

@@ -1,0 +1,150 @@
+//! LLMClient: one round with the model. Its answer is untrusted until it is judged here, and durable
+//! before any of its calls runs.
+
+use std::collections::HashSet;
+
+use stepgate_core::json::strict::{self, Integers};
+
+use crate::context::{PromptContent, PromptKnowledge, ResponsePayload};
+use crate::limits::{ANSWER_BYTES_MAX, ARGUMENTS_DEPTH_MAX, CALLS_MAX, TOOL_CALL_ID_BYTES_MAX};
+use crate::model::{Ask, Completion, Message, ModelError, Offer, RequestedCall};
+use crate::pipeline::{Flow, missing};
+use crate::ports::Progress;
+use crate::stop::{Code, Stop};
+use crate::turn::{Answered, AskedCall, Entry, Turn, TurnState};
+
+use super::s08_reasoner::fail;
+
+/// What a round came to.
+pub(crate) enum Round {
+    /// The model's last word, or calls for the caller, stand in the context.
+    Ended,
+    /// The server makes these calls, and the model is asked again.
+    ServerCalls(Vec<AskedCall>),
+}
+
+/// Goes on with what is recorded, and asks the model where nothing is.
+pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<Round, Stop> {
+    if flow.turn()?.state() == TurnState::Asking {
+        ask(flow).await?;
+    }
+    match flow.turn()?.state() {
+        TurnState::Final(text) => {
+            flow.context.response_payload = Some(ResponsePayload { text });
+            Ok(Round::Ended)
+        }
+        TurnState::AwaitingClient(calls) => {
+            flow.context.client_tool_calls = calls;
+            Ok(Round::Ended)
+        }
+        TurnState::Calling(calls) => Ok(Round::ServerCalls(calls)),
+        TurnState::Failed(result) => Err(Stop::Invoke(result)),
+        TurnState::Asking => Err(missing("answer")),
+    }
+}
+
+async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
+    let content = prompt(flow)?;
+    let bytes: usize = content.messages.iter().map(Message::bytes).sum();
+    let bytes_max = flow.agent.limits.prompt_bytes_max;
+    if bytes > bytes_max {
+        let message =
+            format!("the conversation has {bytes} bytes, and a model is told {bytes_max}");
+        return Err(Code::ConversationTooLong.stop(message));
+    }
+    let answered = match answer(flow, content).await {
+        Ok(completion) => judge(flow.turn()?, &content.offers, completion),
+        Err(error) => Err(error),
+    };
+    match answered {
+        Ok(answered) => {
+            let message = answered.message();
+            flow.append(Entry::Answered(answered)).await?;
+            flow.listener.hear(Progress::Answered);
+            flow.tell(message);
+            Ok(())
+        }
+        // What the model said is part of the turn, also where it is nothing that can be used.
+        Err(ModelError::Invalid(why)) => {
+            Err(fail(flow, Code::ModelOutputInvalid.error(why)).await?)
+        }
+        // Nothing was said: the same request again asks again.
+        Err(error @ ModelError::TimedOut) => Err(Code::ModelTimedOut.stop(error.to_string())),
+        Err(error @ ModelError::Unavailable(_)) => {
+            Err(Code::ModelUnavailable.stop(error.to_string()))
+        }
+        Err(error @ ModelError::Refused(_)) => Err(Code::ModelRefused.stop(error.to_string())),
+    }
+}
+
+async fn answer(flow: &Flow<'_>, content: &PromptContent) -> Result<Completion, ModelError> {
+    let PromptContent { messages, offers } = content;
+    let told = |text: &str| flow.listener.hear(Progress::Text(text.to_owned()));
+    flow.agent.model.complete(Ask { messages, offers }, &told).await
+}
+
+fn prompt<'a>(flow: &'a Flow<'_>) -> Result<&'a PromptContent, Stop> {
+    match &flow.context.prompt_knowledge {
+        PromptKnowledge::Ready(content) => Ok(content),
+        PromptKnowledge::NotReady => Err(missing("prompt")),
+    }
+}
+
+/// The answer, where all of it can be used.
+fn judge(turn: &Turn, offers: &[Offer], completion: Completion) -> Result<Answered, ModelError> {
+    let Completion { model, text, calls, usage, cut_off } = completion;
+    let text = text.filter(|text| !text.trim().is_empty());
+    if text.is_none() && calls.is_empty() {
+        return invalid("it says nothing and asks for nothing");
+    }
+    if text.as_ref().is_some_and(|text| text.len() > ANSWER_BYTES_MAX) {
+        return invalid(format!("its text is longer than {ANSWER_BYTES_MAX} bytes"));
+    }
+    if calls.len() > CALLS_MAX {
+        return invalid(format!("it asks for more than {CALLS_MAX} calls at once"));
+    }
+    let earlier = turn.answers().flat_map(|answer| &answer.calls);
+    let mut ids: HashSet<String> = earlier.map(|call| call.tool_call_id.clone()).collect();
+    let mut asked = Vec::with_capacity(calls.len());
+    for call in calls {
+        asked.push(judge_call(offers, &mut ids, call)?);
+    }
+    Ok(Answered { model, text, calls: asked, usage, cut_off })
+}
+
+fn judge_call(
+    offers: &[Offer],
+    ids: &mut HashSet<String>,
+    call: RequestedCall,
+) -> Result<AskedCall, ModelError> {
+    let RequestedCall { tool_call_id, name, arguments_json } = call;
+    let id = shown(&tool_call_id);
+    if tool_call_id.trim().is_empty() || tool_call_id.len() > TOOL_CALL_ID_BYTES_MAX {
+        return invalid(format!("a call has no id of 1 to {TOOL_CALL_ID_BYTES_MAX} bytes"));
+    }
+    if !ids.insert(tool_call_id.clone()) {
+        return invalid(format!("the id `{id}` of a call was used in this turn before"));
+    }
+    let Some(offer) = offers.iter().find(|offer| offer.name == name) else {
+        let name = shown(&name);
+        return invalid(format!("call `{id}` is of the tool `{name}`, which was not offered"));
+    };
+    let arguments = strict::parse(arguments_json.as_bytes(), ARGUMENTS_DEPTH_MAX, Integers::Any);
+    match arguments {
+        Ok(arguments) if arguments.is_object() => {}
+        Ok(_) => return invalid(format!("the arguments of call `{id}` are not an object")),
+        Err(refusal) => {
+            return invalid(format!("the arguments of call `{id}` are not strict JSON: {refusal}"));
+        }
+    }
+    Ok(AskedCall { tool_call_id, name, arguments_json, action: offer.action.clone() })
+}
+
+fn invalid<T>(why: impl Into<String>) -> Result<T, ModelError> {
+    Err(ModelError::Invalid(why.into()))
+}
+
+/// Enough of a model's text for a message.
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(64).collect()
+}

@@ -1,0 +1,121 @@
+//! Why a chain stops, and the codes that are not rules.
+
+use stepgate_core::gate::Fault;
+use stepgate_core::ports::StoreError;
+
+use crate::invoke::{InvokeError, InvokeResult};
+
+/// Why a chain stopped before its response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The contract says so.
+    Invoke(InvokeResult),
+    /// Our own trouble: nobody is told an end, and the same request again goes on.
+    Fault(Fault),
+}
+
+impl From<InvokeError> for Stop {
+    fn from(error: InvokeError) -> Self {
+        Self::Invoke(error.into())
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Fault(error.into())
+    }
+}
+
+/// What goes wrong beside the rules. Whose fault it is decides the answer's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// The request itself has a part that cannot be: a tool's name, a key that is too long.
+    RequestInvalid,
+    /// There is no such session, or it belongs to another.
+    SessionNotFound,
+    /// There is no such turn in that session.
+    TurnNotFound,
+    /// The turn that should be followed is not over.
+    TurnNotFinished,
+    /// Another request works on the turn now.
+    TurnInProgress,
+    /// The key was used for another request.
+    IdempotencyConflict,
+    /// The turn waits for no results: they came already.
+    ToolResultsNotAwaited,
+    /// A result for a tool that the server runs.
+    ToolRunsOnServer,
+    /// The conversation is longer than a model may be told.
+    ConversationTooLong,
+    /// The model did not answer in time.
+    ModelTimedOut,
+    /// The model is away.
+    ModelUnavailable,
+    /// The model's endpoint does not take the request.
+    ModelRefused,
+    /// The model's answer is not one.
+    ModelOutputInvalid,
+    /// The model asked for tools again and again.
+    RoundsExhausted,
+}
+
+impl Code {
+    /// Every code.
+    pub const ALL: [Self; 14] = [
+        Self::RequestInvalid,
+        Self::SessionNotFound,
+        Self::TurnNotFound,
+        Self::TurnNotFinished,
+        Self::TurnInProgress,
+        Self::IdempotencyConflict,
+        Self::ToolResultsNotAwaited,
+        Self::ToolRunsOnServer,
+        Self::ConversationTooLong,
+        Self::ModelTimedOut,
+        Self::ModelUnavailable,
+        Self::ModelRefused,
+        Self::ModelOutputInvalid,
+        Self::RoundsExhausted,
+    ];
+
+    /// The spelling in an error.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RequestInvalid => "REQUEST_INVALID",
+            Self::SessionNotFound => "SESSION_NOT_FOUND",
+            Self::TurnNotFound => "TURN_NOT_FOUND",
+            Self::TurnNotFinished => "TURN_NOT_FINISHED",
+            Self::TurnInProgress => "TURN_IN_PROGRESS",
+            Self::IdempotencyConflict => "IDEMPOTENCY_CONFLICT",
+            Self::ToolResultsNotAwaited => "TOOL_RESULTS_NOT_AWAITED",
+            Self::ToolRunsOnServer => "TOOL_RUNS_ON_SERVER",
+            Self::ConversationTooLong => "CONVERSATION_TOO_LONG",
+            Self::ModelTimedOut => "MODEL_TIMED_OUT",
+            Self::ModelUnavailable => "MODEL_UNAVAILABLE",
+            Self::ModelRefused => "MODEL_REFUSED",
+            Self::ModelOutputInvalid => "MODEL_OUTPUT_INVALID",
+            Self::RoundsExhausted => "ROUNDS_EXHAUSTED",
+        }
+    }
+
+    /// The code that an error spells; none where it is a rule's.
+    pub fn of(error: &InvokeError) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == error.code)
+    }
+
+    /// The error.
+    pub(crate) fn error(self, message: impl Into<String>) -> InvokeError {
+        InvokeError::new(self.as_str(), message)
+    }
+
+    /// The end of a chain.
+    pub(crate) fn stop(self, message: impl Into<String>) -> Stop {
+        self.error(message).into()
+    }
+}

@@ -1,0 +1,161 @@
+//! Where turns are kept: the one place that reads and writes their events.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::ids::SessionId;
+use stepgate_core::journal::StateError;
+use stepgate_core::ports::StoreError;
+
+use crate::stop::{Code, Stop};
+use crate::turn::{Entry, Turn, TurnId};
+
+/// Most events of one turn that are read: far beyond what rounds and calls allow.
+const ENTRIES_MAX: u64 = 10_000;
+
+/// What an event of a turn says.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    turn_id: TurnId,
+    /// From 0, without gaps.
+    number: u64,
+    #[serde(deserialize_with = "stepgate_core::json::strict::value")]
+    body: Value,
+}
+
+/// A turn with the session whose chain has it; none where there is no such turn.
+pub(crate) async fn load(gate: &Gate, id: TurnId) -> Result<Option<(SessionId, Turn)>, Stop> {
+    let mut turn = Turn::provisional(id);
+    let mut session_id = None;
+    for number in 0..ENTRIES_MAX {
+        let Some(event) = gate.store.event(id.event_id(number)).await? else { break };
+        // An event of another kind under the first id is somebody else's, and no turn.
+        if number == 0 && event.event_type != EventType::TurnOpened {
+            return Ok(None);
+        }
+        session_id.get_or_insert(event.session_id);
+        turn.entries.push(read(&event, id, number)?);
+    }
+    Ok(session_id.map(|session_id| (session_id, turn)))
+}
+
+/// Writes what happened next, durably. Of two who would write the next event, one is refused.
+pub(crate) async fn append(
+    gate: &Gate,
+    session_id: SessionId,
+    turn: &mut Turn,
+    entry: Entry,
+) -> Result<(), Stop> {
+    let number = u64::try_from(turn.entries.len()).unwrap_or(u64::MAX);
+    let event_id = turn.id.event_id(number);
+    let written = Written { turn_id: turn.id, number, body: body(&entry)? };
+    let event = Event {
+        event_id,
+        event_type: event_type(&entry),
+        payload: serde_json::to_value(&written).map_err(|error| damaged(&error.to_string()))?,
+        run_id: None,
+        sequence_number: 0,
+        session_id,
+        ts: gate.world.now(),
+    };
+    let refused = match gate.store.append_event(event.clone()).await {
+        Ok(()) => {
+            turn.entries.push(entry);
+            return Ok(());
+        }
+        Err(refused) => refused,
+    };
+    match refused {
+        // It may be there: ours, whose answer was lost, or another's, who was faster.
+        StoreError::State(_) | StoreError::AnswerLost(_) => {
+            match gate.store.event(event_id).await? {
+                Some(there) if Digest::of(&there.payload) == Digest::of(&event.payload) => {
+                    turn.entries.push(entry);
+                    Ok(())
+                }
+                Some(_) => Err(in_progress(turn.id)),
+                None => Err(refused.into()),
+            }
+        }
+        StoreError::KeyTaken
+        | StoreError::AlreadyDecided
+        | StoreError::UnknownSession(_)
+        | StoreError::Unavailable(_)
+        | StoreError::Broken(_) => Err(refused.into()),
+    }
+}
+
+/// Another request is at work on the same turn.
+pub(crate) fn in_progress(turn_id: TurnId) -> Stop {
+    let message = "another request works on this turn: ask again with the same key";
+    Code::TurnInProgress.error(message).with("turnId", turn_id).into()
+}
+
+fn event_type(entry: &Entry) -> EventType {
+    match entry {
+        Entry::Opened(_) => EventType::TurnOpened,
+        Entry::Answered(_) => EventType::TurnAnswered,
+        Entry::ToolEnded(_) => EventType::TurnToolEnded,
+        Entry::Continued(_) => EventType::TurnContinued,
+        Entry::Failed(_) => EventType::TurnFailed,
+    }
+}
+
+fn body(entry: &Entry) -> Result<Value, Stop> {
+    let body = match entry {
+        Entry::Opened(opened) => serde_json::to_value(opened),
+        Entry::Answered(answered) => serde_json::to_value(answered),
+        Entry::ToolEnded(ended) => serde_json::to_value(ended),
+        Entry::Continued(continued) => serde_json::to_value(continued),
+        Entry::Failed(result) => serde_json::to_value(result),
+    };
+    body.map_err(|error| damaged(&error.to_string()))
+}
+
+fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
+    let unreadable = |error: serde_json::Error| damaged(&error.to_string());
+    let written = Written::deserialize(&event.payload).map_err(unreadable)?;
+    if (written.turn_id, written.number) != (id, number) {
+        return Err(damaged("an event of the turn says that it is another's"));
+    }
+    let body = written.body;
+    let entry = match event.event_type {
+        EventType::TurnOpened => serde_json::from_value(body).map(|it| Entry::Opened(Box::new(it))),
+        EventType::TurnAnswered => serde_json::from_value(body).map(Entry::Answered),
+        EventType::TurnToolEnded => serde_json::from_value(body).map(Entry::ToolEnded),
+        EventType::TurnContinued => {
+            serde_json::from_value(body).map(|it| Entry::Continued(Box::new(it)))
+        }
+        EventType::TurnFailed => serde_json::from_value(body).map(Entry::Failed),
+        EventType::ToolCalled
+        | EventType::ToolSucceeded
+        | EventType::ToolFailed
+        | EventType::PolicyViolation
+        | EventType::ApprovalRequested
+        | EventType::ApprovalGranted
+        | EventType::ApprovalDenied
+        | EventType::ApprovalExpired
+        | EventType::ToolReplayed
+        | EventType::ToolRedispatched
+        | EventType::RunRecovered
+        | EventType::LateResult
+        | EventType::RunResolved
+        | EventType::SessionOpened
+        | EventType::ToolAccepted
+        | EventType::PolicyLoaded
+        | EventType::TokenCreated
+        | EventType::TokenRevoked => return Err(damaged("an event of the turn is of no turn")),
+    };
+    entry.map_err(unreadable)
+}
+
+/// What is stored is not what was written.
+fn damaged(why: &str) -> Stop {
+    Stop::Fault(Fault::from(StateError::checksum(format!("a turn cannot be read: {why}"))))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! A turn as it stands, for somebody who did not ask for it, or no longer waits.
+
+use stepgate_core::ids::SessionId;
+
+use crate::invoke::InvokeResult;
+use crate::ports::Agent;
+use crate::response::Response;
+use crate::steps::s10_response_builder::{calls_for_client, head, last_word};
+use crate::stop::Stop;
+use crate::turn::{AskedCall, Turn, TurnId, TurnState};
+use crate::turns;
+
+/// A turn as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnView {
+    /// The session whose chain has it.
+    pub session_id: SessionId,
+    /// The turn.
+    pub turn_id: TurnId,
+    /// How far it has come.
+    pub standing: Standing,
+}
+
+/// How far a turn has come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Standing {
+    /// The model is to be asked.
+    Asking,
+    /// This call of the server's is next.
+    Calling(AskedCall),
+    /// There is something to respond with: the last word, or calls for the caller.
+    Answered(Box<Response>),
+    /// It ended without an answer.
+    Failed(InvokeResult),
+}
+
+/// The turn of this id; none where there is none.
+pub async fn view(agent: &Agent, turn_id: TurnId) -> Result<Option<TurnView>, Stop> {
+    let Some((session_id, turn)) = turns::load(&agent.gate, turn_id).await? else {
+        return Ok(None);
+    };
+    let standing = standing(agent, session_id, &turn).await?;
+    Ok(Some(TurnView { session_id, turn_id, standing }))
+}
+
+async fn standing(agent: &Agent, session_id: SessionId, turn: &Turn) -> Result<Standing, Stop> {
+    let head = head(session_id, turn, &agent.profile.mode_display_name);
+    Ok(match turn.state() {
+        TurnState::Asking => Standing::Asking,
+        TurnState::Calling(calls) => {
+            calls.into_iter().next().map_or(Standing::Asking, Standing::Calling)
+        }
+        TurnState::Final(text) => {
+            Standing::Answered(Box::new(last_word(agent, turn, head, &text).await?))
+        }
+        TurnState::AwaitingClient(calls) => {
+            Standing::Answered(Box::new(calls_for_client(turn, head, &calls)))
+        }
+        TurnState::Failed(result) => Standing::Failed(result),
+    })
+}

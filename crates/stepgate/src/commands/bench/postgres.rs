@@ -1,0 +1,62 @@
+//! The same measurement on PostgreSQL, beside `pgbench` with the same rows.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use stepgate_store::postgres::Scratch;
+use tokio::process::Command;
+
+use super::{Real, Run, real_steps};
+use crate::data_dir::DataDir;
+
+/// Where Debian has the programs of each version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// How many threads drive pgbench's clients: as many as there are cores to share with the server.
+const THREADS_MAX: usize = 2;
+
+/// One round: real steps in a schema of their own, then their rows by pgbench in another.
+pub(super) async fn round(url: &str, directory: &Path, run: Run) -> anyhow::Result<(Real, f64)> {
+    let steps = Scratch::make(url, "stepgate_bench_steps").await?;
+    let data = DataDir::at(directory).with_store(Some(steps.url().to_owned()));
+    let real = real_steps(data, run).await?;
+    let bare = Scratch::make(url, "stepgate_bench_bare").await?;
+    let script = bare.script_of(&steps, run.clients).await?;
+    let file = directory.join("step.sql");
+    std::fs::write(&file, script)?;
+    let per_second = pgbench(bare.url(), &file, run).await?;
+    steps.remove().await?;
+    bare.remove().await?;
+    Ok((real, per_second))
+}
+
+async fn pgbench(url: &str, script: &Path, run: Run) -> anyhow::Result<f64> {
+    let Run { clients, steps, .. } = run;
+    let program = program();
+    let mut pgbench = Command::new(&program);
+    pgbench.args(["--no-vacuum", "--protocol=prepared", "--define=step=0"]);
+    pgbench.arg(format!("--client={clients}")).arg(format!("--jobs={}", clients.min(THREADS_MAX)));
+    pgbench.arg(format!("--transactions={}", steps.div_ceil(clients)));
+    pgbench.arg(format!("--file={}", script.display())).arg(url);
+    let output = pgbench.output().await.with_context(|| {
+        format!("cannot run `{}`: install PostgreSQL's programs", program.display())
+    })?;
+    let (said, trouble) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success() && !trouble.contains("ERROR"), "{}", first_line(&trouble));
+    let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next());
+    rate.and_then(|rate| rate.parse().ok()).with_context(|| format!("pgbench says: {said}"))
+}
+
+/// One client's trouble is all clients' trouble.
+fn first_line(trouble: &str) -> &str {
+    trouble.lines().next().unwrap_or("pgbench failed and does not say why")
+}
+
+/// Debian's newest, or whatever the path has.
+fn program() -> PathBuf {
+    let versions = std::fs::read_dir(DEBIAN).into_iter().flatten().flatten();
+    let programs = versions.map(|version| version.path().join("bin/pgbench"));
+    let newest = programs.filter(|program| program.is_file()).max();
+    newest.unwrap_or_else(|| "pgbench".into())
+}

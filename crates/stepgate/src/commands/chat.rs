@@ -1,0 +1,221 @@
+//! `stepgate chat`: a conversation on the terminal. Text comes as the model says it, each call with its
+//! outcome, and where a person must decide, the one at the keyboard is asked.
+
+mod tell;
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Context, bail};
+use axum::body::Body;
+use axum::http::{Method, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::watch;
+
+use super::mcp::keep;
+use super::serve::Signals;
+use super::{FAULT, WAITING};
+use crate::cli::{ChatArgs, Global};
+use crate::client::sse::{Events, Received};
+use crate::client::{self, As, Line};
+use crate::data_dir::DataDir;
+use crate::show;
+use tell::Teller;
+
+pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> anyhow::Result<u8> {
+    let (stop, stopped) = watch::channel(false);
+    let (agent, operator, keeper) = match client::remote(global)? {
+        // A token is one principal, and nobody decides on what they asked for themselves.
+        Some(target) => (Line::new(target, As::Agent), None, None),
+        None => {
+            let keeper = keep(data, stopped).await?;
+            let line = |role| Line::new(client::socket(data), role);
+            (line(As::Agent), Some(line(As::Operator)), Some(keeper))
+        }
+    };
+    let mut chat = Chat {
+        agent,
+        operator,
+        input: BufReader::new(tokio::io::stdin()).lines(),
+        teller: Teller::new(global.json),
+        last: None,
+        unanswered: None,
+    };
+    let mut signals = Signals::listen()?;
+    let (code, is_stopped) = tokio::select! {
+        code = chat.run(args.message) => (code, false),
+        () = signals.next() => (Ok(0), true),
+    };
+    stop.send_replace(true);
+    if let Some(keeper) = keeper {
+        keeper.await?;
+    }
+    if is_stopped {
+        // A thread may still wait for a line that nobody writes.
+        std::process::exit(0);
+    }
+    code
+}
+
+struct Chat {
+    agent: Line,
+    /// Decides in place, where the person at the keyboard may.
+    operator: Option<Line>,
+    input: Lines<BufReader<Stdin>>,
+    teller: Teller,
+    /// Session and turn of the last answer.
+    last: Option<(String, String)>,
+    /// A request whose end is not known, with its key.
+    unanswered: Option<(String, Value)>,
+}
+
+/// How a turn ended, for the one who chats.
+enum Ended {
+    Answered,
+    Failed,
+    /// A person must decide, and there is nobody left to ask.
+    Waiting,
+}
+
+impl Chat {
+    async fn run(&mut self, message: Option<String>) -> anyhow::Result<u8> {
+        if let Some(message) = message {
+            return Ok(match self.turn(&message).await? {
+                Ended::Answered => 0,
+                Ended::Failed => FAULT,
+                Ended::Waiting => WAITING,
+            });
+        }
+        loop {
+            prompt("> ");
+            let Some(line) = self.input.next_line().await.context("cannot read the input")? else {
+                return Ok(0);
+            };
+            if line.trim().is_empty() && self.unanswered.is_none() {
+                continue;
+            }
+            match self.turn(line.trim()).await? {
+                Ended::Answered | Ended::Failed => {}
+                Ended::Waiting => return Ok(WAITING),
+            }
+        }
+    }
+
+    /// One turn. An empty line asks once more what has no answer yet, with the same key.
+    async fn turn(&mut self, text: &str) -> anyhow::Result<Ended> {
+        let (key, body) = match self.unanswered.take() {
+            Some(unanswered) if text.is_empty() => unanswered,
+            Some(_) | None => (uuid::Uuid::new_v4().to_string(), self.request(text)),
+        };
+        self.unanswered = Some((key.clone(), body.clone()));
+        let headers = [
+            ("content-type", "application/json".to_owned()),
+            ("accept", "text/event-stream".to_owned()),
+            ("idempotency-key", key),
+        ];
+        let path = "/v1/agent/turns";
+        let response = self.agent.exchange(Method::POST, path, &headers, body.to_string()).await?;
+        if response.status() != StatusCode::OK {
+            let result = body_of(response).await?;
+            return self.failed(&result);
+        }
+        let mut events = Events::new(response.into_body());
+        while let Some(event) = events.next().await? {
+            if let Some(ended) = self.heard(&event).await? {
+                return Ok(ended);
+            }
+        }
+        bail!("the gateway stopped in the middle of the turn: an empty line asks again")
+    }
+
+    fn request(&self, text: &str) -> Value {
+        match &self.last {
+            None => json!({ "instructions": text }),
+            Some((session, turn)) => {
+                json!({ "instructions": text, "sessionId": session, "turnId": turn })
+            }
+        }
+    }
+
+    async fn heard(&mut self, event: &Received) -> anyhow::Result<Option<Ended>> {
+        let data: Value = serde_json::from_str(&event.data).context("an event is not JSON")?;
+        self.teller.event(&event.event_type, &data)?;
+        match event.event_type.as_str() {
+            "waiting" => self.decide(&data).await,
+            "response" => {
+                let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
+                self.last = text("sessionId").zip(text("turnId"));
+                self.unanswered = None;
+                Ok(Some(Ended::Answered))
+            }
+            "error" => self.failed(&data).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Tells why there is no answer. What may still come is asked again by an empty line.
+    fn failed(&mut self, result: &Value) -> anyhow::Result<Ended> {
+        let is_passing = self.teller.failure(result)?;
+        if !is_passing {
+            self.unanswered = None;
+        }
+        Ok(Ended::Failed)
+    }
+
+    /// Asks the person at the keyboard, where they may decide.
+    async fn decide(&mut self, waiting: &Value) -> anyhow::Result<Option<Ended>> {
+        let Some(approval) = waiting.get("approvalId").and_then(Value::as_str) else {
+            return Ok(None);
+        };
+        let Some(operator) = &self.operator else {
+            show::note(format!(
+                "waiting for a person: `stepgate approve {0}` or `stepgate deny {0}`",
+                show::printable(approval)
+            ));
+            return Ok(None);
+        };
+        tell::question(&asked(operator, approval).await?);
+        prompt("approve? [y/N] ");
+        let Some(line) = self.input.next_line().await? else {
+            show::note(format!("nobody decided: `stepgate approve {approval}` goes on"));
+            return Ok(Some(Ended::Waiting));
+        };
+        let word = if is_yes(&line) { "approve" } else { "deny" };
+        let path = format!("/v1/approvals/{approval}/{word}");
+        let response = operator.exchange(Method::POST, &path, &[], "").await?;
+        if !response.status().is_success() {
+            let why = body_of(response).await?;
+            let why = why.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
+            show::note(show::printable(why));
+        }
+        Ok(None)
+    }
+}
+
+/// What a person is asked, as it would be done.
+async fn asked(operator: &Line, approval: &str) -> anyhow::Result<Value> {
+    let path = "/v1/approvals?status=pending&limit=1000";
+    let response = operator.exchange(Method::GET, path, &[], "").await?;
+    let listed = body_of(response).await?;
+    let approvals = listed.get("approvals").and_then(Value::as_array);
+    let is_it = |it: &&Value| it.get("approval_id").and_then(Value::as_str) == Some(approval);
+    Ok(approvals.and_then(|all| all.iter().find(is_it)).cloned().unwrap_or_default())
+}
+
+async fn body_of(response: Response<Body>) -> anyhow::Result<Value> {
+    let body = response.into_body().collect().await.context("the answer broke off")?.to_bytes();
+    serde_json::from_slice(&body).context("the answer is not JSON: is it a Stepgate?")
+}
+
+fn is_yes(line: &str) -> bool {
+    matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+/// A prompt for somebody who sees it.
+fn prompt(text: &str) {
+    if std::io::stdin().is_terminal() {
+        let mut out = anstream::stderr().lock();
+        let _ = write!(out, "{text}").and_then(|()| out.flush());
+    }
+}

@@ -1,0 +1,118 @@
+//! What the one who chats sees. A model's text is a stranger's: nothing in it reaches the terminal but
+//! letters.
+
+use std::io::Write;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::show::{self, DIM, ERROR, GOOD, WAITING};
+
+/// Longest arguments that are shown.
+const ARGUMENTS_CHARS_MAX: usize = 400;
+
+/// Codes after which the same request may still get an answer.
+const PASSING: [&str; 6] = [
+    "MODEL_TIMED_OUT",
+    "MODEL_UNAVAILABLE",
+    "MODEL_REFUSED",
+    "TURN_IN_PROGRESS",
+    "UNAVAILABLE",
+    "INTERNAL",
+];
+
+pub(super) struct Teller {
+    json: bool,
+    /// Text stands on the last line.
+    in_line: bool,
+}
+
+impl Teller {
+    pub(super) fn new(json: bool) -> Self {
+        Self { json, in_line: false }
+    }
+
+    /// Shows one thing that happened.
+    pub(super) fn event(&mut self, name: &str, data: &Value) -> anyhow::Result<()> {
+        if self.json {
+            return show::json(&json!({ "event": name, "data": data }));
+        }
+        let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
+        match name {
+            "text" => self.text(text("text")),
+            "answered" => self.end_line(),
+            "tool_call" => {
+                let arguments = show::printable(text("argumentsJson"));
+                let arguments = show::shortened(&arguments, ARGUMENTS_CHARS_MAX);
+                self.line(format!("{DIM}→{DIM:#} {} {arguments}", show::printable(text("action"))))
+            }
+            "waiting" => self.line(format!("  {WAITING}waiting for a person{WAITING:#}")),
+            "tool_result" => {
+                let outcome = show::printable(text("outcome"));
+                let style = if outcome == "SUCCESS" { GOOD } else { ERROR };
+                let run = show::printable(text("runId"));
+                self.line(format!("  {style}{outcome}{style:#} {DIM}run {run}{DIM:#}"))
+            }
+            "response" => self.warnings(data),
+            _ => Ok(()),
+        }
+    }
+
+    /// Shows why there is no answer; whether there may be one yet.
+    pub(super) fn failure(&mut self, result: &Value) -> anyhow::Result<bool> {
+        self.end_line()?;
+        let several = result.get("errors").and_then(Value::as_array).cloned().unwrap_or_default();
+        let errors = several.iter().chain(result.get("error"));
+        let mut is_passing = false;
+        for error in errors {
+            let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
+            let (code, message) = (show::printable(text("code")), show::printable(text("message")));
+            is_passing |= PASSING.contains(&code.as_str());
+            show::note(format!("{ERROR}{code}{ERROR:#} {message}"));
+        }
+        if is_passing {
+            show::note("an empty line asks again");
+        }
+        Ok(is_passing)
+    }
+
+    fn warnings(&mut self, response: &Value) -> anyhow::Result<()> {
+        self.end_line()?;
+        let warnings = response.get("userWarnings").and_then(Value::as_array);
+        for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
+            show::note(show::printable(warning));
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, piece: &str) -> anyhow::Result<()> {
+        let mut out = anstream::stdout().lock();
+        write!(out, "{}", show::printable_lines(piece))
+            .and_then(|()| out.flush())
+            .context("cannot write the output")?;
+        self.in_line = !piece.ends_with('\n');
+        Ok(())
+    }
+
+    fn line(&mut self, text: String) -> anyhow::Result<()> {
+        self.end_line()?;
+        show::say(text)
+    }
+
+    fn end_line(&mut self) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.in_line) {
+            show::say("")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a person decides on: the call as it would be made, and why they are asked.
+pub(super) fn question(approval: &Value) {
+    let context = approval.get("context").cloned().unwrap_or_default();
+    let reason = context.get("reason").and_then(Value::as_str).unwrap_or_default();
+    let reason = show::printable(reason);
+    show::note(format!("  {WAITING}{reason}{WAITING:#}"));
+    let context = show::printable(&context.to_string());
+    show::note(format!("  {DIM}{}{DIM:#}", show::shortened(&context, ARGUMENTS_CHARS_MAX)));
+}

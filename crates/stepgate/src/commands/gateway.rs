@@ -1,0 +1,80 @@
+//! A gateway: a data directory that is held, and everything that listens for it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::task::JoinHandle;
+
+use super::recover;
+use crate::agent::Conversations;
+use crate::assembly;
+use crate::data_dir::{DataDir, Held};
+use crate::http::{self, AccessLog, App};
+use crate::mcp::Door;
+use crate::server::{Listeners, make_tokens};
+use crate::service::Service;
+
+/// A gateway that listens and does not answer yet.
+pub(super) struct Gateway {
+    pub(super) service: Arc<Service>,
+    held: Held,
+    app: Arc<App>,
+    listeners: Listeners,
+    reloading: JoinHandle<()>,
+}
+
+impl Gateway {
+    /// Holds the directory, recovers, and listens on its socket and, where one is named, on an address.
+    pub(super) async fn open(
+        data: &DataDir,
+        bind: Option<&str>,
+        log: AccessLog,
+    ) -> anyhow::Result<Self> {
+        // Recovery of core actions is over when the directory is held, so before the first request.
+        let held = data.hold().await?;
+        recover::tell(&held.recovered);
+        let service = held.service().await?;
+        let mut limits = held.config.serve_limits();
+        limits.mcp.has_pages = bind.is_some();
+        Door::check_names(&service, limits.mcp.own_names.as_deref())?;
+        let listeners = Listeners::open(bind, &data.socket()).await?;
+        let address = listeners.address()?.map(|address| address.to_string());
+        let public_url = held.config.serve.public_url(&address.unwrap_or_default())?;
+        let app = App::new(service.clone(), limits, public_url, log);
+        if let Some(agent) = Conversations::open(data, &held.config, &service)? {
+            let _ = app.agent.set(agent);
+        }
+        app.mcp.take_up(&held.recovered.finished).await?;
+        service.begin();
+        app.mcp.begin();
+        let pause = Duration::from_millis(held.config.policy.reload_ms);
+        let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));
+        let reloading = tokio::spawn(assembly::keep_reloading(gate, control, pause));
+        Ok(Self { service, held, app, listeners, reloading })
+    }
+
+    /// The address, with the port that was given.
+    pub(super) fn address(&self) -> std::io::Result<Option<SocketAddr>> {
+        self.listeners.address()
+    }
+
+    /// The files of the operator's and the agent's tokens, made where they are missing.
+    pub(super) async fn tokens(&self, data: &DataDir) -> anyhow::Result<[PathBuf; 2]> {
+        make_tokens(&self.service, data.root()).await
+    }
+
+    /// Answers until it is told to stop.
+    pub(super) async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        self.listeners.serve(&self.app, http::router(&self.app), stop).await;
+        self.reloading.abort();
+        self.held.control.servers.shutdown().await;
+        self.held.gate.store.leave().await;
+        if *self.service.broken().borrow() {
+            bail!("the store cannot go on: start again, and recovery decides what is unfinished");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! `stepgate mcp`: speaks MCP over standard input and output.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::gateway::Gateway;
+use super::serve::Signals;
+use crate::cli::Global;
+use crate::client::{self, As, Line};
+use crate::data_dir::DataDir;
+use crate::http::AccessLog;
+use crate::mcp::bridge;
+use crate::service::is_set;
+use crate::show;
+
+/// How often it is looked whether somebody must take the directory over.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
+    let (stop, stopped) = watch::channel(false);
+    let (line, keeper) = match client::remote(global)? {
+        Some(target) => (Line::new(target, As::Agent), None),
+        None => {
+            let keeper = keep(data, stopped).await?;
+            (Line::new(client::socket(data), As::Agent), Some(keeper))
+        }
+    };
+    let mut signals = Signals::listen()?;
+    let (carried, is_stopped) = tokio::select! {
+        carried = bridge::carry(line, tokio::io::stdin(), tokio::io::stdout()) => (carried, false),
+        () = signals.next() => (Ok(()), true),
+    };
+    stop.send_replace(true);
+    if let Some(keeper) = keeper {
+        // Steps that run finish first, as with every gateway.
+        keeper.await?;
+    }
+    if is_stopped {
+        // A thread may still wait for a line that nobody writes.
+        std::process::exit(0);
+    }
+    carried.map(|()| 0)
+}
+
+/// Sees to it that somebody serves the directory: whoever holds it, or this process. Several clients may
+/// start this command on one directory; when the one that serves it leaves, another takes over.
+pub(super) async fn keep(
+    data: &DataDir,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<JoinHandle<()>> {
+    let mut gateway = match client::holder(data, As::Agent).await {
+        Some(_) => None,
+        None => Some(Gateway::open(data, None, AccessLog::Silent).await?),
+    };
+    let data = data.clone();
+    Ok(tokio::spawn(async move {
+        let mut stopping = stop.clone();
+        loop {
+            if let Some(gateway) = gateway.take() {
+                let mut stop = stop.clone();
+                if let Err(error) = gateway.run(async move { is_set(&mut stop).await }).await {
+                    show::note(format!("{error:#}"));
+                }
+            }
+            tokio::select! {
+                () = is_set(&mut stopping) => return,
+                () = tokio::time::sleep(LOOK_PAUSE) => {}
+            }
+            if data.holder().is_none() {
+                // Another may have been faster; the next look tells.
+                gateway = Gateway::open(&data, None, AccessLog::Silent).await.ok();
+            }
+        }
+    }))
+}

@@ -1,0 +1,84 @@
+//! How people's browsers reach the gateway: what links are made with, and what a form's origin must be.
+
+use std::fmt;
+
+use anyhow::{Context, ensure};
+use axum::http::Uri;
+use stepgate_core::ids::ApprovalId;
+
+/// Scheme, host and port, spelled as a browser spells an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublicUrl {
+    origin: String,
+    is_encrypted: bool,
+}
+
+impl PublicUrl {
+    /// The address that is listened on, where browsers use it themselves. Whether it is one, the
+    /// listener finds out.
+    pub(crate) fn of_bind(bind: &str) -> Self {
+        let host = bind.to_ascii_lowercase();
+        let host = host.strip_suffix(":80").unwrap_or(&host);
+        Self { origin: format!("http://{host}"), is_encrypted: false }
+    }
+
+    /// Accepts `http` and `https` with a host, and nothing after it but one slash: the pages link to
+    /// each other from the root.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        let expected = || format!("`{text}` is not an address like `https://gate.example.com`");
+        let uri: Uri = text.parse().with_context(expected)?;
+        let (scheme, authority) = uri.scheme_str().zip(uri.authority()).with_context(expected)?;
+        let standard_port = match scheme {
+            "http" => ":80",
+            "https" => ":443",
+            _ => anyhow::bail!(expected()),
+        };
+        let is_bare =
+            matches!(uri.path(), "" | "/") && uri.query().is_none() && !text.contains('#');
+        ensure!(is_bare, "`{text}` has more than scheme, host and port: give it a host of its own");
+        ensure!(!authority.as_str().contains('@') && !authority.host().is_empty(), expected());
+        let host = authority.as_str().to_ascii_lowercase();
+        let host = host.strip_suffix(standard_port).unwrap_or(&host);
+        Ok(Self { origin: format!("{scheme}://{host}"), is_encrypted: scheme == "https" })
+    }
+
+    /// The address of an approval's own page, for the person who decides.
+    pub(crate) fn approval(&self, id: ApprovalId) -> String {
+        format!("{self}/approvals/{id}")
+    }
+
+    /// Host and port.
+    pub(crate) fn host(&self) -> &str {
+        self.origin.split_once("://").map_or("", |(_, host)| host)
+    }
+
+    /// The origin with its port, also where browsers leave it out.
+    pub(crate) fn with_port(&self) -> String {
+        let has_port =
+            self.host().rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
+        match (has_port, self.is_encrypted) {
+            (true, _) => self.origin.clone(),
+            (false, true) => format!("{}:443", self.origin),
+            (false, false) => format!("{}:80", self.origin),
+        }
+    }
+
+    /// What a browser says in `Origin`.
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Whether browsers come over TLS, so that a cookie may be kept off everything else.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin)
+    }
+}
+
+#[cfg(test)]
+mod tests;

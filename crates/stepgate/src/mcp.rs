@@ -1,0 +1,239 @@
+//! MCP: the door for agents that speak it. Every `tools/call` is a step, and nothing else is done here.
+//!
+//! ```text
+//! http.rs        /mcp: strict bytes, whose session, and whether the answer arrived
+//! handler.rs     what the protocol asks: versions, lists, calls, tasks, changes
+//! catalog.rs     which tools, under which names, to whom
+//! call.rs        a call → a proposal → the gate → an answer
+//! relay.rs       how a call goes, told while it does
+//! waiting.rs     an answer that a person has to give first
+//! unanswered.rs  calls whose answer nobody has got: the same call again is joined to them
+//! bridge.rs      `stepgate mcp`: the same door for clients that start a process
+//! ```
+//!
+//! The SDK is known to this folder alone.
+
+pub(crate) mod bridge;
+mod call;
+mod catalog;
+mod core_tools;
+mod delivery;
+mod handler;
+mod http;
+mod relay;
+mod result;
+mod sessions;
+mod tasks;
+mod unanswered;
+mod waiting;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use rmcp::transport::StreamableHttpServerConfig;
+use rmcp::transport::streamable_http_server::tower::StreamableHttpService;
+use stepgate_agent::ports::OfferedTool;
+use stepgate_core::ids::{PrincipalId, RunId};
+use stepgate_core::ports::StoreError;
+use tokio::sync::watch;
+
+use crate::http::PublicUrl;
+use crate::service::{Service, is_set};
+use crate::show;
+
+use catalog::Catalog;
+pub(crate) use catalog::Collision;
+use handler::Handler;
+pub(crate) use http::serve;
+use sessions::{Restored, Sessions};
+use unanswered::Unanswered;
+
+/// The session of clients that shake hands.
+pub(crate) const SESSION_HEADER: &str = "mcp-session-id";
+
+/// Says that a message came over standard input, where there are no headers to repeat arguments in.
+const BRIDGE_HEADER: &str = "stepgate-bridge";
+
+/// Most ended sessions that are remembered.
+const ENDED_MAX: usize = 1000;
+
+/// What the door may cost, and how it behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct McpSettings {
+    /// How long a call waits for a person before it is answered with a notice.
+    pub(crate) wait: Duration,
+    /// How long after its end a call that nobody got the answer of can be joined.
+    pub(crate) join: Duration,
+    /// Most sessions of clients that shake hands, at one time.
+    pub(crate) sessions_max: usize,
+    /// How long such a session is kept in memory when nothing happens in it.
+    pub(crate) session_idle: Duration,
+    /// Browser origins that may call, such as `https://app.example.com:443`.
+    pub(crate) allowed_origins: Vec<String>,
+    /// Names of this gateway beside those of the loopback addresses.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// The server whose tools keep their own names.
+    pub(crate) own_names: Option<String>,
+    /// Whether the approvals' pages can be opened: somebody listens on an address.
+    pub(crate) has_pages: bool,
+    /// How often it is looked whether the tools have changed.
+    pub(crate) look: Duration,
+}
+
+impl Default for McpSettings {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_secs(45),
+            join: Duration::from_secs(300),
+            sessions_max: 1000,
+            session_idle: Duration::from_secs(300),
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            own_names: None,
+            has_pages: true,
+            look: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The door. Cloned, it is the same one.
+#[derive(Clone)]
+pub(crate) struct Door {
+    shared: Arc<Shared>,
+    transport: StreamableHttpService<Handler, Sessions>,
+}
+
+/// What every session and every call shares.
+struct Shared {
+    service: Arc<Service>,
+    settings: McpSettings,
+    catalog: RwLock<Arc<Catalog>>,
+    /// Counts the changes of what is offered.
+    changes: watch::Sender<u64>,
+    unanswered: Arc<Unanswered>,
+    /// Where the approvals' pages are, if anybody can open them.
+    pages: Option<PublicUrl>,
+    /// Sessions that their clients have ended, the oldest first.
+    ended: Mutex<VecDeque<String>>,
+}
+
+impl Shared {
+    /// A client has ended its session. A later process would not know, and no harm is done by that.
+    fn end(&self, name: String) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.len() >= ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(name);
+    }
+
+    fn is_ended(&self, name: &str) -> bool {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.iter().any(|other| other == name)
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Door {
+    /// A door to this service. Names that collide are not offered; [`Door::check_names`] says so.
+    pub(crate) fn new(
+        service: &Arc<Service>,
+        settings: McpSettings,
+        body_bytes_max: u64,
+        public_url: &PublicUrl,
+    ) -> Self {
+        let (catalog, _) = Catalog::of(service, settings.own_names.as_deref());
+        let shared = Arc::new(Shared {
+            service: Arc::clone(service),
+            catalog: RwLock::new(Arc::new(catalog)),
+            changes: watch::channel(0).0,
+            unanswered: Arc::new(Unanswered::new(settings.join)),
+            pages: settings.has_pages.then(|| public_url.clone()),
+            ended: Mutex::default(),
+            settings,
+        });
+        let mut config = StreamableHttpServerConfig::default()
+            // A client that shook hands has told what it can do, and wants to hear of changes.
+            .with_legacy_session_mode(true)
+            .with_max_request_body_bytes(usize::try_from(body_bytes_max).unwrap_or(usize::MAX))
+            .with_allowed_hosts(hosts(&shared.settings, public_url))
+            .with_allowed_origins(origins(&shared.settings, public_url))
+            .enforce_origin_validation();
+        config.session_store = Some(Arc::new(Restored));
+        config.json_response = true;
+        let stop = config.cancellation_token.clone();
+        let mut leaving = service.leaving();
+        tokio::spawn(async move {
+            is_set(&mut leaving).await;
+            stop.cancel();
+        });
+        let handlers = Arc::clone(&shared);
+        let factory = move || Ok(Handler::new(Arc::clone(&handlers)));
+        let sessions = Arc::new(Sessions::new(Arc::clone(&shared)));
+        Self { shared, transport: StreamableHttpService::new(factory, sessions, config) }
+    }
+
+    /// Whether every tool has a name of its own.
+    pub(crate) fn check_names(service: &Service, own_names: Option<&str>) -> Result<(), Collision> {
+        match Catalog::of(service, own_names).1.into_iter().next() {
+            Some(collision) => Err(collision),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes up the calls that were under way when the gateway stopped: nobody got their answers. Some
+    /// were finished by recovery since, and some still wait.
+    pub(crate) async fn take_up(&self, finished: &[RunId]) -> Result<(), StoreError> {
+        let store = &self.shared.service.gate.store;
+        let unfinished = store.unfinished_runs().await?;
+        for run_id in finished.iter().chain(&unfinished) {
+            if let Some(known) = store.recall(*run_id).await? {
+                self.shared.unanswered.take_up(&known.run);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks again and again whether the tools, or what policies permit, have changed.
+    pub(crate) fn begin(&self) {
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            let mut seen = shared.catalog().look();
+            loop {
+                tokio::time::sleep(shared.settings.look).await;
+                let own_names = shared.settings.own_names.as_deref();
+                let (catalog, collisions) = Catalog::of(&shared.service, own_names);
+                let look = catalog.look();
+                if look == seen {
+                    continue;
+                }
+                for collision in collisions {
+                    show::note(format!("{collision}: the later one is not offered over MCP"));
+                }
+                *shared.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
+                seen = look;
+                shared.changes.send_modify(|count| *count = count.wrapping_add(1));
+            }
+        });
+    }
+}
+
+/// The pages that may call: the gateway's own, and those that the configuration names.
+fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
+    [public_url.with_port()].into_iter().chain(settings.allowed_origins.iter().cloned()).collect()
+}
+
+/// The tools that a model may be told of, for this principal, under the names that models take.
+pub(crate) fn offered_to(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+    Catalog::of(service, None).0.offered_to(service, principal_id)
+}
+
+/// The names under which this gateway may be called, so that no foreign name can be pointed at it.
+fn hosts(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
+    let own = ["localhost", "127.0.0.1", "::1", crate::client::LOCAL_HOST, public_url.host()];
+    own.into_iter().map(str::to_owned).chain(settings.allowed_hosts.iter().cloned()).collect()
+}

@@ -1,0 +1,220 @@
+//! One call: a proposal made of it, its way through the gate, and its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use rmcp::ErrorData;
+use rmcp::model::{CallToolRequestParams, CallToolResponse, RequestMetaObject};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::json;
+use stepgate_core::gate::Fault;
+use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
+use stepgate_core::json::{Map, Value};
+use stepgate_core::run::{Payload, Word};
+use stepgate_core::step::Answer;
+use uuid::Uuid;
+
+use super::catalog::Offered;
+use super::delivery::Delivery;
+use super::relay::Relay;
+use super::unanswered::{self, Sameness};
+use super::{SESSION_HEADER, Shared, result, sessions, waiting};
+use crate::http::Caller;
+
+/// Names the call for good: the same key again gets the same answer.
+pub(super) const KEY_META: &str = "stepgate/idempotency-key";
+/// Why the agent calls.
+const REASONING_META: &str = "stepgate/reasoning";
+/// What the record says where the agent gave no reason.
+const NO_REASONING: &str = "(the MCP client gave no reasoning)";
+/// Longest key.
+const KEY_BYTES_MAX: usize = 200;
+/// Makes proposal ids of keys that are no UUIDs themselves.
+const KEYS: Uuid = Uuid::from_u128(0x7d0c_7e2b_9d0b_5f7c_9a43_61b2_5b9b_0a11);
+
+/// Who calls, and how the answer goes back.
+pub(super) struct Asker {
+    pub(super) principal_id: PrincipalId,
+    pub(super) session: Option<SessionId>,
+    delivery: Option<Arc<Delivery>>,
+}
+
+impl Asker {
+    /// The door puts them beside every request; where they are missing, nobody asks.
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Result<Self, ErrorData> {
+        let parts = context.extensions.get::<Parts>();
+        let caller = parts.and_then(|parts| parts.extensions.get::<Caller>());
+        let (Some(parts), Some(caller)) = (parts, caller) else {
+            return Err(ErrorData::invalid_request("nobody is authenticated", None));
+        };
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let of_client = header(SESSION_HEADER).and_then(sessions::session_of);
+        let named = header(crate::http::SESSION_HEADER).map(str::parse);
+        let named = named
+            .transpose()
+            .map_err(|_| ErrorData::invalid_request("`Stepgate-Session` must be a UUIDv7", None))?;
+        Ok(Self {
+            principal_id: caller.principal_id.clone(),
+            session: of_client.or(named),
+            delivery: parts.extensions.get::<Arc<Delivery>>().cloned(),
+        })
+    }
+}
+
+/// A call, ready to be proposed.
+pub(super) struct Call {
+    pub(super) asker: Asker,
+    pub(super) proposal_id: ProposalId,
+    pub(super) sameness: Sameness,
+    /// Whether the client named the call itself, so that it can ask again by that name.
+    pub(super) is_named: bool,
+    /// Whether the client comes back after it was asked to let a person decide.
+    pub(super) comes_back: bool,
+    payload: Vec<u8>,
+}
+
+/// Takes a call through the gate.
+pub(super) async fn run(
+    shared: &Arc<Shared>,
+    params: CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let asker = Asker::of(context)?;
+    let catalog = shared.catalog();
+    let Some(offered) = catalog.named(&params.name) else {
+        let message = format!("there is no tool `{}`", crate::show::printable(&params.name));
+        return Err(ErrorData::invalid_params(message, None));
+    };
+    let call = Call::read(shared, asker, offered, params, &context.meta).await?;
+    let mut relay = Relay::to(context);
+    let mut answer = submit(shared, &call, &mut relay).await.map_err(fault)?;
+    if matches!(answer.word, Word::Notice(_)) {
+        match waiting::wait(shared, &call, answer, context, &mut relay).await? {
+            waiting::Waited::Over(over) => answer = over,
+            waiting::Waited::Answered(response) => return Ok(response),
+        }
+    }
+    Ok(result::of(shared, &answer).await.map_err(fault)?.into())
+}
+
+impl Call {
+    async fn read(
+        shared: &Shared,
+        asker: Asker,
+        offered: &Offered,
+        params: CallToolRequestParams,
+        // The SDK takes `_meta` out of the parameters.
+        meta: &RequestMetaObject,
+    ) -> Result<Self, ErrorData> {
+        let action = offered.action.as_str();
+        let args = params.arguments.unwrap_or_default();
+        let meta = |name: &str| meta.0.0.get(name);
+        let key = meta(KEY_META).map(key).transpose()?;
+        let reasoning = match meta(REASONING_META) {
+            None => NO_REASONING,
+            Some(Value::String(text)) => text.as_str(),
+            Some(_) => return Err(invalid(REASONING_META, "is a text")),
+        };
+        let state = params.request_state.as_deref();
+        let state = state.map(ProposalId::parse).transpose();
+        let state = state.map_err(|_| invalid("requestState", "is not one of Stepgate's"))?;
+        let sameness = Sameness::of(&asker.principal_id, action, &args);
+        let is_named = key.is_some();
+        let comes_back = state.is_some();
+        let proposal_id = match key.or(state) {
+            Some(id) => {
+                shared.unanswered.named(sameness, &id);
+                id
+            }
+            None => match joined(shared, &asker.principal_id, sameness).await.map_err(fault)? {
+                Some(id) => id,
+                None => proposal_id(unanswered::fresh_id())?,
+            },
+        };
+        if let (Some(delivery), false) = (&asker.delivery, is_named) {
+            delivery.carries(sameness, proposal_id.clone());
+        }
+        let payload = proposal(&proposal_id, action, reasoning, args);
+        Ok(Self { asker, proposal_id, sameness, is_named, comes_back, payload })
+    }
+}
+
+/// The five keys, as every door gives them to the gate.
+fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: Map<String, Value>) -> Vec<u8> {
+    let proposal = json!({
+        "schema_version": "1.0.0",
+        "id": id.as_str(),
+        "reasoning": reasoning,
+        "action": action,
+        "args": args,
+    });
+    proposal.to_string().into_bytes()
+}
+
+/// The proposal that a key names. One that is a UUID names itself, so that it is the same over HTTP.
+fn key(value: &Value) -> Result<ProposalId, ErrorData> {
+    let is_key = |text: &&str| (1..=KEY_BYTES_MAX).contains(&text.len());
+    let Some(text) = value.as_str().filter(is_key) else {
+        let rule = format!("is a text of 1 to {KEY_BYTES_MAX} bytes");
+        return Err(invalid(KEY_META, &rule));
+    };
+    match ProposalId::parse(text) {
+        Ok(id) => Ok(id),
+        Err(_) => proposal_id(Uuid::new_v5(&KEYS, text.as_bytes())),
+    }
+}
+
+fn proposal_id(id: Uuid) -> Result<ProposalId, ErrorData> {
+    ProposalId::parse(&id.to_string())
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+}
+
+fn invalid(name: &str, rule: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("`{name}` {rule}"), None)
+}
+
+/// The same call from before, where nobody has got its answer and it is not too long ago.
+async fn joined(
+    shared: &Shared,
+    principal_id: &PrincipalId,
+    sameness: Sameness,
+) -> Result<Option<ProposalId>, Fault> {
+    let gate = &shared.service.gate;
+    while let Some(id) = shared.unanswered.take(sameness) {
+        let key = IdempotencyKey::of(principal_id, &id);
+        // A call that bound no key was refused before anything could happen: it is simply made again.
+        let Some(binding) = gate.store.binding(&key).await? else { continue };
+        let Some(known) = gate.store.recall(binding.trace_id).await? else { continue };
+        let ended = match &known.record {
+            None => None,
+            Some(record) => record.body().ok().map(|body| body.completed_at),
+        };
+        let now = gate.world.now();
+        if ended.is_none_or(|ended| shared.unanswered.is_young(ended, now)) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
+async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {
+    let service = &shared.service;
+    let payload = Payload::whole(call.payload.clone());
+    let Asker { principal_id, session, .. } = &call.asker;
+    let run_id = RunId::new(service.gate.world.fresh_uuid());
+    let watch = service.hub.watch(run_id);
+    let step = service.submit_as(run_id, principal_id.clone(), *session, payload, Duration::ZERO);
+    relay.during(watch, step).await
+}
+
+/// Stepgate itself failed: nothing is known of the call, and its key tells when asked again.
+pub(super) fn fault(fault: Fault) -> ErrorData {
+    match fault {
+        Fault::ForeignSession(_) => ErrorData::invalid_request("there is no such session", None),
+        Fault::Store(_) | Fault::Executor(_) | Fault::Name(_) => {
+            crate::show::note(format!("an MCP call was not answered: {fault}"));
+            ErrorData::internal_error("the gateway could not answer: ask again", None)
+        }
+    }
+}

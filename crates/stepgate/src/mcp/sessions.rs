@@ -1,0 +1,252 @@
+//! Sessions of clients that shake hands. Each is a session of the gate, and its name says what the
+//! client can do, so that any process can go on with it: nothing about it is kept but its journal.
+//!
+//! ```text
+//! 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10.2025-11-25.u
+//! the gate's session                  │ version  │ u: opens pages, t: knows tasks
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::Stream;
+use rmcp::model::{
+    ClientCapabilities, ClientJsonRpcMessage, ElicitationCapability, ExtensionCapabilities,
+    Implementation, InitializeRequestParams, ProtocolVersion, ServerJsonRpcMessage,
+    TASKS_EXTENSION_ID, UrlElicitationCapability,
+};
+use rmcp::transport::WorkerTransport;
+use rmcp::transport::common::server_side_http::ServerSseMessage;
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError, LocalSessionWorker, SessionConfig,
+    create_local_session,
+};
+use rmcp::transport::streamable_http_server::session::{
+    RestoreOutcome, SessionId as ClientSession, SessionManager, SessionState, SessionStore,
+    SessionStoreError,
+};
+use stepgate_core::ids::SessionId;
+
+use super::{Shared, tasks};
+
+/// When a client whose stream broke should come again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long an answer that was sent is kept for a client that comes again: all of it is in memory.
+const RESUME_MAX: Duration = Duration::from_secs(5);
+
+/// The gate's session of a client's.
+pub(super) fn session_of(name: &str) -> Option<SessionId> {
+    name.split('.').next()?.parse().ok()
+}
+
+/// What a session's name says of its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Manner {
+    version: ProtocolVersion,
+    opens_pages: bool,
+    knows_tasks: bool,
+}
+
+impl Manner {
+    pub(super) fn of(params: &InitializeRequestParams) -> Self {
+        let declared = &params.capabilities;
+        Self {
+            version: params.protocol_version.clone(),
+            opens_pages: declared.elicitation.as_ref().is_some_and(|it| it.url.is_some()),
+            knows_tasks: declared.extensions.as_ref().is_some_and(tasks::is_declared),
+        }
+    }
+
+    /// The name of a session with this client.
+    fn name(&self, session_id: SessionId) -> String {
+        let flag = |is_set, letter| if is_set { letter } else { "" };
+        let (pages, tasks) = (flag(self.opens_pages, "u"), flag(self.knows_tasks, "t"));
+        format!("{session_id}.{}.{pages}{tasks}", self.version)
+    }
+
+    fn read(name: &str) -> Option<Self> {
+        let mut parts = name.splitn(3, '.');
+        let (_, version, flags) = (parts.next()?, parts.next()?, parts.next()?);
+        let known = ProtocolVersion::KNOWN_VERSIONS.iter();
+        let version = known.clone().find(|known| known.as_str() == version)?.clone();
+        let is_flag = |c: char| c == 'u' || c == 't';
+        flags.chars().all(is_flag).then(|| Self {
+            version,
+            opens_pages: flags.contains('u'),
+            knows_tasks: flags.contains('t'),
+        })
+    }
+
+    fn params(&self) -> InitializeRequestParams {
+        let mut capabilities = ClientCapabilities::default();
+        if self.opens_pages {
+            let pages = ElicitationCapability::new().with_url(UrlElicitationCapability::new());
+            capabilities.elicitation = Some(pages);
+        }
+        if self.knows_tasks {
+            let mut extensions = ExtensionCapabilities::new();
+            extensions.insert(TASKS_EXTENSION_ID.to_owned(), serde_json::Map::new());
+            capabilities.extensions = Some(extensions);
+        }
+        InitializeRequestParams::new(capabilities, Implementation::default())
+            .with_protocol_version(self.version.clone())
+    }
+}
+
+/// What the door knows of a request, and the SDK does not hand on.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    /// The session that a handshake opens.
+    pub(super) opening: Option<(SessionId, Manner)>,
+    /// Whether it came over standard input, where no header repeats an argument.
+    pub(super) is_bridged: bool,
+    /// Set when the stream that it wants to take up is not there: the SDK would answer with a stream
+    /// that ends at once, and some clients would come again for ever.
+    pub(super) is_gone: Arc<AtomicBool>,
+}
+
+tokio::task_local! {
+    /// The request that this task answers.
+    pub(super) static ARRIVAL: Arrival;
+}
+
+/// Whether the request that this task answers came over standard input.
+pub(super) fn is_bridged() -> bool {
+    ARRIVAL.try_with(|arrival| arrival.is_bridged).unwrap_or(false)
+}
+
+/// The sessions that this process knows. Beyond the limit, and when nothing happens in them, they are
+/// let go; their clients do not notice.
+pub(super) struct Sessions {
+    shared: Arc<Shared>,
+    local: LocalSessionManager,
+    /// In the order in which they began here.
+    order: Mutex<VecDeque<ClientSession>>,
+}
+
+impl Sessions {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let mut config = SessionConfig::default();
+        config.keep_alive = Some(shared.settings.session_idle);
+        config.sse_retry = Some(RETRY_PAUSE);
+        config.completed_cache_ttl = RESUME_MAX;
+        let mut local = LocalSessionManager::default();
+        local.session_config = config;
+        Self { shared, local, order: Mutex::default() }
+    }
+
+    async fn begin(&self, id: ClientSession) -> WorkerTransport<LocalSessionWorker> {
+        let (handle, worker) = create_local_session(id.clone(), self.local.session_config.clone());
+        self.local.sessions.write().await.insert(id.clone(), handle);
+        let excess = {
+            let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            order.push_back(id);
+            (order.len() > self.shared.settings.sessions_max).then(|| order.pop_front()).flatten()
+        };
+        if let Some(oldest) = excess {
+            // One that has ended meanwhile is gone already.
+            let _ = self.local.close_session(&oldest).await;
+        }
+        WorkerTransport::spawn(worker)
+    }
+}
+
+impl SessionManager for Sessions {
+    type Error = LocalSessionManagerError;
+    type Transport = WorkerTransport<LocalSessionWorker>;
+
+    async fn create_session(&self) -> Result<(ClientSession, Self::Transport), Self::Error> {
+        let opening = ARRIVAL.try_with(|arrival| arrival.opening.clone()).ok().flatten();
+        // A handshake that did not come through the door has no session.
+        let missing = || LocalSessionManagerError::SessionNotFound("none".into());
+        let (session_id, manner) = opening.ok_or_else(missing)?;
+        let name = manner.name(session_id);
+        let id: ClientSession = name.into();
+        let transport = self.begin(id.clone()).await;
+        Ok((id, transport))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &ClientSession,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, Self::Error> {
+        self.local.initialize_session(id, message).await
+    }
+
+    async fn has_session(&self, id: &ClientSession) -> Result<bool, Self::Error> {
+        self.local.has_session(id).await
+    }
+
+    async fn close_session(&self, id: &ClientSession) -> Result<(), Self::Error> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| other != id);
+        self.local.close_session(id).await
+    }
+
+    async fn create_stream(
+        &self,
+        id: &ClientSession,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.local.create_stream(id, message).await
+    }
+
+    async fn accept_message(
+        &self,
+        id: &ClientSession,
+        message: ClientJsonRpcMessage,
+    ) -> Result<(), Self::Error> {
+        self.local.accept_message(id, message).await
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &ClientSession,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.local.create_standalone_stream(id).await
+    }
+
+    async fn resume(
+        &self,
+        id: &ClientSession,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        let resumed = self.local.resume(id, last_event_id).await;
+        if resumed.is_err() {
+            // Outside of a request there is nobody to tell.
+            let _ = ARRIVAL.try_with(|arrival| arrival.is_gone.store(true, Ordering::Relaxed));
+        }
+        resumed
+    }
+
+    async fn restore_session(
+        &self,
+        id: ClientSession,
+    ) -> Result<RestoreOutcome<Self::Transport>, Self::Error> {
+        Ok(RestoreOutcome::Restored(self.begin(id).await))
+    }
+}
+
+/// Reads out of a session's name what its handshake said. Whose it is was asked at the door.
+pub(super) struct Restored;
+
+#[async_trait]
+impl SessionStore for Restored {
+    async fn load(&self, name: &str) -> Result<Option<SessionState>, SessionStoreError> {
+        Ok(Manner::read(name).map(|manner| SessionState::new(manner.params())))
+    }
+
+    async fn store(&self, _: &str, _: &SessionState) -> Result<(), SessionStoreError> {
+        Ok(())
+    }
+
+    async fn delete(&self, _: &str) -> Result<(), SessionStoreError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! An answer that a person has to give first: how the client hears of it depends on what it can do.
+//!
+//! | the client declares | it gets |
+//! |---|---|
+//! | the Tasks extension | a task at once, which it asks after |
+//! | URL elicitation | the address of the approval's page, for a person to open |
+//! | neither | progress, and after a while a notice that says how to ask again |
+//!
+//! None of them lets the client decide: the page asks for an operator's login.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::ErrorData;
+use rmcp::model::{
+    CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitationAction, InputRequest,
+    InputRequiredResult, ProtocolVersion,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::Value;
+use stepgate_core::ids::ApprovalId;
+use stepgate_core::run::Word;
+use stepgate_core::step::Answer;
+
+use super::call::{Call, fault};
+use super::relay::Relay;
+use super::{Shared, result, tasks};
+
+/// How often a client that waits hears that it still does.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
+/// What the input that a client is asked for is called.
+const INPUT: &str = "approval";
+
+/// What came of waiting.
+pub(super) enum Waited {
+    /// The run is over.
+    Over(Answer),
+    /// The client is answered before it is.
+    Answered(CallToolResponse),
+}
+
+/// What a client can do while a person decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Means {
+    /// Ask after a task.
+    Task,
+    /// Open a page, and come back with the same call.
+    PageAndBack,
+    /// Open a page while the call goes on.
+    Page,
+    /// Wait.
+    Patience,
+}
+
+impl Means {
+    fn of(context: &RequestContext<RoleServer>) -> Self {
+        let declared = context.client_capabilities().unwrap_or_default();
+        let opens_pages = declared.elicitation.is_some_and(|it| it.url.is_some());
+        let version = context.protocol_version();
+        let is_stateless = version.is_some_and(|it| it >= ProtocolVersion::V_2026_07_28);
+        match (declared.extensions.is_some_and(|it| tasks::is_declared(&it)), opens_pages) {
+            (true, _) => Self::Task,
+            (false, true) if is_stateless => Self::PageAndBack,
+            (false, true) => Self::Page,
+            (false, false) => Self::Patience,
+        }
+    }
+}
+
+/// Waits in the way that the client understands.
+pub(super) async fn wait(
+    shared: &Arc<Shared>,
+    call: &Call,
+    first: Answer,
+    context: &RequestContext<RoleServer>,
+    relay: &mut Relay<'_>,
+) -> Result<Waited, ErrorData> {
+    let means = Means::of(context);
+    let page = shared.pages.as_ref().zip(approval_of(&first));
+    let page = page.map(|(pages, id)| Page { id, url: pages.approval(id) });
+    match (means, page) {
+        (Means::Task, _) => {
+            let task = tasks::created(shared, &first).await.map_err(fault)?;
+            Ok(Waited::Answered(task.into()))
+        }
+        (Means::PageAndBack, Some(page)) if !call.comes_back => {
+            Ok(Waited::Answered(page.and_back(call).into()))
+        }
+        (Means::PageAndBack, Some(page)) => {
+            match patience(shared, first, None, context, relay).await? {
+                still if is_notice(&still) => Ok(Waited::Answered(page.and_back(call).into())),
+                over => Ok(Waited::Over(over)),
+            }
+        }
+        (Means::Page, Some(page)) => {
+            let answer = patience(shared, first, Some(&page), context, relay).await?;
+            Ok(told(shared, call, answer))
+        }
+        (Means::Patience, _) | (Means::PageAndBack | Means::Page, None) => {
+            let answer = patience(shared, first, None, context, relay).await?;
+            Ok(told(shared, call, answer))
+        }
+    }
+}
+
+fn is_notice(answer: &Answer) -> bool {
+    match answer.word {
+        Word::Notice(_) => true,
+        Word::Outcome(_) => false,
+    }
+}
+
+fn approval_of(answer: &Answer) -> Option<ApprovalId> {
+    let response: Value = serde_json::from_str(&answer.response).ok()?;
+    response.pointer("/result/approval_id")?.as_str()?.parse().ok()
+}
+
+/// The page of an approval.
+struct Page {
+    id: ApprovalId,
+    url: String,
+}
+
+impl Page {
+    fn request(&self) -> ElicitRequestParams {
+        ElicitRequestParams::UrlElicitationParams {
+            meta: None,
+            message: "An operator must approve this call. Open the page and log in to decide."
+                .to_owned(),
+            url: self.url.clone(),
+            elicitation_id: self.id.to_string(),
+        }
+    }
+
+    /// Asks the client to come back when a person has looked at the page.
+    fn and_back(&self, call: &Call) -> InputRequiredResult {
+        let request = InputRequest::Elicitation(ElicitRequest::new(self.request()));
+        let requests = BTreeMap::from([(INPUT.to_owned(), request)]);
+        InputRequiredResult::new(Some(requests), Some(call.proposal_id.as_str().to_owned()))
+    }
+}
+
+/// Waits until the run is over, or for as long as calls wait. A page is shown meanwhile; a client that
+/// declines to show it is not kept waiting.
+async fn patience(
+    shared: &Arc<Shared>,
+    first: Answer,
+    page: Option<&Page>,
+    context: &RequestContext<RoleServer>,
+    relay: &mut Relay<'_>,
+) -> Result<Answer, ErrorData> {
+    let run_id = first.run_id;
+    let for_what = match approval_of(&first) {
+        Some(_) => "waiting for an operator to decide",
+        None => "still running",
+    };
+    let mut watch = shared.service.hub.watch(run_id);
+    let mut over = pin!(shared.service.wait(first, shared.settings.wait));
+    let mut declined = pin!(async {
+        match page {
+            Some(page) => declined(page, context).await,
+            None => std::future::pending().await,
+        }
+    });
+    let mut ticks = tokio::time::interval(PROGRESS_PAUSE);
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut over => return answer.map_err(fault),
+            () = &mut declined => {
+                let gate = &shared.service.gate;
+                return stepgate_core::step::answer_of(gate, run_id).await.map_err(fault);
+            }
+            () = context.ct.cancelled() => {
+                return Err(ErrorData::internal_error("the call was cancelled", None));
+            }
+            said = watch.progressed() => relay.tool(said).await,
+            _ = ticks.tick() => relay.waiting(for_what).await,
+        }
+    }
+}
+
+/// Until the client says that nobody will look at the page.
+async fn declined(page: &Page, context: &RequestContext<RoleServer>) {
+    match context.peer.create_elicitation(page.request()).await {
+        Ok(said) if said.action == ElicitationAction::Accept => std::future::pending().await,
+        Ok(_) => {}
+        // A client that cannot show it after all waits like any other.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// The answer, or a notice that says how to ask again.
+fn told(shared: &Shared, call: &Call, answer: Answer) -> Waited {
+    if !is_notice(&answer) {
+        return Waited::Over(answer);
+    }
+    if !call.is_named {
+        shared.unanswered.add(call.sameness, call.proposal_id.clone(), None);
+    }
+    let how = match call.is_named {
+        true => "with the same stepgate/idempotency-key",
+        false => "with the same arguments",
+    };
+    let why = match approval_of(&answer) {
+        Some(id) => format!("An operator must approve this call first (approval {id})"),
+        None => "This call is still running".to_owned(),
+    };
+    let run_id = answer.run_id;
+    let text = format!(
+        "{why}. Nothing more is needed from you: make the same call again later, {how}, to get its \
+         outcome. It is joined to this one (run {run_id}) and never done twice."
+    );
+    Waited::Answered(result::notice(shared, &answer, text).into())
+}

@@ -1,0 +1,89 @@
+//! `stepgate chat` on a pipe.
+
+use serde_json::json;
+
+use super::stage::{Stage, calls, write_file};
+
+#[test]
+fn a_conversation_on_the_terminal_shows_text_calls_and_outcomes() {
+    let stage = Stage::new();
+    let mut first = calls(&[("c1", "WRITE_FILE", write_file("a.txt"))]);
+    first["text"] = json!("I write.\u{1b}[2J");
+    stage.model.says([first, json!({ "text": "It is there." }), json!({ "text": "Bye." })]);
+    let output = stage.scene.place.stepgate(["chat"], "write a file\nthank you\n");
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(lines[0], "I write.\u{fffd}[2J", "a model plays no tricks on a terminal");
+    assert!(lines[1].starts_with("→ WRITE_FILE {") && lines[1].contains("a.txt"), "{lines:?}");
+    assert!(lines[2].starts_with("  SUCCESS run "), "{lines:?}");
+    assert_eq!(lines[3..], ["It is there.", "Bye."]);
+    assert!(stage.sandbox("a.txt").exists());
+    let roles = ["system", "user", "assistant", "tool", "assistant", "user"];
+    assert_eq!(stage.model.told(), roles, "the second line goes on in the same conversation");
+    stage.scene.verified();
+}
+
+#[test]
+fn the_one_at_the_keyboard_decides_in_place() {
+    for (word, outcome, effects) in [("y", "SUCCESS", 1), ("no", "DENIED", 0)] {
+        let stage = Stage::new();
+        stage.model.says([
+            calls(&[("c1", "fixture__act", json!({ "value": 7 }))]),
+            json!({ "text": "so be it" }),
+        ]);
+        let output = stage.scene.place.stepgate(["chat"], format!("act\n{word}\n"));
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        assert!(output.stderr.contains("it acts"), "the reason is shown: {}", output.stderr);
+        assert!(output.stdout.contains(outcome) && output.stdout.contains("so be it"));
+        assert_eq!(stage.scene.effects(), effects);
+    }
+}
+
+#[test]
+fn where_nobody_is_left_to_decide_it_ends_with_thirteen_and_says_how_to_go_on() {
+    let stage = Stage::new();
+    stage.model.says([calls(&[("c1", "fixture__act", json!({ "value": 7 }))])]);
+    let output = stage.scene.place.stepgate(["chat", "act"], "");
+    assert_eq!(output.code, 13, "{}", output.stderr);
+    assert!(output.stderr.contains("stepgate approve"), "{}", output.stderr);
+}
+
+#[test]
+fn what_goes_wrong_is_told_and_an_empty_line_asks_again() {
+    let stage = Stage::new();
+    stage.model.says([json!({ "status": 400, "body": "no" }), json!({ "text": "now I can" })]);
+    let output = stage.scene.place.stepgate(["chat"], "hello\n\n");
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(output.stderr.contains("MODEL_REFUSED"), "{}", output.stderr);
+    assert_eq!(output.stdout, "now I can\n");
+    let failed = stage.scene.place.stepgate(["--json", "chat", ""], "");
+    assert_eq!(failed.code, 1, "nothing was said: {}", failed.stdout);
+}
+
+#[test]
+fn over_a_url_it_is_one_principal_and_json_has_every_event() {
+    let stage = Stage::new();
+    stage.model.says([json!({ "text": "hi" })]);
+    let gateway = stage.gateway();
+    let token = stage.scene.place.path().join("agent.token");
+    let args = [
+        "--url",
+        &gateway.url(),
+        "--token-file",
+        token.to_str().unwrap(),
+        "--json",
+        "chat",
+        "hello",
+    ];
+    let output = stage.scene.place.stepgate(args, "");
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let names: Vec<String> = output
+        .stdout
+        .lines()
+        .map(|line| {
+            let event: serde_json::Value = serde_json::from_str(line).unwrap();
+            event["event"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(names, ["opened", "text", "answered", "response"]);
+}

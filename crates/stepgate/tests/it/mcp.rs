@@ -1,0 +1,9 @@
+//! The MCP door of the real binary: what it offers, what a call is, who waits how, and what is lost.
+
+mod approvals;
+mod client;
+mod door;
+mod hostile;
+mod lost;
+mod sessions;
+mod stdio;
