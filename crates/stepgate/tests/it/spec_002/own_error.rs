@@ -22,7 +22,7 @@ fn own_error() -> Behaviour {
 }
 
 /// Whether a run kept what its tool said, and answered nothing of it.
-async fn has_its_own_error(house: &House, answer: &Answer) {
+async fn has_its_own_error(house: &House, answer: &Answer, status: EffectStatus) {
     let dossier = house.dossier(answer).await;
     let ending = dossier.run.ending.clone().unwrap();
     assert_eq!(ending.output_json.as_deref(), Some(OWN_ERROR));
@@ -31,7 +31,7 @@ async fn has_its_own_error(house: &House, answer: &Answer) {
     let Some(Artifact::ToolEffect(effect)) = artifacts(&dossier).pop() else {
         panic!("no effect");
     };
-    assert_eq!(effect.outcome.status, EffectStatus::Failure);
+    assert_eq!(effect.outcome.status, status);
     let digest = Digest::of_bytes(OWN_ERROR.as_bytes());
     assert_eq!(effect.meta.result_digest, Some(digest));
     let response: Value = serde_json::from_str(&answer.response).unwrap();
@@ -46,7 +46,7 @@ async fn what_a_tool_says_about_its_failure_is_kept_and_not_answered() {
     let house = House::new();
     house.bench.behave(AGENDA, own_error());
     let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
-    has_its_own_error(&house, &answer).await;
+    has_its_own_error(&house, &answer, EffectStatus::Failure).await;
     let again = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
     assert_eq!((again.response, again.replayed), (answer.response, true));
     house.verified().await;
@@ -59,7 +59,7 @@ async fn what_a_tool_says_about_its_failure_is_kept_after_a_second_dispatch() {
     house.bench.behave(VOLUME, own_error());
     assert_eq!(house.recover().await.finished, [stopped.run_id]);
     let answer = house.set_volume(1, json!({ "volume": 20 })).await;
-    has_its_own_error(&house, &answer).await;
+    has_its_own_error(&house, &answer, EffectStatus::Error).await;
     house.verified().await;
 }
 
