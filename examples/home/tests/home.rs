@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use stepgate_core::call::ServerCall;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
-use stepgate_core::ports::{Dispatch, Effect, Failed, Sending, ToolServers};
+use stepgate_core::ports::{Dispatch, Effect, Failed, Said, Sending, ToolServers};
 use stepgate_core::tool::Mode;
 use stepgate_exec::launcher::{self, Launcher};
 use stepgate_exec::servers::{
@@ -79,12 +79,18 @@ async fn what_is_not_a_volume_is_refused() {
     }
     // Past the gate the loudspeaker refuses by itself.
     let effect = call(&home, "sonos.set_volume", json!({ "volume": 101 }), &sending()).await;
-    let failed = Failed {
-        detail: Some("volume must be an integer from 0 to 100".to_owned()),
-        ..ExecutionFailure::ToolFailed.into()
-    };
-    assert_eq!(effect, Effect::Failed(failed));
+    assert_eq!(effect, refused("volume must be an integer from 0 to 100"));
     assert!(!state.exists());
+}
+
+/// A refusal in the tool's own words, which are kept.
+fn refused(why: &str) -> Effect {
+    let result = json!({ "content": [{ "type": "text", "text": why }] });
+    Effect::Failed(Failed {
+        detail: Some(why.to_owned()),
+        said: Said::Error(result.to_string()),
+        ..ExecutionFailure::ToolFailed.into()
+    })
 }
 
 async fn a_room_without_a_loudspeaker_is_a_failure_and_changes_nothing() {
@@ -97,8 +103,7 @@ async fn a_room_without_a_loudspeaker_is_a_failure_and_changes_nothing() {
         ("sonos.set_volume", json!({ "room": "cellar", "volume": 20 })),
     ] {
         let effect = call(&home, tool, args, &sending()).await;
-        let failed = Failed { detail: Some(why.to_owned()), ..ExecutionFailure::ToolFailed.into() };
-        assert_eq!(effect, Effect::Failed(failed), "{tool}");
+        assert_eq!(effect, refused(why), "{tool}");
     }
     assert!(!state.exists());
 }
