@@ -378,6 +378,10 @@ fn a_client_that_starts_a_program_comes_through_the_same_door() {
             assert!(driver.answer(number)["tools"].as_array().unwrap().len() > 8);
             drop(driver);
             drop(gateway);
+            // The program leaves by itself, when its client has.
+            crate::scene::until("nobody holds the directory", || {
+                !crate::scene::is_named_by_a_process(&data)
+            });
         }
     }
     scene.verified();

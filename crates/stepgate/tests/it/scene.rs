@@ -79,18 +79,23 @@ impl Scene {
 
     /// Whether any process knows this tool server's state.
     pub(crate) fn has_processes(&self) -> bool {
-        let state = self.state.path().to_str().unwrap();
-        let processes = fs::read_dir("/proc").unwrap();
-        processes.flatten().any(|process| {
-            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).contains(state)
-        })
+        is_named_by_a_process(self.state.path())
     }
 
     pub(crate) fn verified(&self) {
         let verified = self.stepgate(&["verify"]);
         assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
     }
+}
+
+/// Whether the command line of any process names this path.
+pub(crate) fn is_named_by_a_process(path: &Path) -> bool {
+    let path = path.to_str().unwrap();
+    let processes = fs::read_dir("/proc").unwrap();
+    processes.flatten().any(|process| {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(path)
+    })
 }
 
 /// Found here, because the gateway is started with nothing of our environment.
