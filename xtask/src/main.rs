@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<()> {
         Some("simulate") => {
             let mut simulate = cargo(["run", "--quiet", "--package", "stepgate-sim", "--"]);
             let status = simulate.args(env::args().skip(2)).status()?;
-            ensure!(status.success(), "the simulation found something");
+            ensure!(status.success(), "the simulation did not pass");
             Ok(())
         }
         Some("setup") => {

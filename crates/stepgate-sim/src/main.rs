@@ -77,7 +77,7 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Option<Asked>, String
 fn one(seed: u64, asked: &Asked) -> bool {
     let outcome = simulate(seed, Options { sabotage: asked.sabotage, is_traced: true });
     let shown = if asked.is_traced { usize::MAX } else { LAST_LINES };
-    show(&outcome, shown);
+    show(&outcome, shown, asked.sabotage);
     outcome.violation.is_none()
 }
 
@@ -106,12 +106,13 @@ fn many(asked: &Asked) -> bool {
         println!("seed {}: {violation}", failed.seed);
     }
     if let Some(first) = swept.failed.first() {
-        show(&simulate(first.seed, Options { is_traced: true, ..options }), LAST_LINES);
+        let again = simulate(first.seed, Options { is_traced: true, ..options });
+        show(&again, LAST_LINES, options.sabotage);
     }
     swept.failed.is_empty()
 }
 
-fn show(outcome: &Outcome, lines_max: usize) {
+fn show(outcome: &Outcome, lines_max: usize, sabotage: Option<Sabotage>) {
     let skipped = outcome.lines.len().saturating_sub(lines_max);
     for line in outcome.lines.iter().skip(skipped) {
         println!("{line}");
@@ -124,7 +125,11 @@ fn show(outcome: &Outcome, lines_max: usize) {
         None => println!("everything held"),
         Some(violation) => {
             println!("VIOLATION: {violation}");
-            println!("again, in full: cargo xtask simulate --seed {} --trace", outcome.seed);
+            let sabotage = sabotage.map(|it| format!(" --sabotage {it}")).unwrap_or_default();
+            println!(
+                "again, in full: cargo xtask simulate --seed {} --trace{sabotage}",
+                outcome.seed
+            );
         }
     }
 }
