@@ -41,6 +41,9 @@ impl ser::Error for NotJson {
     }
 }
 
+/// Room is made beforehand for so many members of an object, whatever it announces.
+const MEMBERS_EXPECTED_MAX: usize = 64;
+
 struct Writer {
     out: Vec<u8>,
 }
@@ -48,17 +51,23 @@ struct Writer {
 impl Writer {
     fn string(&mut self, text: &str) {
         self.out.push(b'"');
+        // Nearly all are plain. A look at every byte, without an early end, is done many bytes at a time.
+        if text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
+            self.escaped(text.as_bytes());
+        } else {
+            self.out.extend_from_slice(text.as_bytes());
+        }
+        self.out.push(b'"');
+    }
+
+    fn escaped(&mut self, text: &[u8]) {
         let mut plain_from = 0;
-        for (at, byte) in text.bytes().enumerate() {
-            if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-                continue;
-            }
-            self.out.extend_from_slice(text.as_bytes().get(plain_from..at).unwrap_or_default());
-            self.escape(byte);
+        for (at, byte) in text.iter().enumerate().filter(|(_, byte)| needs_escape(**byte)) {
+            self.out.extend_from_slice(text.get(plain_from..at).unwrap_or_default());
+            self.escape(*byte);
             plain_from = at + 1;
         }
-        self.out.extend_from_slice(text.as_bytes().get(plain_from..).unwrap_or_default());
-        self.out.push(b'"');
+        self.out.extend_from_slice(text.get(plain_from..).unwrap_or_default());
     }
 
     fn escape(&mut self, byte: u8) {
@@ -95,6 +104,11 @@ impl Writer {
         self.out.extend_from_slice(ryu_js::Buffer::new().format_finite(value).as_bytes());
         Ok(())
     }
+}
+
+/// Whether a byte of a string cannot stand for itself.
+fn needs_escape(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
 fn unsupported<T>(what: &str) -> Result<T, NotJson> {
@@ -223,13 +237,14 @@ impl<'a> Serializer for &'a mut Writer {
         unsupported("an enum with data")
     }
 
-    fn serialize_map(self, _: Option<usize>) -> Result<Object<'a>, NotJson> {
+    fn serialize_map(self, length: Option<usize>) -> Result<Object<'a>, NotJson> {
         self.out.push(b'{');
-        Ok(Object { start: self.out.len(), writer: self, members: Vec::new(), in_order: true })
+        let members = Vec::with_capacity(length.unwrap_or_default().min(MEMBERS_EXPECTED_MAX));
+        Ok(Object { start: self.out.len(), writer: self, members, in_order: true })
     }
 
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Object<'a>, NotJson> {
-        self.serialize_map(None)
+    fn serialize_struct(self, _: &'static str, length: usize) -> Result<Object<'a>, NotJson> {
+        self.serialize_map(Some(length))
     }
 
     fn serialize_struct_variant(
@@ -292,11 +307,11 @@ struct Member {
 }
 
 impl Object<'_> {
-    fn name(&mut self, name: Cow<'static, str>) {
+    /// Goes on with a member whose name is written.
+    fn named(&mut self, name: Cow<'static, str>) {
         if let Some(last) = self.members.last() {
             self.in_order &= utf16_order(&last.name, &name) == Ordering::Less;
         }
-        self.writer.string(&name);
         self.writer.out.push(b':');
         self.members.push(Member { name, end: 0 });
     }
@@ -348,18 +363,19 @@ impl ser::SerializeMap for Object<'_> {
     type Error = NotJson;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), NotJson> {
-        let mut name = Writer { out: Vec::new() };
-        key.serialize(&mut name)?;
+        let start = self.writer.out.len();
+        key.serialize(&mut *self.writer)?;
+        let written = self.writer.out.get(start..).unwrap_or_default();
         // Names without an escape, nearly all of them, are what stands between the quotes.
-        let plain = name.out.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
-        let text = match plain {
+        let plain = written.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+        let name = match plain {
             Some(plain) if !plain.contains(&b'\\') => String::from_utf8(plain.to_vec()).ok(),
-            Some(_) => serde_json::from_slice(&name.out).ok(),
+            Some(_) => serde_json::from_slice(written).ok(),
             None => None,
         };
-        match text {
-            Some(text) => {
-                self.name(Cow::Owned(text));
+        match name {
+            Some(name) => {
+                self.named(Cow::Owned(name));
                 Ok(())
             }
             None => unsupported("a name that is not a string"),
@@ -385,7 +401,8 @@ impl ser::SerializeStruct for Object<'_> {
         name: &'static str,
         value: &T,
     ) -> Result<(), NotJson> {
-        self.name(Cow::Borrowed(name));
+        self.writer.string(name);
+        self.named(Cow::Borrowed(name));
         self.value(value)
     }
 
