@@ -19,3 +19,10 @@ pub struct Binding {
     /// Whether the effect is recorded; until then the call is in flight.
     pub settled: bool,
 }
+
+impl Binding {
+    /// Whether this trace has a call in flight under the key.
+    pub fn is_in_flight(&self, trace_id: RunId) -> bool {
+        self.trace_id == trace_id && !self.settled
+    }
+}

@@ -35,6 +35,8 @@ pub(crate) struct Step {
     commit: StepCommit,
     /// The first entry whose digest is not that of its fields.
     unhashed: Option<u64>,
+    /// Whether its checkpoint, if it has one, is all that a checkpoint says of itself.
+    has_sound_checkpoint: bool,
     /// Digest of the arrival and of the events, where an OPEN link will need them.
     opening: Option<(Digest, Digest)>,
 }
@@ -48,7 +50,9 @@ impl Step {
             (Some(run), None) => Some((run.arrival_digest(), event::digest_of(&commit.events))),
             (Some(_) | None, _) => None,
         };
-        Self { unhashed: unhashed.map(|entry| entry.sequence_number), opening, commit }
+        let unhashed = unhashed.map(|entry| entry.sequence_number);
+        let has_sound_checkpoint = commit.checkpoint.as_ref().is_none_or(Checkpoint::is_sound);
+        Self { unhashed, has_sound_checkpoint, opening, commit }
     }
 
     /// The commit.
@@ -115,6 +119,11 @@ pub(crate) trait View {
     /// Whether a key is bound to anything: what every step asks.
     fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool, StoreError> {
         Ok(self.binding(key)?.is_some())
+    }
+
+    /// Whether this trace has an effect in flight under this key.
+    fn is_in_flight(&mut self, key: &IdempotencyKey, run_id: RunId) -> Result<bool, StoreError> {
+        Ok(self.binding(key)?.is_some_and(|binding| binding.is_in_flight(run_id)))
     }
 
     /// The key that a trace has bound.
@@ -238,7 +247,7 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>, Store
     check::is_about_its_place(commit)?;
     let tail = check::journal_goes_on(commit, step.unhashed, before.as_ref())?;
     let status = check::status_after(commit, before.as_ref(), &tail)?;
-    check::checkpoint_fits(commit, &tail, view)?;
+    check::checkpoint_fits(commit, step.has_sound_checkpoint, &tail, view)?;
     check::key_is_free(commit, view)?;
     check::approval_is_open(commit, view)?;
     check::sealed_with_its_run(commit)?;

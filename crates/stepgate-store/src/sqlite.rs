@@ -278,7 +278,9 @@ impl Store for SqliteStore {
     }
 
     async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        self.readers.point(|connection| read::binding(connection, key))
+        let query = |connection: &Connection| read::binding(connection, key);
+        let alone = self.writer.as_ref().and_then(|writer| writer.read_alone(query));
+        alone.unwrap_or_else(|| self.readers.point(query))
     }
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {

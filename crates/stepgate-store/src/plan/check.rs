@@ -125,6 +125,7 @@ pub(super) fn status_after(
 /// A checkpoint is sound, is the first at its number, and fixes the journal as it is.
 pub(super) fn checkpoint_fits(
     commit: &StepCommit,
+    is_sound: bool,
     tail: &Tail,
     view: &mut impl View,
 ) -> Result<(), StoreError> {
@@ -136,7 +137,7 @@ pub(super) fn checkpoint_fits(
         let detail = format!("checkpoint {number} {why}");
         Err(StateError::checksum(detail).into())
     };
-    if !checkpoint.is_sound() {
+    if !is_sound {
         return mismatch("does not have the digest of its state");
     }
     if number > tail.sequence_number || number == 0 {
@@ -169,13 +170,13 @@ pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(
             }
             Ok(())
         }
-        Some(KeyChange::Settle(key)) => match view.binding(key)? {
-            Some(binding) if binding.trace_id == run_id && !binding.settled => Ok(()),
-            Some(_) | None => {
-                let detail = format!("run {run_id} has no effect in flight under `{key}`");
-                Err(refusal(StateCode::InvalidTransition, detail))
+        Some(KeyChange::Settle(key)) => {
+            if view.is_in_flight(key, run_id)? {
+                return Ok(());
             }
-        },
+            let detail = format!("run {run_id} has no effect in flight under `{key}`");
+            Err(refusal(StateCode::InvalidTransition, detail))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use rusqlite::Connection;
 use stepgate_core::approval::Approval;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, RunId, SessionId};
-use stepgate_core::ports::StoreError;
+use stepgate_core::ports::{KeyChange, StoreError};
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, Uniqueness};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -88,6 +88,15 @@ impl Writer {
         answered
             .await
             .map_err(|_| StoreError::AnswerLost("the writer stopped before it answered".into()))?
+    }
+
+    /// Reads on the connection that writes, if nobody writes or did just now among others. Its cache is
+    /// never stale, for it has made every change itself; any other connection reads its pages again
+    /// after each commit.
+    pub(super) fn read_alone<T>(&self, query: impl FnOnce(&Connection) -> T) -> Option<T> {
+        let is_quiet = self.desk.last_batch_jobs.load(Ordering::Relaxed) <= 1;
+        let writing = self.desk.writing.try_lock().ok()?;
+        (is_quiet && writing.broken.is_none()).then(|| query(&writing.connection))
     }
 }
 
@@ -215,7 +224,7 @@ impl Writing {
             };
             has_written |= !rows.is_empty();
             write::rows(&mut statements, &rows).map_err(lift)?;
-            looking.fresh.note(&rows);
+            looking.note(&rows);
             answers.push(Ok(rows.answer));
         }
         let fresh = looking.fresh;
@@ -256,17 +265,36 @@ impl Writing {
 /// Where open traces and sessions stand.
 #[derive(Debug, Default)]
 struct Standings {
-    traces: HashMap<RunId, Trace>,
+    traces: HashMap<RunId, Known>,
     chains: HashMap<SessionId, Chain>,
 }
 
-impl Standings {
-    /// Notes what a plan changes.
-    fn note(&mut self, rows: &Rows<'_>) {
-        self.traces.extend(rows.trace);
-        self.chains.extend(rows.chain);
-    }
+/// What is remembered of an open trace.
+#[derive(Clone, Debug)]
+struct Known {
+    trace: Trace,
+    /// The key under which its call is in flight, where that was seen.
+    in_flight: Option<IdempotencyKey>,
+    /// Whether it is known to have no checkpoint: it was seen from its opening on.
+    is_unmarked: bool,
+}
 
+impl Known {
+    /// What is known after a plan, of what was known before.
+    fn after(rows: &Rows<'_>, trace: Trace, before: Option<&Self>) -> Self {
+        let in_flight = match rows.key {
+            Some(KeyChange::Bind(binding)) => {
+                (!binding.settled).then(|| binding.idempotency_key.clone())
+            }
+            Some(KeyChange::Settle(_)) => None,
+            None => before.and_then(|known| known.in_flight.clone()),
+        };
+        let was_unmarked = rows.run.is_some() || before.is_some_and(|known| known.is_unmarked);
+        Self { trace, in_flight, is_unmarked: was_unmarked && rows.checkpoint.is_none() }
+    }
+}
+
+impl Standings {
     /// Takes over what a committed batch has changed. A run that is over is asked for no more.
     fn absorb(&mut self, fresh: Self) {
         if self.traces.len() > REMEMBERED_MAX {
@@ -275,11 +303,11 @@ impl Standings {
         if self.chains.len() > REMEMBERED_MAX {
             self.chains.clear();
         }
-        for (run_id, trace) in fresh.traces {
-            if trace.status.is_final() {
+        for (run_id, known) in fresh.traces {
+            if known.trace.status.is_final() {
                 self.traces.remove(&run_id);
             } else {
-                self.traces.insert(run_id, trace);
+                self.traces.insert(run_id, known);
             }
         }
         self.chains.extend(fresh.chains);
@@ -294,11 +322,25 @@ struct Looking<'a> {
     fresh: Standings,
 }
 
+impl Looking<'_> {
+    fn known(&self, run_id: RunId) -> Option<&Known> {
+        self.fresh.traces.get(&run_id).or_else(|| self.durable.traces.get(&run_id))
+    }
+
+    /// Notes what a plan changes.
+    fn note(&mut self, rows: &Rows<'_>) {
+        if let Some((run_id, trace)) = rows.trace {
+            let known = Known::after(rows, trace, self.known(run_id));
+            self.fresh.traces.insert(run_id, known);
+        }
+        self.fresh.chains.extend(rows.chain);
+    }
+}
+
 impl View for Looking<'_> {
     fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError> {
-        let fresh = self.fresh.traces.get(&run_id);
-        match fresh.or_else(|| self.durable.traces.get(&run_id)) {
-            Some(trace) => Ok(Some(*trace)),
+        match self.known(run_id) {
+            Some(known) => Ok(Some(known.trace)),
             None => read::trace(self.connection, run_id),
         }
     }
@@ -341,6 +383,14 @@ impl View for Looking<'_> {
         read::is_bound(self.connection, key)
     }
 
+    fn is_in_flight(&mut self, key: &IdempotencyKey, run_id: RunId) -> Result<bool, StoreError> {
+        let in_flight = self.known(run_id).and_then(|known| known.in_flight.as_ref());
+        if in_flight == Some(key) {
+            return Ok(true);
+        }
+        Ok(read::binding(self.connection, key)?.is_some_and(|binding| binding.is_in_flight(run_id)))
+    }
+
     fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {
         let binding = read::binding_of(self.connection, run_id)?;
         Ok(binding.map(|binding| binding.idempotency_key))
@@ -356,6 +406,9 @@ impl View for Looking<'_> {
     }
 
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError> {
+        if self.known(run_id).is_some_and(|known| known.is_unmarked) {
+            return Ok(false);
+        }
         read::has_checkpoint(self.connection, run_id, number)
     }
 }
