@@ -335,6 +335,15 @@ pub trait Store: Send + Sync {
         kind: SessionKind,
     ) -> Result<Option<Session>, StoreError>;
 
+    /// The default session that the principal's callers join here: on this node, where several share the
+    /// store.
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.session_of(principal_id, SessionKind::Default).await
+    }
+
     /// Every session, in the order of their ids.
     async fn sessions(&self) -> Result<Vec<Session>, StoreError>;
 
@@ -389,6 +398,12 @@ pub trait Store: Send + Sync {
 
     /// How many rows there are.
     async fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// How this process calls itself among those that share the store; none where only one process can
+    /// have it.
+    fn node_id(&self) -> Option<String> {
+        None
+    }
 
     /// Whether a node is gone that worked on runs which are not over.
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {

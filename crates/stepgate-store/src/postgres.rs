@@ -271,6 +271,15 @@ impl Store for PostgresStore {
         one(&rows, SESSIONS, session_from)
     }
 
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        let node_id = self.desk.as_ref().map(|desk| desk.node.node_id());
+        let rows = self.readers.rows(read::default_session_of(principal_id, node_id)).await?;
+        one(&rows, SESSIONS, session_from)
+    }
+
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
         let rows = self.readers.rows(read::sessions()).await?;
         all(&rows, SESSIONS, session_from)
@@ -349,6 +358,10 @@ impl Store for PostgresStore {
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         list::counts_from(&self.readers.rows(list::counts()).await?)
+    }
+
+    fn node_id(&self) -> Option<String> {
+        self.desk.as_ref().map(|desk| desk.node.node_id().to_owned())
     }
 
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {

@@ -77,6 +77,11 @@ impl Node {
         Ok(Arc::new(node))
     }
 
+    /// How this node calls itself, whatever its incarnation.
+    pub(super) fn node_id(&self) -> &str {
+        &self.node_id
+    }
+
     /// The incarnation under which this node works now.
     pub(super) fn incarnation(&self) -> i64 {
         locked(&self.lease).incarnation

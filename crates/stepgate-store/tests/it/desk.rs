@@ -84,6 +84,7 @@ impl Desk {
             session_id,
             principal_id,
             kind,
+            node_id: None,
             ts: at(0),
             head: Head::EMPTY,
             last_step_index: 0,

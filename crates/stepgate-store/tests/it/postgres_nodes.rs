@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stepgate_core::digest::Digest;
-use stepgate_core::ids::RunId;
+use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::StateCode;
 use stepgate_core::ports::{Elsewhere, EventQuery, Store, StoreError};
-use stepgate_core::session::Head;
+use stepgate_core::session::{Head, Session, SessionKind};
 use stepgate_store::{PostgresOptions, PostgresStore};
 use uuid::Uuid;
 
-use crate::desk::{Desk, LOCK_WAIT};
+use crate::desk::{Desk, LOCK_WAIT, agent};
 use crate::server;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -423,4 +423,39 @@ async fn nodes_are_listed_with_what_they_work_on_and_the_policies_in_force() {
     assert_eq!(third.unfinished_runs().await, Ok(vec![step.id()]));
     assert_eq!(third.binding(&step.key).await.unwrap().unwrap().trace_id, step.id());
     assert_eq!(third.dossier(RunId::new(Uuid::nil())).await, Ok(None));
+}
+
+/// Opens a default session of the agent as this node.
+async fn open_default(node: &Arc<PostgresStore>, desk: &Desk) -> Result<Session, StoreError> {
+    let there = desk.store.session(desk.session).await.unwrap().unwrap();
+    let session = Session {
+        session_id: SessionId::new(Uuid::now_v7()),
+        kind: SessionKind::Default,
+        node_id: node.node_id(),
+        ..there
+    };
+    node.open_session(session, desk.loose_event()).await
+}
+
+#[tokio::test]
+async fn a_principal_has_a_default_session_on_each_node() {
+    let house = House::new();
+    let (first, second) = (house.node("first").await, house.node("second").await);
+    let desk = Desk::open(first.clone()).await;
+    // One of a time without nodes is nobody's.
+    assert_eq!(first.default_session_of(&agent()).await, Ok(None));
+    let one = open_default(&first, &desk).await.unwrap();
+    assert_eq!(one.node_id.as_deref(), Some("first"));
+    assert_eq!(second.default_session_of(&agent()).await, Ok(None));
+    let other = open_default(&second, &desk).await.unwrap();
+    assert_ne!(one.session_id, other.session_id);
+    // Whoever opens another one on the same node is answered the one that is there.
+    let again = open_default(&first, &desk).await.unwrap();
+    assert_eq!((again.session_id, again.node_id), (one.session_id, one.node_id));
+    // Also where it is the same node only by its name.
+    let namesake = house.node("first").await;
+    let found = namesake.default_session_of(&agent()).await.unwrap().unwrap();
+    assert_eq!(found.session_id, one.session_id);
+    let of_agent = second.sessions().await.unwrap().into_iter();
+    assert_eq!(of_agent.filter(|session| session.kind == SessionKind::Default).count(), 3);
 }

@@ -112,6 +112,29 @@ fn what_one_node_has_answered_every_node_answers() {
 }
 
 #[test]
+fn a_caller_who_names_no_session_joins_the_one_of_the_node() {
+    let house = House::new();
+    let places = house.two();
+    let [first, second] = [Gateway::start(&places[0]), Gateway::start(&places[1])];
+    let session = |gateway: &Gateway| {
+        let reply = gateway.propose(&proposal("THINK", json!({})));
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.headers["stepgate-session"].clone()
+    };
+    let (one, other) = (session(&first), session(&second));
+    assert_ne!(one, other, "two nodes write to the end of one chain");
+    assert_eq!((session(&first), session(&second)), (one.clone(), other.clone()));
+    // The command line is the same agent, at its own node.
+    let local = places[1].stepgate(["--json", "run", "THINK"], "");
+    assert_eq!(local.code, 0, "{local:?}");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().0, Some(0));
+    let first = Gateway::start(&places[0]);
+    assert_eq!(session(&first), one, "a node that comes back has another session");
+    assert_eq!(places[1].stepgate(["verify"], "").code, 0);
+}
+
+#[test]
 fn a_grant_on_one_node_wakes_the_caller_on_another() {
     let house = House::new();
     let places = house.two();
