@@ -415,6 +415,17 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Tells the other nodes which executors this one reaches.
+    async fn tell_executors(&self, _executor_ids: Vec<String>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Runs that nobody can go on with, because no living node reaches what their call was sent to.
+    /// None where only one process can have the store: it reaches everything.
+    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// The nodes that have the store open, oldest first; none where only one process can.
     async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
         Ok(Vec::new())
@@ -443,10 +454,25 @@ pub struct Node {
     pub lease_left: Option<Duration>,
     /// The policies in force on it, where it has said.
     pub policy_hash: Option<Digest>,
+    /// The executors that it reaches: its sandbox, and what acts for its tool servers.
+    pub executor_ids: Vec<String>,
     /// How many runs it works on.
     pub runs: u64,
     /// Whether it is this process.
     pub is_this: bool,
+}
+
+/// An executor that no living node reaches, with the runs that wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreached {
+    /// The executor, as the tool_calls name it.
+    pub executor_id: String,
+    /// How many runs wait.
+    pub runs: u64,
+    /// When the oldest of their calls was made.
+    pub since: Timestamp,
+    /// The node that reached it last, where one has said so.
+    pub last_node_id: Option<String>,
 }
 
 /// What another node did.

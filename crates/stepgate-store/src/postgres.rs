@@ -11,6 +11,7 @@ mod list;
 mod cells;
 mod point;
 mod nodes;
+mod waiting;
 mod listen;
 mod error;
 mod roofline;
@@ -28,7 +29,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
-    Recollection, RunQuery, StepCommit, Store, StoreError,
+    Recollection, RunQuery, StepCommit, Store, StoreError, Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -372,6 +373,22 @@ impl Store for PostgresStore {
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
         self.desk()?.node.tell_policy(policy_hash).await
+    }
+
+    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+        self.desk()?.node.tell_executors(executor_ids).await
+    }
+
+    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
+        let rows = self.readers.rows(waiting::calls()).await?;
+        let calls = all(&rows, JOURNAL, waiting::call_from)?;
+        let waiting = waiting::by_executor(calls.into_iter().flatten());
+        if waiting.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.readers.rows(waiting::last_nodes(&waiting)).await?;
+        let last_nodes = all(&rows, list::NODES, waiting::last_node_from)?;
+        Ok(waiting::unreached(waiting, last_nodes))
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, StoreError> {

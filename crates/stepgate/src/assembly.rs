@@ -99,6 +99,9 @@ pub(crate) async fn start_servers(
     late: mpsc::Sender<LateResult>,
     progress: Progress,
 ) -> anyhow::Result<Servers> {
+    let acting = config.servers.keys().map(|server| gate.tools.executor_id(server));
+    let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
+    gate.store.tell_executors(executor_ids).await?;
     let specs = specs(data, config)?;
     let late = Arc::new(move |late_result| {
         if late.try_send(late_result).is_err() {

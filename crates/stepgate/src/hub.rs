@@ -16,7 +16,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node,
-    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError, Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -293,6 +293,14 @@ impl<S: Store> Store for WatchedStore<S> {
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
         self.inner.tell_policy(policy_hash).await
+    }
+
+    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+        self.inner.tell_executors(executor_ids).await
+    }
+
+    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
+        self.inner.unreached().await
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
