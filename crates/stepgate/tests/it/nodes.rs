@@ -1,5 +1,6 @@
 //! Several gateways on one PostgreSQL, seen from outside.
 
+mod tools;
 mod waiting;
 
 use std::ffi::OsString;
