@@ -1,6 +1,7 @@
 //! Several gateways on one PostgreSQL, seen from outside.
 
 mod tools;
+mod turns;
 mod waiting;
 
 use std::ffi::OsString;
