@@ -134,6 +134,12 @@ impl PostgresStore {
         })
     }
 
+    /// Renews this node's lease now instead of when it is due. Where it has lapsed, the node comes back as
+    /// another incarnation.
+    pub async fn renew_lease(&self) -> Result<(), StoreError> {
+        self.desk()?.node.renew().await
+    }
+
     async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
         let Desk { writer, node, .. } = self.desk()?;
         let claim = match &write {

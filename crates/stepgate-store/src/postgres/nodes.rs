@@ -154,7 +154,7 @@ impl Node {
         self.point.ask(Query::new(sql, values)).await.map(drop)
     }
 
-    async fn renew(&self) -> Result<(), StoreError> {
+    pub(super) async fn renew(&self) -> Result<(), StoreError> {
         let Lease { incarnation, good_until } = *locked(&self.lease);
         let asked = Instant::now();
         if asked >= good_until {
