@@ -134,7 +134,8 @@ impl Process {
                 Refused::NoSuchApproval
                 | Refused::AlreadyDecided
                 | Refused::NotInDoubt
-                | Refused::OwnRequest,
+                | Refused::OwnRequest
+                | Refused::OutOfReach,
             )
             | None => {}
         }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{House, until};
 use crate::binary::Place;
 use crate::http_client::{Gateway, proposal};
-use crate::scene::python;
+use crate::scene::{approve, python};
 
 /// Two nodes with the same tool server, whose tools describe themselves like this.
 fn configure(places: &[Place; 2], state: &Path, description: &str) {
@@ -91,4 +91,32 @@ fn a_node_whose_server_still_has_the_old_definition_denies_what_was_accepted_els
     until("nobody told the other node", || look(&second, "look") == 403);
     assert_eq!(standing(&second, "look"), json!("changed"));
     assert_eq!(look(&first, "look"), 200);
+}
+
+#[test]
+fn a_grant_on_a_node_without_the_tool_server_decides_nothing() {
+    let house = House::new();
+    let places = house.two();
+    let state = tempfile::TempDir::new().unwrap();
+    configure(&places, state.path(), "a tool");
+    let policy = r#"@id("ask") @approval("it looks")
+        permit (principal, action in Action::"read_only", resource);"#;
+    fs::write(places[0].path().join("policies/all.cedar"), policy).unwrap();
+    fs::write(places[1].path().join("stepgate.toml"), "").unwrap();
+    let [first, second] = started(&places);
+    let body = proposal("fixture.look", json!({}));
+    let asked = first.propose(&body);
+    assert_eq!(asked.status, 202, "{asked:?}");
+    let approval = asked.json()["result"]["approval_id"].as_str().unwrap().to_owned();
+    let refused = approve(&second, &approval);
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert!(refused.body.contains("does not reach the tool"), "{refused:?}");
+    assert_eq!(first.propose(&body).status, 202, "it is decided");
+    assert_eq!(approve(&first, &approval).status, 200);
+    until("it does not go on", || first.propose(&body).status == 200);
+    // To say no, nobody has to reach anything.
+    let asked = first.propose(&proposal("fixture.look", json!({})));
+    let path =
+        format!("/v1/approvals/{}/deny", asked.json()["result"]["approval_id"].as_str().unwrap());
+    assert_eq!(second.send("POST", &path, &second.operator, "").status, 200);
 }
