@@ -10,6 +10,7 @@ pub mod validator;
 mod steps;
 pub mod turn;
 mod turns;
+pub mod waits;
 pub mod view;
 pub mod model;
 pub mod openai;

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{ArtifactId, InvalidId, PrincipalId, RunId};
+use stepgate_core::step::Answer;
 
 use crate::context::{Envelope, ToolCall};
 use crate::invoke::InvokeResult;
@@ -35,6 +36,11 @@ impl TurnId {
             0 => self.0,
             _ => derived(&["turn event", &self.to_string(), &number.to_string()]),
         }
+    }
+
+    /// The id of the event that says, for the n-th time, that a turn waits for this run.
+    pub(crate) fn waiting_event_id(run_id: RunId, number: u64) -> ArtifactId {
+        derived(&["turn waits", &run_id.to_string(), &number.to_string()])
     }
 
     /// The id of the proposal that one of the turn's calls becomes: always the same, so that a turn
@@ -158,6 +164,14 @@ pub struct ToolEnded {
     pub run_id: RunId,
     /// How the run ended.
     pub outcome: String,
+}
+
+impl ToolEnded {
+    /// The end of a call, from the answer of its step.
+    pub(crate) fn of(tool_call_id: &str, answer: &Answer) -> Self {
+        let outcome = answer.word.as_str().to_owned();
+        Self { tool_call_id: tool_call_id.to_owned(), run_id: answer.run_id, outcome }
+    }
 }
 
 /// The results of the caller's tools.

@@ -49,42 +49,76 @@ pub(crate) async fn append(
     turn: &mut Turn,
     entry: Entry,
 ) -> Result<(), Stop> {
+    match write(gate, session_id, turn, &entry).await? {
+        Next::Ours | Next::Same => {
+            turn.entries.push(entry);
+            Ok(())
+        }
+        Next::Another => Err(in_progress(turn.id)),
+    }
+}
+
+/// The same, as one of several who would all write the same. Whether this one was the first.
+pub(crate) async fn append_first(
+    gate: &Gate,
+    session_id: SessionId,
+    turn: &mut Turn,
+    entry: Entry,
+) -> Result<bool, Stop> {
+    match write(gate, session_id, turn, &entry).await? {
+        Next::Ours => {
+            turn.entries.push(entry);
+            Ok(true)
+        }
+        Next::Same | Next::Another => Ok(false),
+    }
+}
+
+/// What stands in the place of a turn's next event.
+enum Next {
+    /// What was to be written, by this process as far as it can know.
+    Ours,
+    /// The same, and it was there before.
+    Same,
+    /// Something else.
+    Another,
+}
+
+async fn write(
+    gate: &Gate,
+    session_id: SessionId,
+    turn: &Turn,
+    entry: &Entry,
+) -> Result<Next, Stop> {
     let number = u64::try_from(turn.entries.len()).unwrap_or(u64::MAX);
     let event_id = turn.id.event_id(number);
-    let written = Written { turn_id: turn.id, number, body: body(&entry)? };
+    let written = Written { turn_id: turn.id, number, body: body(entry)? };
     let event = Event {
         event_id,
-        event_type: event_type(&entry),
+        event_type: event_type(entry),
         payload: serde_json::to_value(&written).map_err(|error| damaged(&error.to_string()))?,
         run_id: None,
         sequence_number: 0,
         session_id,
         ts: gate.world.now(),
     };
-    let refused = match gate.store.append_event(event.clone()).await {
-        Ok(()) => {
-            turn.entries.push(entry);
-            return Ok(());
-        }
-        Err(refused) => refused,
+    let Err(refused) = gate.store.append_event(event.clone()).await else {
+        return Ok(Next::Ours);
     };
-    match refused {
-        // It may be there: ours, whose answer was lost, or another's, who was faster.
-        StoreError::State(_) | StoreError::AnswerLost(_) => {
-            match gate.store.event(event_id).await? {
-                Some(there) if Digest::of(&there.payload) == Digest::of(&event.payload) => {
-                    turn.entries.push(entry);
-                    Ok(())
-                }
-                Some(_) => Err(in_progress(turn.id)),
-                None => Err(refused.into()),
-            }
-        }
+    // It may be there: ours, whose answer was lost, or another's, who was faster.
+    let same = match refused {
+        StoreError::AnswerLost(_) => Next::Ours,
+        StoreError::State(_) => Next::Same,
         StoreError::KeyTaken
         | StoreError::AlreadyDecided
         | StoreError::UnknownSession(_)
         | StoreError::Unavailable(_)
-        | StoreError::Broken(_) => Err(refused.into()),
+        | StoreError::Broken(_) => return Err(refused.into()),
+    };
+    match gate.store.event(event_id).await? {
+        Some(there) if Digest::of(&there.payload) == Digest::of(&event.payload) => Ok(same),
+        Some(_) => Ok(Next::Another),
+        None => Err(refused.into()),
     }
 }
 
@@ -147,7 +181,8 @@ fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
         | EventType::TokenCreated
-        | EventType::TokenRevoked => return Err(damaged("an event of the turn is of no turn")),
+        | EventType::TokenRevoked
+        | EventType::TurnWaiting => return Err(damaged("an event of the turn is of no turn")),
     };
     entry.map_err(unreadable)
 }

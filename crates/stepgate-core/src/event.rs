@@ -51,6 +51,8 @@ pub enum EventType {
     TurnOpened,
     /// The agent's model answered.
     TurnAnswered,
+    /// A call that the model asked for waits for somebody.
+    TurnWaiting,
     /// A call that the model asked for has its outcome.
     TurnToolEnded,
     /// The results of the caller's own tools came.
@@ -61,7 +63,7 @@ pub enum EventType {
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::ToolCalled,
         Self::ToolSucceeded,
         Self::ToolFailed,
@@ -82,6 +84,7 @@ impl EventType {
         Self::TokenRevoked,
         Self::TurnOpened,
         Self::TurnAnswered,
+        Self::TurnWaiting,
         Self::TurnToolEnded,
         Self::TurnContinued,
         Self::TurnFailed,
@@ -110,6 +113,7 @@ impl EventType {
             Self::TokenRevoked => "token_revoked",
             Self::TurnOpened => "turn_opened",
             Self::TurnAnswered => "turn_answered",
+            Self::TurnWaiting => "turn_waiting",
             Self::TurnToolEnded => "turn_tool_ended",
             Self::TurnContinued => "turn_continued",
             Self::TurnFailed => "turn_failed",

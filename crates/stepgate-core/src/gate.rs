@@ -123,13 +123,14 @@ impl Gate {
 
     /// The session of a principal that names none, opened on first use.
     pub async fn default_session(&self, principal: &PrincipalId) -> Result<Session, Fault> {
-        if let Some(session) = self.store.session_of(principal, SessionKind::Default).await? {
+        if let Some(session) = self.store.default_session_of(principal).await? {
             return Ok(session);
         }
         let system = self.system_session().await?;
-        let id = self.fresh_session_id();
-        self.open(system.session_id, self.new_session(id, principal.clone(), SessionKind::Default))
-            .await
+        let session =
+            self.new_session(self.fresh_session_id(), principal.clone(), SessionKind::Default);
+        let node_id = self.store.node_id();
+        self.open(system.session_id, Session { node_id, ..session }).await
     }
 
     /// The session of this id, opened on first use; another principal's is not there.
@@ -196,6 +197,7 @@ impl Gate {
             session_id,
             principal_id,
             kind,
+            node_id: None,
             ts: self.world.now(),
             head: Head::EMPTY,
             last_step_index: 0,
@@ -219,22 +221,25 @@ impl Gate {
             Err(refused @ StoreError::State(_)) => refused,
             answer => return Ok(answer?),
         };
-        match kind.uniqueness() {
-            Uniqueness::None => Err(refused.into()),
-            Uniqueness::InStore | Uniqueness::ForPrincipal => {
-                let there = self.store.session_of(&principal_id, kind).await?;
-                there.ok_or_else(|| refused.into())
-            }
-        }
+        let there = match kind.uniqueness() {
+            Uniqueness::None => None,
+            Uniqueness::InStore => self.store.session_of(&principal_id, kind).await?,
+            Uniqueness::ForPrincipal => self.store.default_session_of(&principal_id).await?,
+        };
+        there.ok_or_else(|| refused.into())
     }
 }
 
 /// What the system session says of a session's opening; `verify` compares the row with it.
 pub(crate) fn opening_payload(session: &Session) -> Value {
-    serde_json::json!({
+    let mut payload = serde_json::json!({
         "kind": session.kind.as_str(),
         "principal_id": session.principal_id,
         "session_id": session.session_id,
         "ts": session.ts,
-    })
+    });
+    if let (Some(node_id), Value::Object(said)) = (&session.node_id, &mut payload) {
+        said.insert("node_id".to_owned(), node_id.clone().into());
+    }
+    payload
 }

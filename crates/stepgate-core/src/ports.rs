@@ -335,6 +335,15 @@ pub trait Store: Send + Sync {
         kind: SessionKind,
     ) -> Result<Option<Session>, StoreError>;
 
+    /// The default session that the principal's callers join here: on this node, where several share the
+    /// store.
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.session_of(principal_id, SessionKind::Default).await
+    }
+
     /// Every session, in the order of their ids.
     async fn sessions(&self) -> Result<Vec<Session>, StoreError>;
 
@@ -390,6 +399,12 @@ pub trait Store: Send + Sync {
     /// How many rows there are.
     async fn counts(&self) -> Result<Counts, StoreError>;
 
+    /// How this process calls itself among those that share the store; none where only one process can
+    /// have it.
+    fn node_id(&self) -> Option<String> {
+        None
+    }
+
     /// Whether a node is gone that worked on runs which are not over.
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         Ok(false)
@@ -398,6 +413,17 @@ pub trait Store: Send + Sync {
     /// Tells the other nodes which policies are in force on this one.
     async fn tell_policy(&self, _policy_hash: Digest) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// Tells the other nodes which executors this one reaches.
+    async fn tell_executors(&self, _executor_ids: Vec<String>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Runs that nobody can go on with, because no living node reaches what their call was sent to.
+    /// None where only one process can have the store: it reaches everything.
+    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// The nodes that have the store open, oldest first; none where only one process can.
@@ -428,10 +454,25 @@ pub struct Node {
     pub lease_left: Option<Duration>,
     /// The policies in force on it, where it has said.
     pub policy_hash: Option<Digest>,
+    /// The executors that it reaches: its sandbox, and what acts for its tool servers.
+    pub executor_ids: Vec<String>,
     /// How many runs it works on.
     pub runs: u64,
     /// Whether it is this process.
     pub is_this: bool,
+}
+
+/// An executor that no living node reaches, with the runs that wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreached {
+    /// The executor, as the tool_calls name it.
+    pub executor_id: String,
+    /// How many runs wait.
+    pub runs: u64,
+    /// When the oldest of their calls was made.
+    pub since: Timestamp,
+    /// The node that reached it last, where one has said so.
+    pub last_node_id: Option<String>,
 }
 
 /// What another node did.

@@ -14,7 +14,8 @@ use crate::time::Timestamp;
 pub enum SessionKind {
     /// Chains what operators do, and the openings of all other sessions. One per store.
     System,
-    /// The session of a principal that names none.
+    /// The session of a principal that names none. Where several nodes share the store, each node has its
+    /// own: they do not wait for each other at the end of one chain.
     Default,
     /// A session that a principal named.
     Named,
@@ -25,7 +26,7 @@ pub enum SessionKind {
 pub enum Uniqueness {
     /// One in the store.
     InStore,
-    /// One for each principal.
+    /// One for each principal, on each node.
     ForPrincipal,
     /// As many as are named.
     None,
@@ -68,6 +69,8 @@ pub struct Session {
     pub principal_id: PrincipalId,
     /// What it is for.
     pub kind: SessionKind,
+    /// The node whose callers join it by default, where several nodes share the store.
+    pub node_id: Option<String>,
     /// When it was opened.
     pub ts: Timestamp,
     /// The end of its chain.

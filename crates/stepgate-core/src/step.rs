@@ -366,6 +366,11 @@ pub enum Refused {
     /// Never by the principal that asked.
     #[error("the principal that asked cannot decide")]
     OwnRequest,
+    /// The tool is not within this node's reach: whoever reaches it can decide.
+    #[error(
+        "this node does not reach the tool: decide on one that does, `stepgate nodes` shows which"
+    )]
+    OutOfReach,
     /// Our own trouble.
     #[error(transparent)]
     Fault(Fault),

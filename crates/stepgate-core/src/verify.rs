@@ -216,7 +216,8 @@ impl Walk {
             let is_another = match session.kind.uniqueness() {
                 Uniqueness::InStore => !sole.insert((session.kind, None)),
                 Uniqueness::ForPrincipal => {
-                    !sole.insert((session.kind, Some(&session.principal_id)))
+                    let whose = (&session.principal_id, session.node_id.as_deref());
+                    !sole.insert((session.kind, Some(whose)))
                 }
                 Uniqueness::None => false,
             };

@@ -139,11 +139,30 @@ impl Servers {
             .collect()
     }
 
+    /// The present definition of a tool that an operator can accept: it is offered, and there.
+    pub fn acceptable(&self, name: &ToolName) -> Option<Digest> {
+        let tool = self.tool(name)?;
+        match tool.standing {
+            Standing::Gone => None,
+            Standing::Accepted | Standing::Changed => Some(tool.definition_digest),
+        }
+    }
+
+    /// Makes this definition of a tool the accepted one. The caller has made it durable, or another node. A
+    /// tool that is defined otherwise has changed.
+    pub fn pin(&self, name: &ToolName, digest: Digest) {
+        self.pins.pin(name.clone(), digest);
+        if let Some(server) = self.servers.get(name.server()) {
+            let mut catalog = server.catalog.write().unwrap_or_else(PoisonError::into_inner);
+            catalog.compare(name, &self.pins);
+        }
+    }
+
     /// Makes the present definition of a tool the accepted one. The caller makes it durable.
     pub fn accept(&self, name: &ToolName) -> Option<Digest> {
-        let server = self.servers.get(name.server())?;
-        let mut catalog = server.catalog.write().unwrap_or_else(PoisonError::into_inner);
-        catalog.accept(name, &self.pins)
+        let digest = self.acceptable(name)?;
+        self.pin(name, digest);
+        Some(digest)
     }
 
     /// Ends every server, and waits until their tasks have let go of them.

@@ -116,6 +116,11 @@ impl Database {
         is_good
     }
 
+    /// Lets a lease end then, whatever was agreed.
+    pub(crate) fn end_lease(&mut self, incarnation: u64, then: Instant) {
+        self.leases.insert(incarnation, then);
+    }
+
     /// Takes a run over. True with a claim, or where there is nothing to claim; false where another has
     /// it.
     pub(crate) fn try_claim(

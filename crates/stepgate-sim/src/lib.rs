@@ -14,6 +14,7 @@ mod node;
 mod people;
 mod database;
 mod node_store;
+mod rehearsal;
 mod files;
 mod servers;
 mod policy;
@@ -26,6 +27,7 @@ mod chance;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use rehearsal::Rehearsal;
 pub use run::{Options, Outcome, simulate};
 pub use sabotage::Sabotage;
 pub use sweep::{Swept, sweep};

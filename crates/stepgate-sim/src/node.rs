@@ -44,6 +44,11 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
+    /// A process whose clock is right.
+    pub(crate) fn with_good_clock(node: u64, group: Group) -> Self {
+        Self { node, group, rate: 1_000_000 }
+    }
+
     /// The node's own clock when the world's shows this.
     pub(crate) fn own(self, now: Instant) -> Instant {
         now.saturating_mul(self.rate) / 1_000_000
@@ -129,7 +134,8 @@ impl Process {
                 Refused::NoSuchApproval
                 | Refused::AlreadyDecided
                 | Refused::NotInDoubt
-                | Refused::OwnRequest,
+                | Refused::OwnRequest
+                | Refused::OutOfReach,
             )
             | None => {}
         }

@@ -43,6 +43,11 @@ impl<T> Drop for Answering<T> {
 pub(crate) struct Awaited<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Awaited<T> {
+    /// The answer, where it has come.
+    pub(crate) fn taken(&self) -> Option<T> {
+        locked(&self.0).value.take()
+    }
+
     /// The answer, or none where whoever should answer is gone.
     pub(crate) async fn get(&self) -> Option<T> {
         poll_fn(|context| {

@@ -43,6 +43,23 @@ impl Sim {
     pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>, is_shown: bool) -> Arc<Self> {
         let mut chance = Chance::of(seed);
         let weather = Weather::of(&mut chance);
+        Self::in_weather(weather, chance, sabotage, is_shown)
+    }
+
+    /// A simulation without faults.
+    pub(crate) fn calm(sabotage: Option<Sabotage>) -> Arc<Self> {
+        let mut chance = Chance::of(0);
+        let mut weather = Weather::of(&mut chance);
+        weather.calm_from = 0;
+        Self::in_weather(weather, chance, sabotage, false)
+    }
+
+    fn in_weather(
+        weather: Weather,
+        mut chance: Chance,
+        sabotage: Option<Sabotage>,
+        is_shown: bool,
+    ) -> Arc<Self> {
         let nodes = Nodes::new(weather.nodes, &mut chance);
         Arc::new(Self {
             sabotage,

@@ -147,6 +147,18 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.may_dispatch(trace_id).await
     }
 
+    fn node_id(&self) -> Option<String> {
+        self.inner.node_id()
+    }
+
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.faults.alive()?;
+        self.inner.default_session_of(principal_id).await
+    }
+
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         self.faults.alive()?;
         self.inner.has_stray_runs().await

@@ -11,6 +11,7 @@ mod list;
 mod cells;
 mod point;
 mod nodes;
+mod waiting;
 mod listen;
 mod error;
 mod roofline;
@@ -28,7 +29,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
-    Recollection, RunQuery, StepCommit, Store, StoreError,
+    Recollection, RunQuery, StepCommit, Store, StoreError, Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -131,6 +132,12 @@ impl PostgresStore {
             locks: TraceLocks::new(options.lock_wait),
             desk: None,
         })
+    }
+
+    /// Renews this node's lease now instead of when it is due. Where it has lapsed, the node comes back as
+    /// another incarnation.
+    pub async fn renew_lease(&self) -> Result<(), StoreError> {
+        self.desk()?.node.renew().await
     }
 
     async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
@@ -271,6 +278,15 @@ impl Store for PostgresStore {
         one(&rows, SESSIONS, session_from)
     }
 
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        let node_id = self.desk.as_ref().map(|desk| desk.node.node_id());
+        let rows = self.readers.rows(read::default_session_of(principal_id, node_id)).await?;
+        one(&rows, SESSIONS, session_from)
+    }
+
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
         let rows = self.readers.rows(read::sessions()).await?;
         all(&rows, SESSIONS, session_from)
@@ -351,6 +367,10 @@ impl Store for PostgresStore {
         list::counts_from(&self.readers.rows(list::counts()).await?)
     }
 
+    fn node_id(&self) -> Option<String> {
+        self.desk.as_ref().map(|desk| desk.node.node_id().to_owned())
+    }
+
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         let Some(desk) = &self.desk else { return Ok(false) };
         let rows = self.readers.rows(list::stray_runs(desk.node.incarnation())).await?;
@@ -359,6 +379,22 @@ impl Store for PostgresStore {
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
         self.desk()?.node.tell_policy(policy_hash).await
+    }
+
+    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+        self.desk()?.node.tell_executors(executor_ids).await
+    }
+
+    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
+        let rows = self.readers.rows(waiting::calls()).await?;
+        let calls = all(&rows, JOURNAL, waiting::call_from)?;
+        let waiting = waiting::by_executor(calls.into_iter().flatten());
+        if waiting.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = self.readers.rows(waiting::last_nodes(&waiting)).await?;
+        let last_nodes = all(&rows, list::NODES, waiting::last_node_from)?;
+        Ok(waiting::unreached(waiting, last_nodes))
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, StoreError> {

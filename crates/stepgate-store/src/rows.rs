@@ -218,6 +218,7 @@ pub(crate) fn session_from(cells: &Cells<'_>) -> Result<Session, StoreError> {
         principal_id: PrincipalId::parse(principal)
             .map_err(|error| cells.mismatch("principal_id", error))?,
         kind: cells.spelled("kind", SessionKind::parse)?,
+        node_id: cells.owned("node_id")?,
         ts: cells.parsed("ts")?,
         head: head_of(cells)?,
         last_step_index: cells.number("last_step_index")?,

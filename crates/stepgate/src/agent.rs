@@ -5,6 +5,7 @@
 
 mod live;
 mod tools;
+mod waits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +33,7 @@ use crate::show;
 
 pub(crate) use live::Live;
 use tools::ServiceTools;
+pub(crate) use waits::keep_taking_up;
 
 /// Most turns that are under way at one time, those that wait for a person included.
 const TURNS_LIVE_MAX: usize = 1000;
@@ -173,6 +175,11 @@ impl Conversations {
             Word::Notice(notice) => Some(Waiting::of(&call.tool_call_id, &answer, notice)),
             Word::Outcome(_) => None,
         })
+    }
+
+    /// Whether the turn is under way in this process.
+    fn is_live(&self, turn_id: TurnId) -> bool {
+        self.turns().values().any(|live| live.turn_id() == Some(turn_id))
     }
 
     fn turns(&self) -> MutexGuard<'_, HashMap<RequestKey, Arc<Live>>> {

@@ -46,6 +46,26 @@ pub(crate) struct Control {
     pub(crate) policies: PathBuf,
     /// What they and the tools looked like when they were loaded first.
     loaded: Look,
+    /// How far it is known which tools operators have accepted.
+    accepted: pins::Reading,
+}
+
+impl Control {
+    /// Makes the present definition of a tool the accepted one, here and on every other node.
+    pub(crate) async fn accept(
+        &self,
+        gate: &Gate,
+        name: &ToolName,
+        accepted_by: &PrincipalId,
+    ) -> anyhow::Result<Option<Digest>> {
+        let _accepting = self.accepted.hold().await;
+        accept(gate, &self.servers, name, Some(accepted_by)).await
+    }
+
+    /// Reads what operators have accepted on other nodes.
+    pub(crate) async fn read_on(&self, gate: &Gate) -> anyhow::Result<()> {
+        Ok(self.accepted.go_on(gate, &self.servers).await?)
+    }
 }
 
 /// A gate over this store, as the configuration says. The hub is told how far its tools have come.
@@ -71,7 +91,7 @@ pub(crate) async fn assemble(
         parked: Parked::default(),
     };
     let (late, arrivals) = mpsc::channel(LATE_RESULTS_MAX);
-    let pins = pins::load(&gate).await?;
+    let (accepted, pins) = pins::Reading::begin(&gate).await?;
     let hub = Arc::clone(hub);
     let progress = Arc::new(move |said| hub.progress(said));
     let servers = Arc::new(start_servers(data, config, pins, late, progress).await?);
@@ -79,6 +99,9 @@ pub(crate) async fn assemble(
         accept(&gate, &servers, &name, None).await?;
     }
     gate.tools = Arc::clone(&servers) as _;
+    let acting = config.servers.keys().map(|server| gate.tools.executor_id(server));
+    let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
+    gate.store.tell_executors(executor_ids).await?;
     let policies = data.policies(config);
     // Before the load: what changes between the two is seen as a change later.
     let loaded = Look::at(&policies, &servers);
@@ -88,7 +111,7 @@ pub(crate) async fn assemble(
     note_policy(&gate, policy.current().digest()).await?;
     gate.policy = Arc::clone(&policy) as _;
     tokio::spawn(write_down(gate.clone(), arrivals));
-    Ok((gate, Arc::new(Control { servers, policy, policies, loaded })))
+    Ok((gate, Arc::new(Control { servers, policy, policies, loaded, accepted })))
 }
 
 /// Starts the servers of the configuration.
@@ -171,24 +194,22 @@ async fn write_down(gate: Gate, mut arrivals: mpsc::Receiver<LateResult>) {
 }
 
 /// Makes the present definition of a tool the accepted one, durably first. Nobody accepted it where it
-/// was seen for the first time.
-pub(crate) async fn accept(
+/// was seen for the first time. What is accepted is what was written down, whatever the tool is by then.
+async fn accept(
     gate: &Gate,
     servers: &Servers,
     name: &ToolName,
     accepted_by: Option<&PrincipalId>,
 ) -> anyhow::Result<Option<Digest>> {
-    let is_it = |listed: &&ListedTool| listed.server == name.server() && listed.tool == name.tool();
-    let listing = servers.listing();
-    let offered = listing.iter().filter(|listed| listed.mode.is_some()).find(is_it);
-    let Some(listed) = offered else { return Ok(None) };
+    let Some(digest) = servers.acceptable(name) else { return Ok(None) };
     let payload = json!({
         "accepted_by": accepted_by,
-        "definition_digest": listed.definition_digest,
+        "definition_digest": digest,
         "tool": name,
     });
     gate.note(EventType::ToolAccepted, payload).await?;
-    Ok(servers.accept(name))
+    servers.pin(name, digest);
+    Ok(Some(digest))
 }
 
 /// Notes which policies are in force, where they are others than before.

@@ -16,7 +16,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node,
-    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError, Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -276,12 +276,31 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.may_dispatch(trace_id).await
     }
 
+    fn node_id(&self) -> Option<String> {
+        self.inner.node_id()
+    }
+
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.inner.default_session_of(principal_id).await
+    }
+
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         self.inner.has_stray_runs().await
     }
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
         self.inner.tell_policy(policy_hash).await
+    }
+
+    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+        self.inner.tell_executors(executor_ids).await
+    }
+
+    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
+        self.inner.unreached().await
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, StoreError> {

@@ -12,9 +12,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use stepgate_core::action::CORE_SERVER;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::json::strict;
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
@@ -149,6 +151,9 @@ impl Service {
             self.resume(approval_id, Person::Nobody).await.map_err(task_stopped)??;
             return Err(Refused::AlreadyDecided);
         }
+        if matches!(person, Person::Grants { .. }) && !self.reaches(&approval).await? {
+            return Err(Refused::OutOfReach);
+        }
         let mut watch = self.hub.watch(approval.tool_run_id);
         let mut task = self.resume(approval_id, person.clone());
         let answer = tokio::select! {
@@ -174,6 +179,19 @@ impl Service {
             let answer = step::resume(&service.gate, approval_id, person).await;
             service.note_refusal(answer.as_ref().err());
             answer
+        })
+    }
+
+    /// Whether a call that is granted here can be sent from here. A tool server that only another node has
+    /// is gone as this one sees it, and the call would be refused for good.
+    async fn reaches(&self, approval: &Approval) -> Result<bool, StoreError> {
+        let nodes = self.gate.store.nodes().await?;
+        let Some(this) = nodes.iter().find(|node| node.is_this) else { return Ok(true) };
+        let context = strict::stored(&approval.approval_context_json).ok();
+        let server = context.as_ref().and_then(|context| context.get("tool_server")?.as_str());
+        Ok(match server {
+            Some(CORE_SERVER) | None => true,
+            Some(server) => this.executor_ids.contains(&self.gate.tools.executor_id(server)),
         })
     }
 
@@ -255,7 +273,8 @@ impl Service {
                 Refused::NoSuchApproval
                 | Refused::AlreadyDecided
                 | Refused::NotInDoubt
-                | Refused::OwnRequest,
+                | Refused::OwnRequest
+                | Refused::OutOfReach,
             )
             | None => {}
         }

@@ -269,6 +269,7 @@ fn apply(live: &mut Vec<Token>, event: &Event) -> anyhow::Result<()> {
         | EventType::PolicyLoaded
         | EventType::TurnOpened
         | EventType::TurnAnswered
+        | EventType::TurnWaiting
         | EventType::TurnToolEnded
         | EventType::TurnContinued
         | EventType::TurnFailed => {}

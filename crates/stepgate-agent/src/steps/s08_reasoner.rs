@@ -10,6 +10,7 @@ use crate::ports::{Progress, Waiting};
 use crate::stop::{Code, Stop};
 use crate::turn::{AskedCall, Entry, ToolEnded, TurnState};
 use crate::validator::{Step, validate_post_step, validate_pre_step};
+use crate::waits;
 
 use super::s09_llm_client::{self, Round};
 
@@ -53,11 +54,12 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     let session_id = flow.session_id()?;
     let mut answer = flow.agent.tools.run(&flow.principal_id, session_id, proposal).await?;
     if let Word::Notice(notice) = answer.word {
+        // Where it cannot be noted, the turn goes on with the same request again, and not by itself.
+        let _noted = waits::note(flow, &tool_call_id, answer.run_id).await;
         flow.listener.hear(Progress::Waiting(Waiting::of(&tool_call_id, &answer, notice)));
         answer = flow.agent.tools.outlast(answer.run_id).await?;
     }
-    let outcome = answer.word.as_str().to_owned();
-    let ended = ToolEnded { tool_call_id: tool_call_id.clone(), run_id: answer.run_id, outcome };
+    let ended = ToolEnded::of(&tool_call_id, &answer);
     let called = Progress::Called {
         tool_call_id: tool_call_id.clone(),
         run_id: answer.run_id,

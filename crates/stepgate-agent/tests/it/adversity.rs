@@ -141,7 +141,7 @@ async fn a_conversation_that_is_too_long_says_so() {
 }
 
 /// Asks a person about everything.
-struct AskAlways;
+pub(crate) struct AskAlways;
 
 impl Policy for AskAlways {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
@@ -182,7 +182,7 @@ async fn a_turn_waits_for_a_person_and_goes_on_as_they_decide() {
     }
 }
 
-fn waiting_of(progress: &Progress) -> Option<Waiting> {
+pub(crate) fn waiting_of(progress: &Progress) -> Option<Waiting> {
     match progress {
         Progress::Waiting(waiting) => Some(waiting.clone()),
         Progress::Opened { .. }

@@ -12,3 +12,4 @@ mod adversity;
 mod chains;
 mod desk;
 mod spec_003;
+mod waits;

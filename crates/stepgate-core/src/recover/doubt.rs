@@ -57,7 +57,8 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
             Refused::NoSuchApproval
             | Refused::AlreadyDecided
             | Refused::NotInDoubt
-            | Refused::OwnRequest,
+            | Refused::OwnRequest
+            | Refused::OutOfReach,
         ) => Ok(Left::Finished),
     }
 }

@@ -96,6 +96,7 @@ fn opens(event_type: EventType) -> bool {
         | EventType::TokenRevoked
         | EventType::TurnOpened
         | EventType::TurnAnswered
+        | EventType::TurnWaiting
         | EventType::TurnToolEnded
         | EventType::TurnContinued
         | EventType::TurnFailed => false,
@@ -123,6 +124,7 @@ fn closes(event_type: EventType) -> bool {
         | EventType::TokenRevoked
         | EventType::TurnOpened
         | EventType::TurnAnswered
+        | EventType::TurnWaiting
         | EventType::TurnToolEnded
         | EventType::TurnContinued
         | EventType::TurnFailed => false,
@@ -152,6 +154,7 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::TokenRevoked
         | EventType::TurnOpened
         | EventType::TurnAnswered
+        | EventType::TurnWaiting
         | EventType::TurnToolEnded
         | EventType::TurnContinued
         | EventType::TurnFailed => None,

@@ -30,7 +30,7 @@ impl Pins {
         self.pins().contains_key(name)
     }
 
-    fn pin(&self, name: ToolName, digest: Digest) {
+    pub(super) fn pin(&self, name: ToolName, digest: Digest) {
         self.pins().insert(name, digest);
     }
 
@@ -151,16 +151,15 @@ impl Catalog {
         self.entries.get(name.tool())?.offer.as_ref()
     }
 
-    /// Makes the present definition the accepted one.
-    pub(super) fn accept(&mut self, name: &ToolName, pins: &Pins) -> Option<Digest> {
-        let offer = self.entries.get_mut(name.tool())?.offer.as_mut()?;
+    /// Compares a tool with what is accepted now.
+    pub(super) fn compare(&mut self, name: &ToolName, pins: &Pins) {
+        let entry = self.entries.get_mut(name.tool());
+        let Some(offer) = entry.and_then(|entry| entry.offer.as_mut()) else { return };
         match offer.tool.standing {
-            Standing::Gone => None,
+            Standing::Gone => {}
             Standing::Accepted | Standing::Changed => {
-                let digest = offer.tool.definition_digest;
-                pins.pin(name.clone(), digest);
-                *offer = offer.clone().with(Standing::Accepted);
-                Some(digest)
+                let standing = pins.standing(name, offer.tool.definition_digest);
+                *offer = offer.clone().with(standing);
             }
         }
     }

@@ -220,7 +220,9 @@ impl View for Facts {
             there.kind == asked.kind
                 && match asked.kind.uniqueness() {
                     Uniqueness::InStore => true,
-                    Uniqueness::ForPrincipal => there.principal_id == asked.principal_id,
+                    Uniqueness::ForPrincipal => {
+                        there.principal_id == asked.principal_id && there.node_id == asked.node_id
+                    }
                     Uniqueness::None => false,
                 }
         };

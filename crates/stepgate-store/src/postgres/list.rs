@@ -173,7 +173,7 @@ pub(super) fn stray_runs(incarnation: i64) -> Query {
 /// The nodes that there are, oldest first; of those that are gone, only who left something.
 pub(super) fn nodes() -> Query {
     let sql = format!(
-        "SELECT incarnation, node_id, policy_hash, runs,
+        "SELECT incarnation, node_id, policy_hash, executors, runs,
            (extract(epoch FROM started_at) * 1000)::bigint AS started_ms,
            (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::bigint AS left_ms
          FROM nodes CROSS JOIN LATERAL
@@ -196,9 +196,18 @@ pub(super) fn node_from(cells: &Cells<'_>, this: Option<i64>) -> Result<Node, St
         started_at: Timestamp::from_millisecond(started_ms),
         lease_left: left_ms.map(Duration::from_millis),
         policy_hash: cells.maybe_parsed("policy_hash")?,
+        executor_ids: executor_ids(cells)?,
         runs: cells.number("runs")?,
         is_this: this.and_then(|this| u64::try_from(this).ok()) == Some(incarnation),
     })
+}
+
+/// What a node says that it reaches; nothing, where it has not said yet.
+fn executor_ids(cells: &Cells<'_>) -> Result<Vec<String>, StoreError> {
+    match cells.text("executors")? {
+        "" => Ok(Vec::new()),
+        said => serde_json::from_str(said).map_err(|error| cells.mismatch("executors", error)),
+    }
 }
 
 /// Events that belong to no run, oldest first.

@@ -15,7 +15,7 @@ use stepgate_core::journal::StateCode;
 use stepgate_core::ports::StoreError;
 use tokio::sync::Notify;
 
-use super::link::Query;
+use super::link::{Query, Value};
 use super::list::IS_UNFINISHED;
 use super::open::PostgresOptions;
 use super::point::Point;
@@ -37,6 +37,21 @@ struct Lease {
     good_until: Instant,
 }
 
+/// What a node tells the others about itself.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    policy_hash: Option<Digest>,
+    executor_ids: Vec<String>,
+}
+
+impl Told {
+    /// The two columns of the node's row.
+    fn columns(&self) -> [Value; 2] {
+        let executors = serde_json::Value::from(self.executor_ids.clone()).to_string();
+        [Box::new(self.policy_hash.map(|hash| hash.to_string())), Box::new(executors)]
+    }
+}
+
 /// This process among the nodes.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -48,8 +63,8 @@ pub(super) struct Node {
     lease: Mutex<Lease>,
     /// INVARIANT: a run is here while this node owns it, as far as it knows.
     claims: Mutex<HashMap<RunId, Claim>>,
-    /// The policies in force here, for the other nodes to see.
-    policy_hash: Mutex<Option<Digest>>,
+    /// What the other nodes see of this one. Each incarnation says it again.
+    told: Mutex<Told>,
     /// The lease is short of time.
     hurry: Notify,
     renewed: Notify,
@@ -69,12 +84,17 @@ impl Node {
             point,
             lease: Mutex::new(Lease { incarnation: 0, good_until: Instant::now() }),
             claims: Mutex::default(),
-            policy_hash: Mutex::default(),
+            told: Mutex::default(),
             hurry: Notify::new(),
             renewed: Notify::new(),
         };
         node.become_another().await?;
         Ok(Arc::new(node))
+    }
+
+    /// How this node calls itself, whatever its incarnation.
+    pub(super) fn node_id(&self) -> &str {
+        &self.node_id
     }
 
     /// The incarnation under which this node works now.
@@ -117,22 +137,40 @@ impl Node {
 
     /// Tells the others which policies are in force here.
     pub(super) async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
-        *locked(&self.policy_hash) = Some(policy_hash);
-        let sql = "UPDATE nodes SET policy_hash = $2 WHERE incarnation = $1";
-        let values: Vec<_> =
-            vec![Box::new(self.incarnation()) as _, Box::new(policy_hash.to_string()) as _];
+        locked(&self.told).policy_hash = Some(policy_hash);
+        self.tell().await
+    }
+
+    /// Tells the others which executors can be reached from here.
+    pub(super) async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+        locked(&self.told).executor_ids = executor_ids;
+        self.tell().await
+    }
+
+    async fn tell(&self) -> Result<(), StoreError> {
+        let [policy_hash, executors] = locked(&self.told).columns();
+        let sql = "UPDATE nodes SET policy_hash = $2, executors = $3 WHERE incarnation = $1";
+        let values = vec![Box::new(self.incarnation()) as _, policy_hash, executors];
         self.point.ask(Query::new(sql, values)).await.map(drop)
     }
 
-    async fn renew(&self) -> Result<(), StoreError> {
+    pub(super) async fn renew(&self) -> Result<(), StoreError> {
         let Lease { incarnation, good_until } = *locked(&self.lease);
         let asked = Instant::now();
         if asked >= good_until {
             return self.become_another().await;
         }
-        let sql = "UPDATE nodes SET expires_at = clock_timestamp() + $2 * interval '1 millisecond'
+        // What was told to an incarnation that is gone meanwhile is told again here.
+        let [policy_hash, executors] = locked(&self.told).columns();
+        let sql = "UPDATE nodes SET expires_at = clock_timestamp() + $2 * interval '1 millisecond',
+                     policy_hash = $3, executors = $4
                    WHERE incarnation = $1 AND expires_at > clock_timestamp() RETURNING 1::bigint";
-        let values: Vec<_> = vec![Box::new(incarnation) as _, Box::new(self.lease_ms()) as _];
+        let values = vec![
+            Box::new(incarnation) as _,
+            Box::new(self.lease_ms()) as _,
+            policy_hash,
+            executors,
+        ];
         let rows = self.point.ask(Query::new(sql, values)).await?;
         if rows.is_empty() {
             return self.become_another().await;
@@ -143,11 +181,16 @@ impl Node {
 
     async fn become_another(&self) -> Result<(), StoreError> {
         let asked = Instant::now();
-        let sql = "INSERT INTO nodes (node_id, expires_at)
-                   VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond')
+        let [policy_hash, executors] = locked(&self.told).columns();
+        let sql = "INSERT INTO nodes (node_id, expires_at, policy_hash, executors)
+                   VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond', $3, $4)
                    RETURNING incarnation";
-        let values: Vec<_> =
-            vec![Box::new(self.node_id.clone()) as _, Box::new(self.lease_ms()) as _];
+        let values = vec![
+            Box::new(self.node_id.clone()) as _,
+            Box::new(self.lease_ms()) as _,
+            policy_hash,
+            executors,
+        ];
         let rows = self.point.ask(Query::new(sql, values)).await?;
         let incarnation = rows.first().and_then(|row| row.try_get(0).ok());
         let unnamed = || StoreError::Unavailable("PostgreSQL did not number this node".into());

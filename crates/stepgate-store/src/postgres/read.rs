@@ -37,6 +37,17 @@ pub(super) fn session_of(principal_id: &PrincipalId, kind: SessionKind) -> Query
     Query::new(sql, values)
 }
 
+/// The default session that a principal has on this node.
+pub(super) fn default_session_of(principal_id: &PrincipalId, node_id: Option<&str>) -> Query {
+    let sql = "SELECT * FROM sessions WHERE principal_id = $1 AND kind = 'default'
+               AND node_id IS NOT DISTINCT FROM $2";
+    let values = vec![
+        Box::new(principal_id.as_str().to_owned()) as _,
+        Box::new(node_id.map(str::to_owned)) as _,
+    ];
+    Query::new(sql, values)
+}
+
 /// Every session, in the order of their ids.
 pub(super) fn sessions() -> Query {
     Query::new("SELECT * FROM sessions ORDER BY session_id", Vec::new())

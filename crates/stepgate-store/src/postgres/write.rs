@@ -97,15 +97,17 @@ fn mark(Stamp { incarnation, batch }: Stamp) -> Query {
 
 fn sessions(rows: Vec<&Session>) -> Option<Query> {
     let sql = "INSERT INTO sessions
-               (session_id, principal_id, kind, ts, head_number, head_digest, last_step_index)
-               SELECT new.*, $5::bigint, $6::text, 0
-               FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS new";
+               (session_id, principal_id, kind, ts, node_id, head_number, head_digest,
+                last_step_index)
+               SELECT new.*, $6::bigint, $7::text, 0
+               FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) AS new";
     some(&rows, sql, |rows| {
         vec![
             texts(rows, |session| session.session_id),
             texts(rows, |session| session.principal_id.as_str()),
             texts(rows, |session| session.kind.as_str()),
             texts(rows, |session| session.ts),
+            maybe_texts(rows, |session| session.node_id.as_deref()),
             Box::new(integer(Head::EMPTY.number)),
             Box::new(Head::EMPTY.digest.to_string()),
         ]

@@ -84,6 +84,7 @@ impl Desk {
             session_id,
             principal_id,
             kind,
+            node_id: None,
             ts: at(0),
             head: Head::EMPTY,
             last_step_index: 0,
@@ -127,6 +128,8 @@ pub(crate) struct Step {
     pub(crate) journal: Journal,
     pub(crate) key: IdempotencyKey,
     pub(crate) events: Vec<Event>,
+    /// What its call is sent to, where it says so.
+    pub(crate) executor_id: Option<String>,
     sealed: Vec<Sealed>,
     call_id: ArtifactId,
 }
@@ -155,6 +158,7 @@ impl Step {
             journal: Journal::empty(run_id, session_id),
             key: IdempotencyKey::of(&agent(), &proposal),
             events: Vec::new(),
+            executor_id: None,
             sealed: Vec::new(),
             call_id: artifact_id(),
         }
@@ -234,7 +238,7 @@ impl Step {
             self.journal.head(self.call_id, at(4)),
             Self::invocation(),
             self.key.clone(),
-            CallMeta::default(),
+            CallMeta { executor_id: self.executor_id.clone(), ..CallMeta::default() },
             decision.digest,
             decision.id,
             self.call_id,

@@ -24,7 +24,7 @@ const HISTORIES: u64 = 8;
 const ACTS: usize = 60;
 
 /// Chance from a seed (splitmix64), so that a history that fails is there again.
-struct Chance(u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
     fn next(&mut self) -> u64 {
@@ -35,7 +35,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
 
@@ -73,7 +73,7 @@ async fn node(url: &str) -> Arc<dyn Store> {
 }
 
 /// What is the same in every engine: all of an answer, except the words of a row's refusal.
-fn told<T: Debug>(answer: Result<T, StoreError>) -> String {
+pub(crate) fn told<T: Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
         Err(StoreError::State(error)) => format!("{:?}", error.code),
         answer => format!("{answer:?}"),

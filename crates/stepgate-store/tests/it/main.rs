@@ -19,6 +19,7 @@ mod postgres_nodes;
 mod postgres_servers;
 mod postgres_triggers;
 mod refusals;
+mod simulated_nodes;
 mod sealed;
 mod sqlite_files;
 mod sqlite_triggers;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stepgate_core::digest::Digest;
-use stepgate_core::ids::RunId;
+use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::StateCode;
-use stepgate_core::ports::{Elsewhere, EventQuery, Store, StoreError};
-use stepgate_core::session::Head;
+use stepgate_core::ports::{Elsewhere, EventQuery, Store, StoreError, Unreached};
+use stepgate_core::session::{Head, Session, SessionKind};
 use stepgate_store::{PostgresOptions, PostgresStore};
 use uuid::Uuid;
 
-use crate::desk::{Desk, LOCK_WAIT};
+use crate::desk::{Desk, LOCK_WAIT, agent, at};
 use crate::server;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -423,4 +423,96 @@ async fn nodes_are_listed_with_what_they_work_on_and_the_policies_in_force() {
     assert_eq!(third.unfinished_runs().await, Ok(vec![step.id()]));
     assert_eq!(third.binding(&step.key).await.unwrap().unwrap().trace_id, step.id());
     assert_eq!(third.dossier(RunId::new(Uuid::nil())).await, Ok(None));
+}
+
+/// Opens a default session of the agent as this node.
+async fn open_default(node: &Arc<PostgresStore>, desk: &Desk) -> Result<Session, StoreError> {
+    let there = desk.store.session(desk.session).await.unwrap().unwrap();
+    let session = Session {
+        session_id: SessionId::new(Uuid::now_v7()),
+        kind: SessionKind::Default,
+        node_id: node.node_id(),
+        ..there
+    };
+    node.open_session(session, desk.loose_event()).await
+}
+
+#[tokio::test]
+async fn a_principal_has_a_default_session_on_each_node() {
+    let house = House::new();
+    let (first, second) = (house.node("first").await, house.node("second").await);
+    let desk = Desk::open(first.clone()).await;
+    // One of a time without nodes is nobody's.
+    assert_eq!(first.default_session_of(&agent()).await, Ok(None));
+    let one = open_default(&first, &desk).await.unwrap();
+    assert_eq!(one.node_id.as_deref(), Some("first"));
+    assert_eq!(second.default_session_of(&agent()).await, Ok(None));
+    let other = open_default(&second, &desk).await.unwrap();
+    assert_ne!(one.session_id, other.session_id);
+    // Whoever opens another one on the same node is answered the one that is there.
+    let again = open_default(&first, &desk).await.unwrap();
+    assert_eq!((again.session_id, again.node_id), (one.session_id, one.node_id));
+    // Also where it is the same node only by its name.
+    let namesake = house.node("first").await;
+    let found = namesake.default_session_of(&agent()).await.unwrap().unwrap();
+    assert_eq!(found.session_id, one.session_id);
+    let of_agent = second.sessions().await.unwrap().into_iter();
+    assert_eq!(of_agent.filter(|session| session.kind == SessionKind::Default).count(), 3);
+}
+
+#[tokio::test]
+async fn a_node_that_registers_again_says_again_what_it_reaches_and_what_is_in_force() {
+    let house = House::new();
+    let node = house.node("first").await;
+    let policy = Digest::of_bytes(b"policies");
+    node.tell_policy(policy).await.unwrap();
+    node.tell_executors(vec!["sandbox@first".into(), "home \"1\"".into()]).await.unwrap();
+    let number = node.nodes().await.unwrap()[0].incarnation;
+    house.expire("first");
+    until("the node does not come back", async || {
+        node.nodes().await.unwrap().iter().any(|node| node.incarnation != number)
+    })
+    .await;
+    let nodes = node.nodes().await.unwrap();
+    let shown: Vec<_> = nodes.iter().map(|it| (it.policy_hash, &it.executor_ids)).collect();
+    assert_eq!(shown, [(Some(policy), &vec!["sandbox@first".to_owned(), "home \"1\"".to_owned()])]);
+}
+
+/// A run whose call was sent, and that its node has let go of.
+async fn left(node: &Arc<PostgresStore>, desk: &Desk, executor_id: Option<&str>) {
+    let mut step = desk.step();
+    step.executor_id = executor_id.map(str::to_owned);
+    node.lock_new_trace(step.id()).await.unwrap();
+    node.commit(step.opening()).await.unwrap();
+    node.release_trace_lock(step.id()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_waits_for_an_executor_that_no_living_node_reaches_is_counted() {
+    let house = House::new();
+    let (first, second) = (house.node("first").await, house.node("second").await);
+    let desk = Desk::open(first.clone()).await;
+    first.tell_executors(vec!["sandbox@first".into(), "home".into()]).await.unwrap();
+    second.tell_executors(vec!["home".into()]).await.unwrap();
+    for executor_id in [Some("sandbox@first"), Some("sandbox@first"), Some("home"), None] {
+        left(&first, &desk, executor_id).await;
+    }
+    left(&first, &desk, Some("nobody's")).await;
+    // One that is held waits as well, where whoever holds it cannot go on.
+    let mut held = desk.step();
+    held.executor_id = Some("sandbox@first".into());
+    first.commit(held.opening()).await.unwrap();
+    let since = at(4);
+    let waiting = |executor_id: &str, runs, last: Option<&str>| {
+        let last_node_id = last.map(str::to_owned);
+        Unreached { executor_id: executor_id.into(), runs, since, last_node_id }
+    };
+    let nobodys = waiting("nobody's", 1, None);
+    assert_eq!(second.unreached().await.unwrap(), std::slice::from_ref(&nobodys));
+    first.leave().await;
+    let expected = [nobodys.clone(), waiting("sandbox@first", 3, Some("first"))];
+    assert_eq!(second.unreached().await.unwrap(), expected);
+    let namesake = house.node("first").await;
+    namesake.tell_executors(vec!["sandbox@first".into()]).await.unwrap();
+    assert_eq!(second.unreached().await.unwrap(), [nobodys]);
 }

@@ -118,6 +118,7 @@ async fn what_is_fixed_stays_fixed() {
         ("UPDATE sealed_payloads SET payload = 'x'", "rows are never changed"),
         ("DELETE FROM sealed_payloads", "a run that is not over needs its payload"),
         ("UPDATE sessions SET principal_id = 'x'", "what names a session never changes"),
+        ("UPDATE sessions SET node_id = 'x'", "what names a session never changes"),
         ("UPDATE sessions SET head_number = 0", "a chain never gets shorter"),
         (
             "UPDATE tool_runs SET payload = 'x' WHERE status = 'approved'",

@@ -1,22 +1,71 @@
-//! The definitions of tools that operators know: the last `tool_accepted` event of each tool.
+//! The definitions of tools that operators know: the last `tool_accepted` event of each tool, whatever
+//! node it was accepted on.
 
 use std::collections::BTreeMap;
 
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
-use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
+use stepgate_core::ports::EventQuery;
 use stepgate_core::tool::ToolName;
+use stepgate_exec::servers::Servers;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Events that are read at once.
+const EVENTS_PAGE: usize = 1000;
 
 /// Accepted definitions, by tool.
 pub(crate) type Pins = BTreeMap<ToolName, Digest>;
 
-/// Reads them from the system session.
-pub(crate) async fn load(gate: &Gate) -> Result<Pins, Fault> {
-    let noted = gate.noted(&[EventType::ToolAccepted]).await?;
-    let pin = |payload: &Value| {
-        let text = |name: &str| payload.get(name).and_then(Value::as_str);
-        Some((ToolName::parse(text("tool")?).ok()?, text("definition_digest")?.parse().ok()?))
+/// How far the events were read: the position of the last one. Whoever accepts a tool holds it meanwhile, so
+/// that nobody puts an older definition in the place of the newer one.
+pub(crate) struct Reading(Mutex<u64>);
+
+impl Reading {
+    /// Reads them all.
+    pub(super) async fn begin(gate: &Gate) -> Result<(Self, Pins), Fault> {
+        let (pins, seen) = accepted_after(gate, 0).await?;
+        Ok((Self(Mutex::new(seen)), pins))
+    }
+
+    /// Reads what other nodes have accepted since the last time.
+    pub(super) async fn go_on(&self, gate: &Gate, servers: &Servers) -> Result<(), Fault> {
+        let mut seen = self.0.lock().await;
+        let (pins, last) = accepted_after(gate, *seen).await?;
+        for (name, digest) in pins {
+            servers.pin(&name, digest);
+        }
+        *seen = last;
+        Ok(())
+    }
+
+    /// Keeps everybody else from changing what is accepted.
+    pub(super) async fn hold(&self) -> MutexGuard<'_, u64> {
+        self.0.lock().await
+    }
+}
+
+/// What was accepted after this position, and the position of the last event of it.
+async fn accepted_after(gate: &Gate, after: u64) -> Result<(Pins, u64), Fault> {
+    let mut query = EventQuery {
+        after,
+        principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
+        event_types: vec![EventType::ToolAccepted],
+        loose_only: true,
+        limit: EVENTS_PAGE,
     };
-    Ok(noted.iter().filter_map(|event| pin(&event.payload)).collect())
+    let mut pins = Pins::new();
+    loop {
+        let page = gate.store.events(query.clone()).await?;
+        let Some(last) = page.last() else { return Ok((pins, query.after)) };
+        query.after = last.position;
+        pins.extend(page.iter().filter_map(|placed| pin(&placed.event.payload)));
+    }
+}
+
+fn pin(payload: &Value) -> Option<(ToolName, Digest)> {
+    let text = |name: &str| payload.get(name).and_then(Value::as_str);
+    Some((ToolName::parse(text("tool")?).ok()?, text("definition_digest")?.parse().ok()?))
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use stepgate_core::ports::Store;
+use stepgate_core::ports::{Store, Unreached};
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
 
@@ -31,6 +31,7 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         check("sandbox", sandbox(data)),
         check("tool servers", tool_servers(data)),
         check("interrupted runs", interrupted(data).await),
+        check("executors", executors(data).await),
     ];
     for Check { name, ok, detail } in &checks {
         if json {
@@ -134,4 +135,29 @@ async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
         0 => "none".into(),
         count => format!("{count}: the next step, or `stepgate recover`, goes on with them"),
     })
+}
+
+/// Where nobody serves, whoever comes next may reach everything.
+async fn executors(data: &DataDir) -> anyhow::Result<String> {
+    if data.store_url(&data.load_config()?)?.is_none() {
+        return Ok("this directory's own".into());
+    }
+    let store = store::read(data).await?;
+    let is_living = store.nodes().await?.iter().any(|node| node.lease_left.is_some());
+    let unreached = store.unreached().await?;
+    let waiting: Vec<String> = unreached.iter().map(waiting_for).collect();
+    ensure!(waiting.is_empty() || !is_living, "{}", waiting.join("; "));
+    Ok(match waiting.is_empty() {
+        true => "no run waits for one that is out of reach".into(),
+        false => waiting.join("; "),
+    })
+}
+
+fn waiting_for(unreached: &Unreached) -> String {
+    let Unreached { executor_id, runs, last_node_id, .. } = unreached;
+    let way_out = match last_node_id {
+        Some(node_id) => format!("start node `{node_id}` again"),
+        None => "start a node that has it".into(),
+    };
+    format!("{runs} runs wait for `{executor_id}`, which no living node reaches: {way_out}")
 }

@@ -9,7 +9,7 @@ use anyhow::bail;
 use tokio::task::JoinHandle;
 
 use super::recover;
-use crate::agent::Conversations;
+use crate::agent::{self, Conversations};
 use crate::assembly;
 use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App};
@@ -49,6 +49,9 @@ impl Gateway {
         }
         app.mcp.take_up(&held.recovered.finished).await?;
         service.begin();
+        if let Some(agent) = app.agent.get() {
+            tokio::spawn(agent::keep_taking_up(Arc::clone(agent)));
+        }
         app.mcp.begin();
         let pause = Duration::from_millis(held.config.policy.reload_ms);
         let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));

@@ -1,44 +1,84 @@
-//! `stepgate nodes`: who shares the store.
+//! `stepgate nodes`: who shares the store, and what waits for a node that is gone.
 
 use serde_json::json;
-use stepgate_core::ports::Node;
+use stepgate_core::ports::{Node, Unreached};
 
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 use crate::store;
 
 pub(super) async fn nodes(data: &DataDir, json: bool) -> anyhow::Result<u8> {
-    let nodes = store::read(data).await?.nodes().await?;
+    let store = store::read(data).await?;
+    let (nodes, unreached) = (store.nodes().await?, store.unreached().await?);
     if json {
-        for node in &nodes {
-            show::json(&json!({
-                "incarnation": node.incarnation,
-                "lease_left_ms": node.lease_left.map(|left| left.as_millis()),
-                "node_id": node.node_id,
-                "policy_hash": node.policy_hash,
-                "runs": node.runs,
-                "started_at": node.started_at,
-            }))?;
-        }
+        print_json(&nodes, &unreached)?;
         return Ok(0);
     }
     if nodes.is_empty() {
         show::say("no node has the store open; one in a data directory has no others")?;
-        return Ok(0);
+    } else {
+        show::say(node_table(&nodes))?;
     }
-    let mut table = Table::new(["NODE", "NUMBER", "SINCE", "LEASE", "RUNS", "POLICIES"]);
-    for node in &nodes {
+    if !unreached.is_empty() {
+        show::say("\nthese runs wait for an executor that no living node reaches:\n")?;
+        show::say(unreached_table(&unreached))?;
+    }
+    Ok(0)
+}
+
+/// A line for each node, and one for each executor that is waited for.
+fn print_json(nodes: &[Node], unreached: &[Unreached]) -> anyhow::Result<()> {
+    for node in nodes {
+        show::json(&json!({
+            "executor_ids": node.executor_ids,
+            "incarnation": node.incarnation,
+            "lease_left_ms": node.lease_left.map(|left| left.as_millis()),
+            "node_id": node.node_id,
+            "policy_hash": node.policy_hash,
+            "runs": node.runs,
+            "started_at": node.started_at,
+        }))?;
+    }
+    for waiting in unreached {
+        show::json(&json!({
+            "last_node_id": waiting.last_node_id,
+            "runs_waiting": waiting.runs,
+            "since": waiting.since,
+            "unreached_executor_id": waiting.executor_id,
+        }))?;
+    }
+    Ok(())
+}
+
+fn node_table(nodes: &[Node]) -> Table<7> {
+    let mut table =
+        Table::new(["NODE", "NUMBER", "SINCE", "LEASE", "RUNS", "POLICIES", "EXECUTORS"]);
+    for node in nodes {
         table.add([
-            Cell::plain(&node.node_id),
+            Cell::plain(show::printable(&node.node_id)),
             Cell::plain(node.incarnation),
             Cell::plain(node.started_at),
             Cell::plain(lease(node)),
             Cell::plain(node.runs),
             Cell::plain(policies(node)),
+            Cell::plain(show::printable(&node.executor_ids.join(", "))),
         ]);
     }
-    show::say(table)?;
-    Ok(0)
+    table
+}
+
+fn unreached_table(unreached: &[Unreached]) -> Table<4> {
+    let mut table = Table::new(["EXECUTOR", "RUNS", "SINCE", "LAST NODE"]);
+    for waiting in unreached {
+        let last_node = waiting.last_node_id.as_deref().unwrap_or("unknown");
+        table.add([
+            Cell::alarming(show::printable(&waiting.executor_id)),
+            Cell::plain(waiting.runs),
+            Cell::plain(waiting.since),
+            Cell::plain(show::printable(last_node)),
+        ]);
+    }
+    table
 }
 
 fn lease(node: &Node) -> String {

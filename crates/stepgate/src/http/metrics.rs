@@ -34,12 +34,14 @@ pub(crate) struct Metrics {
     connections: Gauge,
     approvals_open: Gauge,
     steps_running: Gauge,
+    runs_unreached: Gauge,
 }
 
 /// What is read at the moment of asking.
 pub(super) struct Present {
     pub(super) approvals_open: u64,
     pub(super) steps_running: usize,
+    pub(super) runs_unreached: u64,
 }
 
 impl Metrics {
@@ -53,6 +55,7 @@ impl Metrics {
             connections: Gauge::default(),
             approvals_open: Gauge::default(),
             steps_running: Gauge::default(),
+            runs_unreached: Gauge::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("steps", "Answers to proposals, by outcome", metrics.steps.clone());
@@ -65,6 +68,8 @@ impl Metrics {
         let text = "Approvals that nobody has decided";
         registry.register("approvals_open", text, metrics.approvals_open.clone());
         registry.register("steps_running", "Steps under way", metrics.steps_running.clone());
+        let text = "Runs that wait for an executor that no living node reaches";
+        registry.register("runs_unreached", text, metrics.runs_unreached.clone());
         metrics
     }
 
@@ -97,6 +102,7 @@ impl Metrics {
     pub(super) fn text(&self, present: &Present) -> Result<String, std::fmt::Error> {
         self.approvals_open.set(i64::try_from(present.approvals_open).unwrap_or(i64::MAX));
         self.steps_running.set(i64::try_from(present.steps_running).unwrap_or(i64::MAX));
+        self.runs_unreached.set(i64::try_from(present.runs_unreached).unwrap_or(i64::MAX));
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)

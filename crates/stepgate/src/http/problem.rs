@@ -180,6 +180,10 @@ impl From<Refused> for Problem {
             Refused::AlreadyDecided => Self::conflict("the approval is decided already"),
             Refused::NotInDoubt => Self::conflict("the run has no call in doubt"),
             Refused::OwnRequest => Self::forbidden(),
+            Refused::OutOfReach => Self::conflict(
+                "this node does not reach the tool: decide on one that does, `stepgate nodes` shows \
+                 which",
+            ),
             Refused::Fault(fault) => fault.into(),
         }
     }

@@ -27,8 +27,12 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Pr
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
-    let approvals_open = app.service.gate.store.open_approvals().await?;
-    let present = Present { approvals_open, steps_running: app.service.running() };
+    let store = &app.service.gate.store;
+    let present = Present {
+        approvals_open: store.open_approvals().await?,
+        steps_running: app.service.running(),
+        runs_unreached: store.unreached().await?.iter().map(|waiting| waiting.runs).sum(),
+    };
     let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())

@@ -14,7 +14,6 @@ use stepgate_exec::servers::{ListedTool, ServerState};
 use super::admit::{Caller, Operator, Reader};
 use super::routes::Id;
 use super::{App, Problem};
-use crate::assembly;
 
 /// A tool as people see it.
 #[derive(Default, Serialize)]
@@ -112,8 +111,7 @@ pub(super) async fn accept(
     Id(name): Id<ToolName>,
 ) -> Result<Json<Value>, Problem> {
     let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
-    let by = Some(&caller.principal_id);
-    let accepted = assembly::accept(&app.service.gate, &control.servers, &name, by).await?;
+    let accepted = control.accept(&app.service.gate, &name, &caller.principal_id).await?;
     let digest = accepted.ok_or_else(Problem::not_found)?;
     Ok(Json(json!({ "name": name, "definition_digest": digest })))
 }

@@ -105,7 +105,8 @@ async fn expire(service: &Arc<Service>, id: ApprovalId) -> Result<(), ()> {
             Refused::AlreadyDecided
             | Refused::NoSuchApproval
             | Refused::NotInDoubt
-            | Refused::OwnRequest,
+            | Refused::OwnRequest
+            | Refused::OutOfReach,
         ) => Ok(()),
         Err(Refused::Fault(fault)) => {
             show::note(format!("approval {id} has expired and cannot be ended yet: {fault}"));

@@ -1,4 +1,5 @@
-//! What other nodes of the same store do: whoever waits here is woken, and tokens are known everywhere.
+//! What other nodes of the same store do: whoever waits here is woken, and what operators say of tokens and
+//! tools is known everywhere.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,11 +34,17 @@ pub(super) async fn keep_listening(service: Arc<Service>) {
     }
 }
 
-/// Looks for what nobody told: events to stream, tokens, and the runs that somebody waits for.
+/// Looks for what nobody told: events to stream, tokens, accepted tools, and the runs that somebody waits
+/// for.
 async fn look(service: &Service) {
     service.hub.wake();
     if let Err(error) = service.tokens.read_on(&service.gate).await {
         show::note(format!("the tokens of other nodes are read later: {error:#}"));
+    }
+    if let Some(control) = &service.control
+        && let Err(error) = control.read_on(&service.gate).await
+    {
+        show::note(format!("the tools accepted on other nodes are read later: {error:#}"));
     }
     for run_id in service.hub.watched_runs() {
         let recalled = service.gate.store.recall(run_id).await;

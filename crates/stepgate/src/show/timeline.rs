@@ -212,6 +212,7 @@ fn is_told(event_type: EventType) -> bool {
         | EventType::TokenRevoked
         | EventType::TurnOpened
         | EventType::TurnAnswered
+        | EventType::TurnWaiting
         | EventType::TurnToolEnded
         | EventType::TurnContinued
         | EventType::TurnFailed => false,

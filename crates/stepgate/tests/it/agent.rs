@@ -6,6 +6,6 @@ mod chat;
 mod crashes;
 mod library;
 mod models;
-mod stage;
+pub(crate) mod stage;
 mod streams;
 mod waits;

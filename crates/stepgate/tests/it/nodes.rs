@@ -1,5 +1,10 @@
 //! Several gateways on one PostgreSQL, seen from outside.
 
+mod tools;
+mod turns;
+mod waiting;
+
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,24 +30,40 @@ const LEASE_MS: u64 = 1500;
 
 /// A database that nodes share, each with a data directory of its own.
 struct House {
+    database: String,
     url: String,
 }
 
 impl House {
     fn new() -> Self {
-        Self { url: SERVER.url(&SERVER.database().unwrap()) }
+        let database = SERVER.database().unwrap();
+        Self { url: SERVER.url(&database), database }
     }
 
     fn place(&self, node_id: &str) -> Place {
-        let place = Place::with(vec![
+        let place = self.place_with(node_id, vec![("STEPGATE_SANDBOX_SHARED", "true".into())]);
+        fs::create_dir_all(place.path()).unwrap();
+        place
+    }
+
+    /// A place whose sandbox is its own.
+    fn alone(&self, node_id: &str) -> Place {
+        self.place_with(node_id, Vec::new())
+    }
+
+    fn place_with(&self, node_id: &str, more: Vec<(&'static str, OsString)>) -> Place {
+        let mut variables = vec![
             ("STEPGATE_STORE", self.url.clone().into()),
             ("STEPGATE_STORE_NODE_ID", node_id.into()),
             ("STEPGATE_STORE_LEASE_MS", LEASE_MS.to_string().into()),
             ("STEPGATE_STORE_DISPATCH_MARGIN_MS", "300".into()),
-            ("STEPGATE_SANDBOX_SHARED", "true".into()),
-        ]);
-        fs::create_dir_all(place.path()).unwrap();
-        place
+        ];
+        variables.extend(more);
+        Place::with(variables)
+    }
+
+    fn sql(&self, sql: &str) -> anyhow::Result<String> {
+        SERVER.sql(&self.database, sql)
     }
 
     /// Two places whose sandboxes are the same directory.
@@ -108,6 +129,29 @@ fn what_one_node_has_answered_every_node_answers() {
     assert_eq!(first.end().0, Some(0));
     let left = places[1].stepgate(["--json", "nodes"], "");
     assert_eq!(left.stdout.lines().count(), 1, "{left:?}");
+    assert_eq!(places[1].stepgate(["verify"], "").code, 0);
+}
+
+#[test]
+fn a_caller_who_names_no_session_joins_the_one_of_the_node() {
+    let house = House::new();
+    let places = house.two();
+    let [first, second] = [Gateway::start(&places[0]), Gateway::start(&places[1])];
+    let session = |gateway: &Gateway| {
+        let reply = gateway.propose(&proposal("THINK", json!({})));
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.headers["stepgate-session"].clone()
+    };
+    let (one, other) = (session(&first), session(&second));
+    assert_ne!(one, other, "two nodes write to the end of one chain");
+    assert_eq!((session(&first), session(&second)), (one.clone(), other.clone()));
+    // The command line is the same agent, at its own node.
+    let local = places[1].stepgate(["--json", "run", "THINK"], "");
+    assert_eq!(local.code, 0, "{local:?}");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().0, Some(0));
+    let first = Gateway::start(&places[0]);
+    assert_eq!(session(&first), one, "a node that comes back has another session");
     assert_eq!(places[1].stepgate(["verify"], "").code, 0);
 }
 
@@ -233,15 +277,7 @@ fn a_node_that_was_paused_longer_than_its_lease_is_fenced_out_and_goes_on_afterw
 #[test]
 fn a_sandbox_that_is_not_shared_has_the_name_of_its_node() {
     let house = House::new();
-    let alone = |name: &str| {
-        Place::with(vec![
-            ("STEPGATE_STORE", house.url.clone().into()),
-            ("STEPGATE_STORE_NODE_ID", name.to_owned().into()),
-            ("STEPGATE_STORE_LEASE_MS", LEASE_MS.to_string().into()),
-            ("STEPGATE_STORE_DISPATCH_MARGIN_MS", "300".into()),
-        ])
-    };
-    let (first, second) = (alone("first"), alone("second"));
+    let (first, second) = (house.alone("first"), house.alone("second"));
     let written = first.stepgate(["run", "WRITE_FILE", "path=/sandbox/a.txt", "content=1"], "");
     assert_eq!(written.code, 0, "{written:?}");
     let read = second.stepgate(["run", "READ_FILE", "path=/sandbox/a.txt"], "");

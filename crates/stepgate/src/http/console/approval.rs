@@ -82,6 +82,11 @@ pub(super) async fn decide(
             StatusCode::FORBIDDEN,
             "Nothing was decided: you asked for this yourself, so another operator has to decide.",
         ),
+        Err(Refused::OutOfReach) => (
+            StatusCode::CONFLICT,
+            "Nothing was decided: this node does not reach the tool. Decide on one that does; \
+             `stepgate nodes` shows which.",
+        ),
         Err(Refused::NoSuchApproval) => return Err(Trouble::no_such_approval()),
         Err(refused @ (Refused::NotInDoubt | Refused::Fault(_))) => return Err(refused.into()),
     };

@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::stage::{Stage, ask, ask_with, calls, hello, look, outcomes, write_file};
+use super::waits::over;
 use crate::scene::{approve, kill, until};
 
 fn key_of(gateway: &crate::http_client::Gateway, key: &str) -> Value {
@@ -78,15 +80,26 @@ fn killed_while_a_tool_acts_the_call_is_taken_up_and_acts_once() {
     }
 }
 
-#[test]
-fn killed_while_a_person_is_asked_the_decision_counts_and_the_request_goes_on() {
-    let stage = Stage::new();
+/// A turn whose gateway was killed while a person was asked.
+fn killed_while_asked(stage: &Stage) -> (Value, String) {
     stage.model.says([actions(), json!({ "text": "done" })]);
     let gateway = stage.gateway();
     let turn = key_of(&gateway, "k1");
     until("a person is asked", || look(&gateway, &turn).json()["state"] == "approval_required");
     let approval = stage.scene.pending();
+    until("it is noted", || {
+        let database = Connection::open(stage.scene.place.database()).unwrap();
+        let sql = "SELECT count(*) FROM events WHERE event_type = 'turn_waiting'";
+        database.query_row(sql, [], |row| row.get(0)).is_ok_and(|count: i64| count == 1)
+    });
     kill(gateway);
+    (turn, approval)
+}
+
+#[test]
+fn killed_while_a_person_is_asked_the_decision_counts_and_the_turn_goes_on_by_itself() {
+    let stage = Stage::new();
+    let (turn, approval) = killed_while_asked(&stage);
     let gateway = stage.gateway();
     let seen = look(&gateway, &turn).json();
     assert_eq!(
@@ -94,9 +107,24 @@ fn killed_while_a_person_is_asked_the_decision_counts_and_the_request_goes_on() 
         (&json!("approval_required"), &json!(approval))
     );
     assert_eq!(approve(&gateway, &approval).status, 200);
-    until("it acts", || stage.scene.effects() == 1);
-    let reply = ask(&gateway, "k1", &hello("act"));
-    ended(&stage, &reply.json());
+    let response = over(&gateway, &turn);
+    ended(&stage, &response);
+    let again = ask(&gateway, "k1", &hello("act"));
+    assert_eq!((again.status, again.json()), (200, response));
+    assert_eq!(stage.model.asked().len(), 2, "the model was asked once more");
+    drop(gateway);
+    stage.scene.verified();
+}
+
+#[test]
+fn what_is_decided_while_nobody_serves_is_gone_on_with_at_the_next_start() {
+    let stage = Stage::new();
+    let (turn, approval) = killed_while_asked(&stage);
+    let approved = stage.scene.stepgate(&["approve", &approval]);
+    assert_eq!(approved.code, 0, "{}", approved.stderr);
+    let gateway = stage.gateway();
+    ended(&stage, &over(&gateway, &turn));
+    assert_eq!(stage.model.asked().len(), 2, "the model was asked once more");
     drop(gateway);
     stage.scene.verified();
 }

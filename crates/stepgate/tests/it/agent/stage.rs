@@ -12,19 +12,19 @@ use crate::http_client::{Gateway, Reply, exchange, request};
 use crate::scene::{Scene, python, until};
 
 /// A model endpoint as a process of its own. It is killed when it goes out of sight.
-pub(super) struct ModelProcess {
+pub(crate) struct ModelProcess {
     child: Child,
-    pub(super) state: TempDir,
-    pub(super) address: String,
+    pub(crate) state: TempDir,
+    pub(crate) address: String,
 }
 
 impl ModelProcess {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(&python(), &[])
     }
 
     /// With a Python of its own, and these flags.
-    pub(super) fn start_with(python: &str, flags: &[&str]) -> Self {
+    pub(crate) fn start_with(python: &str, flags: &[&str]) -> Self {
         let state = TempDir::new().unwrap();
         let program =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/model_endpoint.py");
@@ -38,24 +38,24 @@ impl ModelProcess {
     }
 
     /// Adds to what the model will say.
-    pub(super) fn says(&self, lines: impl IntoIterator<Item = Value>) {
+    pub(crate) fn says(&self, lines: impl IntoIterator<Item = Value>) {
         let text: String = lines.into_iter().map(|line| format!("{line}\n")).collect();
         let file = OpenOptions::new().create(true).append(true).open(self.file("script"));
         file.unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.state.path().join(name)
     }
 
     /// The bodies that it was asked with.
-    pub(super) fn asked(&self) -> Vec<Value> {
+    pub(crate) fn asked(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.file("asked")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// The roles of the messages of the last question.
-    pub(super) fn told(&self) -> Vec<String> {
+    pub(crate) fn told(&self) -> Vec<String> {
         let asked = self.asked();
         let messages = asked.last().unwrap()["body"]["messages"].as_array().unwrap().clone();
         messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect()
@@ -70,18 +70,18 @@ impl Drop for ModelProcess {
 }
 
 /// A gateway's directory, with a model.
-pub(super) struct Stage {
-    pub(super) scene: Scene,
-    pub(super) model: ModelProcess,
+pub(crate) struct Stage {
+    pub(crate) scene: Scene,
+    pub(crate) model: ModelProcess,
 }
 
 impl Stage {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with("", ModelProcess::start())
     }
 
     /// With more keys of `[agent]`.
-    pub(super) fn with(keys: &str, model: ModelProcess) -> Self {
+    pub(crate) fn with(keys: &str, model: ModelProcess) -> Self {
         let scene = Scene::new("honours_key = true");
         let agent = format!(
             "\n[agent]\nbase_url = \"http://{}/v1\"\nmodel = \"test-model\"\n{keys}\n",
@@ -93,22 +93,22 @@ impl Stage {
         Self { scene, model }
     }
 
-    pub(super) fn gateway(&self) -> Gateway {
+    pub(crate) fn gateway(&self) -> Gateway {
         Gateway::start(&self.scene.place)
     }
 
     /// A file of the sandbox.
-    pub(super) fn sandbox(&self, name: &str) -> PathBuf {
+    pub(crate) fn sandbox(&self, name: &str) -> PathBuf {
         self.scene.place.path().join("sandbox").join(name)
     }
 }
 
 /// Asks, as the agent.
-pub(super) fn ask(gateway: &Gateway, key: &str, body: &Value) -> Reply {
+pub(crate) fn ask(gateway: &Gateway, key: &str, body: &Value) -> Reply {
     ask_with(gateway, key, &[], body)
 }
 
-pub(super) fn ask_with(
+pub(crate) fn ask_with(
     gateway: &Gateway,
     key: &str,
     headers: &[(&str, &str)],
@@ -121,17 +121,17 @@ pub(super) fn ask_with(
 }
 
 /// A turn, as the agent sees it.
-pub(super) fn look(gateway: &Gateway, turn_id: &Value) -> Reply {
+pub(crate) fn look(gateway: &Gateway, turn_id: &Value) -> Reply {
     let path = format!("/v1/agent/turns/{}", turn_id.as_str().unwrap());
     gateway.send("GET", &path, &gateway.agent, "")
 }
 
-pub(super) fn hello(text: &str) -> Value {
+pub(crate) fn hello(text: &str) -> Value {
     json!({ "instructions": text })
 }
 
 /// A request that follows a response.
-pub(super) fn after(response: &Value, text: &str) -> Value {
+pub(crate) fn after(response: &Value, text: &str) -> Value {
     json!({
         "instructions": text,
         "sessionId": response["sessionId"],
@@ -140,18 +140,18 @@ pub(super) fn after(response: &Value, text: &str) -> Value {
 }
 
 /// A line of the script that asks for calls.
-pub(super) fn calls(calls: &[(&str, &str, Value)]) -> Value {
+pub(crate) fn calls(calls: &[(&str, &str, Value)]) -> Value {
     let calls: Vec<Value> =
         calls.iter().map(|(id, name, args)| json!([id, name, args.to_string()])).collect();
     json!({ "calls": calls })
 }
 
-pub(super) fn write_file(name: &str) -> Value {
+pub(crate) fn write_file(name: &str) -> Value {
     json!({ "path": format!("/sandbox/{name}"), "content": "hello" })
 }
 
 /// The outcomes of the calls that the server made.
-pub(super) fn outcomes(response: &Value) -> Vec<String> {
+pub(crate) fn outcomes(response: &Value) -> Vec<String> {
     let results = response["toolResults"].as_array().cloned().unwrap_or_default();
     let outcome = |result: &Value| {
         let text = result["resultJson"].as_str().unwrap();
@@ -162,7 +162,7 @@ pub(super) fn outcomes(response: &Value) -> Vec<String> {
 }
 
 /// The codes of a refusal.
-pub(super) fn codes(reply: &Reply) -> Vec<String> {
+pub(crate) fn codes(reply: &Reply) -> Vec<String> {
     let errors = reply.json()["errors"].as_array().cloned().unwrap_or_default();
     errors.iter().map(|error| error["code"].as_str().unwrap().to_owned()).collect()
 }

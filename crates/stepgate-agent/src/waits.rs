@@ -1,0 +1,137 @@
+//! Turns that wait for somebody, and who goes on with them when their process is gone.
+//!
+//! A turn that begins to wait says so in its session's chain, with the node that works on it. When that node
+//! is gone and the wait over, any process can take the turn up: by being the first to write the event
+//! that ends the wait. So of all nodes one goes on.
+
+use serde::{Deserialize, Serialize};
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::ids::RunId;
+use stepgate_core::ports::{Store, StoreError};
+
+use crate::pipeline::{Flow, Request};
+use crate::ports::Agent;
+use crate::stop::Stop;
+use crate::turn::{Entry, ToolEnded, Turn, TurnId, TurnState};
+use crate::turns;
+
+/// How often a turn may begin to wait for one run: each time under another node.
+const WAITS_MAX: u64 = 1000;
+
+/// A turn that waits, as `turn_waiting` says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    /// The turn.
+    pub turn_id: TurnId,
+    /// The call whose run is not over.
+    pub tool_call_id: String,
+    /// The run.
+    pub run_id: RunId,
+    /// The number that the turn's event will have which ends the wait.
+    pub number: u64,
+    /// The node that works on the turn, where several share the store.
+    pub incarnation: Option<u64>,
+}
+
+impl Wait {
+    /// What an event says; none where it is another's, or cannot be read.
+    pub fn read(event: &Event) -> Option<Self> {
+        match event.event_type == EventType::TurnWaiting {
+            true => Self::deserialize(&event.payload).ok(),
+            false => None,
+        }
+    }
+
+    /// What was said last about the same run: somebody else may work on the turn by now.
+    pub async fn latest(self, store: &dyn Store) -> Result<Self, StoreError> {
+        let (_, last) = said(store, self.run_id).await?;
+        Ok(last.unwrap_or(self))
+    }
+
+    /// Whether the turn has gone on since then.
+    pub async fn is_over(&self, store: &dyn Store) -> Result<bool, StoreError> {
+        Ok(store.event(self.turn_id.event_id(self.number)).await?.is_some())
+    }
+}
+
+/// Says that the turn waits for this run, unless this node has said so before.
+pub(crate) async fn note(flow: &Flow<'_>, tool_call_id: &str, run_id: RunId) -> Result<(), Stop> {
+    let (gate, turn) = (&flow.agent.gate, flow.turn()?);
+    let nodes = gate.store.nodes().await?;
+    let wait = Wait {
+        turn_id: turn.id,
+        tool_call_id: tool_call_id.to_owned(),
+        run_id,
+        number: u64::try_from(turn.entries.len()).unwrap_or(u64::MAX),
+        incarnation: nodes.iter().find(|node| node.is_this).map(|node| node.incarnation),
+    };
+    let (count, last) = said(&*gate.store, run_id).await?;
+    if last.as_ref() == Some(&wait) {
+        return Ok(());
+    }
+    let event = Event {
+        event_id: TurnId::waiting_event_id(run_id, count),
+        event_type: EventType::TurnWaiting,
+        payload: serde_json::to_value(&wait).unwrap_or_default(),
+        run_id: None,
+        sequence_number: 0,
+        session_id: flow.session_id()?,
+        ts: gate.world.now(),
+    };
+    Ok(gate.store.append_event(event).await?)
+}
+
+/// How often it was said that a turn waits for this run, and what was said last.
+async fn said(store: &dyn Store, run_id: RunId) -> Result<(u64, Option<Wait>), StoreError> {
+    let mut last = None;
+    for number in 0..WAITS_MAX {
+        match store.event(TurnId::waiting_event_id(run_id, number)).await? {
+            Some(event) => last = Wait::read(&event),
+            None => return Ok((number, last)),
+        }
+    }
+    Ok((WAITS_MAX, last))
+}
+
+/// Takes up a turn whose run is over, before anybody else does. None where somebody was faster, or the turn
+/// went on long ago; otherwise the request whose turn it is.
+pub async fn take_up(agent: &Agent, wait: &Wait) -> Result<Option<Request>, Stop> {
+    let gate = &agent.gate;
+    let Some((session_id, mut turn)) = turns::load(gate, wait.turn_id).await? else {
+        return Ok(None);
+    };
+    if !waits_for(&turn, wait) {
+        return Ok(None);
+    }
+    let Some(session) = gate.store.session(session_id).await? else { return Ok(None) };
+    let answer = agent.tools.outlast(wait.run_id).await?;
+    let ended = Entry::ToolEnded(ToolEnded::of(&wait.tool_call_id, &answer));
+    if !turns::append_first(gate, session_id, &mut turn, ended).await? {
+        return Ok(None);
+    }
+    let served = turn.entries.iter().rev().find_map(|entry| match entry {
+        Entry::Opened(opened) => Some((&opened.correlation_id, &opened.envelope)),
+        Entry::Continued(continued) => Some((&continued.correlation_id, &continued.envelope)),
+        Entry::Answered(_) | Entry::ToolEnded(_) | Entry::Failed(_) => None,
+    });
+    Ok(served.map(|(correlation_id, envelope)| Request {
+        principal_id: session.principal_id,
+        correlation_id: correlation_id.clone(),
+        envelope: envelope.clone(),
+    }))
+}
+
+/// Whether the call of this wait is the one that the turn comes to next.
+fn waits_for(turn: &Turn, wait: &Wait) -> bool {
+    let is_next = match turn.state() {
+        TurnState::Calling(calls) => {
+            calls.first().is_some_and(|call| call.tool_call_id == wait.tool_call_id)
+        }
+        TurnState::Asking
+        | TurnState::AwaitingClient(_)
+        | TurnState::Final(_)
+        | TurnState::Failed(_) => false,
+    };
+    is_next && u64::try_from(turn.entries.len()) == Ok(wait.number)
+}

@@ -1,0 +1,103 @@
+//! Runs that wait for an executor: their call was sent, and no living node reaches what it was sent to.
+
+use std::collections::BTreeMap;
+
+use stepgate_core::json::{Value, strict};
+use stepgate_core::ports::{StoreError, Unreached};
+use stepgate_core::time::Timestamp;
+
+use super::link::Query;
+use super::list::IS_UNFINISHED;
+use crate::rows::Cells;
+
+/// Most calls that are looked at, the oldest first. Beyond them the counts are too small, and not wrong
+/// about what waits.
+const CALLS_MAX: i64 = 10_000;
+
+/// A call without an effect.
+#[derive(Debug)]
+pub(super) struct Call {
+    executor_id: String,
+    ts: Timestamp,
+}
+
+/// The calls without an effect, oldest first. Those that a living node works on are among them: a node that
+/// does not reach what a call was sent to holds its run all the same, for the moment of finding that out.
+pub(super) fn calls() -> Query {
+    let sql = format!(
+        "SELECT entry.trace_id, entry.ts, entry.artifact FROM tool_runs CROSS JOIN LATERAL
+           (SELECT * FROM journal WHERE trace_id = tool_run_id
+            ORDER BY sequence_number DESC LIMIT 1) AS entry
+         WHERE {IS_UNFINISHED} AND entry.artifact_type = 'tool_call'
+         ORDER BY tool_runs.position LIMIT $1"
+    );
+    Query::new(sql, vec![Box::new(CALLS_MAX)])
+}
+
+/// A call, from a row of [`calls`]. One that cannot be read, or names no executor, waits for none: `verify`
+/// has more to say about it.
+pub(super) fn call_from(cells: &Cells<'_>) -> Result<Option<Call>, StoreError> {
+    let Ok(call) = strict::stored(cells.text("artifact")?) else { return Ok(None) };
+    let named = call.get("meta").and_then(|meta| meta.get("executor_id")).and_then(Value::as_str);
+    let Some(executor_id) = named.map(str::to_owned) else { return Ok(None) };
+    Ok(Some(Call { executor_id, ts: cells.parsed("ts")? }))
+}
+
+/// What waits, by executor, whoever reaches it.
+pub(super) fn by_executor(calls: impl Iterator<Item = Call>) -> BTreeMap<String, Unreached> {
+    let mut waiting: BTreeMap<String, Unreached> = BTreeMap::new();
+    for Call { executor_id, ts } in calls {
+        let fresh = || Unreached {
+            executor_id: executor_id.clone(),
+            runs: 0,
+            since: ts,
+            last_node_id: None,
+        };
+        let there = waiting.entry(executor_id.clone()).or_insert_with(fresh);
+        there.runs += 1;
+        there.since = there.since.min(ts);
+    }
+    waiting
+}
+
+/// The last node that says that it reaches each of these executors: one that lives, where there is one.
+pub(super) fn last_nodes(waiting: &BTreeMap<String, Unreached>) -> Query {
+    let sql = "SELECT DISTINCT ON (executor_id) executor_id, node_id, lives
+               FROM (SELECT incarnation, node_id, (expires_at > clock_timestamp())::int::bigint AS lives,
+                       jsonb_array_elements_text(executors::jsonb) AS executor_id
+                     FROM nodes WHERE executors <> '') AS reaching
+               WHERE executor_id = ANY($1) ORDER BY executor_id, lives DESC, incarnation DESC";
+    let executor_ids: Vec<String> = waiting.keys().cloned().collect();
+    Query::new(sql, vec![Box::new(executor_ids)])
+}
+
+/// A node that reaches, or reached, an executor.
+pub(super) struct LastNode {
+    executor_id: String,
+    node_id: String,
+    lives: bool,
+}
+
+/// One of [`last_nodes`].
+pub(super) fn last_node_from(cells: &Cells<'_>) -> Result<LastNode, StoreError> {
+    Ok(LastNode {
+        executor_id: cells.text("executor_id")?.to_owned(),
+        node_id: cells.text("node_id")?.to_owned(),
+        lives: cells.number("lives")? == 1,
+    })
+}
+
+/// Only what no living node reaches, with the node that reached it last.
+pub(super) fn unreached(
+    mut waiting: BTreeMap<String, Unreached>,
+    last_nodes: Vec<LastNode>,
+) -> Vec<Unreached> {
+    for LastNode { executor_id, node_id, lives } in last_nodes {
+        if lives {
+            waiting.remove(&executor_id);
+        } else if let Some(there) = waiting.get_mut(&executor_id) {
+            there.last_node_id = Some(node_id);
+        }
+    }
+    waiting.into_values().collect()
+}
