@@ -36,7 +36,7 @@ pub(super) fn session(
     connection: &Connection,
     session_id: SessionId,
 ) -> Result<Option<Session>, StoreError> {
-    let sql = "SELECT *, NULL AS node_id FROM sessions WHERE session_id = ?1";
+    let sql = "SELECT * FROM sessions WHERE session_id = ?1";
     one(connection, SESSIONS, sql, [session_id.to_string()], session_from)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn session_of(
     principal_id: &PrincipalId,
     kind: SessionKind,
 ) -> Result<Option<Session>, StoreError> {
-    let sql = "SELECT *, NULL AS node_id FROM sessions WHERE principal_id = ?1 AND kind = ?2
+    let sql = "SELECT * FROM sessions WHERE principal_id = ?1 AND kind = ?2
                ORDER BY position LIMIT 1";
     let params = [principal_id.as_str(), kind.as_str()];
     one(connection, SESSIONS, sql, params, session_from)
@@ -54,7 +54,7 @@ pub(super) fn session_of(
 
 /// Every session, in the order of their ids.
 pub(super) fn sessions(connection: &Connection) -> Result<Vec<Session>, StoreError> {
-    let sql = "SELECT *, NULL AS node_id FROM sessions ORDER BY session_id";
+    let sql = "SELECT * FROM sessions ORDER BY session_id";
     all(connection, SESSIONS, sql, [], session_from)
 }
 

@@ -104,13 +104,15 @@ pub(super) fn chain(
 
 fn insert_session(statements: &mut Statements<'_>, session: &Session) -> Result<()> {
     let sql = "INSERT OR ROLLBACK INTO sessions
-               (session_id, principal_id, kind, ts, head_number, head_digest, last_step_index)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)";
+               (session_id, principal_id, kind, ts, node_id, head_number, head_digest,
+                last_step_index)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)";
     let row = params![
         session.session_id.to_string(),
         session.principal_id.as_str(),
         session.kind.as_str(),
         session.ts.to_string(),
+        session.node_id.as_deref(),
         integer(Head::EMPTY.number),
         Head::EMPTY.digest.to_string(),
     ];
