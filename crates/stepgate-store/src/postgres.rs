@@ -12,6 +12,7 @@ mod cells;
 mod point;
 mod nodes;
 mod listen;
+mod backup;
 mod error;
 mod roofline;
 
@@ -36,6 +37,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_postgres::Row;
 
+pub use backup::Restoring;
 pub use error::OpenError;
 pub use open::PostgresOptions;
 pub use roofline::Scratch;
