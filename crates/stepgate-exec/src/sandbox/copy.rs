@@ -1,14 +1,16 @@
 //! The files of a sandbox, copied elsewhere while they may change.
 //!
 //! Every file is whole, because actions replace files and never write into them. But a file can get
-//! another name while its directory is walked, and be missed at both; so the walk is repeated until it
-//! finds what it found before, or for a number of times.
+//! another name while the directories are walked, and be missed at both; so the walk is repeated until no
+//! directory has changed since the one before it, or for a number of times. What then vanished between two
+//! walks is kept, unless it has another name: it was there when the copy began.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 use rustix::io::Errno;
@@ -20,6 +22,11 @@ use super::{SandboxError, SandboxLimits};
 
 /// Most walks. A sandbox that never rests is copied as the last one found it.
 pub const COPY_WALKS_MAX: u32 = 4;
+/// How long to wait before a sandbox that has just changed is walked again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A file system tells times no finer than this: what changed so shortly before a look may change again
+/// and look the same.
+const TICK: Duration = Duration::from_millis(20);
 /// Most files and directories that are copied.
 pub const COPY_ENTRIES_MAX: usize = 1_000_000;
 
@@ -32,7 +39,7 @@ pub struct SandboxCopy {
     pub files: Vec<CopiedFile>,
     /// How many entries are neither, or have names that are no text. No action reaches them.
     pub skipped: u64,
-    /// Whether the last walk found what the one before it had copied.
+    /// Whether nothing changed while it was copied, so that it is of one moment.
     pub is_settled: bool,
 }
 
@@ -64,15 +71,17 @@ pub fn copy(
     for _ in 0..COPY_WALKS_MAX {
         copy.follow(&found, &mut progress)?;
         let again = copy.walk()?;
-        if copy.is_as(&again) {
-            return Ok(copy.done(again.skipped, true));
+        // INVARIANT: what was the same before and after stood there in between, all of it at once.
+        if found.was_quiet && found.directories == again.directories && copy.has(&again) {
+            return copy.done(&again, true);
         }
-        found = again;
+        std::thread::sleep(PAUSE);
+        found = copy.walk()?;
     }
-    Ok(copy.done(found.skipped, false))
+    copy.done(&found, false)
 }
 
-/// What a walk found: a file is another one when any of this differs.
+/// What a walk found: a file or directory has changed when any of this differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look {
     identity: Identity,
@@ -90,11 +99,21 @@ impl Look {
             mode: stat.st_mode & 0o777,
         }
     }
+
+    fn is_older_than(&self, age: Duration) -> bool {
+        let part = |number: i64| u32::try_from(number).unwrap_or(0);
+        let seconds = u64::try_from(self.changed.0).unwrap_or(0);
+        let changed = UNIX_EPOCH + Duration::new(seconds, part(self.changed.1));
+        SystemTime::now().duration_since(changed).is_ok_and(|since| since > age)
+    }
 }
 
 #[derive(Default)]
 struct Found {
-    directories: BTreeSet<String>,
+    /// With the root itself, which has no name.
+    directories: BTreeMap<String, Look>,
+    /// Whether no directory had changed so shortly before that it may have changed again unseen.
+    was_quiet: bool,
     files: BTreeMap<String, Look>,
     skipped: u64,
 }
@@ -108,7 +127,7 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     fn walk(&self) -> Result<Found, SandboxError> {
-        let mut found = Found::default();
+        let mut found = Found { was_quiet: true, ..Found::default() };
         let mut waiting = vec![String::new()];
         while let Some(beneath) = waiting.pop() {
             match self.look_into(&beneath, &mut found, &mut waiting) {
@@ -129,7 +148,12 @@ impl Copy<'_> {
         found: &mut Found,
         waiting: &mut Vec<String>,
     ) -> Result<(), Errno> {
-        let mut reader = Dir::new(self.root.open_directory(beneath)?)?;
+        let directory = self.root.open_directory(beneath)?;
+        // Before it is read: what changes from here on shows in the next walk.
+        let look = Look::of(&rustix::fs::fstat(&directory)?);
+        found.was_quiet &= look.is_older_than(TICK);
+        found.directories.insert(beneath.to_owned(), look);
+        let mut reader = Dir::new(directory)?;
         while let Some(entry) = reader.read() {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else {
@@ -143,10 +167,7 @@ impl Copy<'_> {
             let path =
                 if beneath.is_empty() { name.to_owned() } else { format!("{beneath}/{name}") };
             match kind_of(&reader, &entry) {
-                Ok(FileType::Directory) => {
-                    waiting.push(path.clone());
-                    found.directories.insert(path);
-                }
+                Ok(FileType::Directory) => waiting.push(path),
                 Ok(FileType::RegularFile) => {
                     let stat = rustix::fs::statat(reader.fd()?, name, AtFlags::SYMLINK_NOFOLLOW);
                     match stat {
@@ -163,30 +184,35 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Makes the copy what a walk found.
+    /// Adds what a walk found to the copy. What it did not find stays for now.
     fn follow(&mut self, found: &Found, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
-        let gone = |path: &String| !found.files.contains_key(path);
-        for path in self.files.keys().filter(|path| gone(path)).cloned().collect::<Vec<_>>() {
-            fs::remove_file(self.to.join(&path)).map_err(|error| wrote(&path, error))?;
-            self.files.remove(&path);
+        for path in found.directories.keys().filter(|path| !path.is_empty()) {
+            if self.files.remove(path).is_some() {
+                fs::remove_file(self.to.join(path)).map_err(|error| wrote(path, error))?;
+            }
+            if self.directories.insert(path.clone()) {
+                let made = DirBuilder::new().mode(0o700).create(self.to.join(path));
+                made.map_err(|error| wrote(path, error))?;
+            }
         }
-        // The deepest first.
-        let gone: Vec<_> = self.directories.difference(&found.directories).collect();
-        for path in gone.into_iter().rev() {
-            fs::remove_dir(self.to.join(path)).map_err(|error| wrote(path, error))?;
-        }
-        for path in found.directories.difference(&self.directories) {
-            let made = DirBuilder::new().mode(0o700).create(self.to.join(path));
-            made.map_err(|error| wrote(path, error))?;
-        }
-        self.directories.clone_from(&found.directories);
         for (path, look) in &found.files {
+            if self.directories.contains(path) {
+                self.remove_directory(path)?;
+            }
             if self.files.get(path).is_none_or(|(copied, _)| copied != look) {
                 self.take(path)?;
                 progress(u64::try_from(self.files.len()).unwrap_or(u64::MAX));
             }
         }
         Ok(())
+    }
+
+    /// Makes way for a file.
+    fn remove_directory(&mut self, path: &str) -> Result<(), SandboxError> {
+        let beneath = format!("{path}/");
+        self.directories.retain(|other| other != path && !other.starts_with(&beneath));
+        self.files.retain(|other, _| !other.starts_with(&beneath));
+        fs::remove_dir_all(self.to.join(path)).map_err(|error| wrote(path, error))
     }
 
     /// Copies one file, unless it is gone.
@@ -227,18 +253,38 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn is_as(&self, found: &Found) -> bool {
-        let copied = self.files.iter().map(|(path, (look, _))| (path, look));
-        self.directories == found.directories && copied.eq(found.files.iter())
+    fn has(&self, found: &Found) -> bool {
+        let is_copied = |(path, look): (&String, &Look)| {
+            self.files.get(path).is_some_and(|(copied, _)| copied == look)
+        };
+        found.files.iter().all(is_copied)
     }
 
-    fn done(self, skipped: u64, is_settled: bool) -> SandboxCopy {
-        SandboxCopy {
+    /// Takes out of the copy what is not there any more.
+    fn done(mut self, found: &Found, is_settled: bool) -> Result<SandboxCopy, SandboxError> {
+        let named: HashSet<&Identity> = found.files.values().map(|look| &look.identity).collect();
+        let is_gone = |path: &String, look: &Look| {
+            !found.files.contains_key(path) && (is_settled || named.contains(&look.identity))
+        };
+        let gone = self.files.iter().filter(|(path, (look, _))| is_gone(path, look));
+        for path in gone.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
+            fs::remove_file(self.to.join(&path)).map_err(|error| wrote(&path, error))?;
+            self.files.remove(&path);
+        }
+        // The deepest first; one that still has files stays with them.
+        let gone =
+            self.directories.iter().rev().filter(|path| !found.directories.contains_key(*path));
+        for path in gone.cloned().collect::<Vec<_>>() {
+            if fs::remove_dir(self.to.join(&path)).is_ok() {
+                self.directories.remove(&path);
+            }
+        }
+        Ok(SandboxCopy {
             directories: self.directories.into_iter().collect(),
             files: self.files.into_values().map(|(_, file)| file).collect(),
-            skipped,
+            skipped: found.skipped,
             is_settled,
-        }
+        })
     }
 }
 

@@ -207,7 +207,7 @@ pub(super) enum Seen {
 }
 
 /// Which file it is, whatever it is called. Texts, because JSON numbers end at 2^53.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     pub(super) device: String,

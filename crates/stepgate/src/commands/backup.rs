@@ -118,17 +118,15 @@ async fn copy_sandbox(
             "{skipped} entries of the sandbox are neither files nor directories, and not in the backup"
         ));
     }
-    let places: HashMap<_, _> = files
-        .iter()
-        .map(|file| (serde_json::json!(file.identity).to_string(), &file.path))
-        .collect();
-    let under_way = under_way.into_iter().filter_map(|was| {
-        let path = places.get(&serde_json::json!(was).to_string())?;
-        Some(UnderWay { was, path: (*path).clone() })
-    });
+    let places: HashMap<_, _> =
+        files.iter().map(|file| (&file.identity, file.path.clone())).collect();
+    let under_way = under_way
+        .into_iter()
+        .filter_map(|was| Some(UnderWay { path: places.get(&was)?.clone(), was }));
+    let under_way: Vec<_> = under_way.collect();
     let part = SandboxPart {
         executor_id: config.sandbox_id(data.store_url(config)?.is_none()),
-        under_way: under_way.collect(),
+        under_way,
         directories,
         is_settled,
     };

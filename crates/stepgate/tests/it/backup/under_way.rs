@@ -133,9 +133,11 @@ fn steps_under_way_end_after_a_restore_as_after_a_crash() {
 
 #[test]
 fn a_file_that_was_made_after_a_deletion_under_way_stays() {
-    let (place, shelf) = (interrupted(Stops::After), Shelf::new());
-    // Another file of the same name, made after the store's moment and before the sandbox's.
-    fs::write(place.path().join("sandbox/deleted.txt"), "another").unwrap();
+    let shelf = Shelf::new();
+    // Made before the first one is gone, so it is certainly another file.
+    fs::write(shelf.path("other"), "another").unwrap();
+    let place = interrupted(Stops::After);
+    fs::rename(shelf.path("other"), place.path().join("sandbox/deleted.txt")).unwrap();
     backed_up(&place, &shelf.path("b"));
     let other = Place::new();
     restored(&other, &shelf.path("b"));
