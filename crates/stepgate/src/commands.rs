@@ -69,8 +69,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Runs(args) => runs::runs(&global, &data, args).await,
         Command::Nodes => nodes::nodes(&data, json).await,
         Command::Verify(args) => verify::verify(&data, args, json).await,
-        Command::Backup(args) => backup::backup(&data, args, json).await,
-        Command::Restore(args) => restore::restore(&data, args, json).await,
+        Command::Backup(args) => backup::backup(&data, args, json).await.map_err(explained),
+        Command::Restore(args) => restore::restore(&data, args, json).await.map_err(explained),
         Command::Recover => {
             recover::recover(&data, json).await.map_err(|fault| data.explain(fault))
         }

@@ -67,18 +67,20 @@ pub fn copy(
 ) -> Result<SandboxCopy, SandboxError> {
     let root = Root::open(sandbox, SandboxLimits::default())?;
     let mut copy = Copy { root, to, files: BTreeMap::new(), directories: BTreeSet::new() };
-    let mut found = copy.walk()?;
-    for _ in 0..COPY_WALKS_MAX {
+    let mut walks = 0;
+    loop {
+        let found = copy.walk()?;
         copy.follow(&found, &mut progress)?;
         let again = copy.walk()?;
         // INVARIANT: what was the same before and after stood there in between, all of it at once.
-        if found.was_quiet && found.directories == again.directories && copy.has(&again) {
-            return copy.done(&again, true);
+        let is_settled =
+            found.was_quiet && found.directories == again.directories && copy.has(&again);
+        walks += 1;
+        if is_settled || walks == COPY_WALKS_MAX {
+            return copy.done(&found, is_settled);
         }
         std::thread::sleep(PAUSE);
-        found = copy.walk()?;
     }
-    copy.done(&found, false)
 }
 
 /// What a walk found: a file or directory has changed when any of this differs.
@@ -262,9 +264,11 @@ impl Copy<'_> {
 
     /// Takes out of the copy what is not there any more.
     fn done(mut self, found: &Found, is_settled: bool) -> Result<SandboxCopy, SandboxError> {
-        let named: HashSet<&Identity> = found.files.values().map(|look| &look.identity).collect();
+        let is_there = |path: &String| found.files.contains_key(path);
+        let there = self.files.iter().filter(|(path, _)| is_there(path));
+        let named: HashSet<Identity> = there.map(|(_, (look, _))| look.identity.clone()).collect();
         let is_gone = |path: &String, look: &Look| {
-            !found.files.contains_key(path) && (is_settled || named.contains(&look.identity))
+            !is_there(path) && (is_settled || named.contains(&look.identity))
         };
         let gone = self.files.iter().filter(|(path, (look, _))| is_gone(path, look));
         for path in gone.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
