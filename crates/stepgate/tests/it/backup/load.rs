@@ -52,12 +52,22 @@ fn work(gateway: &Gateway, client: usize, is_over: &AtomicBool, answered: &Mutex
     }
 }
 
+/// Ends the work of all clients, also where a test fails.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Serves clients, makes a backup in the middle, and gives what was answered before it began.
 fn back_up_under_load(place: &Place, path: &Path) -> Vec<Answered> {
     let gateway = Gateway::start_with(place, &["--quiet"]);
     let (is_over, answered) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let begun = std::thread::scope(|scope| {
         let (gateway, is_over, answered) = (&gateway, &is_over, &answered);
+        let ending = Ending(is_over);
         for client in 0..CLIENTS {
             scope.spawn(move || work(gateway, client, is_over, answered));
         }
@@ -71,7 +81,7 @@ fn back_up_under_load(place: &Place, path: &Path) -> Vec<Answered> {
         let start = Instant::now();
         let told = backed_up(place, path);
         let meanwhile = count() - begun;
-        is_over.store(true, Ordering::Relaxed);
+        drop(ending);
         println!(
             "{begun} answers before, {meanwhile} in the {:?} of the backup: {told}",
             start.elapsed()
