@@ -1,6 +1,6 @@
 //! Steps that were under way when the backup was made: after a restore they end as after a crash.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,14 +67,16 @@ fn steps() -> [String; 3] {
     ]
 }
 
-/// A data directory whose gateway was stopped in the middle of every step.
-fn interrupted(stops: Stops) -> Place {
+/// A data directory whose gateway was stopped in the middle of every step, and the files that were there
+/// before: while they are open, no other file can be taken for one of them.
+fn interrupted(stops: Stops) -> (Place, [File; 3]) {
     let place = Place::new();
     assert_eq!(place.stepgate(["run", "THINK"], "").code, 0);
     let sandbox = place.path().join("sandbox");
-    for name in ["deleted.txt", "before.txt", "written.txt"] {
+    let files = ["deleted.txt", "before.txt", "written.txt"].map(|name| {
         fs::write(sandbox.join(name), "old").unwrap();
-    }
+        File::open(sandbox.join(name)).unwrap()
+    });
     let store = SqliteStore::open(&place.database(), Default::default()).unwrap();
     let mut gate = gate::gate(Arc::new(store), &sandbox);
     let inner = Sandbox::open(&sandbox, "sandbox".into(), SandboxLimits::default()).unwrap();
@@ -85,7 +87,7 @@ fn interrupted(stops: Stops) -> Place {
             assert!(submit(&gate, step).await.is_err());
         }
     });
-    place
+    (place, files)
 }
 
 fn tree(sandbox: &Path) -> Vec<(String, String)> {
@@ -106,7 +108,7 @@ fn steps_under_way_end_after_a_restore_as_after_a_crash() {
     let expected = [("after.txt", "old"), ("written.txt", "new")]
         .map(|(name, text)| (name.to_owned(), text.to_owned()));
     for stops in [Stops::Before, Stops::After] {
-        let (place, shelf) = (interrupted(stops), Shelf::new());
+        let ((place, _files), shelf) = (interrupted(stops), Shelf::new());
         backed_up(&place, &shelf.path("b"));
         for target in Engine::ALL {
             let other = target.place();
@@ -134,10 +136,9 @@ fn steps_under_way_end_after_a_restore_as_after_a_crash() {
 #[test]
 fn a_file_that_was_made_after_a_deletion_under_way_stays() {
     let shelf = Shelf::new();
-    // Made before the first one is gone, so it is certainly another file.
-    fs::write(shelf.path("other"), "another").unwrap();
-    let place = interrupted(Stops::After);
-    fs::rename(shelf.path("other"), place.path().join("sandbox/deleted.txt")).unwrap();
+    let (place, _files) = interrupted(Stops::After);
+    // Made after the store's moment, and before the sandbox's.
+    fs::write(place.path().join("sandbox/deleted.txt"), "another").unwrap();
     backed_up(&place, &shelf.path("b"));
     let other = Place::new();
     restored(&other, &shelf.path("b"));
