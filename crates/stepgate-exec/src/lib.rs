@@ -26,6 +26,6 @@ pub use sandbox::crash::CrashPoint;
 #[cfg(feature = "crashpoints")]
 pub use sandbox::crash::{AtCrashPoint, CrashHook};
 pub use sandbox::{
-    COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, Earlier, Identity, Moved, Sandbox, SandboxCopy,
-    SandboxError, SandboxLimits, copy, file_at, recorded_file, rule,
+    COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, Earlier, Identity, Moved, Now, Sandbox,
+    SandboxCopy, SandboxError, SandboxLimits, copy, file_at, recorded_file, rule,
 };

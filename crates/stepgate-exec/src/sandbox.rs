@@ -43,7 +43,7 @@ use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
 pub use copy::{COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, copy};
-pub use earlier::{Earlier, Moved, file_at, recorded_file};
+pub use earlier::{Earlier, Moved, Now, file_at, recorded_file};
 pub use resolve::Identity;
 
 use locks::{Locks, PathLock, WAIT};
@@ -296,12 +296,12 @@ fn act(
         return Err(Stop::Failed(ExecutionFailure::FileNotFound));
     }
     let recorded = |key| match dispatch {
-        Dispatch::First => None,
+        Dispatch::First => Ok(None),
         Dispatch::Again => {
             let was = pre_state::recorded_file(pre_state, key);
             match &earlier {
-                Some(earlier) => was.map(|was| earlier.now(was)),
-                None => was,
+                Some(earlier) => was.map(|was| earlier.now(was)).transpose(),
+                None => Ok(was),
             }
         }
     };
@@ -320,10 +320,10 @@ fn act(
             create_directory::create_directory(root, path).map(|()| None)
         }
         CoreCall::DeleteFile { path } => {
-            delete_file::delete_file(root, path, recorded(None)).map(|()| None)
+            delete_file::delete_file(root, path, recorded(None)?).map(|()| None)
         }
         CoreCall::RenameFile { source, destination } => {
-            rename_file::rename_file(root, source, destination, recorded(Some("source")))
+            rename_file::rename_file(root, source, destination, recorded(Some("source"))?)
                 .map(|()| None)
         }
     }

@@ -10,6 +10,11 @@ use stepgate_core::json::Value;
 
 use super::pre_state;
 use super::resolve::Identity;
+use super::stop::Stop;
+
+/// Why nobody can go on with a call.
+const UNKNOWN: &str = "the files of the sandbox were put back from elsewhere, so none of them tells whether \
+                       the call was done: look, and say so with `stepgate runs resolve`";
 
 /// What a sandbox was before it was put back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,17 +32,30 @@ pub struct Earlier {
 pub struct Moved {
     /// What a call recorded.
     pub was: Identity,
-    /// What it is now; none where the copy does not have it.
-    pub now: Option<Identity>,
+    /// What it is now.
+    pub now: Now,
+}
+
+/// What a file is now that was another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Now {
+    /// This one.
+    Is(Identity),
+    /// The copy does not have it.
+    Gone,
+    /// Somebody else put the files back, and nobody knows which is which.
+    Unknown,
 }
 
 impl Earlier {
     /// The file that a call recorded, as it is now.
-    pub(super) fn now(&self, was: Identity) -> Identity {
+    pub(super) fn now(&self, was: Identity) -> Result<Identity, Stop> {
         match self.files.iter().find(|moved| moved.was == was) {
-            Some(Moved { now: Some(now), .. }) => now.clone(),
-            Some(Moved { now: None, .. }) => Identity::none(),
-            None => was,
+            Some(Moved { now: Now::Is(now), .. }) => Ok(now.clone()),
+            Some(Moved { now: Now::Gone, .. }) => Ok(Identity::none()),
+            Some(Moved { now: Now::Unknown, .. }) => Err(Stop::Unknown(UNKNOWN.into())),
+            None => Ok(was),
         }
     }
 }

@@ -10,7 +10,8 @@ use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::ports::{Dispatch, Executor};
 use stepgate_exec::{
-    CopiedFile, Earlier, Moved, Sandbox, SandboxCopy, SandboxLimits, copy, file_at, recorded_file,
+    CopiedFile, Earlier, Moved, Now, Sandbox, SandboxCopy, SandboxLimits, copy, file_at,
+    recorded_file,
 };
 
 use crate::world::*;
@@ -119,7 +120,7 @@ async fn check(
     let back = world.outside.join("back");
     let was = recorded_file(&pre_state).unwrap();
     let path = found.files.iter().find(|file| file.identity == was).map(|file| &file.path);
-    let now = path.and_then(|path| file_at(&back.join(path)));
+    let now = path.and_then(|path| file_at(&back.join(path))).map_or(Now::Gone, Now::Is);
     let earlier = Earlier { executor_id: "sandbox-1".into(), files: vec![Moved { was, now }] };
     let sandbox = Sandbox::open(&back, "sandbox@b".into(), SandboxLimits::default()).unwrap();
     let sandbox = sandbox.put_back(is_told.then_some(earlier));

@@ -35,6 +35,8 @@ pub(crate) struct Manifest {
     pub(crate) rows: RowCounts,
     /// Where the policies were, if that is beneath the directory of the configuration.
     pub(crate) policy_directory: Option<String>,
+    /// How the journal calls the sandbox.
+    pub(crate) sandbox_id: String,
     /// None where the sandbox is not in the backup.
     pub(crate) sandbox: Option<SandboxPart>,
     pub(crate) files: Vec<BackupFile>,
@@ -51,8 +53,6 @@ pub(crate) enum Engine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SandboxPart {
-    /// How the journal calls it.
-    pub(crate) executor_id: String,
     pub(crate) directories: Vec<String>,
     /// Where the files are that calls under way would rename or delete.
     pub(crate) under_way: Vec<UnderWay>,

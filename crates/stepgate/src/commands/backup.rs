@@ -36,7 +36,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
     let copy = SqliteStore::open_read_only(&target.at(DATABASE))?;
     // At once: what happens in the sandbox from now on is not in the store's copy.
     let (sandbox, mut files) = match args.no_sandbox {
-        false => copy_sandbox(data, &config, &copy, &target).await?,
+        false => copy_sandbox(data, &copy, &target).await?,
         true => (None, Vec::new()),
     };
     files.extend(copy_policies(&data.policies(&config), &target)?);
@@ -58,6 +58,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
         schema_version: SqliteStore::schema_version(),
         rows,
         policy_directory: directory.to_str().filter(|_| directory.is_relative()).map(str::to_owned),
+        sandbox_id: config.sandbox_id(engine == Engine::Sqlite),
         sandbox,
         files,
     };
@@ -99,7 +100,6 @@ async fn copy_store(
 /// Copies the sandbox, and notes where the files are that calls under way are told by.
 async fn copy_sandbox(
     data: &DataDir,
-    config: &Config,
     copy: &SqliteStore,
     target: &Target,
 ) -> anyhow::Result<(Option<SandboxPart>, Vec<BackupFile>)> {
@@ -124,12 +124,7 @@ async fn copy_sandbox(
         .into_iter()
         .filter_map(|was| Some(UnderWay { path: places.get(&was)?.clone(), was }));
     let under_way: Vec<_> = under_way.collect();
-    let part = SandboxPart {
-        executor_id: config.sandbox_id(data.store_url(config)?.is_none()),
-        under_way,
-        directories,
-        is_settled,
-    };
+    let part = SandboxPart { under_way, directories, is_settled };
     let files = files.into_iter().map(|file| BackupFile {
         path: format!("{SANDBOX}/{}", file.path),
         bytes: file.bytes,

@@ -1,13 +1,13 @@
 //! `stepgate restore`: everything beside its place first, proven there, and then put into it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{bail, ensure};
 use serde_json::json;
 use stepgate_core::ports::Store;
 use stepgate_core::verify::{self, Report, SavedHead};
-use stepgate_exec::{Earlier, Moved, file_at};
+use stepgate_exec::{Earlier, Identity, Moved, Now, file_at};
 use stepgate_store::{PostgresStore, SqliteStore};
 
 use super::verify::show_problems;
@@ -41,7 +41,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
         None => {
             let store = SqliteStore::open_read_only(&database)?;
             let report = verified(&store, &heads).await?;
-            note_earlier(&store, &backup, &staging).await?;
+            note_earlier(&store, &backup, &staging, extent).await?;
             drop(store);
             staging.place()?;
             report
@@ -58,7 +58,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
             let restoring = filling.await?;
             bar.finish_and_clear();
             let report = verified(restoring.store(), &heads).await?;
-            note_earlier(restoring.store(), &backup, &staging).await?;
+            note_earlier(restoring.store(), &backup, &staging, extent).await?;
             fs::remove_file(&database).map_err(|error| cannot_write(&database, error))?;
             staging.place()?;
             restoring.finish().await?;
@@ -156,18 +156,27 @@ async fn verified(store: &dyn Store, heads: &[SavedHead]) -> anyhow::Result<Repo
     Ok(report)
 }
 
-/// Tells the sandbox which files calls under way had in hand.
-async fn note_earlier(store: &dyn Store, backup: &Backup, staging: &Staging) -> anyhow::Result<()> {
-    let Some(sandbox) = &backup.manifest.sandbox else { return Ok(()) };
-    let place: PathBuf = staging.at(SANDBOX);
-    if !place.exists() || store.unfinished_runs().await?.is_empty() {
+/// Tells the sandbox which files calls under way had in hand. One that stays where it is knows them.
+async fn note_earlier(
+    store: &dyn Store,
+    backup: &Backup,
+    staging: &Staging,
+    extent: Extent,
+) -> anyhow::Result<()> {
+    if extent == Extent::Store || store.unfinished_runs().await?.is_empty() {
         return Ok(());
     }
-    let files = files_under_way(store).await?.into_iter().map(|was| {
-        let there = sandbox.under_way.iter().find(|file| file.was == was);
-        Moved { now: there.and_then(|file| file_at(&place.join(&file.path))), was }
-    });
-    let earlier = Earlier { executor_id: sandbox.executor_id.clone(), files: files.collect() };
+    let place = staging.at(SANDBOX);
+    let now = |was: &Identity| match &backup.manifest.sandbox {
+        None => Now::Unknown,
+        Some(sandbox) => {
+            let there = sandbox.under_way.iter().find(|file| file.was == *was);
+            there.and_then(|file| file_at(&place.join(&file.path))).map_or(Now::Gone, Now::Is)
+        }
+    };
+    let files = files_under_way(store).await?.into_iter();
+    let files = files.map(|was| Moved { now: now(&was), was }).collect();
+    let earlier = Earlier { executor_id: backup.manifest.sandbox_id.clone(), files };
     let path = staging.at(DataDir::earlier_name());
     fs::write(&path, serde_json::to_vec_pretty(&earlier)?)
         .map_err(|error| cannot_write(&path, error))

@@ -11,7 +11,7 @@ use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 use stepgate_exec::{Sandbox, SandboxLimits};
 use stepgate_store::SqliteStore;
 
-use super::{Engine, Shelf, backed_up, heads, restored};
+use super::{Engine, Shelf, backed_up, heads, restored, stepgate};
 use crate::binary::Place;
 use crate::gate::{self, proposal, submit};
 
@@ -145,4 +145,37 @@ fn a_file_that_was_made_after_a_deletion_under_way_stays() {
     assert_eq!(other.stepgate(["recover"], "").code, 0);
     let kept = fs::read_to_string(other.path().join("sandbox/deleted.txt")).unwrap();
     assert_eq!(kept, "another");
+}
+
+#[test]
+fn where_files_were_put_back_otherwise_a_person_says_what_became_of_a_call() {
+    let ((place, _files), shelf) = (interrupted(Stops::Before), Shelf::new());
+    let made = stepgate(&place, "backup", &shelf.path("b"), &["--no-sandbox"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let other = Place::new();
+    let done = stepgate(&other, "restore", &shelf.path("b"), &[]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.stderr.contains("put its files back before the first start"), "{done:?}");
+    let sandbox = other.path().join("sandbox");
+    fs::create_dir(&sandbox).unwrap();
+    for (name, text) in tree(&place.path().join("sandbox")) {
+        fs::write(sandbox.join(name), text).unwrap();
+    }
+    let told = other.stepgate(["--json", "recover"], "");
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    // What was to be written tells by its content; what was to be renamed or deleted does not.
+    assert_eq!(told["finished"].as_array().map(Vec::len), Some(1), "{told}");
+    let stuck = told["stuck"].as_array().unwrap();
+    assert_eq!(stuck.len(), 2, "{told}");
+    for run in stuck {
+        assert!(run["reason"].as_str().unwrap().contains("runs resolve"), "{run}");
+        let run_id = run["run_id"].as_str().unwrap();
+        let resolved = other.stepgate(["runs", "resolve", run_id, "--failed"], "");
+        assert_eq!(resolved.code, 12, "{resolved:?}");
+    }
+    let kept = ["before.txt", "deleted.txt"].map(|name| sandbox.join(name).exists());
+    assert_eq!(kept, [true, true]);
+    assert_eq!(other.stepgate(["recover"], "").code, 0);
+    assert!(!other.path().join("restored.json").exists());
+    heads(&other);
 }
