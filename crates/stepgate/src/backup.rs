@@ -27,6 +27,7 @@ use stepgate_exec::{Identity, recorded_file};
 pub(crate) use source::Backup;
 pub(crate) use target::Target;
 
+pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const DATABASE: &str = "stepgate.db";
 pub(crate) const HEADS: &str = "heads.json";
 pub(crate) const CONFIG: &str = "stepgate.toml";

@@ -169,6 +169,7 @@ impl DataDir {
     /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
         let config = self.load_config()?;
+        self.refuse_backup()?;
         self.create()?;
         let lock = self.lock()?;
         self.refuse_restoring()?;

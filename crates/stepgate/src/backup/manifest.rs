@@ -11,10 +11,10 @@ use stepgate_core::time::Timestamp;
 use stepgate_exec::Identity;
 use stepgate_store::RowCounts;
 
+use super::MANIFEST;
+
 /// The format that this build writes, and the newest that it reads.
 pub(crate) const FORMAT: u64 = 1;
-/// Its file.
-const FILE: &str = "manifest.json";
 /// Largest manifest that is read: about a million files.
 const BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
@@ -91,18 +91,18 @@ impl Manifest {
     /// Writes it: the last file of a backup.
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let sealed = Sealed { manifest: self.clone(), manifest_digest: Digest::of(self) };
-        let path = directory.join(FILE);
+        let path = directory.join(MANIFEST);
         let text = serde_json::to_string_pretty(&sealed)? + "\n";
         fs::write(&path, text).map_err(|error| super::cannot_write(&path, error))
     }
 
     /// Reads and checks it.
     pub(crate) fn read(directory: &Path) -> anyhow::Result<Self> {
-        let path = directory.join(FILE);
+        let path = directory.join(MANIFEST);
         let shown = directory.display();
         let Ok(metadata) = fs::metadata(&path) else {
             bail!(
-                "`{shown}` is not a backup: it has no `{FILE}`; name the directory that `stepgate backup` made"
+                "`{shown}` is not a backup: it has no `{MANIFEST}`; name the directory that `stepgate backup` made"
             );
         };
         ensure!(metadata.len() <= BYTES_MAX, "`{}` is larger than any manifest", path.display());

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use rustix::fs::syncfs;
 
 use super::DataDir;
-use crate::backup::{CONFIG, DATABASE, cannot_write};
+use crate::backup::{CONFIG, DATABASE, MANIFEST, cannot_write};
 
 /// Where a restore puts things before all of them are there: everything, or the store alone.
 const STAGING: &str = ".restoring";
@@ -63,6 +63,18 @@ impl DataDir {
         let made = DirBuilder::new().mode(0o700).create(staging.path());
         made.map_err(|error| cannot_write(&staging.path(), error))?;
         Ok(staging)
+    }
+
+    /// Refuses a backup: whoever writes into one damages it.
+    pub(super) fn refuse_backup(&self) -> anyhow::Result<()> {
+        if self.root.join(MANIFEST).exists() {
+            bail!(
+                "`{0}` is a backup, and stays as it is: `stepgate --data DIR restore {0}` makes a data \
+                 directory of it",
+                self.root.display()
+            );
+        }
+        Ok(())
     }
 
     /// Refuses a directory whose restore was interrupted.

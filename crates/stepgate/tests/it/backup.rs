@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use stepgate_cluster::{Cluster, Settings};
 use tempfile::TempDir;
 
-use crate::binary::{Output, Place};
+use crate::binary::{Output, Place, command, finish};
 use crate::gate::proposal;
 
 static SERVER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(&Settings::default()).unwrap());
@@ -218,4 +218,24 @@ fn a_configuration_that_names_another_store_is_put_aside() {
     assert!(done.stderr.contains("stepgate.toml.restored"), "{done:?}");
     assert!(other.database().exists() && !other.path().join("stepgate.toml").exists());
     replayed(&other, &answered);
+}
+
+#[test]
+fn a_backup_is_verified_where_it_is_and_cannot_be_worked_on() {
+    for source in Engine::ALL {
+        let (place, shelf) = (source.place(), Shelf::new());
+        let answered = some_steps(&place);
+        let path = shelf.path("b");
+        backed_up(&place, &path);
+        let on_backup = |args: &[&str]| finish(&mut command(&path, args), b"");
+        let heads_file = path.join("heads.json");
+        let verified = on_backup(&["--json", "verify", "--heads", heads_file.to_str().unwrap()]);
+        assert_eq!(verified.code, 0, "{verified:?}");
+        let report: Value = serde_json::from_str(&verified.stdout).unwrap();
+        assert_eq!(report["heads"], heads(&place));
+        refused(&on_backup(&["run", "THINK"]), "is a backup, and stays as it is");
+        let other = Place::new();
+        restored(&other, &path);
+        replayed(&other, &answered);
+    }
 }
