@@ -40,6 +40,22 @@ impl Digest {
     }
 }
 
+/// A digest in the making, of bytes that come one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Digesting(Sha256);
+
+impl Digesting {
+    /// Takes more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all of them.
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
 fn digit(digits: &[u8; 16], nibble: u8) -> u8 {
     digits.get(usize::from(nibble)).copied().unwrap_or(b'0')
 }

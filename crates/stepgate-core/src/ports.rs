@@ -555,6 +555,12 @@ pub trait Executor: Send + Sync {
     /// The executor's name, for the tool_call.
     fn id(&self) -> &str;
 
+    /// Whether what became of a call to the executor of this name can be found out here. One that was
+    /// put back from a copy also answers for what it was.
+    fn answers_for(&self, executor_id: &str) -> bool {
+        executor_id == self.id()
+    }
+
     /// AUTHORIZE's look at the world: resolves what the call touches, holds what it changes, reads
     /// what stands there. The error is the sandbox rule that says no.
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str>;

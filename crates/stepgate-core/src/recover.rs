@@ -184,9 +184,11 @@ fn is_reached(gate: &Gate, dossier: &Dossier) -> Result<(), Fault> {
         | Artifact::ToolEffect(_) => None,
     });
     match call.and_then(|call| call.meta.executor_id.as_deref()) {
-        Some(executor_id) if executor_id != gate.executor.id() => Err(Fault::Executor(format!(
-            "`{executor_id}` is not reached from this node: its own node goes on with the run"
-        ))),
+        Some(executor_id) if !gate.executor.answers_for(executor_id) => {
+            Err(Fault::Executor(format!(
+                "`{executor_id}` is not reached from this node: its own node goes on with the run"
+            )))
+        }
         Some(_) | None => Ok(()),
     }
 }

@@ -25,4 +25,7 @@ pub mod launcher;
 pub use sandbox::crash::CrashPoint;
 #[cfg(feature = "crashpoints")]
 pub use sandbox::crash::{AtCrashPoint, CrashHook};
-pub use sandbox::{Sandbox, SandboxError, SandboxLimits, rule};
+pub use sandbox::{
+    COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, Earlier, Identity, Moved, Now, Sandbox,
+    SandboxCopy, SandboxError, SandboxLimits, copy, file_at, recorded_file, rule,
+};

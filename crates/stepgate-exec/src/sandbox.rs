@@ -12,9 +12,11 @@
 //! Locks hold within this process. Two processes must not serve one directory, unless both say that it
 //! is shared: then files in it are locked too.
 
+mod copy;
 pub(crate) mod crash;
 mod create_directory;
 mod delete_file;
+mod earlier;
 mod list_files;
 mod locks;
 mod pre_state;
@@ -29,7 +31,7 @@ mod write_file;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -39,6 +41,10 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Value, canonical};
 use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
+
+pub use copy::{COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, copy};
+pub use earlier::{Earlier, Moved, Now, file_at, recorded_file};
+pub use resolve::Identity;
 
 use locks::{Locks, PathLock, WAIT};
 use resolve::Root;
@@ -76,6 +82,27 @@ pub enum SandboxError {
     /// A directory beneath the root cannot be read, or a file in it not removed.
     #[error("cannot sweep the sandbox")]
     Sweep(#[source] std::io::Error),
+    /// Something cannot be copied.
+    #[error("cannot read `/sandbox/{path}` to copy it; check its permissions")]
+    Read {
+        /// Where, beneath the root.
+        path: String,
+        /// What the host said.
+        source: std::io::Error,
+    },
+    /// The copy cannot be written.
+    #[error("cannot write the copy of `/sandbox/{path}`")]
+    Write {
+        /// Where, beneath the root.
+        path: String,
+        /// What the host said.
+        source: std::io::Error,
+    },
+    /// There is too much to copy.
+    #[error(
+        "the sandbox has more than {COPY_ENTRIES_MAX} files and directories; leave it to a backup of the file system"
+    )]
+    TooMany,
     /// The sweep itself stopped.
     #[error("the sweep of the sandbox stopped")]
     SweepStopped,
@@ -87,6 +114,8 @@ pub struct Sandbox {
     root: Arc<Root>,
     locks: Locks,
     is_shared: bool,
+    /// What it was, while calls of then may be under way.
+    earlier: Mutex<Option<Earlier>>,
 }
 
 impl Sandbox {
@@ -102,12 +131,27 @@ impl Sandbox {
             root: Arc::new(Root::open(directory, limits)?),
             locks: Locks::default(),
             is_shared: false,
+            earlier: Mutex::new(None),
         })
     }
 
     /// Says whether other processes serve the same directory.
     pub fn shared(self, is_shared: bool) -> Self {
         Self { is_shared, ..self }
+    }
+
+    /// Says what this sandbox was before it was put back from a copy.
+    pub fn put_back(self, earlier: Option<Earlier>) -> Self {
+        Self { earlier: Mutex::new(earlier), ..self }
+    }
+
+    /// Forgets what it was: no call of then is under way any more.
+    pub fn forget_earlier(&self) {
+        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn earlier(&self) -> Option<Earlier> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Keeps everybody else away from these paths: callers here, and other nodes where there are some.
@@ -165,6 +209,11 @@ impl Executor for Sandbox {
         &self.executor_id
     }
 
+    fn answers_for(&self, executor_id: &str) -> bool {
+        executor_id == self.executor_id
+            || self.earlier().is_some_and(|earlier| earlier.executor_id == executor_id)
+    }
+
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         let call = call.clone();
         match call.touch() {
@@ -202,11 +251,16 @@ impl Executor for Sandbox {
         pre_state: Option<&Value>,
         dispatch: Dispatch,
     ) -> Effect {
+        // What it was matters to none but the second dispatch of a call of then.
+        let earlier = match dispatch {
+            Dispatch::First => None,
+            Dispatch::Again => self.earlier(),
+        };
         let done = if self.is_short(call) {
-            Some(act(&self.root, call, pre_state, dispatch))
+            Some(act(&self.root, call, pre_state, dispatch, earlier))
         } else {
             let (call, pre_state) = (call.clone(), pre_state.cloned());
-            self.blocking(move |root| act(root, &call, pre_state.as_ref(), dispatch)).await
+            self.blocking(move |root| act(root, &call, pre_state.as_ref(), dispatch, earlier)).await
         };
         match done {
             Some(Ok(result)) => Effect::Done(result),
@@ -230,6 +284,7 @@ fn act(
     call: &CoreCall,
     pre_state: Option<&Value>,
     dispatch: Dispatch,
+    earlier: Option<Earlier>,
 ) -> Result<Option<String>, Stop> {
     rule::judge_names(call).map_err(Stop::Refused)?;
     // A look that failed before the act is the action's failure: nothing may be done whose state
@@ -241,8 +296,14 @@ fn act(
         return Err(Stop::Failed(ExecutionFailure::FileNotFound));
     }
     let recorded = |key| match dispatch {
-        Dispatch::First => None,
-        Dispatch::Again => pre_state::recorded_file(pre_state, key),
+        Dispatch::First => Ok(None),
+        Dispatch::Again => {
+            let was = pre_state::recorded_file(pre_state, key);
+            match &earlier {
+                Some(earlier) => was.map(|was| earlier.now(was)).transpose(),
+                None => Ok(was),
+            }
+        }
     };
     match call {
         CoreCall::Think => Ok(None),
@@ -259,10 +320,10 @@ fn act(
             create_directory::create_directory(root, path).map(|()| None)
         }
         CoreCall::DeleteFile { path } => {
-            delete_file::delete_file(root, path, recorded(None)).map(|()| None)
+            delete_file::delete_file(root, path, recorded(None)?).map(|()| None)
         }
         CoreCall::RenameFile { source, destination } => {
-            rename_file::rename_file(root, source, destination, recorded(Some("source")))
+            rename_file::rename_file(root, source, destination, recorded(Some("source"))?)
                 .map(|()| None)
         }
     }

@@ -8,11 +8,13 @@
 mod plan;
 mod rows;
 mod locks;
+pub mod backup;
 pub mod memory;
 pub mod sqlite;
 pub mod postgres;
 pub mod faulty;
 
+pub use backup::{BackupError, RowCounts};
 pub use faulty::{Faults, FaultyStore, Stop};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};

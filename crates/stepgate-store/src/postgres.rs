@@ -13,6 +13,7 @@ mod point;
 mod nodes;
 mod waiting;
 mod listen;
+mod backup;
 mod error;
 mod roofline;
 
@@ -37,6 +38,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_postgres::Row;
 
+pub use backup::Restoring;
 pub use error::OpenError;
 pub use open::PostgresOptions;
 pub use roofline::Scratch;

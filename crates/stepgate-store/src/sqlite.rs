@@ -7,6 +7,7 @@ mod write;
 mod read;
 mod list;
 mod cells;
+pub(crate) mod backup;
 mod error;
 mod roofline;
 

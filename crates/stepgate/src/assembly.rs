@@ -40,6 +40,7 @@ const LATE_RESULTS_MAX: usize = 1024;
 
 /// What operators look at and change beside the gate.
 pub(crate) struct Control {
+    pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) policy: Arc<LivePolicy>,
     /// Where the policies are.
@@ -77,12 +78,14 @@ pub(crate) async fn assemble(
 ) -> anyhow::Result<(Gate, Arc<Control>)> {
     let sandbox_id = config.sandbox_id(data.store_url(config)?.is_none());
     let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?
-        .shared(config.sandbox.shared);
+        .shared(config.sandbox.shared)
+        .put_back(data.earlier()?);
+    let sandbox = Arc::new(sandbox);
     sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
     // Nothing is asked of this gate before both of its placeholders are replaced.
     let mut gate = Gate {
         store,
-        executor: Arc::new(sandbox),
+        executor: Arc::clone(&sandbox) as _,
         tools: Arc::new(NoToolServers),
         policy: Arc::new(BuiltInRule),
         world: Arc::new(RealWorld),
@@ -111,7 +114,7 @@ pub(crate) async fn assemble(
     note_policy(&gate, policy.current().digest()).await?;
     gate.policy = Arc::clone(&policy) as _;
     tokio::spawn(write_down(gate.clone(), arrivals));
-    Ok((gate, Arc::new(Control { servers, policy, policies, loaded, accepted })))
+    Ok((gate, Arc::new(Control { sandbox, servers, policy, policies, loaded, accepted })))
 }
 
 /// Starts the servers of the configuration.

@@ -171,6 +171,28 @@ Examples:
 
 Without saved heads, verify finds any change except a consistent rewrite of everything after it.")]
     Verify(VerifyArgs),
+    /// Copy store, sandbox, policies and configuration into a new directory, while the gateway serves.
+    #[command(after_help = "\
+Examples:
+  stepgate backup /backups/monday
+  stepgate --store postgres://gate@db/stepgate backup /backups/monday --no-sandbox
+  stepgate backup /backups/monday --json | jq .heads_digest
+
+The store is copied as it is at one moment, whatever it is kept in, and the copy is verified. The files \
+of the sandbox are copied right after it. Tokens are not copied. The directory must not be there yet, and \
+has its name only once it is whole.")]
+    Backup(BackupArgs),
+    /// Restore a backup into an empty data directory, or into an empty PostgreSQL database.
+    #[command(after_help = "\
+Examples:
+  stepgate --data /srv/gate restore /backups/monday
+  stepgate --data /srv/a --store postgres://gate@db/stepgate restore /backups/monday
+  stepgate --data /srv/gate restore /backups/monday --store-only
+
+A backup of either engine is restored into either. What came after the backup is forgotten: a step that \
+is asked again then runs again. `stepgate verify --heads` with heads that were saved later shows that. \
+Runs that were under way are recovered by the next start, as after a crash.")]
+    Restore(RestoreArgs),
     /// List the tools that a proposal can name; accept a tool whose definition has changed.
     #[command(after_help = "\
 Examples:
@@ -474,6 +496,29 @@ pub(crate) struct VerifyArgs {
     /// Save the heads for a later `--heads`. Only written when everything holds.
     #[arg(long, value_name = "FILE")]
     pub(crate) save_heads: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// The directory that the backup becomes.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Leave the files of the sandbox to another backup, such as a snapshot of their file system.
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+    /// Do not verify the copy. For a store that does not verify any more, and must be kept as it is.
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The backup's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Restore the store and nothing else, beside the sandbox, policies and configuration that are there.
+    #[arg(long)]
+    pub(crate) store_only: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod approvals;
+mod backup;
 mod bench;
 mod canon;
 mod chat;
@@ -13,6 +14,7 @@ pub(crate) mod mcp_config;
 mod nodes;
 mod policy;
 pub(crate) mod recover;
+mod restore;
 mod run;
 mod runs;
 mod serve;
@@ -67,6 +69,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Runs(args) => runs::runs(&global, &data, args).await,
         Command::Nodes => nodes::nodes(&data, json).await,
         Command::Verify(args) => verify::verify(&data, args, json).await,
+        Command::Backup(args) => backup::backup(&data, args, json).await.map_err(explained),
+        Command::Restore(args) => restore::restore(&data, args, json).await.map_err(explained),
         Command::Recover => {
             recover::recover(&data, json).await.map_err(|fault| data.explain(fault))
         }

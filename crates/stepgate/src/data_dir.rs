@@ -1,5 +1,7 @@
 //! The data directory: one process holds it to write; readers need no permission of that process.
 
+mod restoring;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,6 +14,7 @@ use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
+use stepgate_exec::Earlier;
 
 use crate::assembly::{self, Control};
 use crate::cli::Global;
@@ -19,6 +22,8 @@ use crate::config::Config;
 use crate::hub::Hub;
 use crate::service::Service;
 use crate::store;
+
+pub(crate) use restoring::{Extent, Staging};
 
 /// The name under which the directory's local agent acts.
 const LOCAL_AGENT: &str = "agent";
@@ -94,6 +99,34 @@ impl DataDir {
         self.root.join("stepgate.sock")
     }
 
+    /// What the sandbox was before it was restored, while calls of then may be under way.
+    pub(crate) fn earlier(&self) -> anyhow::Result<Option<Earlier>> {
+        let path = self.root.join(restoring::EARLIER);
+        match fs::read(&path) {
+            Ok(text) => Ok(Some(
+                serde_json::from_slice(&text)
+                    .with_context(|| format!("`{}` is damaged: restore again", path.display()))?,
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+        }
+    }
+
+    /// Where that is written down.
+    pub(crate) fn earlier_name() -> &'static str {
+        restoring::EARLIER
+    }
+
+    fn forget_earlier(&self) -> anyhow::Result<()> {
+        let path = self.root.join(restoring::EARLIER);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove `{}`", path.display()))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     fn lock_file(&self) -> PathBuf {
         self.root.join("lock")
     }
@@ -103,7 +136,7 @@ impl DataDir {
     }
 
     /// The configuration file, where there is one.
-    fn config_file(&self) -> Option<PathBuf> {
+    pub(crate) fn config_file(&self) -> Option<PathBuf> {
         let inside = self.root.join("stepgate.toml");
         match &self.config {
             Some(file) => Some(file.clone()),
@@ -136,8 +169,10 @@ impl DataDir {
     /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
         let config = self.load_config()?;
+        self.refuse_backup()?;
         self.create()?;
         let lock = self.lock()?;
+        self.refuse_restoring()?;
         let hub = Hub::new();
         let store = store::open(self, &config, &hub).await?;
         let policies = self.policies(&config);
@@ -146,6 +181,10 @@ impl DataDir {
         })?;
         let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
+        if recovered.stuck.is_empty() {
+            self.forget_earlier()?;
+            control.sandbox.forget_earlier();
+        }
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
     }
 

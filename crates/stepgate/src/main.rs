@@ -5,6 +5,7 @@
 
 mod agent;
 mod assembly;
+mod backup;
 mod cli;
 mod client;
 mod commands;

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::Digest;
+use super::{Digest, Digesting};
 
 const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
@@ -10,6 +10,15 @@ fn bytes_have_the_published_digests() {
     for (bytes, expected) in [(&b""[..], empty), (b"abc", ABC)] {
         assert_eq!(Digest::of_bytes(bytes).to_string(), expected);
     }
+}
+
+#[test]
+fn bytes_that_come_one_after_the_other_have_the_digest_of_all() {
+    let mut digesting = Digesting::default();
+    for part in [&b"a"[..], b"", b"bc"] {
+        digesting.update(part);
+    }
+    assert_eq!(digesting.finish().to_string(), ABC);
 }
 
 #[test]

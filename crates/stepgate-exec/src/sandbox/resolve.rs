@@ -8,6 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
@@ -63,6 +64,11 @@ impl Root {
     /// Opens a directory by its path relative to the root, to read it.
     pub(super) fn open_directory(&self, beneath: &str) -> Result<OwnedFd, Errno> {
         open_beneath(&self.handle, beneath, DIRECTORY)
+    }
+
+    /// Opens whatever stands at a path relative to the root, to read it.
+    pub(super) fn open_file(&self, beneath: &str) -> Result<OwnedFd, Errno> {
+        open_beneath(&self.handle, beneath, OFlags::RDONLY | FILE)
     }
 
     /// Where the path's last component stands, to look at it. An absent parent is `missing`.
@@ -201,10 +207,22 @@ pub(super) enum Seen {
 }
 
 /// Which file it is, whatever it is called. Texts, because JSON numbers end at 2^53.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
     pub(super) device: String,
     pub(super) inode: String,
+}
+
+impl Identity {
+    pub(super) fn of(stat: &Stat) -> Self {
+        Self { device: stat.st_dev.to_string(), inode: stat.st_ino.to_string() }
+    }
+
+    /// One that no file has.
+    pub(super) fn none() -> Self {
+        Self { device: String::new(), inode: String::new() }
+    }
 }
 
 /// The rules on what stands at a path.
@@ -212,10 +230,7 @@ fn judge(stat: &Stat) -> Result<Seen, Stop> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Ok(Seen::Directory),
         FileType::RegularFile if stat.st_nlink > 1 => Err(Stop::Refused(rule::HARD_LINK)),
-        FileType::RegularFile => Ok(Seen::File(Identity {
-            device: stat.st_dev.to_string(),
-            inode: stat.st_ino.to_string(),
-        })),
+        FileType::RegularFile => Ok(Seen::File(Identity::of(stat))),
         FileType::Symlink => Err(Stop::Refused(rule::SYMBOLIC_LINK)),
         FileType::Fifo
         | FileType::Socket

@@ -19,4 +19,5 @@ mod crashes;
 mod sweep;
 mod holds;
 mod swaps;
+mod copy;
 mod servers;

@@ -53,7 +53,7 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// The text that was escaped.
-fn plain(text: &str) -> Result<String, String> {
+pub(super) fn plain(text: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
     while let Some(character) = characters.next() {

@@ -145,16 +145,7 @@ pub(super) async fn first(
     shown: &str,
     is_read_only: bool,
 ) -> Result<Object, OpenError> {
-    let mut connection = pool.get().await.map_err(|error| match error {
-        PoolError::Backend(error) => while_opening(shown, &error),
-        error @ (PoolError::Timeout(_)
-        | PoolError::Closed
-        | PoolError::NoRuntimeSpecified
-        | PoolError::PostCreateHook(_)) => {
-            OpenError::Away { shown: shown.to_owned(), detail: error.to_string() }
-        }
-    })?;
-    check_server(&connection, shown, is_read_only).await?;
+    let mut connection = connected(pool, shown, is_read_only).await?;
     if is_read_only {
         let supported = schema::supported_version();
         return match schema::standing(&connection, shown).await? {
@@ -166,6 +157,25 @@ pub(super) async fn first(
         };
     }
     schema::migrate(&mut connection, shown).await?;
+    Ok(connection)
+}
+
+/// A connection to a server that is what a store needs, whatever is in the database.
+pub(super) async fn connected(
+    pool: &Pool,
+    shown: &str,
+    is_read_only: bool,
+) -> Result<Object, OpenError> {
+    let connection = pool.get().await.map_err(|error| match error {
+        PoolError::Backend(error) => while_opening(shown, &error),
+        error @ (PoolError::Timeout(_)
+        | PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_)) => {
+            OpenError::Away { shown: shown.to_owned(), detail: error.to_string() }
+        }
+    })?;
+    check_server(&connection, shown, is_read_only).await?;
     Ok(connection)
 }
 

@@ -70,22 +70,30 @@ pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), Open
     }
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
     let transaction = client.transaction().await.map_err(lift)?;
+    lay_out(transaction.client(), shown).await?;
+    transaction.commit().await.map_err(lift)
+}
+
+/// Applies what is missing, inside a transaction of the caller's, and says what was there before.
+pub(super) async fn lay_out(client: &Client, shown: &str) -> Result<Standing, OpenError> {
+    let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
     // A migration of a large store may take its time, and everybody else waits for it.
     let lock = format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
-    transaction.batch_execute(&lock).await.map_err(lift)?;
+    client.batch_execute(&lock).await.map_err(lift)?;
     // Another may have been first: what is missing is what is missing under the lock.
-    let done = match standing(transaction.client(), shown).await? {
+    let before = standing(client, shown).await?;
+    let done = match before {
         Standing::Empty => 0,
         Standing::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
     };
     for migration in MIGRATIONS.get(done..).unwrap_or(&[]) {
-        transaction.batch_execute(migration).await.map_err(lift)?;
+        client.batch_execute(migration).await.map_err(lift)?;
     }
     let version = supported_version();
     let note = format!(
         "INSERT INTO stepgate_store (version) VALUES ({version})
          ON CONFLICT (only_row) DO UPDATE SET version = {version}"
     );
-    transaction.batch_execute(&note).await.map_err(lift)?;
-    transaction.commit().await.map_err(lift)
+    client.batch_execute(&note).await.map_err(lift)?;
+    Ok(before)
 }

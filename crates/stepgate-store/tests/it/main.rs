@@ -11,6 +11,7 @@
 
 mod desk;
 mod server;
+mod backup;
 mod conformance;
 mod differential;
 mod faults;

@@ -70,7 +70,7 @@ fn tell(report: &Report, saved: usize) -> anyhow::Result<()> {
     show::say(table)
 }
 
-fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
+pub(super) fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
     let count = problems.len();
     show::say(format!("{}not verified:{:#} {count} problem(s)", show::ERROR, show::ERROR))?;
     for Problem { place, what } in problems {

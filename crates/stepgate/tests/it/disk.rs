@@ -146,6 +146,42 @@ fn a_first_use_on_a_full_disk_is_said_with_the_way_out_and_can_be_repeated() {
 }
 
 #[test]
+fn a_backup_or_a_restore_without_space_leaves_nothing_and_can_be_repeated() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let lines = writes(STEPS);
+    let answered = disk.stepgate(&["step", "--lines"], &lines);
+    assert_eq!(answered.code, 0, "{}", answered.stderr);
+    let (backup, other) =
+        (disk.directory.path().join("backup"), disk.directory.path().join("other"));
+    let backup = backup.to_str().unwrap();
+    let on_other = |args: &[&str], input: &str| {
+        let mut command = disk.inside(env!("CARGO_BIN_EXE_stepgate"));
+        finish(command.arg("--data").arg(&other).args(args), input.as_bytes())
+    };
+    for kilobytes_left in [0, 40, 200, 600] {
+        disk.fill(kilobytes_left * 1024);
+        let full = disk.stepgate(&["backup", backup], "");
+        assert_eq!((full.code, full.stdout.as_str()), (1, ""), "{kilobytes_left}: {}", full.stderr);
+        assert!(full.stderr.contains("free some space"), "{kilobytes_left}: {}", full.stderr);
+        for left in ["backup", ".backup.partial"] {
+            assert!(!disk.path(left).exists(), "{kilobytes_left}: {left}");
+        }
+        fs::remove_file(disk.path("filler")).unwrap();
+    }
+    assert_eq!(disk.stepgate(&["backup", backup], "").code, 0);
+    for kilobytes_left in [0, 40, 200, 600] {
+        disk.fill(kilobytes_left * 1024);
+        let full = on_other(&["restore", backup], "");
+        assert_eq!((full.code, full.stdout.as_str()), (1, ""), "{kilobytes_left}: {}", full.stderr);
+        assert!(full.stderr.contains("free some space"), "{kilobytes_left}: {}", full.stderr);
+        assert!(!disk.path("other").exists(), "{kilobytes_left}");
+        fs::remove_file(disk.path("filler")).unwrap();
+    }
+    assert_eq!(on_other(&["restore", backup], "").code, 0);
+    assert_eq!(on_other(&["step", "--lines"], &lines).stdout, answered.stdout);
+}
+
+#[test]
 fn a_limit_on_file_sizes_stops_the_process_and_loses_nothing() {
     let place = Place::new();
     assert_eq!(place.stepgate(["run", "THINK"], "").code, 0);

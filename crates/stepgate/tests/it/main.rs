@@ -9,6 +9,7 @@
 )]
 
 mod agent;
+mod backup;
 mod binary;
 mod cli;
 mod console;

@@ -1,0 +1,305 @@
+//! The files of a sandbox, copied elsewhere while they may change.
+//!
+//! Every file is whole, because actions replace files and never write into them. But a file can get
+//! another name while the directories are walked, and be missed at both; so the walk is repeated until no
+//! directory has changed since the one before it, or for a number of times. What then vanished between two
+//! walks is kept, unless it has another name: it was there when the copy began.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, Dir, FileType, Stat};
+use rustix::io::Errno;
+use stepgate_core::digest::{Digest, Digesting};
+use stepgate_core::path::TEMPORARY_PREFIX;
+
+use super::resolve::{Identity, Root, kind_of};
+use super::{SandboxError, SandboxLimits};
+
+/// Most walks. A sandbox that never rests is copied as the last one found it.
+pub const COPY_WALKS_MAX: u32 = 4;
+/// How long to wait before a sandbox that has just changed is walked again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A file system tells times no finer than this: what changed so shortly before a look may change again
+/// and look the same.
+const TICK: Duration = Duration::from_millis(20);
+/// Most files and directories that are copied.
+pub const COPY_ENTRIES_MAX: usize = 1_000_000;
+
+/// What was copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxCopy {
+    /// Directories beneath the root, each after those above it.
+    pub directories: Vec<String>,
+    /// Files.
+    pub files: Vec<CopiedFile>,
+    /// How many entries are neither, or have names that are no text. No action reaches them.
+    pub skipped: u64,
+    /// Whether nothing changed while it was copied, so that it is of one moment.
+    pub is_settled: bool,
+}
+
+/// One copied file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedFile {
+    /// The path beneath the root.
+    pub path: String,
+    /// The length.
+    pub bytes: u64,
+    /// The content's digest.
+    pub sha256: Digest,
+    /// The permissions of the original. The copy is its owner's alone.
+    pub mode: u32,
+    /// Which file it was.
+    pub identity: Identity,
+}
+
+/// Copies everything that actions can reach in a sandbox into a directory that is empty. `progress` is
+/// told the files so far. Nothing is made durable here.
+pub fn copy(
+    sandbox: &Path,
+    to: &Path,
+    mut progress: impl FnMut(u64),
+) -> Result<SandboxCopy, SandboxError> {
+    let root = Root::open(sandbox, SandboxLimits::default())?;
+    let mut copy = Copy { root, to, files: BTreeMap::new(), directories: BTreeSet::new() };
+    let mut walks = 0;
+    loop {
+        let found = copy.walk()?;
+        copy.follow(&found, &mut progress)?;
+        let again = copy.walk()?;
+        // INVARIANT: what was the same before and after stood there in between, all of it at once.
+        let is_settled =
+            found.was_quiet && found.directories == again.directories && copy.has(&again);
+        walks += 1;
+        if is_settled || walks == COPY_WALKS_MAX {
+            return copy.done(&found, is_settled);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// What a walk found: a file or directory has changed when any of this differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Look {
+    identity: Identity,
+    bytes: i64,
+    changed: (i64, i64),
+    mode: u32,
+}
+
+impl Look {
+    fn of(stat: &Stat) -> Self {
+        Self {
+            identity: Identity::of(stat),
+            bytes: stat.st_size,
+            changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0)),
+            mode: stat.st_mode & 0o777,
+        }
+    }
+
+    fn is_older_than(&self, age: Duration) -> bool {
+        let part = |number: i64| u32::try_from(number).unwrap_or(0);
+        let seconds = u64::try_from(self.changed.0).unwrap_or(0);
+        let changed = UNIX_EPOCH + Duration::new(seconds, part(self.changed.1));
+        SystemTime::now().duration_since(changed).is_ok_and(|since| since > age)
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    /// With the root itself, which has no name.
+    directories: BTreeMap<String, Look>,
+    /// Whether no directory had changed so shortly before that it may have changed again unseen.
+    was_quiet: bool,
+    files: BTreeMap<String, Look>,
+    skipped: u64,
+}
+
+struct Copy<'a> {
+    root: Root,
+    to: &'a Path,
+    directories: BTreeSet<String>,
+    files: BTreeMap<String, (Look, CopiedFile)>,
+}
+
+impl Copy<'_> {
+    fn walk(&self) -> Result<Found, SandboxError> {
+        let mut found = Found { was_quiet: true, ..Found::default() };
+        let mut waiting = vec![String::new()];
+        while let Some(beneath) = waiting.pop() {
+            match self.look_into(&beneath, &mut found, &mut waiting) {
+                // Gone meanwhile, or replaced: the next walk sees by what.
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(failed(&beneath, errno)),
+            }
+            if found.files.len() + found.directories.len() > COPY_ENTRIES_MAX {
+                return Err(SandboxError::TooMany);
+            }
+        }
+        Ok(found)
+    }
+
+    fn look_into(
+        &self,
+        beneath: &str,
+        found: &mut Found,
+        waiting: &mut Vec<String>,
+    ) -> Result<(), Errno> {
+        let directory = self.root.open_directory(beneath)?;
+        // Before it is read: what changes from here on shows in the next walk.
+        let look = Look::of(&rustix::fs::fstat(&directory)?);
+        found.was_quiet &= look.is_older_than(TICK);
+        found.directories.insert(beneath.to_owned(), look);
+        let mut reader = Dir::new(directory)?;
+        while let Some(entry) = reader.read() {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else {
+                found.skipped += 1;
+                continue;
+            };
+            // Temporary files and locks are nobody's content.
+            if name == "." || name == ".." || name.starts_with(TEMPORARY_PREFIX) {
+                continue;
+            }
+            let path =
+                if beneath.is_empty() { name.to_owned() } else { format!("{beneath}/{name}") };
+            match kind_of(&reader, &entry) {
+                Ok(FileType::Directory) => waiting.push(path),
+                Ok(FileType::RegularFile) => {
+                    let stat = rustix::fs::statat(reader.fd()?, name, AtFlags::SYMLINK_NOFOLLOW);
+                    match stat {
+                        Ok(stat) => drop(found.files.insert(path, Look::of(&stat))),
+                        Err(Errno::NOENT) => {}
+                        Err(errno) => return Err(errno),
+                    }
+                }
+                Ok(_) => found.skipped += 1,
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what a walk found to the copy. What it did not find stays for now.
+    fn follow(&mut self, found: &Found, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
+        for path in found.directories.keys().filter(|path| !path.is_empty()) {
+            if self.files.remove(path).is_some() {
+                fs::remove_file(self.to.join(path)).map_err(|error| wrote(path, error))?;
+            }
+            if self.directories.insert(path.clone()) {
+                let made = DirBuilder::new().mode(0o700).create(self.to.join(path));
+                made.map_err(|error| wrote(path, error))?;
+            }
+        }
+        for (path, look) in &found.files {
+            if self.directories.contains(path) {
+                self.remove_directory(path)?;
+            }
+            if self.files.get(path).is_none_or(|(copied, _)| copied != look) {
+                self.take(path)?;
+                progress(u64::try_from(self.files.len()).unwrap_or(u64::MAX));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes way for a file.
+    fn remove_directory(&mut self, path: &str) -> Result<(), SandboxError> {
+        let beneath = format!("{path}/");
+        self.directories.retain(|other| other != path && !other.starts_with(&beneath));
+        self.files.retain(|other, _| !other.starts_with(&beneath));
+        fs::remove_dir_all(self.to.join(path)).map_err(|error| wrote(path, error))
+    }
+
+    /// Copies one file, unless it is gone.
+    fn take(&mut self, path: &str) -> Result<(), SandboxError> {
+        let mut from = match self.root.open_file(path) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            Err(errno) => return Err(failed(path, errno)),
+        };
+        let stat = rustix::fs::fstat(&from).map_err(|errno| failed(path, errno))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(());
+        }
+        let look = Look::of(&stat);
+        let mut to = OpenOptions::new();
+        to.write(true).create(true).truncate(true).mode(0o600);
+        let mut to = to.open(self.to.join(path)).map_err(|error| wrote(path, error))?;
+        let (mut digesting, mut bytes) = (Digesting::default(), 0);
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let count = from.read(&mut buffer).map_err(|error| read(path, error))?;
+            let part = buffer.get(..count).unwrap_or_default();
+            if part.is_empty() {
+                break;
+            }
+            digesting.update(part);
+            bytes += u64::try_from(count).unwrap_or(0);
+            to.write_all(part).map_err(|error| wrote(path, error))?;
+        }
+        let file = CopiedFile {
+            path: path.to_owned(),
+            bytes,
+            sha256: digesting.finish(),
+            mode: look.mode,
+            identity: look.identity.clone(),
+        };
+        self.files.insert(path.to_owned(), (look, file));
+        Ok(())
+    }
+
+    fn has(&self, found: &Found) -> bool {
+        let is_copied = |(path, look): (&String, &Look)| {
+            self.files.get(path).is_some_and(|(copied, _)| copied == look)
+        };
+        found.files.iter().all(is_copied)
+    }
+
+    /// Takes out of the copy what is not there any more.
+    fn done(mut self, found: &Found, is_settled: bool) -> Result<SandboxCopy, SandboxError> {
+        let is_there = |path: &String| found.files.contains_key(path);
+        let there = self.files.iter().filter(|(path, _)| is_there(path));
+        let named: HashSet<Identity> = there.map(|(_, (look, _))| look.identity.clone()).collect();
+        let is_gone = |path: &String, look: &Look| {
+            !is_there(path) && (is_settled || named.contains(&look.identity))
+        };
+        let gone = self.files.iter().filter(|(path, (look, _))| is_gone(path, look));
+        for path in gone.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
+            fs::remove_file(self.to.join(&path)).map_err(|error| wrote(&path, error))?;
+            self.files.remove(&path);
+        }
+        // The deepest first; one that still has files stays with them.
+        let gone =
+            self.directories.iter().rev().filter(|path| !found.directories.contains_key(*path));
+        for path in gone.cloned().collect::<Vec<_>>() {
+            if fs::remove_dir(self.to.join(&path)).is_ok() {
+                self.directories.remove(&path);
+            }
+        }
+        Ok(SandboxCopy {
+            directories: self.directories.into_iter().collect(),
+            files: self.files.into_values().map(|(_, file)| file).collect(),
+            skipped: found.skipped,
+            is_settled,
+        })
+    }
+}
+
+fn failed(path: &str, errno: Errno) -> SandboxError {
+    read(path, errno.into())
+}
+
+fn read(path: &str, source: io::Error) -> SandboxError {
+    SandboxError::Read { path: path.to_owned(), source }
+}
+
+fn wrote(path: &str, source: io::Error) -> SandboxError {
+    SandboxError::Write { path: path.to_owned(), source }
+}

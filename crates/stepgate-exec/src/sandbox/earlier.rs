@@ -1,0 +1,72 @@
+//! A sandbox that was put back from a copy: what it was before, for calls that were under way then.
+//!
+//! A second dispatch tells by the identity of a file whether the first one acted, and a copied file is
+//! another file. So whoever puts a copy back says which file became which, and recovery looks for that one.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use stepgate_core::json::Value;
+
+use super::pre_state;
+use super::resolve::Identity;
+use super::stop::Stop;
+
+/// Why nobody can go on with a call.
+const UNKNOWN: &str = "the files of the sandbox were put back from elsewhere, so none of them tells whether \
+                       the call was done: look, and say so with `stepgate runs resolve`";
+
+/// What a sandbox was before it was put back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Earlier {
+    /// How it called itself.
+    pub executor_id: String,
+    /// The files that calls under way had to do with.
+    pub files: Vec<Moved>,
+}
+
+/// What became of one file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moved {
+    /// What a call recorded.
+    pub was: Identity,
+    /// What it is now.
+    pub now: Now,
+}
+
+/// What a file is now that was another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Now {
+    /// This one.
+    Is(Identity),
+    /// The copy does not have it.
+    Gone,
+    /// Somebody else put the files back, and nobody knows which is which.
+    Unknown,
+}
+
+impl Earlier {
+    /// The file that a call recorded, as it is now.
+    pub(super) fn now(&self, was: Identity) -> Result<Identity, Stop> {
+        match self.files.iter().find(|moved| moved.was == was) {
+            Some(Moved { now: Now::Is(now), .. }) => Ok(now.clone()),
+            Some(Moved { now: Now::Gone, .. }) => Ok(Identity::none()),
+            Some(Moved { now: Now::Unknown, .. }) => Err(Stop::Unknown(UNKNOWN.into())),
+            None => Ok(was),
+        }
+    }
+}
+
+/// The file that a call recorded before it acted, where it is one that is known by its identity.
+pub fn recorded_file(pre_state: &Value) -> Option<Identity> {
+    let at = |key| pre_state::recorded_file(Some(pre_state), key);
+    at(None).or_else(|| at(Some("source")))
+}
+
+/// Which file stands at a path; none where there is none.
+pub fn file_at(path: &Path) -> Option<Identity> {
+    rustix::fs::lstat(path).ok().map(|stat| Identity::of(&stat))
+}

@@ -1,0 +1,241 @@
+//! A store copied into a SQLite file while nodes use it, and a database filled from such a file.
+//!
+//! Both are one transaction. What is read is of one moment, and no node waits for it; what is filled is
+//! there as a whole, and was verified, when the transaction ends: before, nobody sees any of it, and
+//! nodes that start meanwhile wait.
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::Object;
+use futures_util::TryStreamExt;
+use stepgate_core::ports::Store;
+use tokio::sync::Mutex;
+use tokio_postgres::Row;
+
+use super::cells::{escaped, plain};
+use super::error::while_opening;
+use super::link::Value;
+use super::open::{self, Address, PostgresOptions};
+use super::point::{Durability, Point};
+use super::schema::{self, Standing};
+use super::{PostgresStore, Readers, Source};
+use crate::backup::{BackupError, Cell, CopiedTable, Kind, RowCounts, TABLES};
+use crate::locks::TraceLocks;
+use crate::sqlite::backup::{Emptying, Filling};
+
+/// A run that is not over and waits for nobody has an owner that no node ever was: so it looks like what
+/// a dead node left, and whoever comes first goes on with it.
+const OWNER: &str = "CASE WHEN status IN ('started', 'approved') THEN 0 END";
+
+impl PostgresStore {
+    /// Copies a store, which nodes may use, into a SQLite file that is not there yet, durably.
+    /// `progress` is told the rows that are done.
+    pub async fn back_up(
+        url: &str,
+        options: PostgresOptions,
+        to: &Path,
+        mut progress: impl FnMut(u64) + Send,
+    ) -> Result<RowCounts, BackupError> {
+        let address = Address::of(url, &options)?;
+        let pool = address.pool(&options, true);
+        let connection = open::first(&pool, &address.shown, true).await?;
+        let lift = |error: tokio_postgres::Error| while_opening(&address.shown, &error);
+        let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {PATIENT}");
+        connection.batch_execute(&begin).await.map_err(lift)?;
+        let mut filling = Filling::begin(to)?;
+        let mut done = 0;
+        for table in &TABLES {
+            let sql = format!("SELECT {} FROM {} ORDER BY position", table.names(), table.name);
+            let no_values: [&str; 0] = [];
+            let rows = connection.query_raw(&sql, no_values).await.map_err(lift)?;
+            let mut rows = pin!(rows);
+            loop {
+                let next = tokio::time::timeout(options.answer_wait, rows.try_next()).await;
+                let next = next.map_err(|_| silent(&address.shown, options.answer_wait))?;
+                let Some(row) = next.map_err(lift)? else { break };
+                filling.add(table, &cells(table, &row)?)?;
+                done += 1;
+                progress(done);
+            }
+        }
+        connection.batch_execute("COMMIT").await.map_err(lift)?;
+        Ok(filling.end()?)
+    }
+
+    /// Fills an empty database from the file of a backup. Nobody sees anything of it before it is
+    /// finished; one that is dropped leaves nothing. `progress` is told the rows that are done, and all.
+    pub async fn restore(
+        url: &str,
+        options: PostgresOptions,
+        from: &Path,
+        mut progress: impl FnMut(u64, u64) + Send,
+    ) -> Result<Restoring, BackupError> {
+        let emptying = Emptying::begin(from)?;
+        let all = emptying.rows()?;
+        let address = Address::of(url, &options)?;
+        let pool = address.pool(&options, false);
+        let connection = open::connected(&pool, &address.shown, false).await?;
+        let lift = |error: tokio_postgres::Error| while_opening(&address.shown, &error);
+        connection.batch_execute(&format!("BEGIN; {PATIENT}")).await.map_err(lift)?;
+        match schema::lay_out(&connection, &address.shown).await? {
+            Standing::Empty => {}
+            Standing::Store(_) => return Err(BackupError::NotEmpty { shown: address.shown }),
+        }
+        let mut done = 0;
+        for table in &TABLES {
+            let sql = insert(table);
+            let mut after = i64::MIN;
+            loop {
+                let page = emptying.page(table, after)?;
+                let Some([Cell::Number(last), ..]) = page.last().map(Vec::as_slice) else { break };
+                after = *last;
+                let values = columns(table, &page);
+                let values: Vec<_> = values.iter().map(|value| value.as_ref() as _).collect();
+                let statement = connection.prepare_cached(&sql).await.map_err(lift)?;
+                done += connection.execute(&statement, &values).await.map_err(lift)?;
+                progress(done, all);
+            }
+        }
+        connection.batch_execute(&counters()).await.map_err(lift)?;
+        let connection = Arc::new(Mutex::new(connection));
+        let source = Source::OneMoment(Arc::clone(&connection));
+        let store = Self {
+            point: Point::new(pool, options.answer_wait, Durability::After),
+            readers: Readers { source, patience: options.answer_wait },
+            locks: TraceLocks::new(options.lock_wait),
+            desk: None,
+        };
+        Ok(Restoring { store, connection, shown: address.shown })
+    }
+}
+
+/// A database that is filled, and that nobody else sees yet.
+#[derive(Debug)]
+pub struct Restoring {
+    store: PostgresStore,
+    connection: Arc<Mutex<Object>>,
+    shown: String,
+}
+
+impl Restoring {
+    /// What is in it, to be verified.
+    pub fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    /// Makes it a store that nodes can open.
+    pub async fn finish(self) -> Result<(), BackupError> {
+        let committed = self.connection.lock().await.batch_execute("COMMIT").await;
+        Ok(committed.map_err(|error| while_opening(&self.shown, &error))?)
+    }
+}
+
+/// A copy takes as long as it takes.
+const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0;
+                       SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0";
+
+fn silent(shown: &str, patience: Duration) -> BackupError {
+    BackupError::Silent { shown: shown.to_owned(), seconds: patience.as_secs() }
+}
+
+/// A row as SQLite keeps it.
+fn cells(table: &CopiedTable, row: &Row) -> Result<Vec<Cell>, BackupError> {
+    let cell = |(index, (column, kind)): (usize, &(&'static str, Kind))| {
+        let wrong = |why: String| BackupError::Row { table: table.name, column, why };
+        let told = |error: tokio_postgres::Error| wrong(error.to_string());
+        let text = || row.try_get::<_, Option<&str>>(index).map_err(told);
+        let cell = match kind {
+            Kind::Number => row.try_get::<_, Option<i64>>(index).map_err(told)?.map(Cell::Number),
+            Kind::Text => text()?.map(|text| Cell::Text(text.to_owned())),
+            Kind::FreeText => {
+                text()?.map(|text| plain(text).map(Cell::Text)).transpose().map_err(wrong)?
+            }
+            Kind::Bytes => row.try_get::<_, Option<Vec<u8>>>(index).map_err(told)?.map(Cell::Bytes),
+        };
+        Ok(cell.unwrap_or(Cell::Nothing))
+    };
+    table.columns.iter().enumerate().map(cell).collect()
+}
+
+/// Adds rows, given as one array for each column.
+fn insert(table: &CopiedTable) -> String {
+    let array = |kind: Kind| match kind {
+        Kind::Number => "bigint[]",
+        Kind::Text | Kind::FreeText => "text[]",
+        Kind::Bytes => "bytea[]",
+    };
+    let arrays: Vec<_> = (1..)
+        .zip(table.columns)
+        .map(|(number, (_, kind))| format!("${number}::{}", array(*kind)))
+        .collect();
+    let (further, values) = match table.name {
+        "tool_runs" => (", owner, epoch", format!(", {OWNER}, 0")),
+        _ => ("", String::new()),
+    };
+    let names = table.names();
+    format!(
+        "INSERT INTO {} ({names}{further}) OVERRIDING SYSTEM VALUE
+         SELECT {names}{values} FROM unnest({}) AS carried ({names})",
+        table.name,
+        arrays.join(", ")
+    )
+}
+
+/// The values of rows, column by column, as PostgreSQL keeps them.
+fn columns(table: &CopiedTable, rows: &[Vec<Cell>]) -> Vec<Value> {
+    let cells = |index: usize| rows.iter().map(move |row| row.get(index).unwrap_or(&Cell::Nothing));
+    let column = |(index, (_, kind)): (usize, &(&'static str, Kind))| -> Value {
+        match kind {
+            Kind::Number => Box::new(cells(index).map(number).collect::<Vec<_>>()),
+            Kind::Text => Box::new(cells(index).map(text).collect::<Vec<_>>()),
+            Kind::FreeText => {
+                let escaped = |cell| text(cell).map(|text| escaped(&text).into_owned());
+                Box::new(cells(index).map(escaped).collect::<Vec<_>>())
+            }
+            Kind::Bytes => Box::new(cells(index).map(bytes).collect::<Vec<_>>()),
+        }
+    };
+    table.columns.iter().enumerate().map(column).collect()
+}
+
+/// SQLite's tables are strict, so a cell is of its column's kind or there is nothing in it.
+fn number(cell: &Cell) -> Option<i64> {
+    match cell {
+        Cell::Number(number) => Some(*number),
+        Cell::Nothing | Cell::Text(_) | Cell::Bytes(_) => None,
+    }
+}
+
+fn text(cell: &Cell) -> Option<String> {
+    match cell {
+        Cell::Text(text) => Some(text.clone()),
+        Cell::Nothing | Cell::Number(_) | Cell::Bytes(_) => None,
+    }
+}
+
+fn bytes(cell: &Cell) -> Option<Vec<u8>> {
+    match cell {
+        Cell::Bytes(bytes) => Some(bytes.clone()),
+        Cell::Nothing | Cell::Number(_) | Cell::Text(_) => None,
+    }
+}
+
+/// What goes on counting: positions after the last one, and nodes with numbers that no node of a store
+/// that was restored earlier can have had, for there was less than one a second.
+fn counters() -> String {
+    let mut sql = String::from(
+        "UPDATE event_counter SET last = (SELECT coalesce(max(position), 0) FROM events);
+         SELECT setval(pg_get_serial_sequence('nodes', 'incarnation'),
+                       extract(epoch FROM clock_timestamp())::bigint);",
+    );
+    for CopiedTable { name, .. } in TABLES.iter().filter(|table| table.name != "events") {
+        sql.push_str(&format!(
+            "SELECT setval(pg_get_serial_sequence('{name}', 'position'), max(position)) FROM {name};"
+        ));
+    }
+    let names: Vec<_> = TABLES.iter().map(|table| table.name).collect();
+    format!("{sql} ANALYZE {}", names.join(", "))
+}

@@ -1,0 +1,227 @@
+//! A store copied into another file while it is in use, and files that are filled or emptied row by row.
+//!
+//! The copy reads beside the writer, in one transaction, so it is of one moment and nobody waits for it.
+//! Until it is done the write-ahead log cannot start over: it grows by what is written meanwhile.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
+
+use super::SqliteStore;
+use super::error::{OpenError, while_opening};
+use super::open::{self, SqliteOptions};
+use super::schema::{self, Standing};
+use crate::backup::{BackupError, Cell, CopiedTable, RowCounts, TABLES};
+
+/// Pages between two looks at how far the copy has come.
+const PAGES_A_STEP: i32 = 256;
+
+/// Most rows, and about most bytes, that are read at a time.
+const PAGE_ROWS_MAX: usize = 512;
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+impl SqliteStore {
+    /// Copies a store, which another process may hold, into a file that is not there yet, durably.
+    /// `progress` is told the pages that are done, and all of them.
+    pub fn back_up(
+        path: &Path,
+        to: &Path,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<RowCounts, BackupError> {
+        let source = open::reader(path, &SqliteOptions::default())?;
+        // The moment is that of the first read. Without this transaction the copy would begin again
+        // whenever another process writes between two of its steps.
+        source
+            .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;")
+            .map_err(|error| while_opening(path, &error))?;
+        copy_pages(&source, to, &mut progress).map_err(|error| while_opening(to, &error))?;
+        drop(source);
+        let copy = connect(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        Ok(close(copy, to)?)
+    }
+
+    /// Brings the file of a backup to the version that this build reads.
+    pub fn bring_up_to_date(path: &Path) -> Result<(), OpenError> {
+        let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        if schema::standing(&connection, path)? == Standing::Store(schema::supported_version()) {
+            return Ok(());
+        }
+        drop(connection);
+        let updated = open::writer(path, &SqliteOptions::default())?;
+        close(updated, path).map(drop)
+    }
+
+    /// The version that this build reads and writes.
+    pub fn schema_version() -> i64 {
+        schema::supported_version()
+    }
+}
+
+fn copy_pages(
+    source: &Connection,
+    to: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> rusqlite::Result<()> {
+    let mut copy = Connection::open_with_flags(to, CREATE)?;
+    let backup = Backup::new(source, &mut copy)?;
+    loop {
+        match backup.step(PAGES_A_STEP)? {
+            StepResult::Done => return Ok(()),
+            StepResult::More => {
+                let rusqlite::backup::Progress { remaining, pagecount } = backup.progress();
+                let pages = |count: i32| u64::try_from(count).unwrap_or(0);
+                progress(pages(pagecount - remaining), pages(pagecount));
+            }
+            // The copy is ours alone, and nobody takes a reader's snapshot away; what is busy is asked
+            // again, as a reader would.
+            StepResult::Busy | StepResult::Locked => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            // The enum may grow.
+            _ => {}
+        }
+    }
+}
+
+const CREATE: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
+    .union(OpenFlags::SQLITE_OPEN_CREATE)
+    .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags).map_err(|error| while_opening(path, &error))
+}
+
+/// Counts the rows and leaves one file that needs no other beside it, durably.
+fn close(connection: Connection, path: &Path) -> Result<RowCounts, OpenError> {
+    let lift = |error: rusqlite::Error| while_opening(path, &error);
+    connection.pragma_update(None, "journal_mode", "delete").map_err(lift)?;
+    let counts = counts(&connection).map_err(lift)?;
+    connection.close().map_err(|(_, error)| lift(error))?;
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(|error| OpenError::Io { path: path.to_owned(), detail: error.to_string() })?;
+    Ok(counts)
+}
+
+fn counts(connection: &Connection) -> rusqlite::Result<RowCounts> {
+    let mut counts = RowCounts::new();
+    for table in &TABLES {
+        let sql = format!("SELECT count(*) FROM {}", table.name);
+        let count: i64 = connection.query_row(&sql, [], |row| row.get(0))?;
+        counts.insert(table.name.to_owned(), u64::try_from(count).unwrap_or(0));
+    }
+    Ok(counts)
+}
+
+/// A new file, filled row by row.
+pub(crate) struct Filling {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Filling {
+    /// Makes an empty store. Nothing of it is durable, and the file is of no use, before the end.
+    pub(crate) fn begin(path: &Path) -> Result<Self, OpenError> {
+        let lift = |error: rusqlite::Error| while_opening(path, &error);
+        let mut connection = connect(path, CREATE)?;
+        connection.pragma_update(None, "journal_mode", "off").map_err(lift)?;
+        connection.pragma_update(None, "synchronous", "off").map_err(lift)?;
+        schema::migrate(&mut connection, path, Standing::Empty)?;
+        connection.execute_batch("BEGIN").map_err(lift)?;
+        Ok(Self { connection, path: path.to_owned() })
+    }
+
+    /// Adds a row as it stands.
+    pub(crate) fn add(&mut self, table: &CopiedTable, row: &[Cell]) -> Result<(), OpenError> {
+        let places = vec!["?"; table.columns.len()].join(", ");
+        let sql = format!("INSERT INTO {} ({}) VALUES ({places})", table.name, table.names());
+        let added = self
+            .connection
+            .prepare_cached(&sql)
+            .and_then(|mut statement| statement.execute(params_from_iter(row)));
+        added.map(drop).map_err(|error| while_opening(&self.path, &error))
+    }
+
+    /// Makes it durable.
+    pub(crate) fn end(self) -> Result<RowCounts, OpenError> {
+        let committed = self.connection.execute_batch("COMMIT");
+        committed.map_err(|error| while_opening(&self.path, &error))?;
+        close(self.connection, &self.path)
+    }
+}
+
+impl ToSql for Cell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Nothing => ValueRef::Null,
+            Self::Number(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// A file that is read row by row.
+pub(crate) struct Emptying {
+    connection: Connection,
+    path: PathBuf,
+}
+
+impl Emptying {
+    pub(crate) fn begin(path: &Path) -> Result<Self, OpenError> {
+        let connection = open::reader(path, &SqliteOptions::default())?;
+        Ok(Self { connection, path: path.to_owned() })
+    }
+
+    /// How many rows there are in all.
+    pub(crate) fn rows(&self) -> Result<u64, OpenError> {
+        let counts = counts(&self.connection).map_err(|error| while_opening(&self.path, &error))?;
+        Ok(counts.values().sum())
+    }
+
+    /// Rows after this position, in order. None at all means the end.
+    pub(crate) fn page(
+        &self,
+        table: &CopiedTable,
+        after: i64,
+    ) -> Result<Vec<Vec<Cell>>, BackupError> {
+        let lift = |error: rusqlite::Error| while_opening(&self.path, &error);
+        let sql = format!(
+            "SELECT {} FROM {} WHERE position > ? ORDER BY position LIMIT {PAGE_ROWS_MAX}",
+            table.names(),
+            table.name
+        );
+        let mut statement = self.connection.prepare_cached(&sql).map_err(lift)?;
+        let mut rows = statement.query([after]).map_err(lift)?;
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next().map_err(lift)? {
+            let cells = cells(table, row)?;
+            bytes += cells.iter().map(Cell::bytes).sum::<usize>();
+            page.push(cells);
+            if bytes >= PAGE_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(page)
+    }
+}
+
+fn cells(table: &CopiedTable, row: &rusqlite::Row<'_>) -> Result<Vec<Cell>, BackupError> {
+    let cell = |(index, (column, _)): (usize, &(&'static str, _))| {
+        let wrong = |why: String| BackupError::Row { table: table.name, column, why };
+        match row.get_ref(index).map_err(|error| wrong(error.to_string()))? {
+            ValueRef::Null => Ok(Cell::Nothing),
+            ValueRef::Integer(number) => Ok(Cell::Number(number)),
+            ValueRef::Text(text) => match std::str::from_utf8(text) {
+                Ok(text) => Ok(Cell::Text(text.to_owned())),
+                Err(error) => Err(wrong(error.to_string())),
+            },
+            ValueRef::Blob(bytes) => Ok(Cell::Bytes(bytes.to_owned())),
+            ValueRef::Real(_) => Err(wrong("a fraction".into())),
+        }
+    };
+    table.columns.iter().enumerate().map(cell).collect()
+}

@@ -1,0 +1,80 @@
+//! What a backup is made of: one directory, the same for both engines.
+//!
+//! ```text
+//! manifest.json   what is in it, with the digest of every file; written last
+//! stepgate.db     the store at one moment, in SQLite, whatever engine it came from
+//! heads.json      the ends of its chains, as `verify --heads` takes them
+//! stepgate.toml   the configuration file, where there is one
+//! policies/       the policies
+//! sandbox/        the files, as they were a little after that moment
+//! ```
+//!
+//! Tokens are not in it: the store has their digests, which is all that it needs to know them again.
+
+pub(crate) mod manifest;
+mod source;
+mod target;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use stepgate_core::action::CORE_SERVER;
+use stepgate_core::journal::{Artifact, replay};
+use stepgate_core::ports::{Store, StoreError};
+use stepgate_exec::{Identity, recorded_file};
+
+pub(crate) use source::Backup;
+pub(crate) use target::Target;
+
+pub(crate) const MANIFEST: &str = "manifest.json";
+pub(crate) const DATABASE: &str = "stepgate.db";
+pub(crate) const HEADS: &str = "heads.json";
+pub(crate) const CONFIG: &str = "stepgate.toml";
+pub(crate) const POLICIES: &str = "policies";
+pub(crate) const SANDBOX: &str = "sandbox";
+
+/// The files that calls under way are told by: those that they would rename or delete.
+pub(crate) async fn files_under_way(store: &dyn Store) -> Result<Vec<Identity>, StoreError> {
+    let mut files = Vec::new();
+    for run_id in store.unfinished_runs().await? {
+        let Some(dossier) = store.dossier(run_id).await? else { continue };
+        // One that does not verify is quarantined, so nobody goes on with it.
+        let Ok(replayed) = replay(&dossier.entries) else { continue };
+        files.extend(replayed.artifacts.iter().filter_map(|artifact| match artifact {
+            Artifact::ToolCall(call) if call.call.tool_server == CORE_SERVER => {
+                recorded_file(call.meta.pre_state.as_ref()?)
+            }
+            Artifact::ToolCall(_)
+            | Artifact::ActionRequest(_)
+            | Artifact::SupervisorDecision(_)
+            | Artifact::ToolEffect(_) => None,
+        }));
+    }
+    Ok(files)
+}
+
+/// Shows on a terminal how far the work has come; nowhere else.
+pub(crate) fn progress(what: &'static str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner().with_message(what);
+    match ProgressStyle::with_template("{spinner} {msg} {human_pos}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// What an operator can do about a file that cannot be written.
+pub(crate) fn cannot_write(path: &Path, error: io::Error) -> anyhow::Error {
+    let way_out = if error.kind() == io::ErrorKind::StorageFull {
+        "free some space on its disk, and begin again"
+    } else if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        "make its file system writable, or name another place"
+    } else {
+        "check the permissions, or name another place"
+    };
+    let what = format!("cannot write `{}`: {way_out}", path.display());
+    anyhow::Error::new(error).context(what)
+}

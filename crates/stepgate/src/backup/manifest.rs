@@ -1,0 +1,139 @@
+//! The manifest: what is in a backup, so that nothing of it can be missing or another unseen.
+
+use std::fs;
+use std::path::{Component, Path};
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use stepgate_core::digest::Digest;
+use stepgate_core::json::Value;
+use stepgate_core::time::Timestamp;
+use stepgate_exec::Identity;
+use stepgate_store::RowCounts;
+
+use super::MANIFEST;
+
+/// The format that this build writes, and the newest that it reads.
+pub(crate) const FORMAT: u64 = 1;
+/// Largest manifest that is read: about a million files.
+const BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// What is in a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    pub(crate) format: u64,
+    /// When the store was as it is here, or a little before.
+    pub(crate) made_at: Timestamp,
+    /// The version of Stepgate that made it.
+    pub(crate) made_by: String,
+    /// What the store was kept in.
+    pub(crate) engine: Engine,
+    /// The version of the tables in `stepgate.db`.
+    pub(crate) schema_version: i64,
+    /// How many rows each table has.
+    pub(crate) rows: RowCounts,
+    /// Where the policies were, if that is beneath the directory of the configuration.
+    pub(crate) policy_directory: Option<String>,
+    /// How the journal calls the sandbox.
+    pub(crate) sandbox_id: String,
+    /// None where the sandbox is not in the backup.
+    pub(crate) sandbox: Option<SandboxPart>,
+    pub(crate) files: Vec<BackupFile>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgresql,
+}
+
+/// What is known of the sandbox beside its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SandboxPart {
+    pub(crate) directories: Vec<String>,
+    /// Where the files are that calls under way would rename or delete.
+    pub(crate) under_way: Vec<UnderWay>,
+    /// Whether nothing changed while it was copied.
+    pub(crate) is_settled: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UnderWay {
+    pub(crate) was: Identity,
+    pub(crate) path: String,
+}
+
+/// A file of a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BackupFile {
+    /// Beneath the backup's directory.
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: Digest,
+    /// The permissions that it is restored with.
+    pub(crate) mode: u32,
+}
+
+/// As it stands in its file: with its own digest.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    manifest: Manifest,
+    manifest_digest: Digest,
+}
+
+impl Manifest {
+    /// Writes it: the last file of a backup.
+    pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
+        let sealed = Sealed { manifest: self.clone(), manifest_digest: Digest::of(self) };
+        let path = directory.join(MANIFEST);
+        let text = serde_json::to_string_pretty(&sealed)? + "\n";
+        fs::write(&path, text).map_err(|error| super::cannot_write(&path, error))
+    }
+
+    /// Reads and checks it.
+    pub(crate) fn read(directory: &Path) -> anyhow::Result<Self> {
+        let path = directory.join(MANIFEST);
+        let shown = directory.display();
+        let Ok(metadata) = fs::metadata(&path) else {
+            bail!(
+                "`{shown}` is not a backup: it has no `{MANIFEST}`; name the directory that `stepgate backup` made"
+            );
+        };
+        ensure!(metadata.len() <= BYTES_MAX, "`{}` is larger than any manifest", path.display());
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read `{}`", path.display()))?;
+        let damaged = || format!("`{}` is damaged; use another backup", path.display());
+        let value: Value = serde_json::from_str(&text).with_context(damaged)?;
+        let format = value.get("manifest").and_then(|it| it.get("format")).and_then(Value::as_u64);
+        if let Some(format) = format.filter(|format| *format > FORMAT) {
+            bail!(
+                "`{shown}` has format {format}, and this Stepgate knows {FORMAT}; use the newer Stepgate that made it"
+            );
+        }
+        let sealed: Sealed = serde_json::from_value(value).with_context(damaged)?;
+        ensure!(Digest::of(&sealed.manifest) == sealed.manifest_digest, damaged());
+        let paths = sealed.manifest.files.iter().map(|file| &file.path);
+        let sandbox = sealed.manifest.sandbox.iter().flat_map(|sandbox| &sandbox.directories);
+        let outside = paths
+            .chain(sandbox)
+            .chain(&sealed.manifest.policy_directory)
+            .find(|path| !stays_beneath(path));
+        if let Some(path) = outside {
+            bail!("`{shown}` names a path outside of it, `{path}`; it was not made by Stepgate");
+        }
+        Ok(sealed.manifest)
+    }
+}
+
+/// Whether a path names something beneath whatever it is joined to.
+fn stays_beneath(path: &str) -> bool {
+    let mut components = Path::new(path).components().peekable();
+    components.peek().is_some()
+        && components.all(|component| matches!(component, Component::Normal(_)))
+}

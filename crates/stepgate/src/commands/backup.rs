@@ -1,0 +1,234 @@
+//! `stepgate backup`: store first, at one moment; then the files; then the proof; the name last.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde_json::json;
+use stepgate_core::digest::Digest;
+use stepgate_core::ports::{Store, World};
+use stepgate_core::verify::{self, SavedHead};
+use stepgate_exec::SandboxCopy;
+use stepgate_store::{PostgresStore, RowCounts, SqliteStore};
+
+use super::verify::show_problems;
+use crate::backup::manifest::{BackupFile, Engine, FORMAT, Manifest, SandboxPart, UnderWay};
+use crate::backup::{
+    CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, files_under_way, progress,
+};
+use crate::cli::BackupArgs;
+use crate::config::Config;
+use crate::data_dir::DataDir;
+use crate::show;
+use crate::world::RealWorld;
+
+/// Nobody else reads what was restored, unless it was so before.
+const PRIVATE: u32 = 0o600;
+
+pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyhow::Result<u8> {
+    let config = data.load_config()?;
+    let copied = [data.sandbox(), data.policies(&config)];
+    let target = Target::begin(&args.directory, &copied)?;
+    let made_at = RealWorld.now();
+    let (engine, rows) = copy_store(data, &config, &target).await?;
+    let copy = SqliteStore::open_read_only(&target.at(DATABASE))?;
+    // At once: what happens in the sandbox from now on is not in the store's copy.
+    let (sandbox, mut files) = match args.no_sandbox {
+        false => copy_sandbox(data, &copy, &target).await?,
+        true => (None, Vec::new()),
+    };
+    files.extend(copy_policies(&data.policies(&config), &target)?);
+    files.extend(copy_config(data, &target)?);
+    let heads = match args.no_verify {
+        false => verified(&copy).await?,
+        true => heads(&copy).await?,
+    };
+    drop(copy);
+    let text = serde_json::to_string_pretty(&heads)? + "\n";
+    files.push(target.write(HEADS, text.as_bytes(), PRIVATE)?);
+    files.push(target.digested(DATABASE, PRIVATE)?);
+    let directory = &config.policy.directory;
+    let manifest = Manifest {
+        format: FORMAT,
+        made_at,
+        made_by: env!("CARGO_PKG_VERSION").to_owned(),
+        engine,
+        schema_version: SqliteStore::schema_version(),
+        rows,
+        policy_directory: directory.to_str().filter(|_| directory.is_relative()).map(str::to_owned),
+        sandbox_id: config.sandbox_id(engine == Engine::Sqlite),
+        sandbox,
+        files,
+    };
+    manifest.write(target.partial())?;
+    let path = target.finish()?;
+    tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), !args.no_verify, json)?;
+    Ok(0)
+}
+
+/// Copies the store, wherever it is, as it is at one moment.
+async fn copy_store(
+    data: &DataDir,
+    config: &Config,
+    target: &Target,
+) -> anyhow::Result<(Engine, RowCounts)> {
+    let to = target.at(DATABASE);
+    if let Some(url) = data.store_url(config)? {
+        let bar = progress("rows copied");
+        let told = bar.clone();
+        let rows = PostgresStore::back_up(&url, config.postgres_options(), &to, move |rows| {
+            told.set_position(rows);
+        });
+        let rows = rows.await?;
+        bar.finish_and_clear();
+        return Ok((Engine::Postgresql, rows));
+    }
+    if !data.database().exists() {
+        bail!(
+            "there is no store in `{}` to back up; name its directory with --data",
+            data.root().display()
+        );
+    }
+    let bar = progress("pages copied");
+    let rows = SqliteStore::back_up(&data.database(), &to, |done, _| bar.set_position(done))?;
+    bar.finish_and_clear();
+    Ok((Engine::Sqlite, rows))
+}
+
+/// Copies the sandbox, and notes where the files are that calls under way are told by.
+async fn copy_sandbox(
+    data: &DataDir,
+    copy: &SqliteStore,
+    target: &Target,
+) -> anyhow::Result<(Option<SandboxPart>, Vec<BackupFile>)> {
+    if !data.sandbox().exists() {
+        show::note(format!("`{}` is not there: it is not in the backup", data.sandbox().display()));
+        return Ok((None, Vec::new()));
+    }
+    let under_way = files_under_way(copy).await?;
+    let to = target.directory(SANDBOX)?;
+    let bar = progress("files copied");
+    let copied = stepgate_exec::copy(&data.sandbox(), &to, |files| bar.set_position(files))?;
+    bar.finish_and_clear();
+    let SandboxCopy { directories, files, skipped, is_settled } = copied;
+    if skipped > 0 {
+        show::note(format!(
+            "{skipped} entries of the sandbox are neither files nor directories, and not in the backup"
+        ));
+    }
+    let places: HashMap<_, _> =
+        files.iter().map(|file| (&file.identity, file.path.clone())).collect();
+    let under_way = under_way
+        .into_iter()
+        .filter_map(|was| Some(UnderWay { path: places.get(&was)?.clone(), was }));
+    let under_way: Vec<_> = under_way.collect();
+    let part = SandboxPart { under_way, directories, is_settled };
+    let files = files.into_iter().map(|file| BackupFile {
+        path: format!("{SANDBOX}/{}", file.path),
+        bytes: file.bytes,
+        sha256: file.sha256,
+        mode: file.mode,
+    });
+    Ok((Some(part), files.collect()))
+}
+
+/// Copies what is in the directory of the policies. Links are followed: what counts is what is read.
+fn copy_policies(from: &Path, target: &Target) -> anyhow::Result<Vec<BackupFile>> {
+    let Ok(entries) = fs::read_dir(from) else {
+        show::note(format!("`{}` is not there: no policies are in the backup", from.display()));
+        return Ok(Vec::new());
+    };
+    target.directory(POLICIES)?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let Some(name) = name.filter(|_| path.is_file()) {
+            files.push(copy_file(&path, &format!("{POLICIES}/{name}"), target)?);
+        }
+    }
+    Ok(files)
+}
+
+fn copy_config(data: &DataDir, target: &Target) -> anyhow::Result<Option<BackupFile>> {
+    data.config_file().map(|file| copy_file(&file, CONFIG, target)).transpose()
+}
+
+fn copy_file(from: &Path, name: &str, target: &Target) -> anyhow::Result<BackupFile> {
+    let shown = || format!("cannot read `{}`", from.display());
+    let bytes = fs::read(from).with_context(shown)?;
+    let mode = from.metadata().with_context(shown)?.permissions().mode() & 0o777;
+    target.write(name, &bytes, mode)
+}
+
+/// Verifies all of the copy.
+async fn verified(copy: &SqliteStore) -> anyhow::Result<Vec<SavedHead>> {
+    let bar = progress("runs verified");
+    let report = verify::verify(copy, &[], |runs| bar.set_position(runs)).await?;
+    bar.finish_and_clear();
+    if report.problems.is_empty() {
+        return Ok(report.heads);
+    }
+    show_problems(&report.problems)?;
+    bail!(
+        "the copy does not verify, so there is no backup: `stepgate verify` tells whether the store does; \
+         --no-verify keeps a copy of it as it is"
+    );
+}
+
+async fn heads(copy: &SqliteStore) -> anyhow::Result<Vec<SavedHead>> {
+    let sessions = copy.sessions().await?.into_iter();
+    Ok(sessions
+        .map(|session| SavedHead {
+            session_id: session.session_id,
+            number: session.head.number,
+            digest: session.head.digest,
+        })
+        .collect())
+}
+
+fn tell(
+    path: &Path,
+    manifest: &Manifest,
+    heads_digest: Digest,
+    is_verified: bool,
+    json: bool,
+) -> anyhow::Result<()> {
+    let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+    let is_settled = manifest.sandbox.as_ref().map(|sandbox| sandbox.is_settled);
+    if json {
+        return show::json(&json!({
+            "backup": path,
+            "bytes": bytes,
+            "engine": manifest.engine,
+            "files": manifest.files.len(),
+            "heads_digest": heads_digest,
+            "made_at": manifest.made_at,
+            "rows": manifest.rows,
+            "sandbox_is_settled": is_settled,
+            "verified": is_verified,
+        }));
+    }
+    let word = if is_verified { "backed up and verified:" } else { "backed up, not verified:" };
+    let rows = |table: &str| manifest.rows.get(table).copied().unwrap_or(0);
+    show::say(format!(
+        "{}{word}{:#} {} runs, {} journal entries, {} sessions; {} files, {bytes} bytes in `{}`",
+        show::GOOD,
+        show::GOOD,
+        rows("tool_runs"),
+        rows("journal"),
+        rows("sessions"),
+        manifest.files.len(),
+        path.display()
+    ))?;
+    show::say(format!("heads {heads_digest}"))?;
+    if is_settled == Some(false) {
+        show::note(
+            "the sandbox changed for as long as it was copied: its files are not of one moment; a \
+             snapshot of their file system is, with --no-sandbox",
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! `stepgate restore`: everything beside its place first, proven there, and then put into it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{bail, ensure};
+use serde_json::json;
+use stepgate_core::ports::Store;
+use stepgate_core::verify::{self, Report, SavedHead};
+use stepgate_exec::{Earlier, Identity, Moved, Now, file_at};
+use stepgate_store::{PostgresStore, SqliteStore};
+
+use super::verify::show_problems;
+use crate::backup::manifest::SandboxPart;
+use crate::backup::{
+    Backup, CONFIG, DATABASE, POLICIES, SANDBOX, cannot_write, files_under_way, progress,
+};
+use crate::cli::RestoreArgs;
+use crate::config::Config;
+use crate::data_dir::{DataDir, Extent, Staging};
+use crate::show;
+
+/// The name of a configuration that would lead to another store.
+const CONFIG_ASIDE: &str = "stepgate.toml.restored";
+
+pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> anyhow::Result<u8> {
+    let backup = Backup::open(&args.directory)?;
+    let heads = backup.heads()?;
+    let config = data.load_config()?;
+    let url = data.store_url(&config)?;
+    let extent = if args.store_only { Extent::Store } else { Extent::Everything };
+    let mut staging = data.stage(extent)?;
+    let database = staging.at(DATABASE);
+    backup.take(backup.file(DATABASE)?, &database)?;
+    SqliteStore::bring_up_to_date(&database)?;
+    let notes = match extent {
+        Extent::Everything => take_files(&backup, &staging, url.as_deref())?,
+        Extent::Store => Vec::new(),
+    };
+    let report = match url {
+        None => {
+            let store = SqliteStore::open_read_only(&database)?;
+            let report = verified(&store, &heads).await?;
+            note_earlier(&store, &backup, &staging, extent).await?;
+            drop(store);
+            staging.place()?;
+            report
+        }
+        Some(url) => {
+            let bar = progress("rows restored");
+            let told = bar.clone();
+            let filling = PostgresStore::restore(
+                &url,
+                config.postgres_options(),
+                &database,
+                move |rows, _| told.set_position(rows),
+            );
+            let restoring = filling.await?;
+            bar.finish_and_clear();
+            let report = verified(restoring.store(), &heads).await?;
+            note_earlier(restoring.store(), &backup, &staging, extent).await?;
+            fs::remove_file(&database).map_err(|error| cannot_write(&database, error))?;
+            staging.place()?;
+            restoring.finish().await?;
+            report
+        }
+    };
+    staging.finish()?;
+    tell(data, &args.directory, &backup, &report, json)?;
+    notes.into_iter().for_each(show::note);
+    Ok(0)
+}
+
+/// Copies everything but the store, and says what an operator must know of it.
+fn take_files(
+    backup: &Backup,
+    staging: &Staging,
+    url: Option<&str>,
+) -> anyhow::Result<Vec<String>> {
+    let mut notes = Vec::new();
+    match &backup.manifest.sandbox {
+        Some(SandboxPart { directories, .. }) => {
+            staging.directory(SANDBOX)?;
+            for directory in directories {
+                staging.directory(&format!("{SANDBOX}/{directory}"))?;
+            }
+            let bar = progress("files restored");
+            for (file, beneath) in backup.beneath(SANDBOX) {
+                backup.take(file, &staging.at(SANDBOX).join(beneath))?;
+                bar.inc(1);
+            }
+            bar.finish_and_clear();
+        }
+        None => notes.push(
+            "the sandbox is not in the backup: put its files back before the first start"
+                .to_owned(),
+        ),
+    }
+    let policies = backup.manifest.policy_directory.as_deref();
+    let place = policies.unwrap_or(POLICIES);
+    let mut files = backup.beneath(POLICIES).peekable();
+    if files.peek().is_some() {
+        let directory = staging.directory(place)?;
+        files.try_for_each(|(file, beneath)| backup.take(file, &directory.join(beneath)))?;
+        if policies.is_none() {
+            notes.push(format!(
+                "the configuration names a directory of policies elsewhere: those of the backup are in \
+                 `{POLICIES}`; put them where it says before the first start"
+            ));
+        }
+    } else {
+        notes.push(
+            "there are no policies in the backup: the first start makes the default ones".into(),
+        );
+    }
+    notes.extend(take_config(backup, staging, url)?);
+    Ok(notes)
+}
+
+/// A configuration that names another store than this one would lead there at the first start.
+fn take_config(
+    backup: &Backup,
+    staging: &Staging,
+    url: Option<&str>,
+) -> anyhow::Result<Option<String>> {
+    let Ok(file) = backup.file(CONFIG) else { return Ok(None) };
+    let path = staging.at(CONFIG);
+    backup.take(file, &path)?;
+    let named = Config::load(Some(&path), |_| None).map(|config| config.store.url);
+    match named {
+        Ok(named) if named.is_empty() || Some(named.as_str()) == url => Ok(None),
+        Ok(_) | Err(_) => {
+            let aside = staging.at(CONFIG_ASIDE);
+            fs::rename(&path, &aside).map_err(|error| cannot_write(&aside, error))?;
+            Ok(Some(format!(
+                "the configuration in the backup names another store, or cannot be read: it is in \
+                 `{CONFIG_ASIDE}`; look at `store.url` in it, and call it `{CONFIG}` again"
+            )))
+        }
+    }
+}
+
+/// Verifies all of it, and that it ends where the backup did.
+async fn verified(store: &dyn Store, heads: &[SavedHead]) -> anyhow::Result<Report> {
+    let bar = progress("runs verified");
+    let report = verify::verify(store, heads, |runs| bar.set_position(runs)).await?;
+    bar.finish_and_clear();
+    if !report.problems.is_empty() {
+        show_problems(&report.problems)?;
+        bail!("what was restored does not verify, and is taken back; use another backup");
+    }
+    ensure!(
+        report.heads.len() == heads.len() && report.heads.iter().all(|head| heads.contains(head)),
+        "what was restored does not end where the backup does, and is taken back; use another backup"
+    );
+    Ok(report)
+}
+
+/// Tells the sandbox which files calls under way had in hand. One that stays where it is knows them.
+async fn note_earlier(
+    store: &dyn Store,
+    backup: &Backup,
+    staging: &Staging,
+    extent: Extent,
+) -> anyhow::Result<()> {
+    if extent == Extent::Store || store.unfinished_runs().await?.is_empty() {
+        return Ok(());
+    }
+    let place = staging.at(SANDBOX);
+    let now = |was: &Identity| match &backup.manifest.sandbox {
+        None => Now::Unknown,
+        Some(sandbox) => {
+            let there = sandbox.under_way.iter().find(|file| file.was == *was);
+            there.and_then(|file| file_at(&place.join(&file.path))).map_or(Now::Gone, Now::Is)
+        }
+    };
+    let files = files_under_way(store).await?.into_iter();
+    let files = files.map(|was| Moved { now: now(&was), was }).collect();
+    let earlier = Earlier { executor_id: backup.manifest.sandbox_id.clone(), files };
+    let path = staging.at(DataDir::earlier_name());
+    fs::write(&path, serde_json::to_vec_pretty(&earlier)?)
+        .map_err(|error| cannot_write(&path, error))
+}
+
+fn tell(
+    data: &DataDir,
+    from: &Path,
+    backup: &Backup,
+    report: &Report,
+    json: bool,
+) -> anyhow::Result<()> {
+    let manifest = &backup.manifest;
+    if json {
+        return show::json(&json!({
+            "backup": from,
+            "data": data.root(),
+            "entries": report.entries,
+            "made_at": manifest.made_at,
+            "runs": report.runs,
+            "sessions": report.heads.len(),
+            "verified": true,
+        }));
+    }
+    show::say(format!(
+        "{}restored and verified:{:#} {} runs, {} journal entries, {} sessions, as of {}",
+        show::GOOD,
+        show::GOOD,
+        report.runs,
+        report.entries,
+        report.heads.len(),
+        manifest.made_at
+    ))?;
+    show::note("what came after that is forgotten: a step that is asked again runs again");
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! A data directory that is filled from a backup. Until everything is in its place, a directory inside
+//! says so, and nobody holds it: a restore that was interrupted never looks like a store.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use rustix::fs::syncfs;
+
+use super::DataDir;
+use crate::backup::{CONFIG, DATABASE, MANIFEST, cannot_write};
+
+/// Where a restore puts things before all of them are there: everything, or the store alone.
+const STAGING: &str = ".restoring";
+const STAGING_STORE: &str = ".restoring-store";
+/// What the sandbox was before, for calls that were under way.
+pub(super) const EARLIER: &str = "restored.json";
+
+/// How much of a backup is restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Everything, into a directory where nothing is.
+    Everything,
+    /// The store alone; the rest of the directory stays as it is.
+    Store,
+}
+
+impl Extent {
+    fn staging(self) -> &'static str {
+        match self {
+            Self::Everything => STAGING,
+            Self::Store => STAGING_STORE,
+        }
+    }
+}
+
+/// A directory in the filling. Dropped, it leaves what was there before.
+pub(crate) struct Staging {
+    root: PathBuf,
+    extent: Extent,
+    /// What stands in its place already.
+    placed: Vec<PathBuf>,
+    was_made: bool,
+    is_finished: bool,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Takes the directory to fill it.
+    pub(crate) fn stage(&self, extent: Extent) -> anyhow::Result<Staging> {
+        let was_made = !self.root.exists();
+        super::create_durably(&self.root).map_err(|error| cannot_write(&self.root, error))?;
+        let lock = self.lock()?;
+        let root = self.root.clone();
+        let staging =
+            Staging { root, extent, placed: Vec::new(), was_made, is_finished: false, _lock: lock };
+        if staging.path().exists() {
+            staging.clear()?;
+        }
+        staging.refuse_what_is_there()?;
+        let made = DirBuilder::new().mode(0o700).create(staging.path());
+        made.map_err(|error| cannot_write(&staging.path(), error))?;
+        Ok(staging)
+    }
+
+    /// Refuses a backup: whoever writes into one damages it.
+    pub(super) fn refuse_backup(&self) -> anyhow::Result<()> {
+        if self.root.join(MANIFEST).exists() {
+            bail!(
+                "`{0}` is a backup, and stays as it is: `stepgate --data DIR restore {0}` makes a data \
+                 directory of it",
+                self.root.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory whose restore was interrupted.
+    pub(super) fn refuse_restoring(&self) -> anyhow::Result<()> {
+        for staging in [STAGING, STAGING_STORE] {
+            if self.root.join(staging).exists() {
+                bail!(
+                    "a restore into `{0}` was interrupted: run `stepgate restore` again; if it says that \
+                     there is a store at its database already, it was over, and `{0}/{staging}` can be \
+                     removed",
+                    self.root.display()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Staging {
+    fn path(&self) -> PathBuf {
+        self.root.join(self.extent.staging())
+    }
+
+    /// Where a part goes before it is placed.
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Makes a directory, with those above it, beneath the staging one.
+    pub(crate) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.at(name);
+        let made = DirBuilder::new().mode(0o700).recursive(true).create(&path);
+        made.map_err(|error| cannot_write(&path, error))?;
+        Ok(path)
+    }
+
+    /// Makes everything durable and puts it where it belongs: the database last, because with it there is
+    /// a store.
+    pub(crate) fn place(&mut self) -> anyhow::Result<()> {
+        let path = self.path();
+        let failed = |error: io::Error| cannot_write(&path, error);
+        File::open(&path).and_then(|it| Ok(syncfs(it)?)).map_err(failed)?;
+        let mut names: Vec<_> = fs::read_dir(&path)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect())
+            .map_err(failed)?;
+        names.sort_by_key(|name| name == DATABASE);
+        for name in names {
+            let to = self.root.join(&name);
+            self.placed.push(to.clone());
+            fs::rename(path.join(&name), &to).map_err(|error| cannot_write(&to, error))?;
+        }
+        self.sync().map_err(failed)
+    }
+
+    /// Says that it is whole.
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        self.is_finished = true;
+        fs::remove_dir(self.path())
+            .and_then(|()| self.sync())
+            .with_context(|| format!("everything is restored; remove `{}`", self.path().display()))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.root)?.sync_all()
+    }
+
+    /// Removes what an interrupted restore left. None of it was there when that began, and nobody could
+    /// hold the directory since.
+    fn clear(&self) -> anyhow::Result<()> {
+        let names: &[&str] = match self.extent {
+            Extent::Everything => {
+                &["sandbox", "policies", CONFIG, "stepgate.toml.restored", EARLIER, DATABASE]
+            }
+            Extent::Store => &[DATABASE],
+        };
+        for path in names.iter().map(|name| self.root.join(name)).chain([self.path()]) {
+            remove(&path).map_err(|error| cannot_write(&path, error))?;
+        }
+        Ok(())
+    }
+
+    fn refuse_what_is_there(&self) -> anyhow::Result<()> {
+        let root = self.root.display();
+        if self.extent == Extent::Store {
+            if self.root.join(STAGING).exists() {
+                bail!("a restore of everything into `{root}` was interrupted: run that again");
+            }
+            if self.root.join(DATABASE).exists() {
+                bail!(
+                    "there is a store in `{root}` already: move `{DATABASE}` and what begins with its name \
+                     elsewhere first, and keep it"
+                );
+            }
+            return Ok(());
+        }
+        for entry in fs::read_dir(&self.root)? {
+            let name = entry?.file_name();
+            if name != "lock" {
+                bail!(
+                    "`{root}` is not empty, it has `{}`: name another directory with --data, or restore \
+                     the store alone with --store-only",
+                    name.to_string_lossy()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        // What stays is removed by the next restore, and nobody holds the directory before that.
+        let mut is_clear = true;
+        for path in self.placed.iter().chain([&self.path()]) {
+            is_clear &= remove(path).is_ok();
+        }
+        if self.was_made && is_clear {
+            let _ = fs::remove_file(self.root.join("lock"));
+            let _ = fs::remove_dir(&self.root);
+        }
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}

@@ -1,0 +1,109 @@
+//! kill -9 in the middle of a backup, and in the middle of a restore.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{
+    Engine, SERVER, Shelf, at, backed_up, heads, heads_of, refused, replayed, restored, some_steps,
+    stepgate,
+};
+use crate::binary::Place;
+use std::path::Path;
+
+const KILLS: u32 = 24;
+
+fn spawn(place: &Place, command: &str, path: &Path) -> Child {
+    let mut child = place.command([command, path.to_str().unwrap()]);
+    child.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// How long a command takes when nobody kills it.
+fn time_of(mut child: Child) -> Duration {
+    let start = Instant::now();
+    assert!(child.wait().unwrap().success());
+    start.elapsed()
+}
+
+/// Kills a command at its n-th part.
+fn kill(mut child: Child, whole: Duration, part: u32) {
+    let start = Instant::now();
+    while start.elapsed() < whole * part / KILLS {
+        std::hint::spin_loop();
+    }
+    let _ = child.kill();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_backup_never_looks_like_one() {
+    for source in Engine::ALL {
+        let (place, shelf) = (source.place(), Shelf::new());
+        let answered = some_steps(&place);
+        let whole = time_of(spawn(&place, "backup", &shelf.path("whole")));
+        let mut killed = 0;
+        for part in 0..KILLS {
+            let path = shelf.path(&format!("b{}", part % 3));
+            if path.exists() {
+                continue;
+            }
+            kill(spawn(&place, "backup", &path), whole, part);
+            if path.exists() {
+                // It has its name, so it is one.
+                restored(&Place::new(), &path);
+            } else {
+                killed += 1;
+                refused(&stepgate(&Place::new(), "restore", &path, &[]), "is not a backup");
+            }
+        }
+        println!("{source:?}: killed {killed} times in {whole:?}");
+        assert!(killed > 3, "only {killed} kills came in time");
+        // What they left is cleared away by the next one of that name.
+        for name in ["b0", "b1", "b2"] {
+            let path = shelf.path(name);
+            if !path.exists() {
+                backed_up(&place, &path);
+            }
+            assert!(!shelf.path(&format!(".{name}.partial")).exists());
+        }
+        replayed(&place, &answered);
+    }
+}
+
+#[test]
+fn a_killed_restore_leaves_nothing_that_looks_finished_and_can_be_repeated() {
+    let (place, shelf) = (Place::new(), Shelf::new());
+    let answered = some_steps(&place);
+    let path = shelf.path("b");
+    backed_up(&place, &path);
+    for target in Engine::ALL {
+        let whole = time_of(spawn(&target.place(), "restore", &path));
+        let mut killed = 0;
+        for part in 0..KILLS {
+            let url = SERVER.url(&SERVER.database().unwrap());
+            let other = match target {
+                Engine::Sqlite => Place::new(),
+                Engine::Postgres => at(&url),
+            };
+            kill(spawn(&other, "restore", &path), whole, part);
+            let is_begun = other.path().join(".restoring").exists();
+            let is_over = !is_begun && other.path().join("sandbox").exists();
+            if !is_over {
+                killed += 1;
+                if is_begun {
+                    refused(&other.stepgate(["run", "THINK"], ""), "was interrupted");
+                }
+                let again = stepgate(&other, "restore", &path, &[]);
+                // Killed between the commit and the last word: the message told what to do.
+                if again.stderr.contains("there is a store at") {
+                    std::fs::remove_dir_all(other.path().join(".restoring")).unwrap();
+                } else {
+                    assert_eq!(again.code, 0, "{again:?}");
+                }
+            }
+            assert_eq!(heads(&other), heads_of(&path), "{target:?}, part {part}");
+            replayed(&other, &answered);
+        }
+        println!("{target:?}: killed {killed} times in {whole:?}");
+        assert!(killed > 3, "only {killed} kills came in time");
+    }
+}
