@@ -173,12 +173,12 @@ pub(super) fn stray_runs(incarnation: i64) -> Query {
 /// The nodes that there are, oldest first; of those that are gone, only who left something.
 pub(super) fn nodes() -> Query {
     let sql = format!(
-        "SELECT incarnation, node_id, policy_hash, executors, runs,
+        "SELECT incarnation, node_id, policy_hash, executors, coalesce(runs, 0) AS runs,
            (extract(epoch FROM started_at) * 1000)::bigint AS started_ms,
            (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::bigint AS left_ms
-         FROM nodes CROSS JOIN LATERAL
-           (SELECT count(*) AS runs FROM tool_runs WHERE owner = incarnation AND {IS_UNFINISHED})
-           AS working
+         FROM nodes LEFT JOIN
+           (SELECT owner, count(*) AS runs FROM tool_runs WHERE {IS_UNFINISHED} GROUP BY owner)
+           AS working ON owner = incarnation
          WHERE expires_at > clock_timestamp() OR runs > 0 ORDER BY incarnation"
     );
     Query::new(sql, Vec::new())

@@ -24,6 +24,9 @@ use crate::plan::refusal;
 /// How often a run that another node works on is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
+/// How long a lapsed incarnation is remembered: a day.
+const FORGOTTEN_AFTER_MS: f64 = 24.0 * 3600.0 * 1000.0;
+
 /// The right to work on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
@@ -89,6 +92,8 @@ impl Node {
             renewed: Notify::new(),
         };
         node.become_another().await?;
+        // What cannot be forgotten now is forgotten by the next who comes.
+        let _forgotten = node.point.ask(long_gone()).await;
         Ok(Arc::new(node))
     }
 
@@ -287,6 +292,19 @@ impl Node {
         ];
         self.point.ask(Query::new(sql, values)).await.map(drop)
     }
+}
+
+/// Forgets incarnations that are long gone and have left nothing: every command on the store is a node for a
+/// moment. The last of each node stays, because it tells what the node reached.
+fn long_gone() -> Query {
+    let sql = format!(
+        "DELETE FROM nodes USING
+           (SELECT node_id, max(incarnation) AS last FROM nodes GROUP BY node_id) AS kept
+         WHERE nodes.node_id = kept.node_id AND incarnation < kept.last
+           AND expires_at < clock_timestamp() - $1 * interval '1 millisecond'
+           AND NOT EXISTS (SELECT 1 FROM tool_runs WHERE owner = incarnation AND {IS_UNFINISHED})"
+    );
+    Query::new(sql, vec![Box::new(FORGOTTEN_AFTER_MS)])
 }
 
 /// The refusal of what a node may no longer do.

@@ -516,3 +516,27 @@ async fn what_waits_for_an_executor_that_no_living_node_reaches_is_counted() {
     namesake.tell_executors(vec!["sandbox@first".into()]).await.unwrap();
     assert_eq!(second.unreached().await.unwrap(), [nobodys]);
 }
+
+#[tokio::test]
+async fn incarnations_that_are_long_gone_and_left_nothing_are_forgotten() {
+    let house = House::new();
+    let working = house.node("first").await;
+    let desk = Desk::open(working.clone()).await;
+    let mut step = desk.step();
+    working.commit(step.opening()).await.unwrap();
+    let mut others = Vec::new();
+    for name in ["first", "first", "second", "first"] {
+        let node = house.node(name).await;
+        node.leave().await;
+        others.push(node);
+    }
+    let old = "UPDATE nodes SET expires_at = clock_timestamp() - interval '25 hours'";
+    house.sql(&format!("{old} WHERE incarnation IN (1, 2, 4, 5)"));
+    let third = house.node("third").await;
+    // One has left a run, one is not gone for so long, and two are the last of their name.
+    assert_eq!(
+        house.sql("SELECT string_agg(incarnation::text, ' ' ORDER BY incarnation) FROM nodes"),
+        "1 3 4 5 6"
+    );
+    assert_eq!(third.unfinished_runs().await, Ok(vec![step.id()]));
+}
