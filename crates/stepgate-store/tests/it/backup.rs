@@ -9,9 +9,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::{EventQuery, StepCommit, Store};
-use stepgate_store::{
-    BackupError, PostgresOptions, PostgresStore, RowCounts, SqliteOptions, SqliteStore,
-};
+use stepgate_store::{BackupError, PostgresOptions, PostgresStore, RowCounts, SqliteStore};
 
 use crate::conformance::sqlite;
 use crate::desk::{Desk, Step};
@@ -244,15 +242,17 @@ async fn a_copy_that_cannot_be_made_says_why() {
 fn a_file_of_an_older_version_is_brought_up_to_date() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("stepgate.db");
-    drop(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
     let connection = Connection::open(&path).unwrap();
-    connection
-        .execute_batch(
-            "DROP TABLE sealed_payloads; DROP INDEX approvals_pending; PRAGMA user_version = 2",
-        )
-        .unwrap();
+    for migration in [
+        include_str!("../../src/sqlite/migrations/V0001__tables.sql"),
+        include_str!("../../src/sqlite/migrations/V0002__refusals.sql"),
+        "PRAGMA application_id = 0x53474154; PRAGMA user_version = 2",
+    ] {
+        connection.execute_batch(migration).unwrap();
+    }
     drop(connection);
-    assert!(SqliteStore::open_read_only(&path).is_err());
+    let older = SqliteStore::open_read_only(&path).unwrap_err();
+    assert!(older.to_string().contains("schema version 2, older than"), "{older}");
     SqliteStore::bring_up_to_date(&path).unwrap();
     SqliteStore::open_read_only(&path).unwrap();
 }

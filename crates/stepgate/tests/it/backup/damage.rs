@@ -107,12 +107,15 @@ fn a_backup_of_a_newer_version_or_a_forged_one_is_refused() {
             file["bytes"] = bytes.into();
         });
     };
+    let version = "PRAGMA user_version";
+    let version: i64 =
+        Connection::open(&database).unwrap().query_row(version, [], |row| row.get(0)).unwrap();
     changed("PRAGMA user_version = 99");
     refuses(&path, "use the newer Stepgate that wrote it");
-    changed(
-        "PRAGMA user_version = 3; DROP TRIGGER records_no_update;
-         UPDATE records SET record = replace(record, 'a test', 'a rest') WHERE position = 3",
-    );
+    changed(&format!(
+        "PRAGMA user_version = {version}; DROP TRIGGER records_no_update;
+         UPDATE records SET record = replace(record, 'a test', 'a rest') WHERE position = 3"
+    ));
     for target in Engine::ALL {
         let other = target.place();
         let output = stepgate(&other, "restore", &path, &[]);
