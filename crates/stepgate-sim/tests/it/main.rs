@@ -3,7 +3,7 @@
 use stepgate_sim::{Options, Sabotage, simulate, sweep};
 
 /// Seeds of the ordinary test run, unless `STEPGATE_SIM_SEEDS` says otherwise.
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 20_000;
 
 /// A missing guard must be noticed by a seed below this one.
 const SABOTAGE_SEED_MAX: u64 = 10_000;
