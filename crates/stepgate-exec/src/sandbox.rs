@@ -40,7 +40,7 @@ use stepgate_core::json::{Value, canonical};
 use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
-use locks::{Locks, PathLock, WAIT};
+use locks::{Locks, PathLock, WAIT, WAIT_AGAIN};
 use resolve::Root;
 use stop::Stop;
 
@@ -189,10 +189,13 @@ impl Executor for Sandbox {
         }
     }
 
-    async fn hold(&self, call: &CoreCall) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
         match call.touch() {
-            Touch::Nothing | Touch::Reads => Box::new(()),
-            Touch::Writes => Box::new(self.keep_away(call.paths()).await),
+            Touch::Nothing | Touch::Reads => Some(Box::new(())),
+            Touch::Writes => {
+                let kept = tokio::time::timeout(WAIT_AGAIN, self.keep_away(call.paths())).await;
+                Some(Box::new(kept.ok()?))
+            }
         }
     }
 
