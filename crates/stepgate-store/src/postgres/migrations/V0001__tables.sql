@@ -32,15 +32,29 @@ CREATE TABLE sessions (
   ts              text COLLATE "C" NOT NULL,
   head_number     bigint NOT NULL,
   head_digest     text COLLATE "C" NOT NULL,
-  last_step_index bigint NOT NULL
+  last_step_index bigint NOT NULL,
+  -- Where indexes began anew after the server had lost the last that it gave.
+  step_index_floor bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 -- The highest step index that any node was given. Apart from `sessions`, whose rows are locked while
--- steps are committed.
-CREATE TABLE step_indexes (
+-- steps are committed. Not logged: that is fast, and a server that crashes, or a replica that takes over, has
+-- not some older numbers but none, so that nobody takes them for the last.
+CREATE UNLOGGED TABLE step_indexes (
   session_id text COLLATE "C" PRIMARY KEY,
   given      bigint NOT NULL
 ) WITH (fillfactor = 50);
+
+CREATE FUNCTION stepgate_number_steps() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO step_indexes (session_id, given) VALUES (NEW.session_id, 0);
+  RETURN NULL;
+END;
+$$;
+
+CREATE TRIGGER sessions_number_steps AFTER INSERT ON sessions FOR EACH ROW
+  EXECUTE FUNCTION stepgate_number_steps();
 
 CREATE INDEX sessions_by_principal ON sessions (principal_id, kind);
 
