@@ -18,6 +18,7 @@ mod determinism;
 mod disk;
 mod docs;
 mod ecosystem;
+mod faults;
 mod gate;
 mod gateway_tools;
 mod home;
