@@ -1,5 +1,6 @@
 //! One server with its directory.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
@@ -36,6 +37,8 @@ esac
 pub struct Settings {
     /// Lines of its configuration, over the defaults.
     pub lines: Vec<String>,
+    /// Variables of its environment, beside those of this process.
+    pub variables: Vec<(&'static str, OsString)>,
 }
 
 /// A running server. Dropping it stops it and removes its directory.
@@ -45,6 +48,7 @@ pub struct Cluster {
     /// Beneath a directory that the keeper removes.
     directory: PathBuf,
     port: u16,
+    variables: Vec<(&'static str, OsString)>,
     keeper: Option<Child>,
     databases: AtomicU32,
 }
@@ -53,11 +57,41 @@ impl Cluster {
     /// Makes a cluster and starts its server. It listens on a Unix socket in its directory and on a
     /// port of the loopback interface; the user is `postgres` without a password.
     pub fn start(settings: &Settings) -> anyhow::Result<Self> {
-        let programs = programs::find()?;
-        let directory = directory()?;
-        let mut cluster =
-            Self { programs, directory, port: 0, keeper: None, databases: AtomicU32::new(0) };
-        let made = cluster.make(settings).and_then(|()| cluster.resume());
+        Self::begin(settings, Self::initialize)
+    }
+
+    /// Makes a copy of this cluster that follows it, and starts its server, which only reads until it is
+    /// promoted. This one goes on meanwhile, and does not wait for the copy unless it is told to.
+    pub fn replica(&self, settings: &Settings) -> anyhow::Result<Self> {
+        let next = self.databases.load(Ordering::Relaxed);
+        Self::begin(settings, |replica| {
+            replica.databases = AtomicU32::new(next);
+            replica.copy(self.port)
+        })
+    }
+
+    /// Makes the server of a replica one that writes.
+    pub fn promote(&self) -> anyhow::Result<()> {
+        let promoted = self.sql("postgres", "SELECT pg_promote(true, 60)")?;
+        ensure!(promoted == "t", "the replica was not promoted in time");
+        Ok(())
+    }
+
+    fn begin(
+        settings: &Settings,
+        make: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let mut cluster = Self {
+            programs: programs::find()?,
+            directory: directory()?,
+            port: 0,
+            variables: settings.variables.clone(),
+            keeper: None,
+            databases: AtomicU32::new(0),
+        };
+        let made = make(&mut cluster)
+            .and_then(|()| cluster.configure(settings))
+            .and_then(|()| cluster.resume());
         match made {
             Ok(()) => Ok(cluster),
             Err(error) => {
@@ -137,12 +171,27 @@ impl Cluster {
         let _stale = fs::remove_file(self.directory.join("data/postmaster.pid"));
         let mut keeper = as_server_user(Path::new("/bin/sh"))?;
         keeper.args(["-c", KEEPER, "sh"]).arg(&self.directory).arg(self.programs.path("postgres"));
+        keeper.envs(self.variables.iter().map(|(name, value)| (name, value)));
         keeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         self.keeper = Some(keeper.spawn().context("cannot start the server's keeper")?);
         self.until_ready()
     }
 
-    fn make(&mut self, settings: &Settings) -> anyhow::Result<()> {
+    /// Starts the server again where it gave up by itself; elsewhere waits until it answers.
+    pub fn revive(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.sql("postgres", "SELECT 1").is_err() {
+            if !self.has_processes()? {
+                self.dismiss()?;
+                return self.resume();
+            }
+            ensure!(Instant::now() < deadline, "the server does not answer");
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    fn initialize(&mut self) -> anyhow::Result<()> {
         let mut initdb = self.programs.command("initdb")?;
         initdb.arg("--pgdata").arg(self.directory.join("data"));
         initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
@@ -150,6 +199,21 @@ impl Cluster {
         let output = initdb.output().context("cannot run initdb")?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "initdb: {said}");
+        Ok(())
+    }
+
+    fn copy(&mut self, port: u16) -> anyhow::Result<()> {
+        let mut copying = self.programs.command("pg_basebackup")?;
+        copying.arg("--pgdata").arg(self.directory.join("data")).arg(format!("--port={port}"));
+        copying.args(["--host=127.0.0.1", "--username=postgres", "--checkpoint=fast"]);
+        copying.args(["--write-recovery-conf", "--no-sync"]).current_dir(&self.directory);
+        let output = copying.output().context("cannot run pg_basebackup")?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "pg_basebackup: {said}");
+        Ok(())
+    }
+
+    fn configure(&mut self, settings: &Settings) -> anyhow::Result<()> {
         // Taken and given back: between that and the server's own bind somebody else may take it,
         // and then the server says so and the test fails loudly.
         self.port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
@@ -188,18 +252,27 @@ impl Cluster {
     }
 
     fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
-        let Some(mut keeper) = self.keeper.take() else { return Ok(()) };
-        self.signal(signal)?;
-        if let Some(mut input) = keeper.stdin.take() {
-            std::io::Write::write_all(&mut input, b"keep\n")?;
+        if self.keeper.is_none() {
+            return Ok(());
         }
-        keeper.wait()?;
+        self.signal(signal)?;
+        self.dismiss()?;
         // Children of a killed server notice by themselves, and hold its memory until then.
         let deadline = Instant::now() + PATIENCE;
         while self.has_processes()? {
             ensure!(Instant::now() < deadline, "the server does not end");
             std::thread::sleep(LOOK_AGAIN);
         }
+        Ok(())
+    }
+
+    /// Lets the keeper of a server go that has ended or will, and leaves the data.
+    fn dismiss(&mut self) -> anyhow::Result<()> {
+        let Some(mut keeper) = self.keeper.take() else { return Ok(()) };
+        if let Some(mut input) = keeper.stdin.take() {
+            std::io::Write::write_all(&mut input, b"keep\n")?;
+        }
+        keeper.wait()?;
         Ok(())
     }
 

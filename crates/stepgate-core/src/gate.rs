@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::event::{Event, EventType};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
-use crate::journal::StateError;
+use crate::journal::{StateCode, StateError};
 use crate::json::Value;
 use crate::limits::Limits;
 use crate::ports::{EventQuery, Executor, Hold, Policy, Store, StoreError, ToolServers, World};
@@ -88,6 +88,16 @@ pub enum Fault {
     /// A name that no principal can have.
     #[error(transparent)]
     Name(#[from] InvalidId),
+}
+
+impl Fault {
+    /// Whether another executor has the run by now, or may have it (decision D10).
+    pub(crate) fn is_taken_over(&self) -> bool {
+        match self {
+            Self::Store(StoreError::State(error)) => error.code == StateCode::ConcurrentExecution,
+            Self::Store(_) | Self::Executor(_) | Self::ForeignSession(_) | Self::Name(_) => false,
+        }
+    }
 }
 
 impl From<StateError> for Fault {

@@ -565,8 +565,9 @@ pub trait Executor: Send + Sync {
     /// what stands there. The error is the sandbox rule that says no.
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str>;
 
-    /// Holds what the call changes, for a call whose state before the act is already recorded.
-    async fn hold(&self, call: &CoreCall) -> Hold;
+    /// Holds what the call changes, for a call whose state before the act is already recorded. None where
+    /// others hold it for longer than recovery should wait: another node may wait for what this one holds.
+    async fn hold(&self, call: &CoreCall) -> Option<Hold>;
 
     /// Acts.
     async fn dispatch(

@@ -108,7 +108,10 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     for run_id in parked.iter().filter(|run_id| !unfinished.contains(run_id)) {
         drop(gate.parked.take(*run_id));
     }
-    for run_id in unfinished {
+    // First what this process holds something for: meanwhile nobody else can go on with it.
+    let (held, others): (Vec<_>, Vec<_>) =
+        unfinished.into_iter().partition(|run_id| parked.contains(run_id));
+    for run_id in held.into_iter().chain(others) {
         match recover_run(gate, scope, run_id).await {
             Ok(Left::Alone) => {}
             Ok(Left::Finished) => report.finished.push(run_id),

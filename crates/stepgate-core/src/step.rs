@@ -285,7 +285,10 @@ async fn conclude(
             Stop::Paused(approval_id) => return Ok(p9_respond::paused(&trail, approval_id)),
             Stop::InDoubt => return Ok(p9_respond::in_doubt(&trail)),
             Stop::Fault(fault) => {
-                trail.park(gate);
+                // Whoever took the run over may wait for what is held here.
+                if !fault.is_taken_over() {
+                    trail.park(gate);
+                }
                 return Err(fault);
             }
         };

@@ -46,7 +46,7 @@ pub use copy::{COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, copy};
 pub use earlier::{Earlier, Moved, Now, file_at, recorded_file};
 pub use resolve::Identity;
 
-use locks::{Locks, PathLock, WAIT};
+use locks::{Locks, PathLock, WAIT, WAIT_AGAIN};
 use resolve::Root;
 use stop::Stop;
 
@@ -238,10 +238,13 @@ impl Executor for Sandbox {
         }
     }
 
-    async fn hold(&self, call: &CoreCall) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
         match call.touch() {
-            Touch::Nothing | Touch::Reads => Box::new(()),
-            Touch::Writes => Box::new(self.keep_away(call.paths()).await),
+            Touch::Nothing | Touch::Reads => Some(Box::new(())),
+            Touch::Writes => {
+                let kept = tokio::time::timeout(WAIT_AGAIN, self.keep_away(call.paths())).await;
+                Some(Box::new(kept.ok()?))
+            }
         }
     }
 

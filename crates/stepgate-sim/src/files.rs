@@ -24,6 +24,8 @@ use crate::world::Sim;
 
 /// How long a new call waits for its paths.
 const WAIT: Instant = 30 * SECOND;
+/// How long recovery waits for them.
+const WAIT_AGAIN: Instant = 3 * SECOND;
 
 /// The files.
 #[derive(Default)]
@@ -242,10 +244,10 @@ impl Executor for NodeFiles {
         }
     }
 
-    async fn hold(&self, call: &CoreCall) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
         match call.touch() {
-            Touch::Nothing | Touch::Reads => Box::new(()),
-            Touch::Writes => Box::new(self.lock(call, Instant::MAX).await),
+            Touch::Nothing | Touch::Reads => Some(Box::new(())),
+            Touch::Writes => Some(Box::new(self.lock(call, self.sim.now() + WAIT_AGAIN).await?)),
         }
     }
 

@@ -75,8 +75,9 @@ Examples:
   stepgate --data /srv/gate serve --bind 127.0.0.1:8000 --quiet
 
 The first start makes an operator's and an agent's token, in two files of the data directory that \
-only you can read. Ctrl-C or SIGTERM stops it: running steps finish first, for at most \
-`serve.shutdown_ms`. Every other command on the same directory becomes a client of this process.")]
+only you can read. Ctrl-C or SIGTERM stops it: requests are taken for `serve.drain_ms` more, and \
+running steps finish first, for at most `serve.shutdown_ms`. Every other command on the same \
+directory becomes a client of this process.")]
     Serve(ServeArgs),
     /// Speak MCP over standard input and output, for clients that start a process.
     #[command(after_help = "\

@@ -153,6 +153,10 @@ pub(crate) struct ServeConfig {
     /// Longest that a caller can wait with `Prefer: wait`, in milliseconds.
     #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
     wait_max_ms: u64,
+    /// How long a process that is told to stop still takes requests, in milliseconds: until a balancer
+    /// that looks at `/readyz` sends it no more.
+    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
+    drain_ms: u64,
     /// How long running steps get to finish at shutdown, in milliseconds.
     #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
     shutdown_ms: u64,
@@ -185,6 +189,7 @@ impl Default for ServeConfig {
             body_timeout_ms: ms(limits.body_timeout),
             body_bytes_max: limits.body_bytes_max,
             wait_max_ms: ms(limits.wait_max),
+            drain_ms: ms(limits.drain),
             shutdown_ms: ms(limits.shutdown),
             requests_per_second_max: limits.requests_per_second_max,
             requests_burst_max: limits.requests_burst_max,
@@ -210,6 +215,7 @@ impl ServeConfig {
         within("serve.body_timeout_ms", self.body_timeout_ms, 1..=SERVE_CEILING_MS)?;
         within("serve.body_bytes_max", self.body_bytes_max, 1..=BODY_BYTES_CEILING)?;
         within("serve.wait_max_ms", self.wait_max_ms, 0..=SERVE_CEILING_MS)?;
+        within("serve.drain_ms", self.drain_ms, 0..=SERVE_CEILING_MS)?;
         within("serve.shutdown_ms", self.shutdown_ms, 0..=SERVE_CEILING_MS)?;
         let requests = 1..=REQUESTS_CEILING;
         let (average, burst) = (self.requests_per_second_max, self.requests_burst_max);
@@ -337,6 +343,7 @@ impl Config {
             body_timeout: Duration::from_millis(serve.body_timeout_ms),
             body_bytes_max: serve.body_bytes_max,
             wait_max: Duration::from_millis(serve.wait_max_ms),
+            drain: Duration::from_millis(serve.drain_ms),
             shutdown: Duration::from_millis(serve.shutdown_ms),
             requests_per_second_max: serve.requests_per_second_max,
             requests_burst_max: serve.requests_burst_max,

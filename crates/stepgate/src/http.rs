@@ -67,6 +67,8 @@ pub(crate) struct ServeLimits {
     pub(crate) body_bytes_max: u64,
     /// Longest that a caller can wait with `Prefer: wait`.
     pub(crate) wait_max: Duration,
+    /// How long requests are still taken after the word to stop.
+    pub(crate) drain: Duration,
     /// How long running steps get to finish at shutdown.
     pub(crate) shutdown: Duration,
     /// Requests a second of one principal, on average.
@@ -91,6 +93,7 @@ impl Default for ServeLimits {
             body_timeout: Duration::from_secs(30),
             body_bytes_max: 8 * 1024 * 1024,
             wait_max: Duration::from_secs(60),
+            drain: Duration::ZERO,
             shutdown: Duration::from_secs(10),
             requests_per_second_max: 10_000,
             requests_burst_max: 20_000,

@@ -83,7 +83,8 @@ impl Listeners {
         }
     }
 
-    /// Answers until it is told to stop, and then lets what is under way finish, for as long as it may.
+    /// Answers until it is told to stop, then until nobody should send any more, and then lets what is under
+    /// way finish, for as long as it may.
     pub(crate) async fn serve(
         self,
         app: &Arc<App>,
@@ -97,29 +98,17 @@ impl Listeners {
             local_places: Arc::new(Semaphore::new(LOCAL_CONNECTIONS_MAX)),
             graceful: GracefulShutdown::new(),
         };
-        let mut stop = pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                accepted = self.accept() => match accepted {
-                    Ok((stream, address)) => {
-                        // Answers are one write; waiting for more to send would only delay them.
-                        let _ = stream.set_nodelay(true);
-                        connections.begin(stream, Peer::Address(address.ip()));
-                    }
-                    Err(error) => refused(&error).await,
-                },
-                accepted = self.socket.accept() => match accepted {
-                    Ok((stream, _)) if peer::is_owner(&stream) => connections.begin(stream, Peer::Local),
-                    Ok(_) => {}
-                    Err(error) => refused(&error).await,
-                },
-            }
-        }
-        drop((self.tcp, self.socket));
-        let _ = std::fs::remove_file(&self.socket_path);
         let service = &app.service;
+        self.accept_until(&connections, stop).await;
+        service.drain();
+        if !*service.broken().borrow() {
+            self.accept_until(&connections, tokio::time::sleep(app.limits.drain)).await;
+        }
+        if let Some(Ok(tcp)) = self.tcp.map(TcpListener::into_std) {
+            connections.begin_waiting(&tcp);
+        }
+        drop(self.socket);
+        let _ = std::fs::remove_file(&self.socket_path);
         service.leave();
         let finish = async {
             connections.graceful.shutdown().await;
@@ -128,6 +117,25 @@ impl Listeners {
         if tokio::time::timeout(app.limits.shutdown, finish).await.is_err() {
             let count = service.running();
             show::note(format!("{count} step(s) did not finish in time and are left to recovery"));
+        }
+    }
+
+    async fn accept_until(&self, connections: &Connections, end: impl Future<Output = ()>) {
+        let mut end = pin!(end);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut end => return,
+                accepted = self.accept() => match accepted {
+                    Ok((stream, address)) => connections.begin_tcp(stream, address),
+                    Err(error) => refused(&error).await,
+                },
+                accepted = self.socket.accept() => match accepted {
+                    Ok((stream, _)) if peer::is_owner(&stream) => connections.begin(stream, Peer::Local),
+                    Ok(_) => {}
+                    Err(error) => refused(&error).await,
+                },
+            }
         }
     }
 }
@@ -158,6 +166,23 @@ struct Connections {
 }
 
 impl Connections {
+    fn begin_tcp(&self, stream: TcpStream, address: SocketAddr) {
+        // Answers are one write; waiting for more to send would only delay them.
+        let _ = stream.set_nodelay(true);
+        self.begin(stream, Peer::Address(address.ip()));
+    }
+
+    /// Takes those who are connected already, as they see it, although nobody has accepted them.
+    fn begin_waiting(&self, listener: &std::net::TcpListener) {
+        // It does not block: where nobody waits any more, that is an error.
+        while let Ok((stream, address)) = listener.accept() {
+            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+            if let Ok(stream) = stream {
+                self.begin_tcp(stream, address);
+            }
+        }
+    }
+
     fn begin<S>(&self, stream: S, peer: Peer)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -43,6 +43,8 @@ pub(crate) struct Service {
     default_sessions: Mutex<HashMap<PrincipalId, SessionId>>,
     /// How many tasks are under way that must not be cut off.
     running: watch::Sender<usize>,
+    /// No new requests are wanted, although those that come are answered.
+    draining: watch::Sender<bool>,
     leaving: watch::Sender<bool>,
     /// The store cannot go on, and neither can the process.
     broken: watch::Sender<bool>,
@@ -74,6 +76,7 @@ impl Service {
             control,
             default_sessions: Mutex::default(),
             running: watch::channel(0).0,
+            draining: watch::channel(false).0,
             leaving: watch::channel(false).0,
             broken: watch::channel(false).0,
             left: Notify::new(),
@@ -299,6 +302,16 @@ impl Service {
     /// Whether the process is on its way out.
     pub(crate) fn leaving(&self) -> watch::Receiver<bool> {
         self.leaving.subscribe()
+    }
+
+    /// Tells whoever asks that no new requests are wanted.
+    pub(crate) fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Whether no new requests are wanted.
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.draining.borrow()
     }
 
     /// Tells everybody who waits that the process is on its way out.

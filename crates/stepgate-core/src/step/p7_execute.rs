@@ -78,7 +78,9 @@ pub(super) async fn execute_again(
 async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), Stop> {
     let hold = match (gate.parked.take(trail.run_id()), call) {
         (Some(hold), _) => hold,
-        (None, Call::Core(call)) => gate.executor.hold(call).await,
+        (None, Call::Core(call)) => gate.executor.hold(call).await.ok_or_else(|| {
+            Fault::Executor("others hold the path: recovery tries again in a while".into())
+        })?,
         (None, Call::Server(call)) => gate.tools.prepare(call).await.map_err(|failed| {
             let why = failed.detail.unwrap_or_else(|| failed.failure.message().to_owned());
             Stop::Fault(Fault::Executor(format!("{}: {why}", call.tool.name)))

@@ -12,6 +12,10 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 /// until recovery has ended it, and nobody should wait for that without end.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
 
+/// How long recovery waits for the paths of a call before it goes on with the next run. Two nodes that recover
+/// each other's runs would otherwise wait for each other without end.
+pub(super) const WAIT_AGAIN: Duration = Duration::from_secs(3);
+
 /// The locks that somebody holds or waits for, and no others.
 #[derive(Clone, Default)]
 pub(super) struct Locks(Arc<Mutex<HashMap<SandboxPath, Entry>>>);

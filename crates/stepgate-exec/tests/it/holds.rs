@@ -112,7 +112,7 @@ async fn nodes_that_share_a_sandbox_keep_each_other_away_from_a_path() {
         assert_eq!(is_waiting, expected, "{mine:?}, then {theirs:?}");
         drop(held);
         if is_waiting {
-            waiting.await;
+            assert!(waiting.await.is_some());
         }
     }
     // Nobody sees the files that are locked, and a sweep leaves them.
@@ -126,6 +126,20 @@ async fn nodes_that_share_a_sandbox_keep_each_other_away_from_a_path() {
     let mut waiting = pin!(second.hold(&theirs));
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     drop(held);
+}
+
+/// Two nodes that recover each other's runs must not wait for each other without end.
+#[tokio::test]
+async fn recovery_does_not_wait_for_a_path_without_end() {
+    let world = World::new();
+    let [first, second] = two_nodes(&world);
+    let (mine, theirs) = (write("a.txt", "1"), write("b.txt", "1"));
+    let (held_here, held_there) = (first.hold(&mine).await, second.hold(&theirs).await);
+    assert!(held_here.is_some() && held_there.is_some());
+    let (here, there) = tokio::join!(first.hold(&theirs), second.hold(&mine));
+    assert!(here.is_none() && there.is_none());
+    drop((held_here, held_there));
+    assert!(first.hold(&theirs).await.is_some() && second.hold(&mine).await.is_some());
 }
 
 #[tokio::test]

@@ -14,6 +14,10 @@ use tokio_postgres::Row;
 use super::error;
 use super::link::{Around, BY_KEYS, Failed, Query, send};
 
+/// How many steps can be under way on all nodes together, at most. So many indexes are left out where the
+/// database has lost the last that it gave.
+const UNDER_WAY_MAX: i64 = 100_000;
+
 /// What a caller who waits for an index is told.
 type Given = Result<u64, StoreError>;
 
@@ -119,27 +123,50 @@ impl Point {
         }
     }
 
-    /// Takes so many indexes, and answers the last. Higher than any that a run has, than any that a node
-    /// was given, and than any that this node was given and the database may have forgotten.
+    /// Takes so many indexes, and answers the last. Higher than any that a node was given, and than any that
+    /// this node was given and the database may have forgotten.
     async fn reserve(
         &self,
         session_id: SessionId,
         count: i64,
         highest: i64,
     ) -> Result<i64, StoreError> {
-        let sql = "INSERT INTO step_indexes AS index (session_id, given)
-                   SELECT session_id, greatest(last_step_index, $3) + $2 FROM sessions
-                   WHERE session_id = $1
+        let sql = "UPDATE step_indexes SET given = greatest(given, $3) + $2
+                   WHERE session_id = $1 RETURNING given";
+        loop {
+            let values: Vec<_> = vec![
+                Box::new(session_id.to_string()) as _,
+                Box::new(count) as _,
+                Box::new(highest) as _,
+            ];
+            let rows = self.ask(Query::new(sql, values)).await?;
+            if let Some(given) = rows.first().and_then(|row| row.try_get(0).ok()) {
+                return Ok(given);
+            }
+            self.number_again(session_id, highest).await?;
+        }
+    }
+
+    /// Begins anew with the indexes of a session. It was numbered when it was opened: where its number is gone,
+    /// the server has crashed or another one took over, and steps that were given an index before may still be
+    /// under way on any node. What they can have is left out, and that is durable before the next one is given.
+    async fn number_again(&self, session_id: SessionId, highest: i64) -> Result<(), StoreError> {
+        let sql = "WITH raised AS (
+                     UPDATE sessions
+                     SET step_index_floor = greatest(step_index_floor, last_step_index, $2) + $3
+                     WHERE session_id = $1 RETURNING session_id, step_index_floor,
+                       set_config('synchronous_commit', 'on', true) AS durability)
+                   INSERT INTO step_indexes AS index (session_id, given)
+                   SELECT session_id, step_index_floor FROM raised WHERE durability = 'on'
                    ON CONFLICT (session_id) DO UPDATE
-                   SET given = greatest(index.given + $2, excluded.given) RETURNING given";
+                   SET given = greatest(index.given, excluded.given) RETURNING given";
         let values: Vec<_> = vec![
             Box::new(session_id.to_string()) as _,
-            Box::new(count) as _,
             Box::new(highest) as _,
+            Box::new(UNDER_WAY_MAX) as _,
         ];
         let rows = self.ask(Query::new(sql, values)).await?;
-        let given = rows.first().and_then(|row| row.try_get(0).ok());
-        given.ok_or(StoreError::UnknownSession(session_id))
+        if rows.is_empty() { Err(StoreError::UnknownSession(session_id)) } else { Ok(()) }
     }
 
     async fn client(&self) -> Result<Arc<ClientWrapper>, StoreError> {

@@ -201,6 +201,37 @@ async fn connections_that_are_cut_lose_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_gives_no_step_index_again() {
+    let mut cluster = Cluster::start(&Settings::default()).unwrap();
+    let url = cluster.url(&cluster.database().unwrap());
+    let desk = Desk::open(Arc::new(open(&url).await.unwrap())).await;
+    let mut last = 0;
+    for _ in 0..3 {
+        for _ in 0..5 {
+            let next = desk.store.next_step_index(desk.session).await.unwrap();
+            assert!(next > last, "{next} after {last}");
+            last = next;
+        }
+        cluster = tokio::task::spawn_blocking(move || {
+            cluster.crash().unwrap();
+            cluster.resume().unwrap();
+            cluster
+        })
+        .await
+        .unwrap();
+        // One that was never told what the others were given.
+        let other = open(&url).await.unwrap();
+        let next = other.next_step_index(desk.session).await.unwrap();
+        assert!(next > last, "{next} after {last}");
+        last = next;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        while desk.store.next_step_index(desk.session).await.is_err() {
+            assert!(tokio::time::Instant::now() < deadline);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_under_load_loses_nothing_that_was_acknowledged() {
     let mut cluster = Cluster::start(&Settings::default()).unwrap();
     let database = cluster.database().unwrap();

@@ -48,7 +48,7 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 18] = [
+const RANGES: [(&str, &str, u64, u64); 19] = [
     ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
     ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
@@ -62,6 +62,7 @@ const RANGES: [(&str, &str, u64, u64); 18] = [
     ("serve", "body_timeout_ms", 1, 3_600_000),
     ("serve", "body_bytes_max", 1, 134_217_728),
     ("serve", "wait_max_ms", 0, 3_600_000),
+    ("serve", "drain_ms", 0, 3_600_000),
     ("serve", "shutdown_ms", 0, 3_600_000),
     ("serve", "requests_per_second_max", 1, 1_000_000),
     ("serve", "requests_burst_max", 1, 1_000_000),
@@ -108,7 +109,7 @@ fn every_limit_reaches_the_gate() {
 fn every_limit_of_listening_reaches_the_listener() {
     let ms = std::time::Duration::from_millis;
     let text = "[serve]\nbind = \"127.0.0.1:1\"\nconnections_max = 2\nhead_timeout_ms = 3\n\
-                body_timeout_ms = 4\nbody_bytes_max = 5\nwait_max_ms = 6\nshutdown_ms = 7\n\
+                body_timeout_ms = 4\nbody_bytes_max = 5\nwait_max_ms = 6\nshutdown_ms = 7\ndrain_ms = 13\n\
                 requests_per_second_max = 8\nrequests_burst_max = 9\n\
                 failed_auth_per_minute_max = 10\nlogin_idle_max_ms = 11\nlogin_life_max_ms = 12\n\
                 public_url = \"https://gate.example.com/\"\n";
@@ -120,6 +121,7 @@ fn every_limit_of_listening_reaches_the_listener() {
         body_bytes_max: 5,
         wait_max: ms(6),
         shutdown: ms(7),
+        drain: ms(13),
         requests_per_second_max: 8,
         requests_burst_max: 9,
         failed_auth_per_minute_max: 10,

@@ -149,6 +149,10 @@ struct Line<'a> {
 fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
+    if app.service.is_draining() {
+        // Whoever keeps connections makes the next one elsewhere.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let status = response.status();
     let elapsed = line.start.elapsed();
     app.metrics.request(status, elapsed);

@@ -19,7 +19,7 @@ pub(super) async fn healthy() -> Json<Value> {
 
 /// The store answers, and the process is not on its way out.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
-    if *app.service.leaving().borrow() {
+    if app.service.is_draining() {
         return Err(Problem::unavailable());
     }
     app.service.gate.store.run_ids(None, 1).await?;

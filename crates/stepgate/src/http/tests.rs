@@ -83,7 +83,7 @@ impl Executor for Counting {
         self.sandbox.prepare(call).await
     }
 
-    async fn hold(&self, call: &CoreCall) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
         self.sandbox.hold(call).await
     }
 

@@ -29,7 +29,7 @@ fn writes(count: u32) -> String {
 }
 
 /// A small file system of its own, in a mount namespace that a sleeping process keeps.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     keeper: Child,
     directory: TempDir,
     is_user: bool,
@@ -37,7 +37,7 @@ struct SmallDisk {
 
 impl SmallDisk {
     /// None where this machine allows no mount namespace.
-    fn mount() -> Option<Self> {
+    pub(crate) fn mount() -> Option<Self> {
         let directory = TempDir::new().unwrap();
         let is_user = !geteuid().is_root();
         let mut keeper = Command::new("unshare");
@@ -61,23 +61,34 @@ impl SmallDisk {
         }
         command.arg("--mount").arg("--target").arg(self.keeper.id().to_string());
         command.arg("--").arg(program);
+        // What tells the tests something is nothing that the binary knows.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("STEPGATE_") {
+                command.env_remove(name);
+            }
+        }
         command
     }
 
-    fn stepgate(&self, args: &[&str], input: &str) -> Output {
+    /// The binary, with a data directory on the disk.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.inside(env!("CARGO_BIN_EXE_stepgate"));
         command.arg("--data").arg(self.directory.path().join("data")).args(args);
-        finish(&mut command, input.as_bytes())
+        command
+    }
+
+    pub(crate) fn stepgate(&self, args: &[&str], input: &str) -> Output {
+        finish(&mut self.command(args), input.as_bytes())
     }
 
     /// The path as this process reaches it.
-    fn path(&self, beneath: &str) -> PathBuf {
+    pub(crate) fn path(&self, beneath: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.keeper.id()));
         root.join(self.directory.path().strip_prefix("/").unwrap()).join(beneath)
     }
 
     /// Takes all space but so many bytes.
-    fn fill(&self, bytes_left: u64) {
+    pub(crate) fn fill(&self, bytes_left: u64) {
         let mut filler = OpenOptions::new();
         let mut filler = filler.create(true).append(true).open(self.path("filler")).unwrap();
         while filler.write_all(&[0; 4096]).is_ok() {}

@@ -3,6 +3,7 @@
 
 mod clients;
 mod coverage;
+mod faults;
 pub(crate) mod readme;
 
 use std::collections::BTreeSet;

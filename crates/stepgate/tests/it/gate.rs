@@ -93,7 +93,7 @@ impl Executor for StopsAt {
         self.inner.prepare(call).await
     }
 
-    async fn hold(&self, call: &CoreCall) -> Hold {
+    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
         self.inner.hold(call).await
     }
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStderr, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,19 +37,19 @@ impl Gateway {
     /// At this address: where an earlier one was, so that its clients find it again.
     pub(crate) fn start_at(place: &Place, address: &str, args: &[&str]) -> Self {
         let args = ["serve", "--bind", address].into_iter().chain(args.iter().copied());
-        let mut child = place
-            .command(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = place.command(args);
+        Self::of(command.stderr(Stdio::piped()), &place.path())
+    }
+
+    /// As this command says, which serves; its tokens are in this directory.
+    pub(crate) fn of(command: &mut Command, tokens: &Path) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut greeting = Vec::new();
         loop {
             let Some(line) = lines.next() else {
                 let mut error = String::new();
-                child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+                child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut error).unwrap());
                 panic!("it does not serve: {error}");
             };
             greeting.push(line.unwrap());
@@ -58,7 +59,7 @@ impl Gateway {
         }
         let address = greeting[0].split("http://").nth(1).unwrap().parse().unwrap();
         let token = |role: &str| {
-            let file = place.path().join(format!("{role}.token"));
+            let file = tokens.join(format!("{role}.token"));
             std::fs::read_to_string(file).unwrap().trim().to_owned()
         };
         let stderr = child.stderr.take().map(BufReader::new);
@@ -145,7 +146,7 @@ pub(crate) fn request(
 }
 
 /// An answer, all of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: HashMap<String, String>,
@@ -167,12 +168,31 @@ pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Option<Reply> {
     read(&mut stream)
 }
 
+/// The same for one who does not wait longer, and goes away then.
+pub(crate) fn exchange_within(
+    address: SocketAddr,
+    bytes: &[u8],
+    patience: Duration,
+) -> Option<Reply> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(patience)).unwrap();
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    // Half of an answer is none.
+    stream.read_to_end(&mut answer).ok()?;
+    reply_of(answer)
+}
+
 /// Reads an answer to its end.
 pub(crate) fn read(stream: &mut TcpStream) -> Option<Reply> {
     let mut bytes = Vec::new();
     let start = Instant::now();
     let _ = stream.read_to_end(&mut bytes);
     assert!(start.elapsed() < PATIENCE, "the connection hangs");
+    reply_of(bytes)
+}
+
+fn reply_of(bytes: Vec<u8>) -> Option<Reply> {
     let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text.split_once("\r\n\r\n")?;
     let mut lines = head.lines();

@@ -19,6 +19,7 @@ mod determinism;
 mod disk;
 mod docs;
 mod ecosystem;
+mod faults;
 mod gate;
 mod gateway_tools;
 mod home;

@@ -1,0 +1,144 @@
+//! Real faults under load: nodes, database, network and disks are broken, again and again, and afterwards
+//! everything that was acknowledged must be there, done as often as the record says.
+//!
+//! The page `docs/faults.md` is made here. Stages stand one after the other: each has a database and several
+//! gateways, and two of them at once would only measure each other.
+
+mod balancer;
+mod check;
+mod connections;
+mod database;
+mod disks;
+mod load;
+mod nodes;
+mod proxy;
+mod report;
+mod shim;
+mod stage;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use check::{Found, compare, settle, verify};
+use load::{Harvest, Load};
+pub(crate) use report::PAGE;
+use report::Row;
+use stage::Stage;
+
+/// Everything that is broken, in the order of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    NodeKilled,
+    NodePaused,
+    RollingRestart,
+    DatabaseKilled,
+    DatabaseRestarted,
+    Failover,
+    DatabaseFull,
+    ConnectionsCut,
+    ConnectionsSlow,
+    NodeCutOff,
+    SqliteFull,
+    SqliteFsync,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::NodeKilled,
+        Self::NodePaused,
+        Self::RollingRestart,
+        Self::DatabaseKilled,
+        Self::DatabaseRestarted,
+        Self::Failover,
+        Self::DatabaseFull,
+        Self::ConnectionsCut,
+        Self::ConnectionsSlow,
+        Self::NodeCutOff,
+        Self::SqliteFull,
+        Self::SqliteFsync,
+    ];
+
+    /// As the page calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::NodeKilled => "kill -9 of a node",
+            Self::NodePaused => "a node stopped for longer than its lease",
+            Self::RollingRestart => "rolling restart of all nodes",
+            Self::DatabaseKilled => "kill -9 of PostgreSQL",
+            Self::DatabaseRestarted => "fast restart of PostgreSQL",
+            Self::Failover => "failover to a streaming replica",
+            Self::DatabaseFull => "PostgreSQL's disk full",
+            Self::ConnectionsCut => "connections cut, answers lost",
+            Self::ConnectionsSlow => "connections delayed by seconds",
+            Self::NodeCutOff => "a node cut off from PostgreSQL for longer than its lease",
+            Self::SqliteFull => "SQLite's disk full",
+            Self::SqliteFsync => "failing fsync under SQLite",
+        }
+    }
+}
+
+/// How many rounds each fault has; in some it happens several times.
+fn rounds() -> usize {
+    let said = std::env::var("STEPGATE_FAULTS_ROUNDS").ok();
+    said.map_or(2, |text| text.parse().unwrap())
+}
+
+/// Whoever has it has the machine.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A stage that failed has cleaned up.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many outcomes each client has before a fault, and after it.
+const OUTCOMES: usize = 8;
+
+/// Lets something happen to a stage under load, again and again, and looks at what is left each time. Trouble says
+/// how often it came.
+fn endure(
+    fault: Fault,
+    stage: &mut Stage,
+    mut trouble: impl FnMut(&mut Stage, &Load, usize) -> usize,
+) {
+    let mut tally = Tally::default();
+    for round in 0..rounds() {
+        let load = Load::begin(&stage.front(), &format!("{round}"));
+        load.until_each_had(OUTCOMES);
+        let times = trouble(stage, &load, round);
+        load.until_each_had(OUTCOMES);
+        tally.take(times, load.end(), |harvest| {
+            let front = stage.front();
+            settle(&front);
+            compare(&front, &stage.tools, harvest)
+        });
+        verify(&stage.nodes[round % 3].stepgate(&["verify"]));
+    }
+    tally.report(fault);
+}
+
+/// What all rounds of a fault come to.
+#[derive(Default)]
+struct Tally {
+    times: usize,
+    found: Found,
+    longest_pause: Duration,
+}
+
+impl Tally {
+    fn take(&mut self, times: usize, harvest: Harvest, compare: impl FnOnce(&Harvest) -> Found) {
+        let Found { steps, lost, repeated, sent_again } = compare(&harvest);
+        self.times += times;
+        self.found.steps += steps;
+        self.found.lost += lost;
+        self.found.repeated += repeated;
+        self.found.sent_again += sent_again;
+        self.longest_pause = self.longest_pause.max(harvest.longest_pause);
+    }
+
+    fn report(self, fault: Fault) {
+        let Self { times, found, longest_pause } = self;
+        println!("{}: {found:?}, longest pause {longest_pause:?}", fault.name());
+        assert_eq!((found.lost, found.repeated), (0, 0), "{}: {found:?}", fault.name());
+        report::add(fault, Row { times, found, longest_pause });
+    }
+}
