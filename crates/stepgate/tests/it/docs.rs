@@ -197,6 +197,7 @@ fn written(key: &str, value: u64) -> String {
     const DAY_MS: u64 = 24 * 60 * 60 * 1000;
     if key.ends_with("_ms") {
         match value {
+            0 => "0 s".into(),
             _ if value.is_multiple_of(DAY_MS) => format!("{} d", value / DAY_MS),
             _ if value.is_multiple_of(1000) => format!("{} s", value / 1000),
             _ => format!("{value} ms"),
