@@ -1,0 +1,69 @@
+//! What processes have cost the processors, from `/proc`.
+
+use std::fs;
+
+use anyhow::Context;
+use stepgate_cluster::Cluster;
+
+/// How Linux counts a processor's time for programs, on every machine of today.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Seconds of the processors that a process has used, all its threads together.
+pub(super) fn of_process(pid: u32) -> anyhow::Result<f64> {
+    let stat = Stat::read(&format!("/proc/{pid}/stat"))?;
+    Ok(stat.own / TICKS_PER_SECOND)
+}
+
+/// Those of a PostgreSQL: its first process, the others that live, and those that have ended.
+pub(super) fn of_server(cluster: &Cluster) -> anyhow::Result<f64> {
+    let file = cluster.directory().join("data/postmaster.pid");
+    let text = fs::read_to_string(&file).context("PostgreSQL does not run")?;
+    let first: u32 = text.lines().next().unwrap_or_default().trim().parse()?;
+    let leader = Stat::read(&format!("/proc/{first}/stat"))?;
+    let mut ticks = leader.own + leader.ended_children;
+    for process in fs::read_dir("/proc")?.flatten() {
+        let Ok(pid) = process.file_name().to_string_lossy().parse::<u32>() else { continue };
+        // One that ends in this moment is counted with its parent the next time.
+        let Ok(stat) = Stat::read(&format!("/proc/{pid}/stat")) else { continue };
+        if stat.parent == first {
+            ticks += stat.own;
+        }
+    }
+    Ok(ticks / TICKS_PER_SECOND)
+}
+
+/// Those of the threads of this program that have this name, as long as they live.
+pub(super) fn of_threads(name: &str) -> anyhow::Result<f64> {
+    let mut ticks = 0.0;
+    for thread in fs::read_dir("/proc/self/task")?.flatten() {
+        let Ok(comm) = fs::read_to_string(thread.path().join("comm")) else { continue };
+        if comm.trim() == name {
+            ticks += Stat::read(&thread.path().join("stat").to_string_lossy())?.own;
+        }
+    }
+    Ok(ticks / TICKS_PER_SECOND)
+}
+
+struct Stat {
+    parent: u32,
+    own: f64,
+    ended_children: f64,
+}
+
+impl Stat {
+    fn read(path: &str) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))?;
+        // The second field is a name in brackets, which may have anything in it.
+        let (_, fields) = text.rsplit_once(") ").context("no process status")?;
+        let fields: Vec<&str> = fields.split(' ').collect();
+        let number = |field: usize| -> anyhow::Result<f64> {
+            // The first that is left is the third of the manual page.
+            Ok(fields.get(field - 3).context("a short process status")?.trim().parse()?)
+        };
+        Ok(Self {
+            parent: fields.get(1).context("a short process status")?.parse()?,
+            own: number(14)? + number(15)?,
+            ended_children: number(16)? + number(17)?,
+        })
+    }
+}
