@@ -71,11 +71,11 @@ struct Extent {
 }
 
 const WHOLE: Extent = Extent {
-    steps: 600,
-    steps_of_many: 4_000,
+    steps: 500,
+    steps_of_many: 3_200,
     rounds: 3,
     warm_up: Duration::from_millis(700),
-    window: Duration::from_millis(2_500),
+    window: Duration::from_millis(2_000),
 };
 const QUICK: Extent = Extent {
     steps: 100,

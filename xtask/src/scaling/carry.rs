@@ -11,45 +11,52 @@ use super::proxy::{self, Proxy};
 use super::server::{Seen, Watcher};
 use super::{Scene, median, processor};
 
-/// Clients at each node.
-const CLIENTS: usize = 64;
 const NODES: [usize; 3] = [1, 2, 3];
-/// How far away PostgreSQL is, one way: on this machine, and as in another zone.
+/// How far away PostgreSQL is, one way: on this machine, as in another zone, and farther.
 const NEAR: Duration = Duration::ZERO;
 const FAR: Duration = Duration::from_millis(2);
+const FARTHER: Duration = Duration::from_millis(5);
 const LOOK: Duration = Duration::from_millis(50);
 
-const PLACES: [(Duration, Sessions); 5] = [
-    (NEAR, Sessions::OfClients),
-    (NEAR, Sessions::Shared),
-    (FAR, Sessions::OfClients),
-    (FAR, Sessions::OfNodes),
-    (FAR, Sessions::Shared),
+/// Where nodes, clients and PostgreSQL are.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    one_way: Duration,
+    sessions: Sessions,
+    clients_per_node: usize,
+}
+
+/// On this machine the clients are enough to keep it busy. Far away they are few, so that waiting and
+/// not the processors is what limits a node.
+const PLACES: [Place; 6] = [
+    Place { one_way: NEAR, sessions: Sessions::OfClients, clients_per_node: 64 },
+    Place { one_way: NEAR, sessions: Sessions::OfNodes, clients_per_node: 64 },
+    Place { one_way: NEAR, sessions: Sessions::Shared, clients_per_node: 64 },
+    Place { one_way: FAR, sessions: Sessions::OfClients, clients_per_node: 64 },
+    Place { one_way: FARTHER, sessions: Sessions::OfClients, clients_per_node: 16 },
+    Place { one_way: FARTHER, sessions: Sessions::Shared, clients_per_node: 16 },
 ];
 
 /// Prints the table, and answers how many steps a second one PostgreSQL carried at best.
 pub(super) fn tables(scene: &Scene) -> anyhow::Result<f64> {
     println!("\n### Nodes on one PostgreSQL\n");
+    println!("READ_FILE; median of {} rounds in turns.\n", scene.extent.rounds);
     println!(
-        "READ_FILE, {CLIENTS} clients at each node; median of {} rounds in turns.\n",
-        scene.extent.rounds
-    );
-    println!(
-        "| way, one way | sessions | nodes | steps/s | p50 ms | p99 ms | steps in a commit \
+        "| way, one way | sessions | clients at each node | nodes | steps/s | p50 ms | p99 ms | commits/s \
          | node ms/step | PostgreSQL ms/step | clients ms/step | proxy ms/step | cores busy \
          | connections on average |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let mut best: f64 = 0.0;
-    for (one_way, sessions) in PLACES {
+    for place in PLACES {
         let mut rounds: Vec<Vec<Round>> = NODES.iter().map(|_| Vec::new()).collect();
         for _ in 0..scene.extent.rounds {
             for (nodes, rounds) in NODES.into_iter().zip(&mut rounds) {
-                rounds.push(round(scene, one_way, sessions, nodes)?);
+                rounds.push(round(scene, place, nodes)?);
             }
         }
         for (nodes, rounds) in NODES.into_iter().zip(rounds) {
-            best = best.max(print(one_way, sessions, nodes, rounds));
+            best = best.max(print(place, nodes, rounds));
         }
     }
     Ok(best)
@@ -64,26 +71,27 @@ struct Round {
     steps: f64,
     /// Seconds of the processors, while the window was open.
     spent: Spent,
-    cores: f64,
+    seconds: f64,
 }
 
 /// One row; answers its steps a second.
-fn print(one_way: Duration, sessions: Sessions, nodes: usize, mut rounds: Vec<Round>) -> f64 {
+fn print(place: Place, nodes: usize, mut rounds: Vec<Round>) -> f64 {
+    let Place { one_way, sessions, clients_per_node } = place;
     let middle = |value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
     let per_second = middle(|round| round.per_second);
     let (p50, p99) = (middle(|round| round.p50), middle(|round| round.p99));
-    let together = middle(|round| round.steps / round.seen.batches.max(1.0));
+    let commits = middle(|round| round.seen.batches / round.seconds);
     let each = |value: fn(&Round) -> f64| middle(value) * 1000.0;
     let of_nodes = each(|round| round.spent.nodes / round.steps);
     let of_server = each(|round| round.spent.server / round.steps);
     let of_clients = each(|round| round.spent.clients / round.steps);
     let of_proxy = each(|round| round.spent.proxy / round.steps);
-    let cores = middle(|round| round.cores);
+    let cores = middle(|round| round.spent.sum() / round.seconds);
     rounds.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
     let at = rounds.get(rounds.len() / 2).map(|round| round.seen.at.as_slice()).unwrap_or_default();
     let at: Vec<_> = at.iter().take(4).map(|(what, count)| format!("{what} {count:.1}")).collect();
     println!(
-        "| {} ms | {} | {nodes} | {per_second:.0} | {p50:.1} | {p99:.1} | {together:.1} \
+        "| {} ms | {} | {clients_per_node} | {nodes} | {per_second:.0} | {p50:.1} | {p99:.1} | {commits:.0} \
          | {of_nodes:.3} | {of_server:.3} | {of_clients:.3} | {of_proxy:.3} | {cores:.1} | {} |",
         one_way.as_millis(),
         sessions.name(),
@@ -92,12 +100,8 @@ fn print(one_way: Duration, sessions: Sessions, nodes: usize, mut rounds: Vec<Ro
     per_second
 }
 
-fn round(
-    scene: &Scene,
-    one_way: Duration,
-    sessions: Sessions,
-    count: usize,
-) -> anyhow::Result<Round> {
+fn round(scene: &Scene, place: Place, count: usize) -> anyhow::Result<Round> {
+    let Place { one_way, sessions, clients_per_node } = place;
     let Scene { cluster, .. } = scene;
     let database = cluster.database()?;
     let url = match one_way {
@@ -112,7 +116,7 @@ fn round(
         let data = scene.directory.join(format!("{database}-node-{number}"));
         nodes.push(Node::start(&scene.stepgate, &data, Some(&url), Policy::Nobody)?);
     }
-    let mut crowd = Crowd::gather(&nodes, CLIENTS, sessions, Work::Read)?;
+    let mut crowd = Crowd::gather(&nodes, clients_per_node, sessions, Work::Read)?;
     let watcher = Watcher::start(cluster, &database)?;
     let (taken, window) = crowd.work(|| look_on(scene, &nodes, watcher))?;
     for node in nodes {
@@ -162,15 +166,7 @@ impl Window {
         times.sort_by(f64::total_cmp);
         let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default();
         let (steps, seconds) = (times.len() as f64, (end - begin).as_secs_f64());
-        Round {
-            per_second: steps / seconds,
-            p50: at(50),
-            p99: at(99),
-            seen,
-            steps,
-            cores: spent.sum() / seconds,
-            spent,
-        }
+        Round { per_second: steps / seconds, p50: at(50), p99: at(99), seen, steps, spent, seconds }
     }
 }
 

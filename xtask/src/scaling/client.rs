@@ -12,6 +12,8 @@ use super::node::{CONTENT, Node};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Ends the first line of a request whose client waits for the outcome.
+const PATIENT: &str = "\r\nprefer: wait=30\r\n";
 /// Stands where the id of each step goes.
 const ID: &str = "00000000-0000-4000-8000-000000000000";
 
@@ -20,7 +22,7 @@ const ID: &str = "00000000-0000-4000-8000-000000000000";
 pub(super) enum Work {
     Read,
     Write,
-    /// A read that a person is asked about, and grants at once.
+    /// A read that a person is asked about and grants at once, and whose outcome is then fetched.
     GrantedRead,
 }
 
@@ -29,7 +31,7 @@ impl Work {
         match self {
             Self::Read => "READ_FILE",
             Self::Write => "WRITE_FILE",
-            Self::GrantedRead => "READ_FILE, asked and granted",
+            Self::GrantedRead => "READ_FILE, granted by a person",
         }
     }
 
@@ -69,12 +71,13 @@ impl Client {
     pub(super) fn connect(
         node: &Node,
         number: usize,
-        session: &str,
+        session: Option<&str>,
         work: Work,
     ) -> anyhow::Result<Self> {
         let stream = connected(node.address)?;
         let body = work.proposal(number);
-        let head = head("/v1/steps", &node.agent, &format!("stepgate-session: {session}\r\n"));
+        let session = session.map(|id| format!("stepgate-session: {id}\r\n")).unwrap_or_default();
+        let head = head("/v1/steps", &node.agent, &session);
         let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         let id_at = request.find(ID).context("no place for an id")?;
         let mut ids = Chance::of_now();
@@ -114,8 +117,14 @@ impl Client {
         let head = head(&format!("/v1/approvals/{approval}/approve"), &self.operator, "");
         self.stream.write_all(format!("{head}content-length: 0\r\n\r\n").as_bytes())?;
         let granted: Value = serde_json::from_slice(self.answer()?)?;
-        let outcome = granted.pointer("/response/outcome").and_then(Value::as_str);
-        ensure!(outcome == Some("SUCCESS"), "not done after it was granted: {granted}");
+        let status = granted.get("status").and_then(Value::as_str);
+        ensure!(status == Some("approved"), "not granted: {granted}");
+        // The same proposal again is answered with the outcome, as soon as there is one. The first time
+        // it must not wait: nobody would know what to grant.
+        let again = String::from_utf8_lossy(&self.request).replacen("\r\n", PATIENT, 1);
+        self.stream.write_all(again.as_bytes())?;
+        let answer = self.answer()?;
+        ensure!(has(answer, b"\"SUCCESS\""), "no success: {}", shown(answer));
         Ok(())
     }
 

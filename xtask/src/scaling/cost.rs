@@ -17,6 +17,13 @@ use super::server::Written;
 use super::sqlite_log::Log;
 
 const WORKS: [Work; 3] = [Work::Read, Work::Write, Work::GrantedRead];
+/// On PostgreSQL also without a session's name: a named one is looked up.
+const TASKS: [(Work, Sessions); 4] = [
+    (Work::Read, Sessions::OfClients),
+    (Work::Read, Sessions::Unnamed),
+    (Work::Write, Sessions::OfClients),
+    (Work::GrantedRead, Sessions::OfClients),
+];
 const CLIENTS: [usize; 2] = [1, 64];
 /// Less than this of a row in a step is what opened sessions and started nodes left.
 const TRACE_OF_A_ROW: f64 = 0.05;
@@ -24,16 +31,16 @@ const TRACE_OF_A_ROW: f64 = 0.05;
 pub(super) fn tables(scene: &Scene) -> anyhow::Result<()> {
     println!("\n### A step on PostgreSQL\n");
     println!(
-        "| step | clients | rows inserted | rows updated | bytes of tables | of indexes | of log \
+        "| step | session | clients | rows inserted | rows updated | bytes of tables | of indexes | of log \
          | transactions | commits that write | round trips | bytes sent, both ways |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     let mut of_one_client = Vec::new();
-    for work in WORKS {
+    for (work, sessions) in TASKS {
         for clients in CLIENTS {
-            let cost = on_postgres(scene, work, clients).with_context(|| work.name())?;
-            cost.print(work, clients);
-            if clients == 1 {
+            let cost = on_postgres(scene, work, sessions, clients).with_context(|| work.name())?;
+            cost.print(work, sessions, clients);
+            if clients == 1 && sessions == Sessions::OfClients {
                 of_one_client.push((work, cost.written.rows));
             }
         }
@@ -72,14 +79,15 @@ struct Cost {
 }
 
 impl Cost {
-    fn print(&self, work: Work, clients: usize) {
+    fn print(&self, work: Work, sessions: Sessions, clients: usize) {
         let Self { written, trips, wire_bytes } = self;
         let inserted: f64 = written.rows.values().map(|(inserted, _)| inserted).sum();
         let updated: f64 = written.rows.values().map(|(_, updated)| updated).sum();
         println!(
-            "| {} | {clients} | {inserted:.1} | {updated:.1} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} \
+            "| {} | {} | {clients} | {inserted:.1} | {updated:.1} | {:.0} | {:.0} | {:.0} | {:.2} | {:.2} \
              | {trips:.2} | {wire_bytes:.0} |",
             work.name(),
+            sessions.name(),
             written.table_bytes,
             written.index_bytes,
             written.log_bytes,
@@ -91,7 +99,12 @@ impl Cost {
 
 /// A node takes steps and stops; then it does nothing for as long and stops. The difference is the cost
 /// of the steps.
-fn on_postgres(scene: &Scene, work: Work, clients: usize) -> anyhow::Result<Cost> {
+fn on_postgres(
+    scene: &Scene,
+    work: Work,
+    sessions: Sessions,
+    clients: usize,
+) -> anyhow::Result<Cost> {
     let Scene { cluster, .. } = scene;
     let database = cluster.database()?;
     let proxy = Proxy::start(cluster.port(), Duration::ZERO)?;
@@ -105,7 +118,7 @@ fn on_postgres(scene: &Scene, work: Work, clients: usize) -> anyhow::Result<Cost
     let first = Moment::now(scene, &database, &proxy)?;
     let nodes = [start()?];
     let begin = Instant::now();
-    let mut crowd = Crowd::gather(&nodes, clients, Sessions::OfClients, work)?;
+    let mut crowd = Crowd::gather(&nodes, clients, sessions, work)?;
     crowd.take(steps)?;
     let took = begin.elapsed();
     let [node] = nodes;

@@ -22,6 +22,8 @@ pub(super) enum Sessions {
     OfNodes,
     /// All clients of all nodes.
     Shared,
+    /// Whoever comes as the same principal: the client names none.
+    Unnamed,
 }
 
 impl Sessions {
@@ -30,6 +32,7 @@ impl Sessions {
             Self::OfClients => "one for each client",
             Self::OfNodes => "one for each node",
             Self::Shared => "one for all",
+            Self::Unnamed => "not named",
         }
     }
 }
@@ -54,11 +57,12 @@ impl Crowd {
             let of_node = ids.session_id();
             for number in 0..clients_per_node {
                 let session = match sessions {
-                    Sessions::OfClients => ids.session_id(),
-                    Sessions::OfNodes => of_node.clone(),
-                    Sessions::Shared => of_all.clone(),
+                    Sessions::OfClients => Some(ids.session_id()),
+                    Sessions::OfNodes => Some(of_node.clone()),
+                    Sessions::Shared => Some(of_all.clone()),
+                    Sessions::Unnamed => None,
                 };
-                clients.push(Client::connect(node, number, &session, work)?);
+                clients.push(Client::connect(node, number, session.as_deref(), work)?);
             }
         }
         Ok(Self { clients })

@@ -1,6 +1,6 @@
 //! A gateway with a data directory of its own, started as people start it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -62,9 +62,14 @@ impl Node {
             serve.env("STEPGATE_STORE", url).env("STEPGATE_STORE_NODE_ID", name);
         }
         serve.args(["serve", "--bind", "127.0.0.1:0", "--quiet"]);
-        let mut child = serve.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let log = data.join("stderr");
+        serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let mut child = serve.spawn()?;
         let greeting = greeting(&mut child)?;
-        let address = greeting.split("http://").nth(1).context("it does not serve")?;
+        let address = greeting.split("http://").nth(1);
+        let address = address.with_context(|| {
+            format!("it does not serve: {}", fs::read_to_string(&log).unwrap_or_default())
+        })?;
         let token = |role: &str| -> anyhow::Result<String> {
             Ok(fs::read_to_string(data.join(format!("{role}.token")))?.trim().to_owned())
         };

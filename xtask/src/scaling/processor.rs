@@ -20,28 +20,38 @@ pub(super) fn of_server(cluster: &Cluster) -> anyhow::Result<f64> {
     let text = fs::read_to_string(&file).context("PostgreSQL does not run")?;
     let first: u32 = text.lines().next().unwrap_or_default().trim().parse()?;
     let leader = Stat::read(&format!("/proc/{first}/stat"))?;
-    let mut ticks = leader.own + leader.ended_children;
+    let mut seconds =
+        leader.ended_children / TICKS_PER_SECOND + of_thread(&format!("/proc/{first}"))?;
     for process in fs::read_dir("/proc")?.flatten() {
         let Ok(pid) = process.file_name().to_string_lossy().parse::<u32>() else { continue };
         // One that ends in this moment is counted with its parent the next time.
         let Ok(stat) = Stat::read(&format!("/proc/{pid}/stat")) else { continue };
         if stat.parent == first {
-            ticks += stat.own;
+            seconds += of_thread(&format!("/proc/{pid}")).unwrap_or_default();
         }
     }
-    Ok(ticks / TICKS_PER_SECOND)
+    Ok(seconds)
 }
 
 /// Those of the threads of this program that have this name, as long as they live.
 pub(super) fn of_threads(name: &str) -> anyhow::Result<f64> {
-    let mut ticks = 0.0;
+    let mut seconds = 0.0;
     for thread in fs::read_dir("/proc/self/task")?.flatten() {
         let Ok(comm) = fs::read_to_string(thread.path().join("comm")) else { continue };
         if comm.trim() == name {
-            ticks += Stat::read(&thread.path().join("stat").to_string_lossy())?.own;
+            seconds += of_thread(&thread.path().to_string_lossy())?;
         }
     }
-    Ok(ticks / TICKS_PER_SECOND)
+    Ok(seconds)
+}
+
+/// Those of one thread, to the nanosecond: many threads that each do little would all be rounded to
+/// nothing in ticks.
+fn of_thread(directory: &str) -> anyhow::Result<f64> {
+    let file = format!("{directory}/schedstat");
+    let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{file}`"))?;
+    let nanoseconds: f64 = text.split(' ').next().unwrap_or_default().parse()?;
+    Ok(nanoseconds / 1e9)
 }
 
 struct Stat {
