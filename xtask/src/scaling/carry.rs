@@ -44,9 +44,9 @@ pub(super) fn tables(scene: &Scene) -> anyhow::Result<f64> {
     println!(
         "| way, one way | sessions | clients at each node | nodes | steps/s | p50 ms | p99 ms | commits/s \
          | node ms/step | PostgreSQL ms/step | clients ms/step | proxy ms/step | cores busy \
-         | connections on average |"
+         | with others | connections on average |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let mut best: f64 = 0.0;
     for place in PLACES {
         let mut rounds: Vec<Vec<Round>> = NODES.iter().map(|_| Vec::new()).collect();
@@ -87,12 +87,14 @@ fn print(place: Place, nodes: usize, mut rounds: Vec<Round>) -> f64 {
     let of_clients = each(|round| round.spent.clients / round.steps);
     let of_proxy = each(|round| round.spent.proxy / round.steps);
     let cores = middle(|round| round.spent.sum() / round.seconds);
+    let others = middle(|round| (round.spent.machine - round.spent.sum()) / round.seconds);
     rounds.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
     let at = rounds.get(rounds.len() / 2).map(|round| round.seen.at.as_slice()).unwrap_or_default();
     let at: Vec<_> = at.iter().take(4).map(|(what, count)| format!("{what} {count:.1}")).collect();
     println!(
         "| {} ms | {} | {clients_per_node} | {nodes} | {per_second:.0} | {p50:.1} | {p99:.1} | {commits:.0} \
-         | {of_nodes:.3} | {of_server:.3} | {of_clients:.3} | {of_proxy:.3} | {cores:.1} | {} |",
+         | {of_nodes:.3} | {of_server:.3} | {of_clients:.3} | {of_proxy:.3} | {cores:.1} \
+         | {others:.1} | {} |",
         one_way.as_millis(),
         sessions.name(),
         at.join(", ")
@@ -177,6 +179,8 @@ struct Spent {
     server: f64,
     clients: f64,
     proxy: f64,
+    /// By anybody, also by others than those.
+    machine: f64,
 }
 
 impl Spent {
@@ -189,6 +193,7 @@ impl Spent {
             server: processor::of_server(&scene.cluster)?,
             clients: processor::of_threads("client")?,
             proxy: processor::of_threads(proxy::THREAD_NAME)?,
+            machine: processor::of_machine()?,
         })
     }
 
@@ -198,6 +203,7 @@ impl Spent {
             server: self.server - before.server,
             clients: self.clients - before.clients,
             proxy: self.proxy - before.proxy,
+            machine: self.machine - before.machine,
         }
     }
 

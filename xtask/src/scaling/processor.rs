@@ -54,6 +54,17 @@ fn of_thread(directory: &str) -> anyhow::Result<f64> {
     Ok(nanoseconds / 1e9)
 }
 
+/// Those of the whole machine: everything that runs, and what a host takes away from its guest.
+pub(super) fn of_machine() -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("cannot read `/proc/stat`")?;
+    let line = text.lines().next().and_then(|line| line.strip_prefix("cpu "));
+    let fields = line.context("no processors in `/proc/stat`")?.split_whitespace();
+    let ticks: Vec<f64> = fields.map(str::parse).collect::<Result<_, _>>()?;
+    // The fourth and fifth are idle, and what comes after the eighth is counted before.
+    let busy = ticks.iter().take(8).enumerate().filter(|(field, _)| !matches!(field, 3 | 4));
+    Ok(busy.map(|(_, ticks)| ticks).sum::<f64>() / TICKS_PER_SECOND)
+}
+
 struct Stat {
     parent: u32,
     own: f64,

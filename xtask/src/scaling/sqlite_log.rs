@@ -53,7 +53,7 @@ impl Log {
     /// What was added since then, while it was the same log.
     pub(super) fn since(self, before: Self) -> anyhow::Result<Self> {
         ensure!(
-            before.bytes == 0 || self.checkpoint == before.checkpoint,
+            self.checkpoint == before.checkpoint,
             "SQLite's log began again: measure fewer steps"
         );
         let Self { checkpoint, bytes, commits } = self;
