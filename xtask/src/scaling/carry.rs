@@ -23,18 +23,37 @@ const LOOK: Duration = Duration::from_millis(50);
 struct Place {
     one_way: Duration,
     sessions: Sessions,
-    clients_per_node: usize,
+    clients: Clients,
 }
 
-/// On this machine the clients are enough to keep it busy. Far away they are few, so that waiting and
-/// not the processors is what limits a node.
-const PLACES: [Place; 6] = [
-    Place { one_way: NEAR, sessions: Sessions::OfClients, clients_per_node: 64 },
-    Place { one_way: NEAR, sessions: Sessions::OfNodes, clients_per_node: 64 },
-    Place { one_way: NEAR, sessions: Sessions::Shared, clients_per_node: 64 },
-    Place { one_way: FAR, sessions: Sessions::OfClients, clients_per_node: 64 },
-    Place { one_way: FARTHER, sessions: Sessions::OfClients, clients_per_node: 16 },
-    Place { one_way: FARTHER, sessions: Sessions::Shared, clients_per_node: 16 },
+/// How many clients there are.
+#[derive(Clone, Copy, Debug)]
+enum Clients {
+    /// More with every node.
+    AtEach(usize),
+    /// The same for any number of nodes, which share them.
+    InAll(usize),
+}
+
+impl Clients {
+    fn at_each_of(self, nodes: usize) -> usize {
+        match self {
+            Self::AtEach(clients) => clients,
+            Self::InAll(clients) => clients / nodes,
+        }
+    }
+}
+
+/// On this machine a few clients keep it busy. Far away few clients leave the processors idle, and many
+/// show how much one node can have under way.
+const PLACES: [Place; 7] = [
+    Place { one_way: NEAR, sessions: Sessions::OfClients, clients: Clients::AtEach(64) },
+    Place { one_way: NEAR, sessions: Sessions::OfNodes, clients: Clients::AtEach(64) },
+    Place { one_way: NEAR, sessions: Sessions::Shared, clients: Clients::AtEach(64) },
+    Place { one_way: FAR, sessions: Sessions::OfClients, clients: Clients::InAll(192) },
+    Place { one_way: FARTHER, sessions: Sessions::OfClients, clients: Clients::InAll(192) },
+    Place { one_way: FARTHER, sessions: Sessions::OfClients, clients: Clients::AtEach(16) },
+    Place { one_way: FARTHER, sessions: Sessions::Shared, clients: Clients::AtEach(16) },
 ];
 
 /// Prints the table, and answers how many steps a second one PostgreSQL carried at best.
@@ -76,7 +95,8 @@ struct Round {
 
 /// One row; answers its steps a second.
 fn print(place: Place, nodes: usize, mut rounds: Vec<Round>) -> f64 {
-    let Place { one_way, sessions, clients_per_node } = place;
+    let Place { one_way, sessions, clients } = place;
+    let clients_per_node = clients.at_each_of(nodes);
     let middle = |value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
     let per_second = middle(|round| round.per_second);
     let (p50, p99) = (middle(|round| round.p50), middle(|round| round.p99));
@@ -103,7 +123,7 @@ fn print(place: Place, nodes: usize, mut rounds: Vec<Round>) -> f64 {
 }
 
 fn round(scene: &Scene, place: Place, count: usize) -> anyhow::Result<Round> {
-    let Place { one_way, sessions, clients_per_node } = place;
+    let Place { one_way, sessions, clients } = place;
     let Scene { cluster, .. } = scene;
     let database = cluster.database()?;
     let url = match one_way {
@@ -118,7 +138,7 @@ fn round(scene: &Scene, place: Place, count: usize) -> anyhow::Result<Round> {
         let data = scene.directory.join(format!("{database}-node-{number}"));
         nodes.push(Node::start(&scene.stepgate, &data, Some(&url), Policy::Nobody)?);
     }
-    let mut crowd = Crowd::gather(&nodes, clients_per_node, sessions, Work::Read)?;
+    let mut crowd = Crowd::gather(&nodes, clients.at_each_of(count), sessions, Work::Read)?;
     let watcher = Watcher::start(cluster, &database)?;
     let (taken, window) = crowd.work(|| look_on(scene, &nodes, watcher))?;
     for node in nodes {
