@@ -110,7 +110,7 @@ impl Scene {
         fs::create_dir_all(&directory)?;
         // A checkpoint in the middle would add whole pages to the log of one figure and not of another.
         let lines = ["checkpoint_timeout = '1h'", "max_wal_size = '16GB'", "autovacuum = off"];
-        let settings = Settings { lines: lines.map(str::to_owned).to_vec() };
+        let settings = Settings { lines: lines.map(str::to_owned).to_vec(), ..Settings::default() };
         let extent = if options.is_quick { QUICK } else { WHOLE };
         Ok(Self { stepgate, directory, cluster: Cluster::start(&settings)?, extent })
     }
