@@ -3,6 +3,7 @@
 mod ecosystem;
 mod mcp_overhead;
 mod postgres;
+mod scaling;
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -23,6 +24,8 @@ usage: cargo xtask COMMAND
   setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
   mcp-overhead [--debug]
           what the gate costs a call, against the same tool called directly
+  scaling [--binary PATH] [--quick]
+          what a step costs the store, what one PostgreSQL carries, how sessions spread over several
 
 Examples:
   cargo xtask test
@@ -62,6 +65,7 @@ fn main() -> anyhow::Result<()> {
             let is_debug = env::args().nth(2).as_deref() == Some("--debug");
             mcp_overhead::measure(&target()?, is_debug)
         }
+        Some("scaling") => scaling::measure(&target()?),
         Some("--help" | "-h" | "help") => {
             println!("{USAGE}");
             Ok(())
