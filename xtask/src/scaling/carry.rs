@@ -46,10 +46,11 @@ impl Clients {
 
 /// On this machine a few clients keep it busy. Far away few clients leave the processors idle, and many
 /// show how much one node can have under way.
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 8] = [
     Place { one_way: NEAR, sessions: Sessions::OfClients, clients: Clients::AtEach(64) },
     Place { one_way: NEAR, sessions: Sessions::OfNodes, clients: Clients::AtEach(64) },
     Place { one_way: NEAR, sessions: Sessions::Shared, clients: Clients::AtEach(64) },
+    Place { one_way: NEAR, sessions: Sessions::OfClients, clients: Clients::InAll(192) },
     Place { one_way: FAR, sessions: Sessions::OfClients, clients: Clients::InAll(192) },
     Place { one_way: FARTHER, sessions: Sessions::OfClients, clients: Clients::InAll(192) },
     Place { one_way: FARTHER, sessions: Sessions::OfClients, clients: Clients::AtEach(16) },
