@@ -9,7 +9,7 @@ mod recovery;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stepgate_core::action::CORE_SERVER;
@@ -30,8 +30,11 @@ use crate::tokens::Tokens;
 
 pub(crate) use expiry::expires_at;
 
-/// Most principals whose default session is remembered here; it is only looked up again.
+/// Most sessions that are remembered here; others are only looked up again.
 const SESSIONS_MAX: usize = 10_000;
+
+/// Whose session, and which: none for the principal's default one.
+type AskedSession = (PrincipalId, Option<SessionId>);
 
 /// The gate with everything that a listening process adds to it.
 pub(crate) struct Service {
@@ -40,7 +43,8 @@ pub(crate) struct Service {
     pub(crate) tokens: Tokens,
     /// What operators change beside the gate, where this process put it together.
     pub(crate) control: Option<Arc<Control>>,
-    default_sessions: Mutex<HashMap<PrincipalId, SessionId>>,
+    /// Sessions that steps have joined.
+    sessions: Mutex<HashMap<AskedSession, SessionId>>,
     /// How many tasks are under way that must not be cut off.
     running: watch::Sender<usize>,
     /// No new requests are wanted, although those that come are answered.
@@ -74,7 +78,7 @@ impl Service {
             hub,
             tokens,
             control,
-            default_sessions: Mutex::default(),
+            sessions: Mutex::default(),
             running: watch::channel(0).0,
             draining: watch::channel(false).0,
             leaving: watch::channel(false).0,
@@ -105,7 +109,8 @@ impl Service {
         payload: Payload,
         patience: Duration,
     ) -> Result<Answer, Fault> {
-        let session_id = self.session_of(&principal_id, session).await?;
+        let asked = (principal_id.clone(), session);
+        let session_id = self.session_of(&asked).await?;
         let submission = Submission { session_id, principal_id, payload };
         let service = Arc::clone(self);
         let task = self.spawn(async move {
@@ -113,7 +118,10 @@ impl Service {
             service.note_fault(answer.as_ref().err());
             answer
         });
-        let answer = task.await.map_err(stopped)??;
+        let answer = task.await.map_err(stopped)?.inspect_err(|_| {
+            // A server that was put back to an earlier state may not know the session any more.
+            self.known_sessions().remove(&asked);
+        })?;
         match answer.word {
             Word::Notice(_) if !patience.is_zero() => self.wait(answer, patience).await,
             Word::Notice(_) | Word::Outcome(_) => Ok(answer),
@@ -224,29 +232,27 @@ impl Service {
         Ok(self.gate.named_session(id, principal).await?.session_id)
     }
 
-    /// The session that a step joins: the one that is named, or the principal's default one.
-    async fn session_of(
-        &self,
-        principal: &PrincipalId,
-        named: Option<SessionId>,
-    ) -> Result<SessionId, Fault> {
-        if let Some(id) = named {
-            return Ok(self.gate.named_session(id, principal).await?.session_id);
-        }
-        if let Some(id) = self.known_sessions().get(principal) {
+    /// The session that a step joins: the one that is named, or the principal's default one. Once found it
+    /// is remembered: a session stays, and stays its principal's.
+    async fn session_of(&self, asked: &AskedSession) -> Result<SessionId, Fault> {
+        if let Some(id) = self.known_sessions().get(asked) {
             return Ok(*id);
         }
-        let Session { session_id, .. } = self.gate.default_session(principal).await?;
+        let (principal, named) = asked;
+        let Session { session_id, .. } = match named {
+            Some(id) => self.gate.named_session(*id, principal).await?,
+            None => self.gate.default_session(principal).await?,
+        };
         let mut known = self.known_sessions();
         if known.len() >= SESSIONS_MAX {
             known.clear();
         }
-        known.insert(principal.clone(), session_id);
+        known.insert(asked.clone(), session_id);
         Ok(session_id)
     }
 
-    fn known_sessions(&self) -> std::sync::MutexGuard<'_, HashMap<PrincipalId, SessionId>> {
-        self.default_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_sessions(&self) -> MutexGuard<'_, HashMap<AskedSession, SessionId>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins the work that nobody asks for: expiry, and recovery of what is left over.
@@ -316,6 +322,7 @@ impl Service {
 
     /// Tells everybody who waits that the process is on its way out.
     pub(crate) fn leave(&self) {
+        self.drain();
         self.leaving.send_replace(true);
     }
 
