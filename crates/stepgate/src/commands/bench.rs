@@ -26,7 +26,7 @@ use crate::data_dir::{DataDir, Held};
 use crate::show::{self, Cell, Table};
 
 /// Each measurement is taken so often, in turns with its roofline; the medians count.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Steps before the clock starts.
 const WARM_UP_STEPS: usize = 64;
 const CONTENT: &str = "The quick brown fox jumps over the lazy dog, durably and exactly once.\n";
