@@ -15,8 +15,8 @@ use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId};
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
-    Dispatch, Effect, Executor, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict,
-    Prepared, RunQuery, Store, StoreError,
+    Dispatch, Effect, Executor, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, RunQuery,
+    Store, StoreError,
 };
 use stepgate_core::recover::{self, Scope};
 use stepgate_core::step::{self, Person, Refused};
@@ -27,7 +27,7 @@ use stepgate_store::memory::MemoryStore;
 use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
-use crate::gate::{CountingWorld, agent, gate, id, proposal, submit};
+use crate::gate::{Act, Acting, CountingWorld, agent, gate, id, proposal, submit};
 
 /// What a client does: propose, or decide as an operator.
 enum Op {
@@ -123,25 +123,12 @@ impl Stopping {
 }
 
 #[async_trait]
-impl Executor for Stopping {
-    fn id(&self) -> &str {
-        self.inner.id()
+impl Act for Stopping {
+    fn inner(&self) -> &dyn Executor {
+        &*self.inner
     }
 
-    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
-        self.inner.prepare(call).await
-    }
-
-    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
-        self.inner.hold(call).await
-    }
-
-    async fn dispatch(
-        &self,
-        call: &CoreCall,
-        before: Option<&Value>,
-        dispatch: Dispatch,
-    ) -> Effect {
+    async fn act(&self, call: &CoreCall, before: Option<&Value>, dispatch: Dispatch) -> Effect {
         let number = self.acts.fetch_add(1, Ordering::SeqCst) + 1;
         if self.stop == ActStop::Before(number) {
             self.has_stopped.store(true, Ordering::SeqCst);
@@ -164,8 +151,8 @@ fn gate_on(
     sandbox: &Path,
     stop: ActStop,
     era: u64,
-) -> (Gate, Arc<Stopping>) {
-    let executor = Arc::new(Stopping::around(sandbox, stop));
+) -> (Gate, Arc<Acting<Stopping>>) {
+    let executor = Arc::new(Acting(Stopping::around(sandbox, stop)));
     let mut gate = gate(store, sandbox);
     gate.policy = Arc::new(AskSome);
     gate.executor = executor.clone();
@@ -269,8 +256,8 @@ async fn reference(store: impl Store + 'static) -> Reference {
         tree: tree(sandbox.path()),
         endings: endings(&*store).await,
         writes: faults.writes(),
-        acts: executor.acts.load(Ordering::SeqCst),
-        points: executor.points.load(Ordering::SeqCst),
+        acts: executor.0.acts.load(Ordering::SeqCst),
+        points: executor.0.points.load(Ordering::SeqCst),
     }
 }
 
@@ -307,7 +294,7 @@ async fn crash(place: &impl Reopen, stop: Stop, act_stop: ActStop, reference: &R
     let store = Arc::new(place.open());
     assert_invariants(&*store).await;
     let (gate, executor) = gate_on(store.clone(), sandbox.path(), ActStop::Never, 1);
-    executor.inner.sweep().await.unwrap();
+    executor.0.inner.sweep().await.unwrap();
     let report = recover::recover(&gate, Scope::Core).await.unwrap();
     assert_eq!((report.quarantined, report.stuck), (vec![], vec![]), "{context}");
     assert_invariants(&*store).await;
@@ -381,8 +368,8 @@ async fn a_path_whose_effect_is_not_recorded_stays_held_until_recovery_has_ended
     };
     let (mut gate, executor) = gate_on(Arc::new(memory), sandbox.path(), ActStop::After(1), 0);
     submit(&gate, write(1, "first")).await.unwrap_err();
-    executor.inner.set_crash_hook(None);
-    gate.executor = executor.inner.clone();
+    executor.0.inner.set_crash_hook(None);
+    gate.executor = executor.0.inner.clone();
     let mut second = tokio::spawn({
         let gate = gate.clone();
         async move { submit(&gate, write(2, "second")).await.unwrap() }

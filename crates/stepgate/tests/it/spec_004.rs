@@ -19,8 +19,7 @@ use stepgate_core::json::canonical;
 use stepgate_core::machine::State;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
-    Dispatch, Effect, Executor, Hold, KeyChange, Place, Policy, Prepared, StepCommit, Store,
-    StoreError,
+    Dispatch, Effect, Executor, KeyChange, Place, Policy, StepCommit, Store, StoreError,
 };
 use stepgate_core::recover::{self, Remedy, Scope};
 use stepgate_core::run::{Notice, Payload, Run, Status, Word};
@@ -31,7 +30,7 @@ use stepgate_store::memory::MemoryStore;
 use stepgate_store::sqlite::SqliteStore;
 
 use crate::gate::{
-    AskAlways, CountingWorld, DenyAll, Fixture, StopsAt, gate, id, proposal, submit,
+    Act, Acting, AskAlways, CountingWorld, DenyAll, Fixture, StopsAt, gate, id, proposal, submit,
 };
 
 fn write(number: u32) -> String {
@@ -66,25 +65,12 @@ struct Counting {
 }
 
 #[async_trait]
-impl Executor for Counting {
-    fn id(&self) -> &str {
-        self.inner.id()
+impl Act for Counting {
+    fn inner(&self) -> &dyn Executor {
+        &*self.inner
     }
 
-    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
-        self.inner.prepare(call).await
-    }
-
-    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
-        self.inner.hold(call).await
-    }
-
-    async fn dispatch(
-        &self,
-        call: &CoreCall,
-        before: Option<&Value>,
-        dispatch: Dispatch,
-    ) -> Effect {
+    async fn act(&self, call: &CoreCall, before: Option<&Value>, dispatch: Dispatch) -> Effect {
         self.dispatched.fetch_add(1, Ordering::SeqCst);
         let effect = self.inner.dispatch(call, before, dispatch).await;
         if self.stop_after_the_act { Effect::Unknown("stopped".into()) } else { effect }
@@ -93,11 +79,11 @@ impl Executor for Counting {
 
 fn counting(fixture: &mut Fixture, stop_after_the_act: bool) -> Arc<AtomicU64> {
     let dispatched = Arc::new(AtomicU64::new(0));
-    fixture.gate.executor = Arc::new(Counting {
+    fixture.gate.executor = Arc::new(Acting(Counting {
         inner: fixture.gate.executor.clone(),
         dispatched: dispatched.clone(),
         stop_after_the_act,
-    });
+    }));
     dispatched
 }
 
@@ -519,7 +505,7 @@ async fn an_executor_that_stops_for_one_run_does_not_keep_the_others() {
     for (number, name) in [(1, "stuck"), (2, "b"), (3, "c")] {
         submit(&fixture.gate, proposal(number, "WRITE_FILE", path(name))).await.unwrap_err();
     }
-    fixture.gate.executor = Arc::new(StopsAt { inner: real.clone(), name: "stuck" });
+    fixture.gate.executor = Arc::new(Acting(StopsAt { inner: real.clone(), name: "stuck" }));
     let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
     assert_eq!((report.finished.len(), &report.quarantined[..]), (2, &[][..]));
     let [(stuck, why)] = &report.stuck[..] else { panic!("{report:?}") };

@@ -26,7 +26,7 @@ use stepgate_core::verify::{self, Report, SavedHead};
 use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
-use crate::gate::{AskAlways, CountingWorld, Fixture, StopsAt, agent, proposal, submit};
+use crate::gate::{Acting, AskAlways, CountingWorld, Fixture, StopsAt, agent, proposal, submit};
 
 /// An id that no row has.
 fn fresh() -> uuid::Uuid {
@@ -71,14 +71,14 @@ async fn database() -> TempDir {
         step::resume(&fixture.gate, approval.approval_id, person).await.unwrap();
     }
     let real = fixture.gate.executor.clone();
-    fixture.gate.executor = Arc::new(StopsAt { inner: real.clone(), name: "" });
+    fixture.gate.executor = Arc::new(Acting(StopsAt { inner: real.clone(), name: "" }));
     let asking = std::mem::replace(&mut fixture.gate.policy, built_in);
     submit(&fixture.gate, write(9, "stopped.txt")).await.unwrap_err();
     fixture.gate.executor = real.clone();
     assert_eq!(recover::recover(&fixture.gate, Scope::Core).await.unwrap().finished.len(), 1);
 
     fixture.gate.policy = asking;
-    fixture.gate.executor = Arc::new(StopsAt { inner: real, name: "" });
+    fixture.gate.executor = Arc::new(Acting(StopsAt { inner: real, name: "" }));
     let answer = fixture.submit(write(10, "granted.txt")).await;
     let approval = fixture.dossier(&answer).await.approval.unwrap().approval_id;
     let grants = Person::Grants { approver_id: operator(), note: Some("go".into()) };

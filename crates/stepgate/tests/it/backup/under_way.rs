@@ -7,13 +7,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
-use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
+use stepgate_core::ports::{Dispatch, Effect, Executor};
 use stepgate_exec::{Sandbox, SandboxLimits};
 use stepgate_store::SqliteStore;
 
 use super::{Engine, Shelf, backed_up, heads, restored, stepgate};
 use crate::binary::Place;
-use crate::gate::{self, proposal, submit};
+use crate::gate::{self, Act, Acting, proposal, submit};
 
 /// Stops before the act, or between the act and its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,25 +28,12 @@ struct Stopping {
 }
 
 #[async_trait]
-impl Executor for Stopping {
-    fn id(&self) -> &str {
-        self.inner.id()
+impl Act for Stopping {
+    fn inner(&self) -> &dyn Executor {
+        &self.inner
     }
 
-    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
-        self.inner.prepare(call).await
-    }
-
-    async fn hold(&self, call: &CoreCall) -> Option<Hold> {
-        self.inner.hold(call).await
-    }
-
-    async fn dispatch(
-        &self,
-        call: &CoreCall,
-        pre_state: Option<&Value>,
-        dispatch: Dispatch,
-    ) -> Effect {
+    async fn act(&self, call: &CoreCall, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect {
         if self.stops == Stops::After {
             self.inner.dispatch(call, pre_state, dispatch).await;
         }
@@ -80,7 +67,7 @@ fn interrupted(stops: Stops) -> (Place, [File; 3]) {
     let store = SqliteStore::open(&place.database(), Default::default()).unwrap();
     let mut gate = gate::gate(Arc::new(store), &sandbox);
     let inner = Sandbox::open(&sandbox, "sandbox".into(), SandboxLimits::default()).unwrap();
-    gate.executor = Arc::new(Stopping { inner, stops });
+    gate.executor = Arc::new(Acting(Stopping { inner, stops }));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         for step in steps() {

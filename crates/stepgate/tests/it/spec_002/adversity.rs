@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use super::bench::Behaviour;
 use super::{AGENDA, House, VOLUME, artifacts, effect_status, events, guarantee, operator};
-use crate::gate::{AskAlways, DenyAll, Fixture, StopsAt, id, proposal, submit};
+use crate::gate::{Acting, AskAlways, DenyAll, Fixture, StopsAt, id, proposal, submit};
 use crate::spec_004::assert_verified;
 
 const STATUS: &str = "sonos.was_it_done";
@@ -634,7 +634,7 @@ async fn a_core_action_that_a_person_settled_keeps_its_path_no_longer() {
     let mut fixture = Fixture::new();
     let args = json!({ "path": "/sandbox/a.txt", "content": "x" });
     let real = Arc::clone(&fixture.gate.executor);
-    fixture.gate.executor = Arc::new(StopsAt { inner: Arc::clone(&real), name: "" });
+    fixture.gate.executor = Arc::new(Acting(StopsAt { inner: Arc::clone(&real), name: "" }));
     submit(&fixture.gate, proposal(1, "WRITE_FILE", args.clone())).await.unwrap_err();
     let run_id = fixture.gate.store.run_ids(None, 1).await.unwrap()[0];
     step::resolve(&fixture.gate, run_id, Settlement::Failed, operator(), None).await.unwrap();
