@@ -8,6 +8,7 @@
 //! relay.rs       how a call goes, told while it does
 //! waiting.rs     an answer that a person has to give first
 //! unanswered.rs  calls whose answer nobody has got: the same call again is joined to them
+//! under_way.rs   ids that are in use in a session, each for one request
 //! bridge.rs      `stepgate mcp`: the same door for clients that start a process
 //! ```
 //!
@@ -25,6 +26,7 @@ mod result;
 mod sessions;
 mod tasks;
 mod unanswered;
+mod under_way;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -48,6 +50,7 @@ use handler::Handler;
 pub(crate) use http::serve;
 use sessions::{Restored, Sessions};
 use unanswered::Unanswered;
+use under_way::UnderWay;
 
 /// The session of clients that shake hands.
 pub(crate) const SESSION_HEADER: &str = "mcp-session-id";
@@ -112,6 +115,7 @@ struct Shared {
     /// Counts the changes of what is offered.
     changes: watch::Sender<u64>,
     unanswered: Arc<Unanswered>,
+    under_way: Arc<UnderWay>,
     /// Where the approvals' pages are, if anybody can open them.
     pages: Option<PublicUrl>,
     /// Sessions that their clients have ended, the oldest first.
@@ -152,6 +156,7 @@ impl Door {
             catalog: RwLock::new(Arc::new(catalog)),
             changes: watch::channel(0).0,
             unanswered: Arc::new(Unanswered::new(settings.join)),
+            under_way: Arc::default(),
             pages: settings.has_pages.then(|| public_url.clone()),
             ended: Mutex::default(),
             settings,

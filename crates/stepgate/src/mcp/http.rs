@@ -51,6 +51,16 @@ pub(crate) async fn serve(
         },
         false => (Default::default(), None),
     };
+    if let (Some(name), Some(id)) = (&session, message.as_ref().and_then(request_id)) {
+        match door.shared.under_way.claim(name, id) {
+            // Beside the request, it lives until the request is answered.
+            Some(claim) => drop(parts.extensions.insert(Arc::new(claim))),
+            None => {
+                let why = "a request with this id is under way in this session";
+                return Ok(refusal(&message, INVALID_REQUEST, why));
+            }
+        }
+    }
     let delivery = Delivery::new(Arc::clone(&door.shared.unanswered), session.clone());
     let watch = Watch::over(&delivery);
     parts.extensions.insert(delivery);
@@ -125,6 +135,11 @@ fn handshake(message: &Value) -> Option<Result<Manner, String>> {
         Ok(params) => Ok(Manner::of(&params)),
         Err(error) => Err(format!("the handshake is not as it should be: {error}")),
     })
+}
+
+/// The id of a message that wants an answer.
+fn request_id(message: &Value) -> Option<&Value> {
+    message.get("method").and(message.get("id"))
 }
 
 fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {

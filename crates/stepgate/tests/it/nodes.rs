@@ -21,7 +21,8 @@ use stepgate_store::memory::MemoryStore;
 
 use crate::binary::{Place, finish};
 use crate::gate::{self, CountingWorld, Fixture, submit};
-use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
+use crate::http_client::{Gateway, Reply, exchange, proposal, request};
+use crate::scene::until;
 
 static SERVER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(&Settings::default()).unwrap());
 
@@ -72,14 +73,6 @@ impl House {
         fs::create_dir(places[0].path().join("sandbox")).unwrap();
         symlink(places[0].path().join("sandbox"), places[1].path().join("sandbox")).unwrap();
         places
-    }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -105,10 +105,14 @@ pub(crate) fn python() -> String {
     found.into_iter().find(|file| file.is_file()).unwrap().to_str().unwrap().to_owned()
 }
 
-pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, holds);
+}
+
+pub(crate) fn until_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        assert!(begin.elapsed() < patience, "never: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

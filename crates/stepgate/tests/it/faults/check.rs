@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -12,6 +12,7 @@ use super::load::{HANGS, Harvest, Kind, Told};
 use super::stage::{Front, Tools};
 use crate::binary::Output;
 use crate::http_client::{Reply, exchange_within, request};
+use crate::scene::until_within;
 
 /// How long a node may take for a question when the fault is over.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -156,10 +157,6 @@ fn ask(address: SocketAddr, method: &str, path: &str, token: &str, body: &str) -
     exchange_within(address, request(method, path, token, &[], body).as_bytes(), ANSWER)
 }
 
-pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + HANGS;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
+pub(super) fn until(what: &str, is_so: impl FnMut() -> bool) {
+    until_within(HANGS, what, is_so);
 }

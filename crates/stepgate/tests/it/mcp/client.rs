@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value, json};
 
@@ -69,7 +70,10 @@ impl<'a> Client<'a> {
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
             meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
         }
-        json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+        // As the protocol wants it: no id twice in a session.
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
     }
 
     /// Sends a request; its answer is still to come.

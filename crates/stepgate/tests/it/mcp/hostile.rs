@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::{Client, STATELESS};
 use crate::http_client::{Gateway, exchange, request};
-use crate::scene::Scene;
+use crate::scene::{Scene, until};
 
 #[test]
 fn nobody_speaks_without_a_token_and_an_auditor_calls_nothing() {
@@ -142,24 +142,43 @@ fn a_tool_server_that_misbehaves_harms_no_other_call() {
     assert_eq!(refused["isError"], true);
     let crashed = client.call("other__crash", json!({}));
     assert_eq!(crashed["_meta"]["stepgate/response"]["error"]["message"], "Tool failed");
-    crate::scene::until("the server is started again", || {
+    until("the server is started again", || {
         client.call("other__look", json!({}))["_meta"]["stepgate/verdict"] == "SUCCESS"
     });
 }
 
-/// Two requests under way with one id in one session: each stream gets an answer, and neither hangs.
+/// Answers find their way by the id: one that is in use is not given to a second request.
 #[test]
-fn equal_ids_of_two_requests_confuse_nobody_else() {
+fn an_id_that_is_under_way_in_a_session_is_refused_to_another_request() {
     let scene = Scene::new("honours_key = true");
+    let policies = "permit (principal, action, resource);";
+    std::fs::write(scene.place.path().join("policies/all.cedar"), policies).unwrap();
     let gateway = Gateway::start(&scene.place);
     let client = Client::shaken(&gateway, json!({}));
     let other = Client::shaken(&gateway, json!({}));
+    let call = json!({ "name": "fixture__act", "arguments": { "value": 1 } });
+    let call = client.message("tools/call", call);
+    let list = json!({ "jsonrpc": "2.0", "id": call["id"], "method": "tools/list" });
+    let ask = |client: &Client<'_>, message: &Value| {
+        let answered = client.open("POST", &[], &message.to_string());
+        (answered.status, answered.messages().pop().unwrap())
+    };
+
+    std::fs::write(scene.file("hold-after"), "").unwrap();
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| drop(client.begin("tools/list", json!({}))));
+        let held = scope.spawn(|| ask(&client, &call));
+        until("the tool is reached", || scene.file("hold-after.reached").exists());
+        for message in [&list, &call] {
+            let (status, refused) = ask(&client, message);
+            assert_eq!(status, 400, "{refused}");
+            let message = "a request with this id is under way in this session";
+            assert_eq!(refused["error"], json!({ "code": -32600, "message": message }));
         }
-        for _ in 0..4 {
-            assert_eq!(other.call("THINK", json!({}))["_meta"]["stepgate/verdict"], "SUCCESS");
-        }
+        assert!(ask(&other, &list).1["result"]["tools"].is_array());
+        std::fs::remove_file(scene.file("hold-after")).unwrap();
+        let (_, answer) = held.join().unwrap();
+        assert_eq!(answer["result"]["structuredContent"], json!({ "value": 1 }));
     });
+    assert!(ask(&client, &list).1["result"]["tools"].is_array());
+    assert_eq!(scene.effects(), 1);
 }
