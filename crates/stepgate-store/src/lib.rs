@@ -17,5 +17,5 @@ pub mod faulty;
 pub use backup::{BackupError, RowCounts};
 pub use faulty::{Faults, FaultyStore, Stop};
 pub use memory::MemoryStore;
-pub use postgres::{PostgresOptions, PostgresStore};
+pub use postgres::{PostgresOptions, PostgresStore, Restoring};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};

@@ -8,7 +8,7 @@ use serde_json::json;
 use stepgate_core::ports::Store;
 use stepgate_core::verify::{self, Report, SavedHead};
 use stepgate_exec::{Earlier, Identity, Moved, Now, file_at};
-use stepgate_store::{PostgresStore, SqliteStore};
+use stepgate_store::{BackupError, PostgresStore, Restoring, SqliteStore};
 
 use super::verify::show_problems;
 use crate::backup::manifest::SandboxPart;
@@ -47,21 +47,12 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
             report
         }
         Some(url) => {
-            let bar = progress("rows restored");
-            let told = bar.clone();
-            let filling = PostgresStore::restore(
-                &url,
-                config.postgres_options(),
-                &database,
-                move |rows, _| told.set_position(rows),
-            );
-            let restoring = filling.await?;
-            bar.finish_and_clear();
-            let report = verified(restoring.store(), &heads).await?;
-            note_earlier(restoring.store(), &backup, &staging, extent).await?;
+            let filled = Filled::of(&url, &config, &database, &staging, &heads).await?;
+            let report = verified(filled.store(), &heads).await?;
+            note_earlier(filled.store(), &backup, &staging, extent).await?;
             fs::remove_file(&database).map_err(|error| cannot_write(&database, error))?;
             staging.place()?;
-            restoring.finish().await?;
+            filled.finish().await?;
             report
         }
     };
@@ -69,6 +60,58 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
     tell(data, &args.directory, &backup, &report, json)?;
     notes.into_iter().for_each(show::note);
     Ok(0)
+}
+
+/// A database with what the backup has.
+enum Filled {
+    /// By this restore: nobody sees it yet.
+    Now(Restoring),
+    /// By one that was interrupted after the database had committed, and before it could say so.
+    Before(PostgresStore),
+}
+
+impl Filled {
+    async fn of(
+        url: &str,
+        config: &Config,
+        database: &Path,
+        staging: &Staging,
+        heads: &[SavedHead],
+    ) -> anyhow::Result<Self> {
+        let bar = progress("rows restored");
+        let told = bar.clone();
+        let told = move |rows, _| told.set_position(rows);
+        let options = config.postgres_options();
+        match PostgresStore::restore(url, options.clone(), database, told).await {
+            Ok(restoring) => {
+                bar.finish_and_clear();
+                Ok(Self::Now(restoring))
+            }
+            Err(error @ BackupError::NotEmpty { .. }) if staging.was_interrupted() => {
+                let store = PostgresStore::open_read_only(url, options).await?;
+                match ends_at(&verify::verify(&store, &[], |_| ()).await?, heads) {
+                    true => Ok(Self::Before(store)),
+                    // Somebody else's, or somebody has used it since.
+                    false => Err(error.into()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn store(&self) -> &dyn Store {
+        match self {
+            Self::Now(restoring) => restoring.store(),
+            Self::Before(store) => store,
+        }
+    }
+
+    async fn finish(self) -> anyhow::Result<()> {
+        match self {
+            Self::Now(restoring) => Ok(restoring.finish().await?),
+            Self::Before(_) => Ok(()),
+        }
+    }
 }
 
 /// Copies everything but the store, and says what an operator must know of it.
@@ -150,10 +193,14 @@ async fn verified(store: &dyn Store, heads: &[SavedHead]) -> anyhow::Result<Repo
         bail!("what was restored does not verify, and is taken back; use another backup");
     }
     ensure!(
-        report.heads.len() == heads.len() && report.heads.iter().all(|head| heads.contains(head)),
+        ends_at(&report, heads),
         "what was restored does not end where the backup does, and is taken back; use another backup"
     );
     Ok(report)
+}
+
+fn ends_at(report: &Report, heads: &[SavedHead]) -> bool {
+    report.heads.len() == heads.len() && report.heads.iter().all(|head| heads.contains(head))
 }
 
 /// Tells the sandbox which files calls under way had in hand. One that stays where it is knows them.

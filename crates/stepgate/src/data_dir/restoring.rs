@@ -43,6 +43,7 @@ pub(crate) struct Staging {
     /// What stands in its place already.
     placed: Vec<PathBuf>,
     was_made: bool,
+    was_interrupted: bool,
     is_finished: bool,
     _lock: File,
 }
@@ -54,9 +55,17 @@ impl DataDir {
         super::create_durably(&self.root).map_err(|error| cannot_write(&self.root, error))?;
         let lock = self.lock()?;
         let root = self.root.clone();
-        let staging =
-            Staging { root, extent, placed: Vec::new(), was_made, is_finished: false, _lock: lock };
-        if staging.path().exists() {
+        let was_interrupted = root.join(extent.staging()).exists();
+        let staging = Staging {
+            root,
+            extent,
+            placed: Vec::new(),
+            was_made,
+            was_interrupted,
+            is_finished: false,
+            _lock: lock,
+        };
+        if was_interrupted {
             staging.clear()?;
         }
         staging.refuse_what_is_there()?;
@@ -82,9 +91,7 @@ impl DataDir {
         for staging in [STAGING, STAGING_STORE] {
             if self.root.join(staging).exists() {
                 bail!(
-                    "a restore into `{0}` was interrupted: run `stepgate restore` again; if it says that \
-                     there is a store at its database already, it was over, and `{0}/{staging}` can be \
-                     removed",
+                    "a restore into `{}` was interrupted: run `stepgate restore` again",
                     self.root.display()
                 );
             }
@@ -96,6 +103,11 @@ impl DataDir {
 impl Staging {
     fn path(&self) -> PathBuf {
         self.root.join(self.extent.staging())
+    }
+
+    /// Whether an earlier restore into the same place came to no end.
+    pub(crate) fn was_interrupted(&self) -> bool {
+        self.was_interrupted
     }
 
     /// Where a part goes before it is placed.
@@ -191,9 +203,11 @@ impl Drop for Staging {
         }
         // What stays is removed by the next restore, and nobody holds the directory before that.
         let mut is_clear = true;
-        for path in self.placed.iter().chain([&self.path()]) {
+        for path in &self.placed {
             is_clear &= remove(path).is_ok();
         }
+        // One that was interrupted before may have filled the database: that it did not end stays known.
+        is_clear &= !self.was_interrupted && remove(&self.path()).is_ok();
         if self.was_made && is_clear {
             let _ = fs::remove_file(self.root.join("lock"));
             let _ = fs::remove_dir(&self.root);
