@@ -23,6 +23,7 @@ mod token;
 mod tools;
 mod verify;
 
+use anyhow::bail;
 use clap::CommandFactory;
 use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Notice, Word};
@@ -42,6 +43,9 @@ const WAITING: u8 = 13;
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
     let Cli { global, command } = cli;
+    if global.url.is_some() && works_on_the_directory(&command) {
+        bail!("this command works on the data directory itself: leave out --url and STEPGATE_URL");
+    }
     let data = DataDir::of(&global);
     let json = global.json;
     let explained = |fault| data.explain(fault);
@@ -71,9 +75,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Verify(args) => verify::verify(&data, args, json).await,
         Command::Backup(args) => backup::backup(&data, args, json).await.map_err(explained),
         Command::Restore(args) => restore::restore(&data, args, json).await.map_err(explained),
-        Command::Recover => {
-            recover::recover(&data, json).await.map_err(|fault| data.explain(fault))
-        }
+        Command::Recover => recover::recover(&data, json).await.map_err(explained),
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
         Command::Doctor => doctor::doctor(&data, json).await,
@@ -85,6 +87,35 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
             show::say(String::from_utf8(script)?.trim_end())?;
             Ok(0)
         }
+    }
+}
+
+/// Whether a command works on the data directory alone: with --url it would answer for another store than
+/// the one that was meant.
+fn works_on_the_directory(command: &Command) -> bool {
+    match command {
+        Command::Serve(_)
+        | Command::Nodes
+        | Command::Verify(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Recover
+        | Command::Doctor => true,
+        Command::Mcp(_)
+        | Command::Chat(_)
+        | Command::Step(_)
+        | Command::Run(_)
+        | Command::Approvals(_)
+        | Command::Approve(_)
+        | Command::Deny(_)
+        | Command::Tools(_)
+        | Command::Policy(_)
+        | Command::Token(_)
+        | Command::Runs(_)
+        | Command::Canon(_)
+        | Command::Digest(_)
+        | Command::Bench(_)
+        | Command::Completions { .. } => false,
     }
 }
 

@@ -113,10 +113,10 @@ impl Display for Cell {
     }
 }
 
-/// Text that cannot play tricks on a terminal: no escape sequences, and no characters that turn the
-/// order of what is read around.
+/// Text that cannot play tricks on a terminal: no escape sequences, and nothing that is there and cannot
+/// be seen.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Printable, line by line: for texts that have lines of their own.
@@ -124,12 +124,15 @@ pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// Unicode's bidirectional controls.
-fn turns(c: char) -> bool {
-    matches!(
-        c,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
+/// Whether a character leaves no mark of its own: controls, what turns the direction of reading, what
+/// has no width, and what looks like nothing.
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The beginning of a long text.

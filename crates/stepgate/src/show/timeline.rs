@@ -6,6 +6,7 @@ use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::journal::artifact::{EffectOutcome, Guarantee};
 use stepgate_core::journal::{Appended, Artifact};
+use stepgate_core::json::strict;
 use stepgate_core::ports::Dossier;
 use stepgate_core::record::RecordBody;
 use stepgate_core::run::Status;
@@ -84,11 +85,12 @@ fn print_head(dossier: &Dossier, body: Option<&RecordBody>) -> anyhow::Result<()
     line("tool", &printable(run.tool_name.as_deref().unwrap_or("-")))?;
     line("session", &format!("{}  step {}", arrival.session_id, arrival.step_index))?;
     line("principal", &printable(arrival.principal_id.as_str()))?;
-    if let Some(body) = body {
-        print_record(body)?;
+    match body {
+        Some(body) => print_record(body)?,
+        None => print_asked(dossier)?,
     }
     if let Some(said) = error_said(dossier) {
-        line("said", &shortened(&printable(said), TEXT_CHARS_MAX))?;
+        text("said", said)?;
     }
     if let Some(approval) = &dossier.approval {
         line("approval", &approval_line(approval))?;
@@ -102,12 +104,26 @@ fn error_said(dossier: &Dossier) -> Option<&str> {
     ending.output_json.as_deref()
 }
 
+/// What is known of a run that has no record yet: whoever decides on it wants to know.
+fn print_asked(dossier: &Dossier) -> anyhow::Result<()> {
+    let payload = std::str::from_utf8(&dossier.run.arrival.payload.bytes).ok();
+    let proposal = payload.and_then(|text| strict::stored(text).ok());
+    if let Some(Value::String(reasoning)) = proposal.as_ref().and_then(|it| it.get("reasoning")) {
+        text("reasoning", reasoning)?;
+    }
+    match dossier.entries.first().map(Appended::prove).transpose()? {
+        Some(Artifact::ActionRequest(request)) => text("args", &request.proposal.args.to_string()),
+        Some(Artifact::SupervisorDecision(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_))
+        | None => Ok(()),
+    }
+}
+
 fn print_record(body: &RecordBody) -> anyhow::Result<()> {
     if let Some(reasoning) = &body.reasoning {
-        line("reasoning", &shortened(&printable(reasoning), TEXT_CHARS_MAX))?;
+        text("reasoning", reasoning)?;
     }
     if let Some(args) = &body.args_summary {
-        line("args", &shortened(&printable(&args.to_string()), TEXT_CHARS_MAX))?;
+        text("args", &args.to_string())?;
     }
     if let Some(phase) = body.phase_failed_at {
         let code = body.error_code.as_deref().unwrap_or("-");
@@ -226,6 +242,11 @@ fn is_after_the_end(event: &Event) -> bool {
 
 fn line(name: &str, value: &str) -> anyhow::Result<()> {
     say(format!("{DIM}{name:<10}{DIM:#} {value}"))
+}
+
+/// What somebody else wrote.
+fn text(name: &str, text: &str) -> anyhow::Result<()> {
+    line(name, &shortened(&printable(text), TEXT_CHARS_MAX))
 }
 
 fn moment(ts: &str, state: &str, what: &str) -> anyhow::Result<()> {

@@ -67,7 +67,11 @@ pub(super) async fn decide(
     }
     // Browsers send the lines of a text with the line ends of another age.
     let note = note.replace("\r\n", "\n").trim().to_owned();
-    let said = decision.by(&visitor.principal_id, approvals::checked(Some(note))?);
+    let Ok(note) = approvals::checked(Some(note)) else {
+        let words = "Nothing was decided: the note is too long. It may have 4,096 bytes.";
+        return page(&app, &visitor, id, StatusCode::BAD_REQUEST, Some(words)).await;
+    };
+    let said = decision.by(&visitor.principal_id, note);
     let (status, words) = match app.service.decide(id, said).await {
         Ok(decided) => {
             linger(&app, &decided).await;
@@ -84,8 +88,8 @@ pub(super) async fn decide(
         ),
         Err(Refused::OutOfReach) => (
             StatusCode::CONFLICT,
-            "Nothing was decided: this node does not reach the tool. Decide on one that does; \
-             `stepgate nodes` shows which.",
+            "Nothing was decided: this node does not reach the call's executor. Decide on one that \
+             does; `stepgate nodes` shows which.",
         ),
         Err(Refused::NoSuchApproval) => return Err(Trouble::no_such_approval()),
         Err(refused @ (Refused::NotInDoubt | Refused::Fault(_))) => return Err(refused.into()),

@@ -4,6 +4,8 @@
 use askama::Template;
 use serde_json::Value;
 
+use crate::show::is_hidden;
+
 /// Longest text that is shown without being asked for, in characters.
 const SHORT_CHARS: usize = 280;
 /// Most lines of it.
@@ -53,17 +55,6 @@ impl Text {
         }
         Self { pieces }
     }
-}
-
-/// Whether a character leaves no mark of its own: controls, what turns the direction of reading, what
-/// has no width, and what looks like nothing.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A text that may be long: its beginning, and all of it where that is more.

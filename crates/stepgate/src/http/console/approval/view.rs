@@ -19,11 +19,8 @@ use stepgate_core::time::Timestamp;
 use super::super::Frame;
 use super::super::text::{Shown, Text, kind};
 use super::super::visitor::{Visitor, VisitorRole};
-use crate::http::approvals::NOTE_BYTES_MAX;
 use crate::show;
 
-/// A browser counts a note in units of at most three bytes each.
-const NOTE_UNITS_MAX: usize = NOTE_BYTES_MAX / 3;
 /// So much of a result is shown; `stepgate runs show` has all of it.
 const RESULT_CHARS_MAX: usize = 4000;
 
@@ -146,10 +143,6 @@ impl ApprovalPage {
             fate: fate(status, dossier)?,
             question: question(approval, dossier, context, &request, now),
         })
-    }
-
-    fn note_units_max(&self) -> usize {
-        NOTE_UNITS_MAX
     }
 }
 
