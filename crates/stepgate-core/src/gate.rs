@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::action::{CORE_SERVER, Touch};
+use crate::call::Call;
 use crate::event::{Event, EventType};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
@@ -113,6 +115,24 @@ const NOTED_PAGE: usize = 1000;
 pub const SYSTEM_PRINCIPAL: &str = "system";
 
 impl Gate {
+    /// The name of what acts here when this call is sent.
+    pub(crate) fn executor_of(&self, call: &Call) -> Option<String> {
+        match (call, call.touch()) {
+            (Call::Core(_), Touch::Nothing) => None,
+            (Call::Core(_), Touch::Reads | Touch::Writes) => Some(self.executor.id().to_owned()),
+            (Call::Server(call), _) => self.tools.executor_id(call.tool.name.server()),
+        }
+    }
+
+    /// Whether what became of a call that was sent to this executor of a server's can be found out here:
+    /// another node's own sandbox has other files, and its processes know of other calls.
+    pub fn answers_for(&self, tool_server: &str, executor_id: &str) -> bool {
+        match tool_server {
+            CORE_SERVER => self.executor.answers_for(executor_id),
+            server => self.tools.executor_id(server).as_deref() == Some(executor_id),
+        }
+    }
+
     /// A fresh id for an artifact or an event.
     pub(crate) fn fresh_id(&self) -> ArtifactId {
         ArtifactId::new(self.world.fresh_uuid())

@@ -600,8 +600,10 @@ pub trait ToolServers: Send + Sync {
     /// Every tool, in the order of their names.
     fn tools(&self) -> Vec<Arc<Tool>>;
 
-    /// The name of what acts for this server, for the tool_call.
-    fn executor_id(&self, server: &str) -> String;
+    /// The name of what acts for this server here, for the tool_call; none where nothing does.
+    fn executor_id(&self, server: &str) -> Option<String> {
+        Some(server.to_owned())
+    }
 
     /// Takes the server's permit for one call. An error means that nothing can be sent now, and
     /// nothing was.
@@ -625,8 +627,8 @@ impl ToolServers for NoToolServers {
         Vec::new()
     }
 
-    fn executor_id(&self, server: &str) -> String {
-        server.to_owned()
+    fn executor_id(&self, _: &str) -> Option<String> {
+        None
     }
 
     async fn prepare(&self, _: &ServerCall) -> Result<Hold, Failed> {

@@ -2,11 +2,11 @@
 
 mod doubt;
 
-use crate::action::{Action, CORE_SERVER};
+use crate::action::Action;
 use crate::approval::ApprovalStatus;
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
-use crate::journal::{Artifact, StateCode, StateError, replay};
+use crate::journal::{StateCode, StateError, replay};
 use crate::machine::State;
 use crate::ports::{Dossier, StoreError};
 use crate::run::{Notice, Run, Word};
@@ -158,9 +158,6 @@ async fn recover_run(gate: &Gate, scope: Scope, run_id: RunId) -> Result<Left, F
     if !scope.covers(&dossier.run) {
         return Ok(Left::Alone);
     }
-    if remedy == Remedy::Redispatch {
-        is_reached(gate, &dossier)?;
-    }
     match remedy {
         Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch => {
             let answer = step::redispatch(gate, run_id).await?;
@@ -173,26 +170,6 @@ async fn recover_run(gate: &Gate, scope: Scope, run_id: RunId) -> Result<Left, F
         Remedy::Read => Ok(Left::Finished),
         Remedy::Wait => Ok(Left::Waiting),
         Remedy::Quarantine => Err(failed(run_id, "journal and approval contradict").into()),
-    }
-}
-
-/// Only what a call was sent to can say what became of it: another node's own sandbox has other files.
-fn is_reached(gate: &Gate, dossier: &Dossier) -> Result<(), Fault> {
-    let artifacts = replay(&dossier.entries)?.artifacts;
-    let call = artifacts.iter().find_map(|artifact| match artifact {
-        Artifact::ToolCall(call) if call.call.tool_server == CORE_SERVER => Some(call),
-        Artifact::ToolCall(_)
-        | Artifact::ActionRequest(_)
-        | Artifact::SupervisorDecision(_)
-        | Artifact::ToolEffect(_) => None,
-    });
-    match call.and_then(|call| call.meta.executor_id.as_deref()) {
-        Some(executor_id) if !gate.executor.answers_for(executor_id) => {
-            Err(Fault::Executor(format!(
-                "`{executor_id}` is not reached from this node: its own node goes on with the run"
-            )))
-        }
-        Some(_) | None => Ok(()),
     }
 }
 

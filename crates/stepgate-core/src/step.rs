@@ -156,10 +156,13 @@ async fn attempt_again(
     sent: Option<Sent>,
 ) -> Result<ExecutionResult, Stop> {
     let request = match (state, sent) {
-        (State::Executing, Some(sent)) => match may_be_sent_again(&sent) {
-            true => return p7_execute::execute_again(gate, trail, sent).await,
-            false => return Err(Stop::InDoubt),
-        },
+        (State::Executing, Some(sent)) => {
+            sent.is_reached(gate)?;
+            return match may_be_sent_again(&sent) {
+                true => p7_execute::execute_again(gate, trail, sent).await,
+                false => Err(Stop::InDoubt),
+            };
+        }
         (State::Pending, _) => p6_authorize::decide(gate, trail, args).await?,
         (State::Authorized, _) => p6_authorize::authorize_again(gate, trail, args, &caps).await?,
         (State::Executing | State::Completed | State::Failed | State::Denied, _) => {

@@ -218,8 +218,8 @@ impl ToolServers for Servers {
         tools
     }
 
-    fn executor_id(&self, server: &str) -> String {
-        server.to_owned()
+    fn executor_id(&self, server: &str) -> Option<String> {
+        self.servers.get(server).map(|server| server.spec.executor_id.clone())
     }
 
     async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {

@@ -141,10 +141,6 @@ impl ToolServers for NodeServers {
         self.sim.servers.tools.values().cloned().collect()
     }
 
-    fn executor_id(&self, server: &str) -> String {
-        server.to_owned()
-    }
-
     async fn prepare(&self, _: &ServerCall) -> Result<Hold, Failed> {
         if self.sim.is_stormy() && self.sim.happens(15) {
             return Err(ExecutionFailure::Unavailable.into());

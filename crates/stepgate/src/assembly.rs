@@ -76,7 +76,7 @@ pub(crate) async fn assemble(
     store: Arc<dyn Store>,
     hub: &Arc<Hub>,
 ) -> anyhow::Result<(Gate, Arc<Control>)> {
-    let sandbox_id = config.sandbox_id(data.store_url(config)?.is_none());
+    let sandbox_id = config.sandbox_id(data.node_id(config)?.as_deref());
     let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?
         .shared(config.sandbox.shared)
         .put_back(data.earlier()?);
@@ -102,7 +102,7 @@ pub(crate) async fn assemble(
         accept(&gate, &servers, &name, None).await?;
     }
     gate.tools = Arc::clone(&servers) as _;
-    let acting = config.servers.keys().map(|server| gate.tools.executor_id(server));
+    let acting = config.servers.keys().filter_map(|server| gate.tools.executor_id(server));
     let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
     gate.store.tell_executors(executor_ids).await?;
     let policies = data.policies(config);
@@ -139,8 +139,9 @@ pub(crate) async fn start_servers(
 fn specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
     // Absolute, whatever the servers' own directories are.
     let hidden = std::path::absolute(data.root())?;
-    let base = data.base();
-    servers::specs(&config.servers, &base, &[hidden], &|name| std::env::var(name).ok())
+    let (base, node_id) = (data.base(), data.node_id(config)?);
+    let environment = |name: &str| std::env::var(name).ok();
+    servers::specs(&config.servers, &base, &[hidden], node_id.as_deref(), &environment)
         .map_err(|error| error.context(format!("`{}` is not valid", data.config_shown())))
 }
 

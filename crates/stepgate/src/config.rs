@@ -19,7 +19,7 @@ use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 
 use crate::http::{PublicUrl, ServeLimits};
-use store::StoreConfig;
+use store::{StoreConfig, executor_id};
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";

@@ -82,6 +82,11 @@ impl DataDir {
         }
     }
 
+    /// This node's name, where the store may have others.
+    pub(crate) fn node_id(&self, config: &Config) -> anyhow::Result<Option<String>> {
+        Ok(self.store_url(config)?.map(|_| config.node_id()))
+    }
+
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }

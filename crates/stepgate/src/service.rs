@@ -12,11 +12,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stepgate_core::action::CORE_SERVER;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
-use stepgate_core::json::strict;
+use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
@@ -193,17 +192,16 @@ impl Service {
         })
     }
 
-    /// Whether a call that is granted here can be sent from here. A tool server that only another node has
-    /// is gone as this one sees it, and the call would be refused for good.
+    /// Whether a call that is granted here goes to what it was meant for. To a node that is alone
+    /// everything is: what it has lost, nobody has.
     async fn reaches(&self, approval: &Approval) -> Result<bool, StoreError> {
-        let nodes = self.gate.store.nodes().await?;
-        let Some(this) = nodes.iter().find(|node| node.is_this) else { return Ok(true) };
-        let context = strict::stored(&approval.approval_context_json).ok();
-        let server = context.as_ref().and_then(|context| context.get("tool_server")?.as_str());
-        Ok(match server {
-            Some(CORE_SERVER) | None => true,
-            Some(server) => this.executor_ids.contains(&self.gate.tools.executor_id(server)),
-        })
+        let context = strict::stored(&approval.approval_context_json).unwrap_or_default();
+        let text = |name| context.get(name).and_then(Value::as_str);
+        let answers = match (text("tool_server"), text("executor_id")) {
+            (Some(server), Some(executor_id)) => self.gate.answers_for(server, executor_id),
+            (None, _) | (_, None) => true,
+        };
+        Ok(answers || self.gate.store.nodes().await?.is_empty())
     }
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Approval, Refused> {

@@ -111,6 +111,7 @@ async fn a_room_without_a_loudspeaker_is_a_failure_and_changes_nothing() {
 fn spec(name: &str, args: &[&str], mode: Mode) -> ServerSpec {
     ServerSpec {
         name: name.to_owned(),
+        executor_id: name.to_owned(),
         transport: Transport::Stdio {
             command: env!("CARGO_BIN_EXE_stepgate-example-home").to_owned(),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),

@@ -50,8 +50,9 @@ pub(super) async fn execute(
         Touch::Nothing => {}
         Touch::Reads | Touch::Writes => trail.commit_call(gate).await?,
     }
-    let called = call.identity();
-    act(gate, trail, &Sent { call, key, pre_state, called }, Dispatch::First).await
+    let (called, executor_id) = (call.identity(), gate.executor_of(&call));
+    let sent = Sent { call, key, pre_state, called, executor_id };
+    act(gate, trail, &sent, Dispatch::First).await
 }
 
 /// Sends a call again whose effect no journal knows (decision D12).
@@ -116,7 +117,7 @@ pub(super) async fn settle_doubt(
     query_run_id: Option<RunId>,
 ) -> Result<ExecutionResult, Stop> {
     if settlement == Settlement::Redispatch {
-        may_go_out_again(&sent, query_run_id)?;
+        may_go_out_again(gate, &sent, query_run_id)?;
     }
     let run_id = trail.run_id();
     let (word, effect) = match settlement {
@@ -163,7 +164,8 @@ pub(super) async fn settle_doubt(
 
 /// Nothing goes to a tool that no operator has accepted. A person may send a call again to a tool whose
 /// definition was accepted anew; what a status tool found is good for the one that was called.
-fn may_go_out_again(sent: &Sent, query_run_id: Option<RunId>) -> Result<(), Fault> {
+fn may_go_out_again(gate: &Gate, sent: &Sent, query_run_id: Option<RunId>) -> Result<(), Fault> {
+    sent.is_reached(gate)?;
     let why = match query_run_id {
         _ if !sent.is_accepted() => "no operator has accepted it as it is: `stepgate tools accept`",
         Some(_) if !sent.is_still_the_same_tool() => "it is not the one that was called",
@@ -193,11 +195,6 @@ fn append_call(
     request: &AuthorizedRequest,
 ) -> Result<(), StateError> {
     let head = trail.journal().head(gate.fresh_id(), gate.world.now());
-    let executor_id = match (&request.call, request.call.touch()) {
-        (Call::Core(_), Touch::Nothing) => None,
-        (Call::Core(_), Touch::Reads | Touch::Writes) => Some(gate.executor.id().to_owned()),
-        (Call::Server(call), _) => Some(gate.tools.executor_id(call.tool.name.server())),
-    };
     let call = ToolCall::new(
         head,
         Invocation {
@@ -207,7 +204,7 @@ fn append_call(
         },
         request.key.clone(),
         CallMeta {
-            executor_id,
+            executor_id: gate.executor_of(&request.call),
             pre_state: request.pre_state.clone(),
             tool_definition_digest: request.call.definition_digest(),
         },

@@ -26,6 +26,8 @@ pub(super) struct Sent {
     pub(super) pre_state: Option<Value>,
     /// What the tool's name stood for when it was called.
     pub(super) called: (Option<Digest>, ToolClass),
+    /// What it was sent to.
+    pub(super) executor_id: Option<String>,
 }
 
 impl Sent {
@@ -39,6 +41,16 @@ impl Sent {
         match &self.call {
             Call::Core(_) => true,
             Call::Server(call) => call.tool.standing == Standing::Accepted,
+        }
+    }
+
+    /// Whether what it was sent to is there to be asked, or sent to again.
+    pub(super) fn is_reached(&self, gate: &Gate) -> Result<(), Fault> {
+        match &self.executor_id {
+            Some(id) if !gate.answers_for(self.call.tool_server(), id) => Err(Fault::Executor(
+                format!("`{id}` is not reached from this node: one that does goes on with the run"),
+            )),
+            Some(_) | None => Ok(()),
         }
     }
 }
@@ -123,6 +135,7 @@ fn as_sent(
         key: call.idempotency_key.clone(),
         pre_state: call.meta.pre_state.clone(),
         called: (call.meta.tool_definition_digest, call.tool_class),
+        executor_id: call.meta.executor_id.clone(),
     })
 }
 

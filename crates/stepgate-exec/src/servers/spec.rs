@@ -12,6 +12,8 @@ use stepgate_core::tool::Mode;
 pub struct ServerSpec {
     /// Its name: what stands before the first dot of its tools' names.
     pub name: String,
+    /// What acts when it is called. Processes that do not know of each other's calls have different ones.
+    pub executor_id: String,
     /// How it is reached.
     pub transport: Transport,
     /// What holds for all of its tools.

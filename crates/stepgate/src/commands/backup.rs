@@ -58,7 +58,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
         schema_version: SqliteStore::schema_version(),
         rows,
         policy_directory: directory.to_str().filter(|_| directory.is_relative()).map(str::to_owned),
-        sandbox_id: config.sandbox_id(engine == Engine::Sqlite),
+        sandbox_id: config.sandbox_id(data.node_id(&config)?.as_deref()),
         sandbox,
         files,
     };

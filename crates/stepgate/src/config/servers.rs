@@ -33,6 +33,9 @@ pub(crate) struct ServerConfig {
     env: BTreeMap<String, String>,
     /// Variables of its environment that are secret: each from a variable or a file.
     secret_env: BTreeMap<String, SecretConfig>,
+    /// Whether the processes that several nodes start know of each other's calls, so that one can answer for
+    /// another's. A server with a `url` is one for all of them.
+    shared: bool,
     /// The address of a server that is reached over streamable HTTP.
     url: Option<String>,
     /// Headers of every request.
@@ -117,17 +120,20 @@ struct SecretConfig {
     file: Option<PathBuf>,
 }
 
-/// Every server, with its secrets read. Relative paths are relative to `base`; `hidden` are directories that no server's process may reach.
+/// Every server, with its secrets read. Relative paths are relative to `base`; `hidden` are directories that
+/// no server's process may reach; `node_id` is this node's, where there may be others.
 pub(crate) fn specs(
     servers: &BTreeMap<String, ServerConfig>,
     base: &Path,
     hidden: &[PathBuf],
+    node_id: Option<&str>,
     environment: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Vec<ServerSpec>> {
     servers
         .iter()
         .map(|(name, server)| {
-            server.spec(name, base, hidden, environment).with_context(|| format!("servers.{name}"))
+            let spec = server.spec(name, base, hidden, node_id, environment);
+            spec.with_context(|| format!("servers.{name}"))
         })
         .collect()
 }
@@ -138,11 +144,16 @@ impl ServerConfig {
         self.own_names
     }
 
+    fn is_shared(&self) -> bool {
+        self.shared || self.url.is_some()
+    }
+
     fn spec(
         &self,
         name: &str,
         base: &Path,
         hidden: &[PathBuf],
+        node_id: Option<&str>,
         environment: &impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<ServerSpec> {
         ensure!(
@@ -163,6 +174,7 @@ impl ServerConfig {
         super::within("output_bytes_max", limits.output_bytes_max, 1..=OUTPUT_BYTES_CEILING)?;
         Ok(ServerSpec {
             name: name.to_owned(),
+            executor_id: super::executor_id(name, node_id.filter(|_| !self.is_shared())),
             transport: self.transport(base, environment)?,
             tool: self.defaults().spec()?,
             tools: tools.collect::<anyhow::Result<_>>()?,
@@ -204,8 +216,8 @@ impl ServerConfig {
             }
             (None, Some(url)) => {
                 ensure!(
-                    !has_process && self.secret_env.is_empty(),
-                    "args, directory and env are for servers with a `command`"
+                    !has_process && self.secret_env.is_empty() && !self.shared,
+                    "args, directory, env and shared are for servers with a `command`"
                 );
                 let headers = secrets(&self.headers, &self.secret_headers, base, environment)?;
                 Ok(Transport::Http { url: url.clone(), headers })

@@ -68,21 +68,26 @@ impl Config {
         }
     }
 
-    /// How this node's sandbox calls itself. One that others share is the same for all of them.
-    pub(crate) fn sandbox_id(&self, is_alone: bool) -> String {
-        match is_alone || self.sandbox.shared {
-            true => "sandbox".into(),
-            false => format!("sandbox@{}", self.node_id()),
-        }
+    /// How this node's sandbox calls itself.
+    pub(crate) fn sandbox_id(&self, node_id: Option<&str>) -> String {
+        executor_id("sandbox", node_id.filter(|_| !self.sandbox.shared))
     }
 
     /// How this node calls itself.
-    fn node_id(&self) -> String {
+    pub(crate) fn node_id(&self) -> String {
         if !self.store.node_id.is_empty() {
             return self.store.node_id.clone();
         }
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = name.trim();
         if name.is_empty() { "node".to_owned() } else { name.to_owned() }
+    }
+}
+
+/// The name of something that acts: what is one node's own is named after it, too.
+pub(super) fn executor_id(name: &str, own_of: Option<&str>) -> String {
+    match own_of {
+        Some(node_id) => format!("{name}@{node_id}"),
+        None => name.to_owned(),
     }
 }

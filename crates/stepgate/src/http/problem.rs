@@ -181,8 +181,8 @@ impl From<Refused> for Problem {
             Refused::NotInDoubt => Self::conflict("the run has no call in doubt"),
             Refused::OwnRequest => Self::forbidden(),
             Refused::OutOfReach => Self::conflict(
-                "this node does not reach the tool: decide on one that does, `stepgate nodes` shows \
-                 which",
+                "this node does not reach the call's executor: decide on one that does, `stepgate \
+                 nodes` shows which",
             ),
             Refused::Fault(fault) => fault.into(),
         }

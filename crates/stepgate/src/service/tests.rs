@@ -56,10 +56,6 @@ impl ToolServers for Kitchen {
         })]
     }
 
-    fn executor_id(&self, server: &str) -> String {
-        server.to_owned()
-    }
-
     async fn prepare(&self, _: &ServerCall) -> Result<Hold, Failed> {
         Ok(Box::new(()))
     }

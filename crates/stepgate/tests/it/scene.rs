@@ -23,7 +23,11 @@ impl Scene {
     }
 
     pub(crate) fn with(delivery: &str, flags: &[&str]) -> Self {
-        let scene = Self { place: Place::new(), state: tempfile::TempDir::new().unwrap() };
+        Self::at(Place::new(), delivery, flags)
+    }
+
+    pub(crate) fn at(place: Place, delivery: &str, flags: &[&str]) -> Self {
+        let scene = Self { place, state: tempfile::TempDir::new().unwrap() };
         fs::create_dir_all(scene.place.path().join("policies")).unwrap();
         let policies = r#"
             @id("ask") @approval("it acts")

@@ -47,6 +47,9 @@ pub enum Person {
 struct ApprovalContext<'a> {
     args: &'a Value,
     call_digest: Digest,
+    /// Where it is granted, this must be reached: what the agent saw of the world, it saw there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    executor_id: Option<String>,
     expires_at: Timestamp,
     needs_approval: &'a SupervisorDecision,
     needs_approval_digest: Digest,
@@ -102,6 +105,7 @@ pub(super) async fn pause(
     let context = ApprovalContext {
         args: &args.args,
         call_digest: bound_digest(principal_id, &args),
+        executor_id: gate.executor_of(&args.call),
         expires_at: now.plus_ms(gate.limits.approval_ttl_ms),
         needs_approval: &needs_approval,
         needs_approval_digest: sealed.digest,

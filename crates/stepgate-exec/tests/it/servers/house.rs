@@ -36,6 +36,7 @@ pub(crate) fn launcher() -> Launcher {
 pub(crate) fn spec(name: &str, mode: &str) -> ServerSpec {
     ServerSpec {
         name: name.to_owned(),
+        executor_id: name.to_owned(),
         transport: Transport::Stdio {
             command: fixture().display().to_string(),
             args: vec![mode.to_owned()],

@@ -139,10 +139,6 @@ impl ToolServers for KnownTools {
         self.0.values().cloned().collect()
     }
 
-    fn executor_id(&self, server: &str) -> String {
-        NoToolServers.executor_id(server)
-    }
-
     async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {
         NoToolServers.prepare(call).await
     }

@@ -7,10 +7,25 @@ use stepgate_exec::servers::{DeliverySpec, ServerSpec, Transport};
 use super::{ServerConfig, line_of, specs};
 
 fn read(text: &str) -> anyhow::Result<Vec<ServerSpec>> {
+    read_on(text, Some("first"))
+}
+
+fn read_on(text: &str, node_id: Option<&str>) -> anyhow::Result<Vec<ServerSpec>> {
     let servers: BTreeMap<String, ServerConfig> = toml::from_str(text)?;
-    specs(&servers, "/etc".as_ref(), &["/data".into()], &|name| {
+    specs(&servers, "/etc".as_ref(), &["/data".into()], node_id, &|name| {
         (name == "TOKEN").then(|| "s3".to_owned())
     })
+}
+
+#[test]
+fn a_process_of_one_node_is_another_executor_than_the_same_on_the_next() {
+    let text =
+        "[a]\ncommand = \"a\"\n[b]\ncommand = \"b\"\nshared = true\n[c]\nurl = \"http://x\"\n";
+    for (node_id, expected) in [(Some("first"), ["a@first", "b", "c"]), (None, ["a", "b", "c"])] {
+        let servers = read_on(text, node_id).unwrap();
+        let named: Vec<_> = servers.iter().map(|server| server.executor_id.as_str()).collect();
+        assert_eq!(named, expected);
+    }
 }
 
 #[test]
@@ -43,6 +58,7 @@ fn what_contradicts_itself_is_refused_with_its_place() {
         ("[a]\n", "name the `command`"),
         ("[a]\ncommand = \"a\"\nurl = \"http://x\"\n", "name one"),
         ("[a]\nurl = \"http://x\"\nargs = [\"a\"]\n", "for servers with a `command`"),
+        ("[a]\nurl = \"http://x\"\nshared = true\n", "for servers with a `command`"),
         ("[a]\ncommand = \"a\"\nheaders = { a = \"b\" }\n", "for servers with a `url`"),
         ("[a]\ncommand = \"a\"\nmode = \"yolo\"\n", "unknown variant `yolo`"),
         ("[a]\ncommand = \"a\"\nmoed = \"draft\"\n", "unknown field `moed`"),

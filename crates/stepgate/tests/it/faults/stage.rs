@@ -57,7 +57,7 @@ impl Tools {
             let state = self.state.path().join(name);
             format!(
                 "[servers.{name}]\ncommand = {:?}\nargs = [{script:?}, {state:?}{flag}]\n\
-                 timeout_ms = 60000\n\
+                 timeout_ms = 60000\nshared = true\n\
                  [servers.{name}.tools.act]\nmode = \"execute_gated\"\n{delivery}\n",
                 python(),
             )

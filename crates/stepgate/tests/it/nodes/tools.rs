@@ -110,7 +110,7 @@ fn a_grant_on_a_node_without_the_tool_server_decides_nothing() {
     let approval = asked.json()["result"]["approval_id"].as_str().unwrap().to_owned();
     let refused = approve(&second, &approval);
     assert_eq!(refused.status, 409, "{refused:?}");
-    assert!(refused.body.contains("does not reach the tool"), "{refused:?}");
+    assert!(refused.body.contains("does not reach the call's executor"), "{refused:?}");
     assert_eq!(first.propose(&body).status, 202, "it is decided");
     assert_eq!(approve(&first, &approval).status, 200);
     until("it does not go on", || first.propose(&body).status == 200);

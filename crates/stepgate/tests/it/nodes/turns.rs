@@ -39,7 +39,7 @@ impl Scene {
         let args = [server.to_str().unwrap(), self.state.path().to_str().unwrap(), "--honours-key"];
         let config = format!(
             "[agent]\nbase_url = \"http://{}/v1\"\nmodel = \"test-model\"\n\
-             [servers.fixture]\ncommand = {:?}\nargs = {args:?}\nmode = \"read_only\"\n\
+             [servers.fixture]\ncommand = {:?}\nargs = {args:?}\nmode = \"read_only\"\nshared = true\n\
              [servers.fixture.tools.act]\nmode = \"execute_gated\"\nhonours_key = true\n",
             self.model.address,
             python()

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{House, SERVER, until, write};
 use crate::binary::Place;
-use crate::http_client::{Gateway, exchange, request};
-use crate::scene::kill;
+use crate::http_client::{Gateway, exchange, proposal, request};
+use crate::scene::{Scene, approve, kill};
 
 /// Holds the table of records, so that whoever ends a step waits.
 struct Held<'a> {
@@ -114,4 +114,65 @@ fn a_run_in_a_sandbox_that_nobody_reaches_waits_for_its_node_and_everybody_says_
     assert_eq!(first.end().0, Some(0));
     assert_eq!(places[1].stepgate(["verify"], "").code, 0);
     drop(second);
+}
+
+/// What the agent saw, it saw in the sandbox of the node that it asked.
+#[test]
+fn a_call_is_granted_where_its_own_sandbox_is() {
+    let house = House::new();
+    let places = [house.alone("first"), house.alone("second")];
+    for place in &places {
+        fs::create_dir_all(place.path().join("policies")).unwrap();
+        let policy = r#"@approval("it writes") permit (principal, action, resource);"#;
+        fs::write(place.path().join("policies/all.cedar"), policy).unwrap();
+    }
+    let [first, second] = [Gateway::start(&places[0]), Gateway::start(&places[1])];
+    let asked = first.propose(&write("own", "granted"));
+    assert_eq!(asked.status, 202, "{asked:?}");
+    let approval = asked.json()["result"]["approval_id"].as_str().unwrap().to_owned();
+    let refused = approve(&second, &approval);
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert!(refused.body.contains("does not reach the call's executor"), "{refused:?}");
+    assert_eq!(approve(&first, &approval).status, 200);
+    let file = |place: &Place| place.path().join("sandbox/own.txt");
+    until("it is not written", || file(&places[0]).exists());
+    assert!(!file(&places[1]).exists());
+}
+
+/// A process of another node knows nothing of the calls that this one's was sent.
+#[test]
+fn a_call_to_a_process_that_is_gone_is_not_sent_to_another_nodes() {
+    let house = House::new();
+    let scenes = ["first", "second"].map(|node_id| {
+        let scene = Scene::at(house.alone(node_id), "honours_key = true", &[]);
+        let policy = "permit (principal, action, resource);";
+        fs::write(scene.place.path().join("policies/all.cedar"), policy).unwrap();
+        scene
+    });
+    let [first, second] = scenes.each_ref().map(|scene| Gateway::start(&scene.place));
+    fs::write(scenes[0].file("hold-after"), "").unwrap();
+    let (address, token) = (first.address, first.agent.clone());
+    let asking = std::thread::spawn(move || {
+        let act = proposal("fixture.act", json!({ "value": 1 }));
+        exchange(address, request("POST", "/v1/steps", &token, &[], &act).as_bytes())
+    });
+    until("the tool is reached", || scenes[0].file("hold-after.reached").exists());
+    kill(first);
+    assert!(asking.join().unwrap().is_none_or(|reply| reply.status != 200));
+
+    let place = &scenes[1].place;
+    until("nothing waits", || !unreached(place).is_empty());
+    assert_eq!(unreached(place).remove(0)["unreached_executor_id"], "fixture@first");
+    let runs = place.stepgate(["--json", "runs"], "").stdout;
+    let run: Value = serde_json::from_str(runs.lines().next().unwrap()).unwrap();
+    let resolve = ["runs", "resolve", run["tool_run_id"].as_str().unwrap(), "--redispatch"];
+    let refused = place.stepgate(resolve, "");
+    assert_eq!(refused.code, 1, "{refused:?}");
+
+    fs::remove_file(scenes[0].file("hold-after")).unwrap();
+    let first = Gateway::start(&scenes[0].place);
+    until("it still waits", || unreached(place).is_empty());
+    assert_eq!(scenes.each_ref().map(Scene::effects), [1, 0]);
+    assert_eq!(place.stepgate(["verify"], "").code, 0);
+    drop([first, second]);
 }

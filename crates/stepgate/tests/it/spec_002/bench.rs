@@ -152,8 +152,8 @@ impl ToolServers for Bench {
         self.tools.lock().unwrap().values().map(|entry| Arc::clone(&entry.tool)).collect()
     }
 
-    fn executor_id(&self, server: &str) -> String {
-        format!("bench/{server}")
+    fn executor_id(&self, server: &str) -> Option<String> {
+        Some(format!("bench/{server}"))
     }
 
     async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {
