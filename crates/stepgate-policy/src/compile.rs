@@ -144,7 +144,7 @@ fn assemble(
     let rule_of =
         rules.iter().zip(0..).map(|(rule, index)| (PolicyId::new(&rule.name), index)).collect();
     Ok(PolicySet {
-        digest: directory::digest_of(files),
+        digest: directory::digest_of(files.iter().map(|file| (file.name.as_str(), &*file.text))),
         rules,
         rule_of,
         entries,

@@ -59,14 +59,13 @@ pub(crate) fn read(directory: &Path, findings: &mut Vec<Finding>) -> Vec<SourceF
 }
 
 /// The digest of names and texts, cases included. What the tools are does not change it.
-pub(crate) fn digest_of(files: &[SourceFile]) -> Digest {
+pub(crate) fn digest_of<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Digest {
     #[derive(Serialize)]
     struct Form<'a> {
         name: &'a str,
         text: &'a str,
     }
-    let forms: Vec<Form<'_>> =
-        files.iter().map(|file| Form { name: &file.name, text: &file.text }).collect();
+    let forms: Vec<Form<'_>> = files.map(|(name, text)| Form { name, text }).collect();
     Digest::of(&forms)
 }
 

@@ -23,6 +23,8 @@ mod case;
 mod finding;
 pub mod limits;
 
+use stepgate_core::digest::Digest;
+
 pub use answer::Verdict;
 pub use check::{Checked, check};
 pub use explain::{Effect, ExplainedPolicy, ExplainedRequest, Explanation, Outcome};
@@ -38,3 +40,8 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("20-tools.cedar", include_str!("../../../policies/20-tools.cedar")),
     ("defaults.cases.toml", include_str!("../../../policies/defaults.cases.toml")),
 ];
+
+/// The digest of a set that is the default one.
+pub fn defaults_digest() -> Digest {
+    directory::digest_of(DEFAULTS.iter().copied())
+}

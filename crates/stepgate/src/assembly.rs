@@ -1,10 +1,11 @@
 //! Puts the gate together: sandbox, tool servers and policy, and what operators change in them while
 //! they run.
 
+mod first_policies;
 mod pins;
 mod reload;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -106,6 +107,7 @@ pub(crate) async fn assemble(
     let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
     gate.store.tell_executors(executor_ids).await?;
     let policies = data.policies(config);
+    first_policies::provide(&gate, config, &policies).await?;
     // Before the load: what changes between the two is seen as a change later.
     let loaded = Look::at(&policies, &servers);
     let set = PolicySet::load(&policies, loaded.tools()).map_err(not_loaded)?;
@@ -219,27 +221,15 @@ async fn accept(
 /// Notes which policies are in force, where they are others than before.
 pub(crate) async fn note_policy(gate: &Gate, policy_hash: Digest) -> anyhow::Result<()> {
     gate.store.tell_policy(policy_hash).await?;
-    let noted = gate.noted(&[EventType::PolicyLoaded]).await?;
-    let last = noted.last().and_then(|event| event.payload.get("policy_hash"));
-    if last.and_then(Value::as_str) != Some(&policy_hash.to_string()) {
+    if last_noted_policy(gate).await? != Some(policy_hash.to_string()) {
         gate.note(EventType::PolicyLoaded, json!({ "policy_hash": policy_hash })).await?;
     }
     Ok(())
 }
 
-/// The policies of a first start, where there is no directory of policies yet.
-pub(crate) fn write_default_policies(directory: &Path) -> std::io::Result<()> {
-    if directory.exists() {
-        return Ok(());
-    }
-    // All of them or none: a directory with half of them would deny what the other half permits.
-    let temporary = directory.with_extension("new");
-    if temporary.exists() {
-        std::fs::remove_dir_all(&temporary)?;
-    }
-    std::fs::create_dir_all(&temporary)?;
-    for (name, text) in stepgate_policy::DEFAULTS {
-        std::fs::write(temporary.join(name), text)?;
-    }
-    std::fs::rename(&temporary, directory)
+/// The digest of the policies that were loaded last, by any process.
+async fn last_noted_policy(gate: &Gate) -> anyhow::Result<Option<String>> {
+    let noted = gate.noted(&[EventType::PolicyLoaded]).await?;
+    let last = noted.last().and_then(|event| event.payload.get("policy_hash"));
+    Ok(last.and_then(Value::as_str).map(str::to_owned))
 }

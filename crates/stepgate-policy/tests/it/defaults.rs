@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stepgate_policy::Verdict::{self, Approval, Deny, Permit};
-use stepgate_policy::{DEFAULTS, PolicySet, Severity, check};
+use stepgate_policy::{DEFAULTS, PolicySet, Severity, check, defaults_digest};
 
 use crate::world::{brief, call, decide, directory, tools};
 
@@ -12,7 +12,8 @@ fn the_defaults_load_with_and_without_tools() {
     let checked = check(directory.path(), &[]);
     let worst = checked.findings.iter().map(|found| found.severity).min();
     assert_eq!((worst, checked.cases), (Some(Severity::Note), 4), "{:?}", checked.findings);
-    assert_eq!(check(directory.path(), &tools()).findings, []);
+    let checked = check(directory.path(), &tools());
+    assert_eq!((checked.findings, checked.policy_hash), (vec![], Some(defaults_digest())));
 }
 
 #[test]

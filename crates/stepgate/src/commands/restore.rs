@@ -153,7 +153,7 @@ fn take_files(
         }
     } else {
         notes.push(
-            "there are no policies in the backup: the first start makes the default ones".into(),
+            "there are no policies in the backup: put them back before the first start".into(),
         );
     }
     notes.extend(take_config(backup, staging, url)?);

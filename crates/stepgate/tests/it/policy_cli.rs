@@ -149,3 +149,41 @@ fn a_delete_that_is_gated_waits_for_a_person_who_says_yes_or_no() {
     }
     assert_eq!(place.stepgate(["verify"], "").code, 0);
 }
+
+/// The default policies permit what others denied, so they never take the place of others.
+#[test]
+fn policies_that_are_missing_are_an_error_and_not_replaced() {
+    let place = used();
+    let policies = place.path().join("policies");
+    fs::remove_dir_all(&policies).unwrap();
+    let again = place.stepgate(["run", "THINK"], "");
+    assert_eq!(again.code, 0, "the default ones were in force: {again:?}");
+    fs::write(policy_file(&place), "forbid (principal, action, resource);").unwrap();
+    fs::remove_file(policies.join("defaults.cases.toml")).unwrap();
+    assert_eq!(place.stepgate(["run", "THINK"], "").code, 11);
+    let away = place.path().join("away");
+    fs::rename(&policies, &away).unwrap();
+    let refused = place.stepgate(["run", "THINK"], "");
+    assert!(refused.code == 1 && refused.stderr.contains("put them back"), "{refused:?}");
+    assert!(!policies.exists());
+    std::os::unix::fs::symlink(place.path().join("nowhere"), &policies).unwrap();
+    assert_eq!(place.stepgate(["run", "THINK"], "").code, 1);
+    fs::remove_file(&policies).unwrap();
+    fs::rename(&away, &policies).unwrap();
+    assert_eq!(place.stepgate(["run", "THINK"], "").code, 11);
+}
+
+#[test]
+fn a_place_for_policies_that_is_not_there_is_an_error() {
+    let place = Place::new();
+    fs::create_dir(place.path()).unwrap();
+    let config = place.path().join("stepgate.toml");
+    fs::write(&config, "[policy]\ndirectory = \"pol\"\n").unwrap();
+    let refused = place.stepgate(["run", "THINK"], "");
+    assert!(refused.code == 1 && refused.stderr.contains("it is not there"), "{refused:?}");
+    assert!(!place.path().join("pol").exists());
+    fs::remove_file(&config).unwrap();
+    std::os::unix::fs::symlink(place.path().join("nowhere"), &config).unwrap();
+    let refused = place.stepgate(["run", "THINK"], "");
+    assert!(refused.code == 1 && refused.stderr.contains("stepgate.toml"), "{refused:?}");
+}

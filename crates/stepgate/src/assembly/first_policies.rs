@@ -1,0 +1,44 @@
+//! The policies of a first start. Where others were in force before, or are somewhere else, a directory
+//! that is missing is an error: the default ones may permit what those denied.
+
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use stepgate_core::gate::Gate;
+use stepgate_policy::{DEFAULTS, defaults_digest};
+
+use crate::config::{Config, PolicyConfig};
+
+/// Writes the default policies, where there are none and none others are missing.
+pub(super) async fn provide(gate: &Gate, config: &Config, directory: &Path) -> anyhow::Result<()> {
+    // A link that leads nowhere is no place to write to: loading says what is wrong with it.
+    if directory.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let shown = directory.display();
+    ensure!(
+        config.policy.directory == PolicyConfig::default().directory,
+        "`policy.directory` is `{shown}`, and it is not there: make it, and put policies into it"
+    );
+    match super::last_noted_policy(gate).await? {
+        Some(last) if last != defaults_digest().to_string() => bail!(
+            "`{shown}` is not there, and the policies in force were not the default ones: put them \
+             back, or copy those of another node; an empty directory denies everything"
+        ),
+        Some(_) | None => write(directory)
+            .with_context(|| format!("cannot write the first policies to `{shown}`")),
+    }
+}
+
+fn write(directory: &Path) -> std::io::Result<()> {
+    // All of them or none: a directory with half of them would deny what the other half permits.
+    let temporary = directory.with_extension("new");
+    if temporary.exists() {
+        std::fs::remove_dir_all(&temporary)?;
+    }
+    std::fs::create_dir_all(&temporary)?;
+    for (name, text) in DEFAULTS {
+        std::fs::write(temporary.join(name), text)?;
+    }
+    std::fs::rename(&temporary, directory)
+}
