@@ -22,7 +22,7 @@ use crate::scene::python;
 pub(super) const LEASE: Duration = Duration::from_millis(1500);
 
 /// How long a node that is told to stop still takes requests.
-pub(super) const DRAIN: Duration = Duration::from_millis(500);
+pub(super) const DRAIN: Duration = Duration::from_secs(2);
 
 /// What clients need to know, and what is compared afterwards.
 #[derive(Clone)]
