@@ -44,6 +44,19 @@ fn the_document_has_the_routes_of_the_router_and_every_schema_that_it_names() {
     }
 }
 
+#[test]
+fn the_pages_table_has_the_routes_of_the_router() {
+    let page = include_str!("../../../../../docs/http.md");
+    let named = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let named: BTreeSet<_> = named
+        .filter_map(|(route, _)| route.split_once(' '))
+        .filter(|(_, path)| path.starts_with('/'))
+        .collect();
+    let routed: BTreeSet<_> =
+        routes::all().iter().map(|route| (route.method, route.path)).collect();
+    assert_eq!(named, routed);
+}
+
 #[tokio::test]
 async fn every_route_of_the_document_is_there() {
     let house = House::new().await;
