@@ -76,8 +76,8 @@ Examples:
 
 The first start makes an operator's and an agent's token, in two files of the data directory that \
 only you can read. Ctrl-C or SIGTERM stops it: requests are taken for `serve.drain_ms` more, and \
-running steps finish first, for at most `serve.shutdown_ms`. Every other command on the same \
-directory becomes a client of this process.")]
+running steps finish first, for at most `serve.shutdown_ms`. Commands that act on the same \
+directory become clients of this process; those that only look read the store beside it.")]
     Serve(ServeArgs),
     /// Speak MCP over standard input and output, for clients that start a process.
     #[command(after_help = "\

@@ -28,7 +28,7 @@ use clap::CommandFactory;
 use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Notice, Word};
 
-use crate::cli::{Cli, Command, McpArgs, McpCommand};
+use crate::cli::{Cli, Command, Global, McpArgs, McpCommand};
 use crate::data_dir::DataDir;
 use crate::{config, show};
 use decide::Decision;
@@ -47,38 +47,42 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
         bail!("this command works on the data directory itself: leave out --url and STEPGATE_URL");
     }
     let data = DataDir::of(&global);
+    let done = on(&data, global, command).await;
+    data.leave().await;
+    done
+}
+
+async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<u8> {
     let json = global.json;
     let explained = |fault| data.explain(fault);
     match command {
-        Command::Serve(args) => serve::serve(&data, args, json).await.map_err(explained),
-        Command::Mcp(McpArgs { command: None }) => {
-            mcp::mcp(&global, &data).await.map_err(explained)
-        }
+        Command::Serve(args) => serve::serve(data, args, json).await.map_err(explained),
+        Command::Mcp(McpArgs { command: None }) => mcp::mcp(&global, data).await.map_err(explained),
         Command::Mcp(McpArgs { command: Some(McpCommand::Config { client, stdio }) }) => {
-            mcp_config::config(&global, &data, client, stdio)
+            mcp_config::config(&global, data, client, stdio)
         }
-        Command::Chat(args) => chat::chat(&global, &data, args).await.map_err(explained),
-        Command::Step(args) => step::step(&global, &data, args).await.map_err(explained),
-        Command::Run(args) => run::run(&global, &data, args).await.map_err(explained),
-        Command::Approvals(args) => approvals::approvals(&global, &data, args).await,
+        Command::Chat(args) => chat::chat(&global, data, args).await.map_err(explained),
+        Command::Step(args) => step::step(&global, data, args).await.map_err(explained),
+        Command::Run(args) => run::run(&global, data, args).await.map_err(explained),
+        Command::Approvals(args) => approvals::approvals(&global, data, args).await,
         Command::Approve(args) => {
-            decide::decide(&global, &data, args, Decision::Approve).await.map_err(explained)
+            decide::decide(&global, data, args, Decision::Approve).await.map_err(explained)
         }
         Command::Deny(args) => {
-            decide::decide(&global, &data, args, Decision::Deny).await.map_err(explained)
+            decide::decide(&global, data, args, Decision::Deny).await.map_err(explained)
         }
-        Command::Tools(args) => tools::tools(&global, &data, args).await.map_err(explained),
-        Command::Policy(args) => policy::policy(&global, &data, args).await.map_err(explained),
-        Command::Token(args) => token::token(&global, &data, args).await.map_err(explained),
-        Command::Runs(args) => runs::runs(&global, &data, args).await,
-        Command::Nodes => nodes::nodes(&data, json).await,
-        Command::Verify(args) => verify::verify(&data, args, json).await,
-        Command::Backup(args) => backup::backup(&data, args, json).await.map_err(explained),
-        Command::Restore(args) => restore::restore(&data, args, json).await.map_err(explained),
-        Command::Recover => recover::recover(&data, json).await.map_err(explained),
+        Command::Tools(args) => tools::tools(&global, data, args).await.map_err(explained),
+        Command::Policy(args) => policy::policy(&global, data, args).await.map_err(explained),
+        Command::Token(args) => token::token(&global, data, args).await.map_err(explained),
+        Command::Runs(args) => runs::runs(&global, data, args).await,
+        Command::Nodes => nodes::nodes(data, json).await,
+        Command::Verify(args) => verify::verify(data, args, json).await,
+        Command::Backup(args) => backup::backup(data, args, json).await.map_err(explained),
+        Command::Restore(args) => restore::restore(data, args, json).await.map_err(explained),
+        Command::Recover => recover::recover(data, json).await.map_err(explained),
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
-        Command::Doctor => doctor::doctor(&data, json).await,
+        Command::Doctor => doctor::doctor(data, json).await,
         Command::Bench(args) => bench::bench(args, global.store, json).await,
         Command::Completions { shell } => {
             // Made first and written then: the maker panics where it cannot write.

@@ -1,17 +1,19 @@
 //! The data directory: one process holds it to write; readers need no permission of that process.
 
+mod lock;
 mod restoring;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, flock};
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ports::Store;
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
 use stepgate_exec::Earlier;
@@ -23,18 +25,28 @@ use crate::hub::Hub;
 use crate::service::Service;
 use crate::store;
 
+use lock::Lock;
+
 pub(crate) use restoring::{Extent, Staging};
 
+/// How long a command waits at its end for a store that does not answer.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+/// The file with this node's name.
+const NODE_ID: &str = "node_id";
+/// What tells two nodes of one machine apart.
+const NODE_CHANCE_CHARS: usize = 6;
 /// The name under which the directory's local agent acts.
 const LOCAL_AGENT: &str = "agent";
 
 /// Where things are in a data directory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct DataDir {
     root: PathBuf,
     config: Option<PathBuf>,
     /// The store that the command line names.
     store: Option<String>,
+    /// Stores that other nodes see this process in.
+    joined: Arc<Mutex<Vec<Arc<dyn Store>>>>,
 }
 
 /// A data directory that this process holds, recovered and ready.
@@ -49,7 +61,7 @@ pub(crate) struct Held {
     pub(crate) config: Config,
     /// What recovery did at this open.
     pub(crate) recovered: Report,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl DataDir {
@@ -58,11 +70,12 @@ impl DataDir {
             root: global.data.clone(),
             config: global.config.clone(),
             store: global.store.clone(),
+            joined: Arc::default(),
         }
     }
 
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), config: None, store: None }
+        Self { root: root.to_owned(), config: None, store: None, joined: Arc::default() }
     }
 
     /// The same directory, with the store elsewhere.
@@ -132,12 +145,15 @@ impl DataDir {
         }
     }
 
-    fn lock_file(&self) -> PathBuf {
-        self.root.join("lock")
-    }
-
     pub(crate) fn load_config(&self) -> anyhow::Result<Config> {
-        Config::load(self.config_file().as_deref(), |name| std::env::var(name).ok())
+        let file = self.config_file();
+        let mut config = Config::load(file.as_deref(), |name| std::env::var(name).ok())?;
+        if config.store.node_id.is_empty()
+            && let Ok(named) = fs::read_to_string(self.root.join(NODE_ID))
+        {
+            config.store.node_id = named.trim().to_owned();
+        }
+        Ok(config)
     }
 
     /// The configuration file, where there is one.
@@ -145,7 +161,8 @@ impl DataDir {
         let inside = self.root.join("stepgate.toml");
         match &self.config {
             Some(file) => Some(file.clone()),
-            None => inside.exists().then_some(inside),
+            // A link that leads nowhere is there: what it should lead to is missed, and not ignored.
+            None => inside.symlink_metadata().is_ok().then_some(inside),
         }
     }
 
@@ -173,17 +190,17 @@ impl DataDir {
 
     /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
-        let config = self.load_config()?;
+        let mut config = self.load_config()?;
         self.refuse_backup()?;
         self.create()?;
-        let lock = self.lock()?;
+        let lock = Lock::take(&self.root)?;
         self.refuse_restoring()?;
+        self.name_node(&mut config)?;
         let hub = Hub::new();
         let store = store::open(self, &config, &hub).await?;
-        let policies = self.policies(&config);
-        assembly::write_default_policies(&policies).with_context(|| {
-            format!("cannot write the first policies to `{}`", policies.display())
-        })?;
+        if self.store_url(&config)?.is_some() {
+            self.joined().push(Arc::clone(&store));
+        }
         let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
         if recovered.stuck.is_empty() {
@@ -191,6 +208,19 @@ impl DataDir {
             control.sandbox.forget_earlier();
         }
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
+    }
+
+    fn joined(&self) -> MutexGuard<'_, Vec<Arc<dyn Store>>> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back what others would wait for until it lapses.
+    pub(crate) async fn leave(&self) {
+        let joined = std::mem::take(&mut *self.joined());
+        for store in joined {
+            // A server that is away sees it lapse.
+            let _left = tokio::time::timeout(LEAVE_MAX, store.leave()).await;
+        }
     }
 
     fn create(&self) -> anyhow::Result<()> {
@@ -202,33 +232,6 @@ impl DataDir {
             })?;
         }
         Ok(())
-    }
-
-    fn lock(&self) -> anyhow::Result<File> {
-        let path = self.lock_file();
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| {
-                let what = format!("cannot open `{}`: {}", path.display(), way_out(&error));
-                anyhow::Error::new(error).context(what)
-            })?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!(
-                "`{}` is in use by {}: wait for it to end, or name another directory with --data",
-                self.root.display(),
-                self.holder().as_deref().unwrap_or("another process")
-            );
-        }
-        // INVARIANT: the lock is what counts. The number in the file only tells others whom to wait
-        // for, so a full disk does not stop the process here.
-        let _ = file.set_len(0).and_then(|()| file.rewind());
-        let _ = write!(file, "{}", std::process::id());
-        Ok(file)
     }
 
     /// Free space on the volume that holds the directory, or would.
@@ -254,14 +257,25 @@ impl DataDir {
 
     /// The process that holds the directory, if one does.
     pub(crate) fn holder(&self) -> Option<String> {
-        let mut file = File::open(self.lock_file()).ok()?;
-        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-            return None;
+        lock::holder(&self.root)
+    }
+
+    /// Names this node for good, where the configuration does not: what it reaches is named after it, and
+    /// two directories of one machine are two nodes.
+    fn name_node(&self, config: &mut Config) -> anyhow::Result<()> {
+        if !config.store.node_id.is_empty() || self.store_url(config)?.is_none() {
+            return Ok(());
         }
-        let mut pid = String::new();
-        file.read_to_string(&mut pid).ok()?;
-        let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
-        Some(if is_number { format!("process {pid}") } else { "another process".to_owned() })
+        let mut chance = uuid::Uuid::new_v4().simple().to_string();
+        chance.truncate(NODE_CHANCE_CHARS);
+        let (path, node_id) = (self.root.join(NODE_ID), format!("{}-{chance}", config.node_id()));
+        let written = File::create(&path).and_then(|mut file| {
+            writeln!(file, "{node_id}")?;
+            file.sync_all()
+        });
+        written.with_context(|| format!("cannot write `{}`", path.display()))?;
+        config.store.node_id = node_id;
+        Ok(())
     }
 }
 

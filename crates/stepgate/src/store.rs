@@ -37,6 +37,13 @@ pub(crate) async fn read(data: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
         return Ok(Arc::new(PostgresStore::open_read_only(&url, options).await?));
     }
     if !data.database().exists() {
+        if let Some(holder) = data.holder() {
+            bail!(
+                "`{}` is held by {holder}, and its store is elsewhere: name it with --store, or in \
+                 STEPGATE_STORE",
+                data.root().display()
+            );
+        }
         bail!(
             "there is nothing in `{0}` yet: a first step creates it, for example \
              `stepgate --data {0} run LIST_FILES path=/sandbox/`",

@@ -1,5 +1,7 @@
 //! How connections are opened, and with what settings.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,6 +54,9 @@ impl Default for SqliteOptions {
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, OpenError> {
     assert_version()?;
     let lift = |error: rusqlite::Error| while_opening(path, &error);
+    // What is proposed is nobody else's business. SQLite gives the files beside it the same mode, and
+    // says itself why one cannot be made.
+    let _made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;

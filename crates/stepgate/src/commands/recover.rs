@@ -1,5 +1,6 @@
 //! `stepgate recover`: what every open does, with a report.
 
+use anyhow::bail;
 use serde_json::{Value, json};
 use stepgate_core::ids::RunId;
 use stepgate_core::recover::Report;
@@ -8,6 +9,12 @@ use crate::data_dir::DataDir;
 use crate::show;
 
 pub(super) async fn recover(data: &DataDir, json: bool) -> anyhow::Result<u8> {
+    if let Some(holder) = data.holder() {
+        bail!(
+            "`{}` is in use by {holder}, which recovers by itself; `stepgate doctor` says what is left",
+            data.root().display()
+        );
+    }
     let held = data.hold().await?;
     let Report { finished, waiting, in_doubt, quarantined, stuck } = &held.recovered;
     if json {

@@ -62,9 +62,12 @@ async fn elsewhere(
     args: &StepArgs,
     input: &mut (dyn BufRead + Send),
 ) -> anyhow::Result<u8> {
-    // The gate counts what it does not keep, as far as it reads at all.
-    let most = data.load_config()?.serve_limits().body_bytes_max;
-    let bytes_max = usize::try_from(most)?.saturating_add(1);
+    // The gate counts what it does not keep, as far as it reads at all: what is longer is cut there, and
+    // refused by the gate as too long.
+    let config = data.load_config()?;
+    let most = usize::try_from(config.serve_limits().body_bytes_max)?;
+    let is_too_long = most > config.limits().payload_bytes_max;
+    let bytes_max = if is_too_long { most } else { most.saturating_add(1) };
     let end = if args.lines { End::Line } else { End::Input };
     let mut last = None;
     while let Some(payload) = read(input, end, bytes_max).context("cannot read the proposal")? {

@@ -16,7 +16,7 @@ pub(crate) struct StoreConfig {
     /// The URL of a PostgreSQL database; empty for the file in the data directory.
     pub(crate) url: String,
     /// How this node calls itself to the others; empty for the name of the machine.
-    node_id: String,
+    pub(crate) node_id: String,
     /// Connections that read at one time.
     #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
     readers_max: usize,

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use rustix::fs::syncfs;
 
 use super::DataDir;
+use super::lock::Lock;
 use crate::backup::{CONFIG, DATABASE, MANIFEST, cannot_write};
 
 /// Where a restore puts things before all of them are there: everything, or the store alone.
@@ -45,7 +46,7 @@ pub(crate) struct Staging {
     was_made: bool,
     was_interrupted: bool,
     is_finished: bool,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl DataDir {
@@ -53,7 +54,7 @@ impl DataDir {
     pub(crate) fn stage(&self, extent: Extent) -> anyhow::Result<Staging> {
         let was_made = !self.root.exists();
         super::create_durably(&self.root).map_err(|error| cannot_write(&self.root, error))?;
-        let lock = self.lock()?;
+        let lock = Lock::take(&self.root)?;
         let root = self.root.clone();
         let was_interrupted = root.join(extent.staging()).exists();
         let staging = Staging {

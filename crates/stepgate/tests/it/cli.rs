@@ -1,6 +1,6 @@
 //! The command line, as people and scripts meet it.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
@@ -330,6 +330,26 @@ fn completions_are_printed_for_every_common_shell() {
 }
 
 #[test]
+fn what_is_proposed_is_readable_by_its_owner_alone() {
+    let place = Place::new();
+    fs::create_dir(place.path()).unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(place.stepgate(["run", "THINK"], "").code, 0);
+    let mode = fs::metadata(place.database()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn what_works_on_the_directory_refuses_an_address() {
+    let place = used();
+    for command in ["verify", "nodes", "doctor", "recover", "serve"] {
+        let refused = place.stepgate(["--url", "http://127.0.0.1:1", command], "");
+        assert_eq!(refused.code, 1, "{command}");
+        assert!(refused.stderr.contains("leave out --url"), "{command}: {}", refused.stderr);
+    }
+}
+
+#[test]
 fn a_second_writer_gets_a_clear_error_and_readers_do_not_wait() {
     let place = used();
     let mut holder = place
@@ -346,6 +366,12 @@ fn a_second_writer_gets_a_clear_error_and_readers_do_not_wait() {
     assert_eq!(second.code, 1);
     let expected = format!("in use by process {}", holder.id());
     assert!(second.stderr.contains(&expected), "{}", second.stderr);
+    // The lock is the directory's: whoever removes the file that names its holder gets nothing by it.
+    fs::remove_file(place.path().join("lock")).unwrap();
+    let second = place.stepgate(["run", "THINK"], "");
+    assert!(second.code == 1 && second.stderr.contains("in use by another process"), "{second:?}");
+    let recovering = place.stepgate(["recover"], "");
+    assert!(recovering.stderr.contains("which recovers by itself"), "{recovering:?}");
     assert_eq!(place.stepgate(["runs"], "").code, 0);
     let verified = place.stepgate(["verify"], "");
     assert_eq!(verified.code, 0, "{}", verified.stdout);

@@ -90,10 +90,12 @@ fn commands_on_a_held_directory_are_clients_of_its_holder() {
     assert_eq!(place.stepgate(["step", "-"], "").code, 10);
     assert_eq!(place.stepgate(["run", "READ_FILE", "path=/sandbox/a.exe"], "").code, 11);
     assert_eq!(place.stepgate(["run", "READ_FILE", "path=/sandbox/b.txt"], "").code, 12);
-    let lines =
-        [proposal("THINK", json!({})), String::new(), proposal("THINK", json!({}))].join("\n");
-    let lines = place.stepgate(["step", "--lines"], lines);
-    assert_eq!((lines.code, lines.stdout.lines().count()), (0, 3), "{lines:?}");
+    // Longer than the gateway reads, in the middle: it is answered like the others.
+    let long = "x".repeat(9 * 1024 * 1024);
+    let lines = [proposal("THINK", json!({})), String::new(), long, proposal("THINK", json!({}))];
+    let lines = place.stepgate(["step", "--lines"], lines.join("\n"));
+    assert_eq!((lines.code, lines.stdout.lines().count()), (0, 4), "{lines:?}");
+    assert!(lines.stdout.lines().nth(2).unwrap().contains("PAYLOAD_TOO_LARGE"), "{lines:?}");
     let made = place.stepgate(["token", "create", "--name", "ci", "--role", "auditor"], "");
     let token = made.stdout.trim();
     assert_eq!(gateway.send("GET", "/v1/runs", token, "").status, 200, "{made:?}");

@@ -176,3 +176,21 @@ fn a_call_to_a_process_that_is_gone_is_not_sent_to_another_nodes() {
     assert_eq!(place.stepgate(["verify"], "").code, 0);
     drop([first, second]);
 }
+
+/// Two directories of one machine are two nodes, and each keeps its name.
+#[test]
+fn nodes_that_nobody_named_have_names_of_their_own() {
+    let house = House::new();
+    let places = [0, 1].map(|_| Place::with(vec![("STEPGATE_STORE", house.url.clone().into())]));
+    let name = |place: &Place| {
+        let run = place.stepgate(["run", "THINK"], "");
+        assert_eq!(run.code, 0, "{run:?}");
+        fs::read_to_string(place.path().join("node_id")).unwrap()
+    };
+    let names = places.each_ref().map(name);
+    assert_ne!(names[0], names[1]);
+    assert_eq!(names, places.each_ref().map(name));
+    // A command that is over has given its lease back.
+    let listed = lines(&places[0]);
+    assert!(listed.iter().all(|node| node["lease_left_ms"].is_null()), "{listed:?}");
+}

@@ -1,0 +1,81 @@
+//! Who holds a data directory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::way_out;
+
+/// The file that says which process it is.
+const LOCK: &str = "lock";
+/// How often somebody who only looks may be in the way.
+const TRIES: u32 = 5;
+const TRY_PAUSE: Duration = Duration::from_millis(10);
+
+/// Held as long as it lives. The lock is on the directory itself, because a file in it can be removed, and
+/// another process would lock the next one of that name; and on the file, because some file systems
+/// lock no directories.
+pub(crate) struct Lock {
+    _directory: File,
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the directory; where another process holds it, the error says which.
+    pub(super) fn take(root: &Path) -> anyhow::Result<Self> {
+        let path = root.join(LOCK);
+        let cannot = |error: std::io::Error| {
+            let what = format!("cannot open `{}`: {}", path.display(), way_out(&error));
+            anyhow::Error::new(error).context(what)
+        };
+        let directory = File::open(root).map_err(cannot)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(&path).map_err(cannot)?;
+        let mut tries = 0;
+        while is_held(&directory, FlockOperation::NonBlockingLockExclusive)
+            || is_held(&file, FlockOperation::NonBlockingLockExclusive)
+        {
+            tries += 1;
+            if tries == TRIES {
+                bail!(
+                    "`{}` is in use by {}: wait for it to end, or name another directory with --data",
+                    root.display(),
+                    holder(root).as_deref().unwrap_or("another process")
+                );
+            }
+            std::thread::sleep(TRY_PAUSE);
+        }
+        // INVARIANT: the lock is what counts. The number in the file only tells others whom to wait
+        // for, so a full disk does not stop the process here.
+        let _ = file.set_len(0).and_then(|()| file.rewind());
+        let _ = write!(file, "{}", std::process::id());
+        Ok(Self { _directory: directory, _file: file })
+    }
+}
+
+/// The process that holds the directory, if one does.
+pub(super) fn holder(root: &Path) -> Option<String> {
+    let shared = FlockOperation::NonBlockingLockShared;
+    let directory = File::open(root).ok()?;
+    let file = File::open(root.join(LOCK));
+    let is_free = |file: &File| !is_held(file, shared);
+    if is_free(&directory) && file.as_ref().map_or(true, is_free) {
+        return None;
+    }
+    let mut pid = String::new();
+    let _ = file.and_then(|mut file| file.read_to_string(&mut pid));
+    let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+    Some(if is_number { format!("process {pid}") } else { "another process".to_owned() })
+}
+
+/// Whether somebody else has it. Where it cannot be locked at all, nobody has.
+fn is_held(file: &File, operation: FlockOperation) -> bool {
+    flock(file, operation) == Err(Errno::WOULDBLOCK)
+}
