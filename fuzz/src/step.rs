@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 use stepgate_core::digest::Digest;
-use stepgate_core::gate::{Extensions, Gate, Parked};
+use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
@@ -142,6 +142,7 @@ impl Place {
             limits: Limits { payload_bytes_max: PAYLOAD_BYTES_MAX, ..Limits::default() },
             extensions: Extensions::default(),
             parked: Parked::default(),
+            doubts: Doubts::default(),
         }
     }
 

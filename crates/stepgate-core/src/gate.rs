@@ -12,6 +12,7 @@ use crate::json::Value;
 use crate::limits::Limits;
 use crate::ports::{EventQuery, Executor, Hold, Policy, Store, StoreError, ToolServers, World};
 use crate::session::{Head, Session, SessionKind, Uniqueness};
+use crate::time::Timestamp;
 
 /// Everything a step needs of the world.
 #[derive(Clone)]
@@ -32,6 +33,8 @@ pub struct Gate {
     pub extensions: Extensions,
     /// What steps hold whose effect is not recorded.
     pub parked: Parked,
+    /// When the tools of calls in doubt are asked again.
+    pub doubts: Doubts,
 }
 
 /// What a step held when it could not record its effect. It stays held until recovery ends the run:
@@ -54,6 +57,46 @@ impl Parked {
     }
 
     fn holds(&self) -> MutexGuard<'_, HashMap<RunId, Hold>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When the status tool of a call in doubt is asked again. Each question is a run of its own, so a tool that
+/// does not know is asked less and less often. A new process begins anew.
+#[derive(Clone, Default)]
+pub struct Doubts(Arc<Mutex<HashMap<RunId, Doubt>>>);
+
+#[derive(Clone, Copy)]
+struct Doubt {
+    next: Timestamp,
+    pause_ms: u64,
+}
+
+/// Shortest and longest time between two questions about one call.
+const DOUBT_PAUSE_MIN_MS: u64 = 1000;
+const DOUBT_PAUSE_MAX_MS: u64 = 60 * 60 * 1000;
+
+impl Doubts {
+    /// Whether it is too soon to ask about this run again.
+    pub(crate) fn is_too_soon(&self, run_id: RunId, now: Timestamp) -> bool {
+        self.doubts().get(&run_id).is_some_and(|doubt| now < doubt.next)
+    }
+
+    /// The tool did not know.
+    pub(crate) fn put_off(&self, run_id: RunId, now: Timestamp) {
+        let mut doubts = self.doubts();
+        let pause_ms = doubts.get(&run_id).map_or(DOUBT_PAUSE_MIN_MS, |doubt| {
+            doubt.pause_ms.saturating_mul(2).min(DOUBT_PAUSE_MAX_MS)
+        });
+        doubts.insert(run_id, Doubt { next: now.plus_ms(pause_ms), pause_ms });
+    }
+
+    /// Nobody asks about any other run any more.
+    pub(crate) fn keep(&self, unfinished: &[RunId]) {
+        self.doubts().retain(|run_id, _| unfinished.contains(run_id));
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, HashMap<RunId, Doubt>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

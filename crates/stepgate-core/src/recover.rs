@@ -104,6 +104,7 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     let mut report = Report::default();
     let parked = gate.parked.runs();
     let unfinished = gate.store.unfinished_runs().await?;
+    gate.doubts.keep(&unfinished);
     // What is over, or another node's by now, is held here for nobody: that node may wait for it.
     for run_id in parked.iter().filter(|run_id| !unfinished.contains(run_id)) {
         drop(gate.parked.take(*run_id));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::gate::{Extensions, Fault, Gate, Parked};
+use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::json::{Value, strict};
 use stepgate_core::limits::Limits;
 use stepgate_core::ports::{ApprovalQuery, StoreError};
@@ -235,6 +235,7 @@ async fn live(sim: Arc<Sim>, seat: Seat, skew_ms: i64) {
         },
         extensions: Extensions::default(),
         parked: Parked::default(),
+        doubts: Doubts::default(),
     };
     let process = Arc::new(Process { seat, gate, left: Bell::default() });
     // What belongs to core actions is recovered before the first request.

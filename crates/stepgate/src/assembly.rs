@@ -12,7 +12,7 @@ use anyhow::Context;
 use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
-use stepgate_core::gate::{Gate, Parked};
+use stepgate_core::gate::{Doubts, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
 use stepgate_core::late::{self, LateResult};
@@ -39,6 +39,15 @@ pub(crate) use reload::keep_reloading;
 /// Most late results that wait to be written down. What comes beyond them is told to the operator.
 const LATE_RESULTS_MAX: usize = 1024;
 
+/// What came of accepting a tool.
+pub(crate) enum Accepted {
+    /// Its present definition, which has this digest.
+    As(Digest),
+    /// The tool is another one than was seen.
+    Another(Digest),
+    NoSuchTool,
+}
+
 /// What operators look at and change beside the gate.
 pub(crate) struct Control {
     pub(crate) sandbox: Arc<Sandbox>,
@@ -53,15 +62,17 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Makes the present definition of a tool the accepted one, here and on every other node.
+    /// Makes the present definition of a tool the accepted one, here and on every other node; where an
+    /// operator says which one was seen, only that.
     pub(crate) async fn accept(
         &self,
         gate: &Gate,
         name: &ToolName,
         accepted_by: &PrincipalId,
-    ) -> anyhow::Result<Option<Digest>> {
+        seen: Option<Digest>,
+    ) -> anyhow::Result<Accepted> {
         let _accepting = self.accepted.hold().await;
-        accept(gate, &self.servers, name, Some(accepted_by)).await
+        accept(gate, &self.servers, name, Some(accepted_by), seen).await
     }
 
     /// Reads what operators have accepted on other nodes.
@@ -93,21 +104,23 @@ pub(crate) async fn assemble(
         limits: config.limits(),
         extensions: config.extensions(),
         parked: Parked::default(),
+        doubts: Doubts::default(),
     };
+    let policies = data.policies(config);
+    // Before the servers start: it is kept from them.
+    first_policies::provide(&gate, config, &policies).await?;
     let (late, arrivals) = mpsc::channel(LATE_RESULTS_MAX);
     let (accepted, pins) = pins::Reading::begin(&gate).await?;
     let hub = Arc::clone(hub);
     let progress = Arc::new(move |said| hub.progress(said));
     let servers = Arc::new(start_servers(data, config, pins, late, progress).await?);
     for (name, _) in servers.unpinned() {
-        accept(&gate, &servers, &name, None).await?;
+        accept(&gate, &servers, &name, None, None).await?;
     }
     gate.tools = Arc::clone(&servers) as _;
     let acting = config.servers.keys().filter_map(|server| gate.tools.executor_id(server));
     let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
     gate.store.tell_executors(executor_ids).await?;
-    let policies = data.policies(config);
-    first_policies::provide(&gate, config, &policies).await?;
     // Before the load: what changes between the two is seen as a change later.
     let loaded = Look::at(&policies, &servers);
     let set = PolicySet::load(&policies, loaded.tools()).map_err(not_loaded)?;
@@ -139,11 +152,14 @@ pub(crate) async fn start_servers(
 }
 
 fn specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
-    // Absolute, whatever the servers' own directories are.
-    let hidden = std::path::absolute(data.root())?;
+    // Absolute, whatever the servers' own directories are. What decides about a tool is beyond its reach,
+    // also where it is not in the data directory.
+    let decisive = [Some(data.root().to_owned()), Some(data.policies(config)), data.config_file()];
+    let hidden = decisive.into_iter().flatten().map(std::path::absolute);
+    let hidden = hidden.collect::<std::io::Result<Vec<_>>>()?;
     let (base, node_id) = (data.base(), data.node_id(config)?);
     let environment = |name: &str| std::env::var(name).ok();
-    servers::specs(&config.servers, &base, &[hidden], node_id.as_deref(), &environment)
+    servers::specs(&config.servers, &base, &hidden, node_id.as_deref(), &environment)
         .map_err(|error| error.context(format!("`{}` is not valid", data.config_shown())))
 }
 
@@ -206,8 +222,12 @@ async fn accept(
     servers: &Servers,
     name: &ToolName,
     accepted_by: Option<&PrincipalId>,
-) -> anyhow::Result<Option<Digest>> {
-    let Some(digest) = servers.acceptable(name) else { return Ok(None) };
+    seen: Option<Digest>,
+) -> anyhow::Result<Accepted> {
+    let Some(digest) = servers.acceptable(name) else { return Ok(Accepted::NoSuchTool) };
+    if seen.is_some_and(|seen| seen != digest) {
+        return Ok(Accepted::Another(digest));
+    }
     let payload = json!({
         "accepted_by": accepted_by,
         "definition_digest": digest,
@@ -215,7 +235,7 @@ async fn accept(
     });
     gate.note(EventType::ToolAccepted, payload).await?;
     servers.pin(name, digest);
-    Ok(Some(digest))
+    Ok(Accepted::As(digest))
 }
 
 /// Notes which policies are in force, where they are others than before.

@@ -556,11 +556,18 @@ pub(crate) enum ToolsCommand {
     /// Accept the present definitions of tools.
     #[command(after_help = "\
 Examples:
-  stepgate tools accept sonos.set_volume sonos.get_volume")]
+  stepgate tools accept sonos.set_volume sonos.get_volume
+  stepgate tools accept sonos.set_volume --definition 1f0c62a99b3d
+
+`stepgate tools --json` shows the definitions. With --definition, what has changed again since you looked \
+is refused.")]
     Accept {
         /// The tools.
         #[arg(value_name = "TOOL", required = true, value_parser = ToolName::parse)]
         names: Vec<ToolName>,
+        /// The definition that you have seen, or its first 12 characters: no other is accepted.
+        #[arg(long, value_name = "DIGEST")]
+        definition: Option<String>,
     },
 }
 

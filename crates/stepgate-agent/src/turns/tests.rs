@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stepgate_core::gate::{Extensions, Gate, Parked};
+use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
@@ -43,6 +43,7 @@ async fn desk() -> (Gate, SessionId, Turn) {
         limits: Limits::default(),
         extensions: Extensions::default(),
         parked: Parked::default(),
+        doubts: Doubts::default(),
     };
     let agent = PrincipalId::parse("agent").unwrap();
     let session_id = gate.default_session(&agent).await.unwrap().session_id;

@@ -15,7 +15,7 @@ use stepgate_agent::pipeline::{self, Done, Request};
 use stepgate_agent::ports::{Agent, Listener, Model, OfferedTool, Profile, Progress, Told, Tools};
 use stepgate_agent::response::{Response, Usage};
 use stepgate_agent::stop::Stop;
-use stepgate_core::gate::{Extensions, Fault, Gate, Parked};
+use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
@@ -178,6 +178,7 @@ impl Desk {
             limits: Limits::default(),
             extensions: Extensions::default(),
             parked: Parked::default(),
+            doubts: Doubts::default(),
         };
         let script = Script { says: Mutex::new(script.into_iter().collect()), ..Script::default() };
         let script = Arc::new(script);

@@ -19,6 +19,9 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         return Ok(Left::InDoubt);
     };
     let arrival = &dossier.run.arrival;
+    if gate.doubts.is_too_soon(arrival.run_id, gate.world.now()) {
+        return Ok(Left::InDoubt);
+    }
     if !may_be_asked(gate, &arrival.principal_id, &question) {
         return Ok(Left::InDoubt);
     }
@@ -43,6 +46,7 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         Word::Notice(_) => None,
     };
     let Some(settlement) = said else {
+        gate.doubts.put_off(arrival.run_id, gate.world.now());
         return Ok(Left::InDoubt);
     };
     let events_seen = dossier.events.len();

@@ -34,7 +34,8 @@ fn files(directory: &Path) -> Vec<(std::ffi::OsString, u64, Option<SystemTime>)>
     let mut files: Vec<_> = entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
-            let meta = entry.metadata().ok()?;
+            // Of what is read, also through a link.
+            let meta = std::fs::metadata(entry.path()).ok()?;
             Some((entry.file_name(), meta.len(), meta.modified().ok()))
         })
         .collect();

@@ -1,12 +1,17 @@
 //! `stepgate tools`: what a proposal can name, and which definitions are accepted.
 
+use anyhow::ensure;
 use axum::http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
+use stepgate_core::tool::ToolName;
 
 use crate::cli::{Global, ToolsArgs, ToolsCommand};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
+
+/// So much of a definition's digest is shown, and enough to name it.
+const DEFINITION_CHARS: usize = 12;
 
 pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> anyhow::Result<u8> {
     let mut client = Client::of(global, data, As::Operator).await?;
@@ -16,10 +21,14 @@ pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> a
             let tools = reply.get("tools").and_then(Value::as_array).cloned();
             list(&tools.unwrap_or_default(), global.json)?;
         }
-        Some(ToolsCommand::Accept { names }) => {
+        Some(ToolsCommand::Accept { names, definition }) => {
             for name in names {
                 let path = format!("/v1/tools/{}/accept", name.as_str().replace('/', "%2F"));
-                let accepted = client.ask(Method::POST, &path, None).await?;
+                let seen = match &definition {
+                    Some(definition) => Some(seen(&mut client, &name, definition).await?),
+                    None => None,
+                };
+                let accepted = client.ask(Method::POST, &path, seen.as_ref()).await?;
                 let accepted = accepted
                     .json()
                     .map_err(|error| error.context(format!("`{name}` is not accepted")))?;
@@ -35,11 +44,29 @@ pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> a
     Ok(0)
 }
 
+/// The definition that begins like this. The gateway compares all of it.
+async fn seen(client: &mut Client, name: &ToolName, definition: &str) -> anyhow::Result<Value> {
+    ensure!(
+        definition.len() >= DEFINITION_CHARS,
+        "--definition has at least {DEFINITION_CHARS} characters"
+    );
+    let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+    let tools = reply.get("tools").and_then(Value::as_array);
+    let is_named = |tool: &&Value| tool.get("name").is_some_and(|it| it == name.as_str());
+    let named = tools.into_iter().flatten().find(is_named);
+    let digest = named.and_then(|tool| tool.get("definition_digest")?.as_str()).unwrap_or_default();
+    ensure!(
+        digest.starts_with(definition),
+        "the definition of `{name}` is `{digest}`, and not the one that you have seen: look again"
+    );
+    Ok(json!({ "definition_digest": digest }))
+}
+
 fn list(tools: &[Value], json: bool) -> anyhow::Result<()> {
     if json {
         return tools.iter().try_for_each(show::json);
     }
-    let mut table = Table::new(["TOOL", "MODE", "DEFINITION", "SERVER", "DESCRIPTION"]);
+    let mut table = Table::new(["TOOL", "MODE", "STANDING", "DEFINITION", "SERVER", "DESCRIPTION"]);
     for tool in tools {
         let text = |name: &str| tool.get(name).and_then(Value::as_str);
         let description = text("description").and_then(|text| text.lines().next());
@@ -53,10 +80,13 @@ fn list(tools: &[Value], json: bool) -> anyhow::Result<()> {
             Some("changed") => Cell::alarming("changed"),
             standing => Cell::plain(standing.unwrap_or("-")),
         };
+        let digest = text("definition_digest").unwrap_or("-");
+        let digest: String = digest.chars().take(DEFINITION_CHARS).collect();
         table.add([
             Cell::plain(text("name").unwrap_or("-")),
             Cell::plain(mode),
             standing,
+            Cell::plain(digest),
             Cell::plain(text("server_state").unwrap_or("-")),
             Cell::plain(show::printable(&description)),
         ]);

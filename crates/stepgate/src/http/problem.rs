@@ -71,7 +71,7 @@ impl Problem {
         }
     }
 
-    pub(crate) fn conflict(message: &'static str) -> Self {
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "CONFLICT", message)
     }
 

@@ -164,7 +164,8 @@ fn working() -> Vec<Route> {
             "/v1/tools/{id}/accept",
             Operator,
             routing::post(tools::accept),
-            doc("Accept the present definition of a tool", &[(200, "AcceptedTool")]),
+            doc("Accept the present definition of a tool", &[(200, "AcceptedTool")])
+                .body("SeenTool"),
         ),
         post(
             "/v1/tokens",

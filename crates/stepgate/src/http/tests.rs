@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
-use stepgate_core::gate::{Extensions, Gate, Parked};
+use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
@@ -145,6 +145,7 @@ impl House {
             limits,
             extensions: Extensions::default(),
             parked: Parked::default(),
+            doubts: Doubts::default(),
         };
         let service = Service::new(gate, hub, None).await.unwrap();
         let mut tokens = Vec::new();

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
-use serde::Serialize;
+use axum::http::HeaderMap;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
@@ -13,7 +15,8 @@ use stepgate_exec::servers::{ListedTool, ServerState};
 
 use super::admit::{Caller, Operator, Reader};
 use super::routes::Id;
-use super::{App, Problem};
+use super::{App, Problem, body};
+use crate::assembly::Accepted;
 
 /// A tool as people see it.
 #[derive(Default, Serialize)]
@@ -104,16 +107,31 @@ fn standing(standing: Standing) -> &'static str {
     }
 }
 
+/// Which definition an operator has seen.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Seen {
+    definition_digest: Option<Digest>,
+}
+
 /// Accepts the present definition of a tool.
 pub(super) async fn accept(
     State(app): State<Arc<App>>,
     Operator(caller): Operator,
     Id(name): Id<ToolName>,
+    headers: HeaderMap,
+    body: Body,
 ) -> Result<Json<Value>, Problem> {
+    let Seen { definition_digest: seen } = body::json(&app, &headers, body).await?;
     let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
-    let accepted = control.accept(&app.service.gate, &name, &caller.principal_id).await?;
-    let digest = accepted.ok_or_else(Problem::not_found)?;
-    Ok(Json(json!({ "name": name, "definition_digest": digest })))
+    let (gate, operator) = (&app.service.gate, &caller.principal_id);
+    match control.accept(gate, &name, operator, seen).await? {
+        Accepted::As(digest) => Ok(Json(json!({ "name": name, "definition_digest": digest }))),
+        Accepted::Another(digest) => Err(Problem::conflict(format!(
+            "the tool is another one by now, its definition is {digest}: look at it again"
+        ))),
+        Accepted::NoSuchTool => Err(Problem::not_found()),
+    }
 }
 
 #[cfg(test)]

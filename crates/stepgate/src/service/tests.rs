@@ -4,7 +4,7 @@ use stepgate_core::action::InvalidArgs;
 use stepgate_core::call::ServerCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
-use stepgate_core::gate::{Extensions, Parked};
+use stepgate_core::gate::{Doubts, Extensions, Parked};
 use stepgate_core::json::{Map, Value};
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
@@ -92,6 +92,7 @@ async fn kitchen(place: &TempDir) -> (Arc<Service>, Arc<Notify>) {
         limits: Limits::default(),
         extensions: Extensions::default(),
         parked: Parked::default(),
+        doubts: Doubts::default(),
     };
     (Service::new(gate, hub, None).await.unwrap(), may_end)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
-use stepgate_core::gate::{Extensions, Gate, Parked};
+use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_core::policy::BuiltInRule;
@@ -197,6 +197,7 @@ pub(crate) fn gate(store: Arc<dyn Store>, sandbox: &Path) -> Gate {
         limits: Limits { payload_bytes_max: 4096, ..Limits::default() },
         extensions: Extensions::default(),
         parked: Parked::default(),
+        doubts: Doubts::default(),
     }
 }
 

@@ -526,6 +526,20 @@ async fn what_a_status_tool_says_was_done_is_the_result() {
 }
 
 #[tokio::test]
+async fn a_status_tool_that_does_not_know_is_asked_less_and_less_often() {
+    let says = Behaviour::Says(json!({ "status": "unknown" }));
+    let house = House::with_status_tool(Mode::ReadOnly, says);
+    let answer = house.stop_with(json!({ "volume": 20 })).await;
+    for _ in 0..40 {
+        assert_eq!(house.recover().await.in_doubt, [answer.run_id]);
+    }
+    // The call itself, and the questions.
+    let sent = house.bench.sent().len();
+    assert!((2..10).contains(&sent), "{sent}");
+    house.verified().await;
+}
+
+#[tokio::test]
 async fn a_payload_that_was_changed_while_a_person_thought_is_not_sent() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("stepgate.db");
