@@ -15,7 +15,7 @@ use stepgate_core::journal::{Appended, Checkpoint, StateCode, StateError, Tail};
 use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, StoreError};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Ending, Run, Status};
-use stepgate_core::session::{self, Head, Link, LinkKind, Session};
+use stepgate_core::session::{self, Head, Link, LinkKind, Session, Uniqueness};
 
 /// One write, as an engine queues it.
 #[derive(Clone, Debug)]
@@ -387,6 +387,19 @@ fn session_there(asked: &Session, view: &mut impl View) -> Result<Option<Session
         Some(same) => Ok(Some(same)),
         None => view.only_session_like(asked),
     }
+}
+
+/// Whether a session is in the way of another: of a kind of which there is one in the store, or one for
+/// each principal on each node.
+pub(crate) fn is_only_one(there: &Session, asked: &Session) -> bool {
+    there.kind == asked.kind
+        && match asked.kind.uniqueness() {
+            Uniqueness::InStore => true,
+            Uniqueness::ForPrincipal => {
+                there.principal_id == asked.principal_id && there.node_id == asked.node_id
+            }
+            Uniqueness::None => false,
+        }
 }
 
 fn event_rows(event: &Event, chain: Chain) -> Rows<'_> {

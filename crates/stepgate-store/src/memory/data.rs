@@ -14,10 +14,10 @@ use stepgate_core::ports::{
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
-use stepgate_core::session::{Head, Link, Session, SessionKind, Uniqueness};
+use stepgate_core::session::{Head, Link, Session, SessionKind};
 
 use crate::plan::{
-    Chain, NewRun, Rows, RunChange, SealedChange, Trace, View, Write, plan, refusal,
+    Chain, NewRun, Rows, RunChange, SealedChange, Trace, View, Write, is_only_one, plan, refusal,
 };
 
 /// Every row.
@@ -384,17 +384,7 @@ impl View for Looking<'_> {
 
     fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
         let mut there = self.0.sessions.values().map(|seat| &seat.session);
-        let is_like = |there: &&Session| {
-            there.kind == asked.kind
-                && match asked.kind.uniqueness() {
-                    Uniqueness::InStore => true,
-                    Uniqueness::ForPrincipal => {
-                        there.principal_id == asked.principal_id && there.node_id == asked.node_id
-                    }
-                    Uniqueness::None => false,
-                }
-        };
-        Ok(there.find(is_like).cloned())
+        Ok(there.find(|there| is_only_one(there, asked)).cloned())
     }
 
     fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {

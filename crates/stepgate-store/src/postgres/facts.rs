@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 use super::cells::all;
 use super::link::Query;
 use super::read::trace_from;
-use crate::plan::{Chain, Rows, Trace, View, Write};
+use crate::plan::{Chain, Rows, Trace, View, Write, is_only_one};
 use crate::rows::{
     APPROVALS, CHECKPOINTS, EFFECTS, SESSIONS, TOOL_RUNS, approval_from, binding_from, run_from,
     session_from,
@@ -216,17 +216,8 @@ impl View for Facts {
     }
 
     fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
-        let is_like = |there: &&Session| {
-            there.kind == asked.kind
-                && match asked.kind.uniqueness() {
-                    Uniqueness::InStore => true,
-                    Uniqueness::ForPrincipal => {
-                        there.principal_id == asked.principal_id && there.node_id == asked.node_id
-                    }
-                    Uniqueness::None => false,
-                }
-        };
-        Ok(self.sessions.values().find(is_like).cloned())
+        let mut there = self.sessions.values();
+        Ok(there.find(|there| is_only_one(there, asked)).cloned())
     }
 
     fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {
