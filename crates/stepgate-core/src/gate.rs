@@ -91,9 +91,9 @@ impl Doubts {
         doubts.insert(run_id, Doubt { next: now.plus_ms(pause_ms), pause_ms });
     }
 
-    /// Nobody asks about any other run any more.
-    pub(crate) fn keep(&self, unfinished: &[RunId]) {
-        self.doubts().retain(|run_id, _| unfinished.contains(run_id));
+    /// Nobody asks about runs any more that are over.
+    pub(crate) fn keep(&self, is_open: impl Fn(RunId) -> bool) {
+        self.doubts().retain(|run_id, _| is_open(*run_id));
     }
 
     fn doubts(&self) -> MutexGuard<'_, HashMap<RunId, Doubt>> {

@@ -210,6 +210,18 @@ pub struct Recollection {
     pub record: Option<Record>,
 }
 
+/// A run that is not over: as much of it as tells what recovery has to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The run.
+    pub run_id: RunId,
+    /// Its action or tool, as its row has it.
+    pub tool_name: Option<String>,
+    /// Whether a person is asked and nobody works on it meanwhile: until somebody decides there is
+    /// nothing to do, and no lock to take.
+    pub is_waiting: bool,
+}
+
 /// Which runs to list, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct RunQuery {
@@ -391,7 +403,12 @@ pub trait Store: Send + Sync {
     }
 
     /// Runs that are not over and that no other living node works on, oldest first.
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError>;
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError>;
+
+    /// Their ids.
+    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+        Ok(self.unfinished().await?.into_iter().map(|run| run.run_id).collect())
+    }
 
     /// Events that belong to no run, oldest first.
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError>;

@@ -8,8 +8,8 @@ use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::journal::{StateCode, StateError, replay};
 use crate::machine::State;
-use crate::ports::{Dossier, StoreError};
-use crate::run::{Notice, Run, Word};
+use crate::ports::{Dossier, StoreError, Unfinished};
+use crate::run::{Notice, Word};
 use crate::step;
 
 /// What recovery does with a trace.
@@ -88,8 +88,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    fn covers(self, run: &Run) -> bool {
-        let is_core = run.tool_name.as_deref().is_some_and(|name| Action::parse(name).is_some());
+    fn covers(self, tool_name: Option<&str>) -> bool {
+        let is_core = tool_name.is_some_and(|name| Action::parse(name).is_some());
         match self {
             Self::Core => is_core,
             Self::Servers => !is_core,
@@ -103,17 +103,27 @@ impl Scope {
 pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     let mut report = Report::default();
     let parked = gate.parked.runs();
-    let unfinished = gate.store.unfinished_runs().await?;
-    gate.doubts.keep(&unfinished);
+    let unfinished = gate.store.unfinished().await?;
+    gate.doubts.keep(|run_id| unfinished.iter().any(|run| run.run_id == run_id));
     // What is over, or another node's by now, is held here for nobody: that node may wait for it.
-    for run_id in parked.iter().filter(|run_id| !unfinished.contains(run_id)) {
+    for run_id in parked.iter().filter(|held| unfinished.iter().all(|run| run.run_id != **held)) {
         drop(gate.parked.take(*run_id));
     }
-    // First what this process holds something for: meanwhile nobody else can go on with it.
-    let (held, others): (Vec<_>, Vec<_>) =
-        unfinished.into_iter().partition(|run_id| parked.contains(run_id));
-    for run_id in held.into_iter().chain(others) {
-        match recover_run(gate, scope, run_id).await {
+    let mut ours = unfinished;
+    ours.retain(|run| scope.covers(run.tool_name.as_deref()));
+    // First what this process holds something for: meanwhile nobody else can go on with it. Last what
+    // waits for a person: it keeps nobody, and there may be thousands.
+    ours.sort_by_key(|run| match (parked.contains(&run.run_id), run.is_waiting) {
+        (true, _) => 0,
+        (false, false) => 1,
+        (false, true) => 2,
+    });
+    for Unfinished { run_id, is_waiting, .. } in ours {
+        let left = match is_waiting {
+            true => look_at_waiting(gate, run_id).await,
+            false => recover_run(gate, run_id).await,
+        };
+        match left {
             Ok(Left::Alone) => {}
             Ok(Left::Finished) => report.finished.push(run_id),
             Ok(Left::Waiting) => report.waiting.push(run_id),
@@ -140,7 +150,7 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
 
 /// How recovery left a run that verifies.
 enum Left {
-    /// It is not in the scope.
+    /// Somebody else goes on with it.
     Alone,
     Finished,
     Waiting,
@@ -151,14 +161,11 @@ enum Left {
 ///
 /// What goes on is read and proven once more under the lock that it goes on with, so the lock of the
 /// first look may be given back in between.
-async fn recover_run(gate: &Gate, scope: Scope, run_id: RunId) -> Result<Left, Fault> {
+async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
     gate.store.acquire_trace_lock(run_id).await?;
     let looked = look(gate, run_id).await;
     gate.store.release_trace_lock(run_id).await?;
     let (dossier, remedy) = looked?;
-    if !scope.covers(&dossier.run) {
-        return Ok(Left::Alone);
-    }
     match remedy {
         Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch => {
             let answer = step::redispatch(gate, run_id).await?;
@@ -170,8 +177,24 @@ async fn recover_run(gate: &Gate, scope: Scope, run_id: RunId) -> Result<Left, F
         }
         Remedy::Read => Ok(Left::Finished),
         Remedy::Wait => Ok(Left::Waiting),
-        Remedy::Quarantine => Err(failed(run_id, "journal and approval contradict").into()),
+        Remedy::Quarantine => Err(contradicts(run_id)),
     }
+}
+
+/// Applies the table to a run that waits for a person, without its lock: nothing is done to it, and
+/// where several nodes share the store a lock is two writes.
+async fn look_at_waiting(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
+    let (_, remedy) = look(gate, run_id).await?;
+    match remedy {
+        Remedy::Wait => Ok(Left::Waiting),
+        // Somebody decided since it was listed, and goes on with it.
+        Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch | Remedy::Read => Ok(Left::Alone),
+        Remedy::Quarantine => Err(contradicts(run_id)),
+    }
+}
+
+fn contradicts(run_id: RunId) -> Fault {
+    failed(run_id, "journal and approval contradict").into()
 }
 
 /// Reads a run and asks the table. Whatever does not verify is STATE_RECOVERY_FAILED.

@@ -9,7 +9,7 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::{StateCode, StateError};
-use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, Store, StoreError};
+use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, Store, StoreError, Unfinished};
 use stepgate_core::run::Status;
 use stepgate_core::session::Session;
 use stepgate_store::MemoryStore;
@@ -155,13 +155,16 @@ impl Database {
     }
 
     /// Runs that are not over and that no other living node works on.
-    pub(crate) fn unfinished(&self, incarnation: u64, now: Instant) -> Vec<RunId> {
-        let unfinished = at_once(self.rows.unfinished_runs()).unwrap_or_default();
-        let is_free = |run_id: &RunId| {
-            let owner = self.ownership(*run_id).and_then(|held| held.owner);
-            owner.is_none_or(|owner| owner == incarnation || self.is_gone(owner, now))
-        };
-        unfinished.into_iter().filter(is_free).collect()
+    pub(crate) fn unfinished(&self, incarnation: u64, now: Instant) -> Vec<Unfinished> {
+        let unfinished = at_once(self.rows.unfinished()).unwrap_or_default();
+        let free = unfinished.into_iter().filter_map(|run| {
+            let owner = self.ownership(run.run_id).and_then(|held| held.owner);
+            let is_free =
+                owner.is_none_or(|owner| owner == incarnation || self.is_gone(owner, now));
+            let is_waiting = run.is_waiting && owner.is_none();
+            is_free.then_some(Unfinished { is_waiting, ..run })
+        });
+        free.collect()
     }
 
     /// Whether a node is gone that worked on runs which are not over.

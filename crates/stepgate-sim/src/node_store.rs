@@ -12,7 +12,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
-    StepCommit, Store, StoreError,
+    StepCommit, Store, StoreError, Unfinished,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -561,7 +561,7 @@ impl Store for NodeStore {
         self.read("runs", |rows| at_once(rows.runs(query))).await
     }
 
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
         let incarnation = self.incarnation();
         self.ask("unfinished", move |database, now| database.unfinished(incarnation, now)).await
     }

@@ -11,7 +11,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StepCommit,
-    Store, StoreError,
+    Store, StoreError, Unfinished,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -246,9 +246,9 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.runs(query).await
     }
 
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
         self.faults.alive()?;
-        self.inner.unfinished_runs().await
+        self.inner.unfinished().await
     }
 
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {

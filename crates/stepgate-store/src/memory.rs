@@ -14,7 +14,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
-    StepCommit, Store, StoreError,
+    StepCommit, Store, StoreError, Unfinished,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -186,8 +186,8 @@ impl Store for MemoryStore {
         Ok(self.rows().runs(&query))
     }
 
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
-        Ok(self.rows().unfinished_runs())
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+        Ok(self.rows().unfinished())
     }
 
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {

@@ -30,7 +30,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
-    Recollection, RunQuery, StepCommit, Store, StoreError, Unreached,
+    Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished, Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -48,6 +48,7 @@ use crate::plan::{Step, Write};
 use crate::rows::{
     APPROVALS, CHECKPOINTS, EFFECTS, JOURNAL, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, appended_from,
     approval_from, binding_from, checkpoint_from, event_from, run_from, session_from,
+    unfinished_from,
 };
 use cells::{all, one};
 use link::{Around, Failed, Query, send};
@@ -354,10 +355,10 @@ impl Store for PostgresStore {
         all(&rows, TOOL_RUNS, |cells| cells.parsed("tool_run_id"))
     }
 
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
         let incarnation = self.desk.as_ref().map(|desk| desk.node.incarnation());
-        let rows = self.readers.rows(list::unfinished_runs(incarnation)).await?;
-        all(&rows, TOOL_RUNS, |cells| cells.parsed("tool_run_id"))
+        let rows = self.readers.rows(list::unfinished(incarnation)).await?;
+        all(&rows, TOOL_RUNS, unfinished_from)
     }
 
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {

@@ -14,7 +14,7 @@ use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::journal::{Appended, Checkpoint, Entry, Kind, Sealed, StateError, Tail};
 use stepgate_core::json::{canonical, strict};
 use stepgate_core::machine::State;
-use stepgate_core::ports::{LinkedEvent, StoreError};
+use stepgate_core::ports::{LinkedEvent, StoreError, Unfinished};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
 use stepgate_core::session::{Head, Link, Session, SessionKind};
@@ -340,6 +340,15 @@ pub(crate) fn run_from(cells: &Cells<'_>) -> Result<Run, StoreError> {
         input_json: cells.owned("input_json")?,
         status: cells.spelled("status", Status::parse)?,
         ending,
+    })
+}
+
+/// A run that is not over, from a row that has `is_waiting` as a number.
+pub(crate) fn unfinished_from(cells: &Cells<'_>) -> Result<Unfinished, StoreError> {
+    Ok(Unfinished {
+        run_id: cells.parsed("tool_run_id")?,
+        tool_name: cells.free_text("tool_name")?,
+        is_waiting: cells.number("is_waiting")? == 1,
     })
 }
 

@@ -24,7 +24,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
-    StepCommit, Store, StoreError,
+    StepCommit, Store, StoreError, Unfinished,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -328,8 +328,8 @@ impl Store for SqliteStore {
         self.readers.read(list).await
     }
 
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
-        self.readers.read(list::unfinished_runs).await
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+        self.readers.read(list::unfinished).await
     }
 
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {

@@ -16,7 +16,8 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node,
-    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError, Unreached,
+    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished,
+    Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -375,8 +376,8 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.run_ids(before, limit).await
     }
 
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
-        self.inner.unfinished_runs().await
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+        self.inner.unfinished().await
     }
 
     async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {

@@ -10,7 +10,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, EventQuery, KeyChange, LinkedEvent,
-    PlacedEvent, Recollection, RunQuery, StoreError,
+    PlacedEvent, Recollection, RunQuery, StoreError, Unfinished,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
@@ -265,11 +265,18 @@ impl Data {
         })
     }
 
-    pub(super) fn unfinished_runs(&self) -> Vec<RunId> {
-        let status = |run_id: &RunId| self.runs.get(run_id).map(|dossier| dossier.run.status);
-        let is_unfinished =
-            |run_id: &RunId| status(run_id).is_some_and(|status| !status.is_final());
-        self.order.iter().copied().filter(is_unfinished).collect()
+    pub(super) fn unfinished(&self) -> Vec<Unfinished> {
+        let dossiers = self.order.iter().filter_map(|run_id| self.runs.get(run_id));
+        let unfinished = dossiers.filter(|dossier| !dossier.run.status.is_final());
+        let is_pending = |approval: &Approval| approval.status == ApprovalStatus::Pending;
+        unfinished
+            .map(|Dossier { run, approval, .. }| Unfinished {
+                run_id: run.arrival.run_id,
+                tool_name: run.tool_name.clone(),
+                is_waiting: run.status == Status::ApprovalRequired
+                    && approval.as_ref().is_some_and(is_pending),
+            })
+            .collect()
     }
 
     pub(super) fn loose_events(&self) -> Vec<LinkedEvent> {

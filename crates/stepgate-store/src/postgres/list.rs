@@ -144,17 +144,23 @@ pub(super) fn events(query: &EventQuery) -> Query {
 
 /// Runs that are not over and that no other living node works on, oldest first. Costs as much as there
 /// are, not as there were. Without a node of our own, all that are not over.
-pub(super) fn unfinished_runs(incarnation: Option<i64>) -> Query {
-    let Some(incarnation) = incarnation else {
-        let sql =
-            format!("SELECT tool_run_id FROM tool_runs WHERE {IS_UNFINISHED} ORDER BY position");
-        return Query::new(sql, Vec::new());
+pub(super) fn unfinished(incarnation: Option<i64>) -> Query {
+    let is_free = match incarnation {
+        None => String::new(),
+        Some(_) => format!(" AND (owner IS NULL OR owner = $1 OR {IS_GONE})"),
     };
     let sql = format!(
-        "SELECT tool_run_id FROM tool_runs
-         WHERE {IS_UNFINISHED} AND (owner IS NULL OR owner = $1 OR {IS_GONE}) ORDER BY position"
+        "SELECT tool_run_id, tool_name,
+                (owner IS NULL AND status = 'approval_required'
+                 AND EXISTS (SELECT 1 FROM approvals AS asked
+                             WHERE asked.tool_run_id = tool_runs.tool_run_id
+                               AND asked.status = 'pending'))::int::bigint AS is_waiting
+         FROM tool_runs WHERE {IS_UNFINISHED}{is_free} ORDER BY position"
     );
-    Query::new(sql, vec![Box::new(incarnation)])
+    Query::new(
+        sql,
+        incarnation.map(|incarnation| Box::new(incarnation) as Value).into_iter().collect(),
+    )
 }
 
 /// A node that no longer lives, as the owner of a run.

@@ -6,13 +6,16 @@ use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError,
+    ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError, Unfinished,
 };
 use stepgate_core::run::Run;
 
 use super::cells::all;
 use super::error;
-use crate::rows::{APPROVALS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, run_from};
+use crate::rows::{
+    APPROVALS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, run_from,
+    unfinished_from,
+};
 
 /// The condition of the index of unfinished runs, as the index has it.
 const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
@@ -162,10 +165,15 @@ fn events_sql(query: &EventQuery) -> (String, Vec<Value>) {
 }
 
 /// Runs that are not over, oldest first. Costs as much as there are, not as there were.
-pub(super) fn unfinished_runs(connection: &Connection) -> Result<Vec<RunId>, StoreError> {
-    let sql = "SELECT tool_run_id FROM tool_runs INDEXED BY tool_runs_unfinished
+pub(super) fn unfinished(connection: &Connection) -> Result<Vec<Unfinished>, StoreError> {
+    let sql = "SELECT tool_run_id, tool_name,
+                      status = 'approval_required'
+                      AND EXISTS (SELECT 1 FROM approvals
+                                  WHERE approvals.tool_run_id = tool_runs.tool_run_id
+                                    AND approvals.status = 'pending') AS is_waiting
+               FROM tool_runs INDEXED BY tool_runs_unfinished
                WHERE status IN ('started', 'approval_required', 'approved') ORDER BY position";
-    all(connection, TOOL_RUNS, sql, [], |cells| cells.parsed("tool_run_id"))
+    all(connection, TOOL_RUNS, sql, [], unfinished_from)
 }
 
 /// Events that belong to no run, oldest first.

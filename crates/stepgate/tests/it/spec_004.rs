@@ -531,6 +531,35 @@ async fn a_trace_that_somebody_holds_is_stuck_and_not_quarantined() {
     assert_eq!((report.finished, report.quarantined), (vec![], vec![]));
 }
 
+#[tokio::test]
+async fn a_run_that_waits_for_a_person_is_left_alone_without_its_lock() {
+    let store = MemoryStore::with_lock_wait(std::time::Duration::from_millis(20));
+    let fixture = Fixture::with_store(Arc::new(store)).with_policy(AskAlways);
+    let (answer, approval) = paused(&fixture).await;
+    fixture.gate.store.acquire_trace_lock(answer.run_id).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
+    let waits = recover::Report { waiting: vec![answer.run_id], ..recover::Report::default() };
+    assert_eq!(report, waits);
+    let elsewhere = recover::recover(&fixture.gate, Scope::Servers).await.unwrap();
+    assert_eq!(elsewhere, recover::Report::default());
+    fixture.gate.store.release_trace_lock(answer.run_id).await.unwrap();
+    step::resume(&fixture.gate, approval, grants()).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
+    assert_eq!(report, recover::Report::default());
+}
+
+#[tokio::test]
+async fn recovery_takes_no_lock_of_a_run_that_is_not_in_its_scope() {
+    let store = MemoryStore::with_lock_wait(std::time::Duration::from_millis(20));
+    let mut fixture = Fixture::with_store(Arc::new(store));
+    counting(&mut fixture, true);
+    submit(&fixture.gate, write(1)).await.unwrap_err();
+    let [run_id] = fixture.gate.store.unfinished_runs().await.unwrap()[..] else { panic!() };
+    fixture.gate.store.acquire_trace_lock(run_id).await.unwrap();
+    let report = recover::recover(&fixture.gate, Scope::Servers).await.unwrap();
+    assert_eq!(report, recover::Report::default());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn first_steps_that_come_at_once_join_one_session() {
     for round in 0..10 {
