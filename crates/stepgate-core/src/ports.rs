@@ -416,6 +416,15 @@ pub trait Store: Send + Sync {
     /// How many rows there are.
     async fn counts(&self) -> Result<Counts, StoreError>;
 
+    /// Keys under which more than one trace is bound, at most so many (I2: there is none). Told by the
+    /// rows and not by the index that should have kept the second away, in bounded memory.
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError>;
+
+    /// What the engine itself finds wrong with its files, a line each. None where it cannot be asked.
+    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// How this process calls itself among those that share the store; none where only one process can
     /// have it.
     fn node_id(&self) -> Option<String> {

@@ -22,6 +22,9 @@ use chain::Chains;
 /// How many runs are read at a time.
 const PAGE_RUNS: usize = 256;
 
+/// How many keys with more than one run are named.
+const SHARED_KEYS_MAX: usize = 100;
+
 /// Something that does not follow from the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
@@ -66,34 +69,19 @@ pub struct Report {
 pub async fn verify(
     store: &dyn Store,
     saved: &[SavedHead],
-    mut progress: impl FnMut(u64),
+    progress: impl FnMut(u64),
 ) -> Result<Report, StoreError> {
     let mut walk = Walk::default();
-    let mut before = None;
-    loop {
-        let page = match store.run_ids(before, PAGE_RUNS).await {
-            Ok(page) => page,
-            Err(error) => {
-                walk.unreadable("tool_runs", error)?;
-                break;
-            }
-        };
-        let Some(last) = page.last() else { break };
-        before = Some(*last);
-        for run_id in page {
-            match store.dossier(run_id).await {
-                Ok(Some(dossier)) => walk.run(&dossier),
-                Ok(None) => walk.problems.push(Problem::new(format!("run {run_id}"), "is gone")),
-                Err(error) => walk.unreadable(&format!("run {run_id}"), error)?,
-            }
-            progress(walk.seen.runs);
-        }
+    // First: what is damaged may end the walk, and then this says where.
+    for line in store.damage().await? {
+        walk.problems.push(Problem::new("database", line));
     }
-    walk.loose_events(store).await?;
-    walk.sessions(store, saved).await?;
-    match store.counts().await {
-        Ok(counts) => walk.compare_counts(&counts),
-        Err(error) => walk.unreadable("counts", error)?,
+    match walk.everything(store, saved, progress).await {
+        Ok(()) => {}
+        Err(StoreError::Broken(why)) if !walk.problems.is_empty() => {
+            walk.problems.push(Problem::new("database", format!("cannot be read on: {why}")));
+        }
+        Err(error) => return Err(error),
     }
     Ok(Report {
         runs: walk.seen.runs,
@@ -125,6 +113,63 @@ struct Steps {
 }
 
 impl Walk {
+    async fn everything(
+        &mut self,
+        store: &dyn Store,
+        saved: &[SavedHead],
+        progress: impl FnMut(u64),
+    ) -> Result<(), StoreError> {
+        self.runs(store, progress).await?;
+        self.keys(store).await?;
+        self.loose_events(store).await?;
+        self.sessions(store, saved).await?;
+        match store.counts().await {
+            Ok(counts) => self.compare_counts(&counts),
+            Err(error) => self.unreadable("counts", error)?,
+        }
+        Ok(())
+    }
+
+    async fn runs(
+        &mut self,
+        store: &dyn Store,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), StoreError> {
+        let mut before = None;
+        loop {
+            let page = match store.run_ids(before, PAGE_RUNS).await {
+                Ok(page) => page,
+                Err(error) => return self.unreadable("tool_runs", error),
+            };
+            let Some(last) = page.last() else { return Ok(()) };
+            before = Some(*last);
+            for run_id in page {
+                match store.dossier(run_id).await {
+                    Ok(Some(dossier)) => self.run(&dossier),
+                    Ok(None) => {
+                        self.problems.push(Problem::new(format!("run {run_id}"), "is gone"));
+                    }
+                    Err(error) => self.unreadable(&format!("run {run_id}"), error)?,
+                }
+                progress(self.seen.runs);
+            }
+        }
+    }
+
+    /// I2: a key has one trace. Each run names its key, so the keys themselves tell.
+    async fn keys(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        let shared = match store.shared_keys(SHARED_KEYS_MAX).await {
+            Ok(shared) => shared,
+            Err(error) => return self.unreadable("effects", error),
+        };
+        for key in shared {
+            let what =
+                format!("key `{key}` has more than one run: it may have been executed twice");
+            self.problems.push(Problem::new("effects", what));
+        }
+        Ok(())
+    }
+
     /// A row that cannot be read back was changed; a store that is away is another matter.
     fn unreadable(&mut self, place: &str, error: StoreError) -> Result<(), StoreError> {
         match error {

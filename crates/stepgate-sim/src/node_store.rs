@@ -574,6 +574,10 @@ impl Store for NodeStore {
         self.read("counts", |rows| at_once(rows.counts())).await
     }
 
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
+        self.read("shared_keys", |rows| at_once(rows.shared_keys(limit))).await
+    }
+
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         let incarnation = self.incarnation();
         self.ask("strays", move |database, now| database.has_strays(incarnation, now)).await

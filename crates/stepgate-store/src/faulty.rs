@@ -260,4 +260,14 @@ impl<S: Store> Store for FaultyStore<S> {
         self.faults.alive()?;
         self.inner.counts().await
     }
+
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
+        self.faults.alive()?;
+        self.inner.shared_keys(limit).await
+    }
+
+    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+        self.faults.alive()?;
+        self.inner.damage().await
+    }
 }

@@ -197,4 +197,8 @@ impl Store for MemoryStore {
     async fn counts(&self) -> Result<Counts, StoreError> {
         Ok(self.rows().counts())
     }
+
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
+        Ok(self.rows().shared_keys(limit))
+    }
 }

@@ -47,7 +47,7 @@ use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
 use crate::rows::{
     APPROVALS, CHECKPOINTS, EFFECTS, JOURNAL, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, appended_from,
-    approval_from, binding_from, checkpoint_from, event_from, run_from, session_from,
+    approval_from, binding_from, checkpoint_from, event_from, key_from, run_from, session_from,
     unfinished_from,
 };
 use cells::{all, one};
@@ -368,6 +368,11 @@ impl Store for PostgresStore {
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         list::counts_from(&self.readers.rows(list::counts()).await?)
+    }
+
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
+        let rows = self.readers.rows(list::shared_keys(limit)).await?;
+        all(&rows, EFFECTS, key_from)
     }
 
     fn node_id(&self) -> Option<String> {

@@ -270,10 +270,15 @@ pub(crate) fn checkpoint_from(cells: &Cells<'_>) -> Result<Checkpoint, StoreErro
     })
 }
 
+/// A key.
+pub(crate) fn key_from(cells: &Cells<'_>) -> Result<IdempotencyKey, StoreError> {
+    Ok(IdempotencyKey::from_stored(cells.text("idempotency_key")?.to_owned()))
+}
+
 /// What a key is bound to.
 pub(crate) fn binding_from(cells: &Cells<'_>) -> Result<Binding, StoreError> {
     Ok(Binding {
-        idempotency_key: IdempotencyKey::from_stored(cells.text("idempotency_key")?.to_owned()),
+        idempotency_key: key_from(cells)?,
         tool_server: cells.text("tool_server")?.to_owned(),
         tool_name: cells.text("tool_name")?.to_owned(),
         asked_digest: cells.parsed("asked_digest")?,

@@ -36,6 +36,7 @@ pub use roofline::Roofline;
 
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
+use list::Care;
 use writer::Writer;
 
 /// A store in one SQLite file.
@@ -80,7 +81,7 @@ impl SqliteStore {
 
     /// What SQLite finds wrong with the file, without reading the indexes' content.
     pub async fn quick_check(&self) -> Result<Vec<String>, StoreError> {
-        self.readers.read(list::damage).await
+        self.readers.read(|connection| list::damage(connection, Care::Quick)).await
     }
 
     async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
@@ -338,5 +339,14 @@ impl Store for SqliteStore {
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.readers.read(list::counts).await
+    }
+
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
+        let list = move |connection: &Connection| list::shared_keys(connection, limit);
+        self.readers.read(list).await
+    }
+
+    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+        self.readers.read(|connection| list::damage(connection, Care::Whole)).await
     }
 }

@@ -387,6 +387,14 @@ impl<S: Store> Store for WatchedStore<S> {
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.inner.counts().await
     }
+
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
+        self.inner.shared_keys(limit).await
+    }
+
+    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+        self.inner.damage().await
+    }
 }
 
 #[cfg(test)]

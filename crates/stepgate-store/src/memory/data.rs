@@ -283,6 +283,16 @@ impl Data {
         self.loose.clone()
     }
 
+    pub(super) fn shared_keys(&self, limit: usize) -> Vec<IdempotencyKey> {
+        let bindings = self.runs.values().filter_map(|dossier| dossier.binding.as_ref());
+        let mut traces: BTreeMap<&IdempotencyKey, usize> = BTreeMap::new();
+        for binding in bindings {
+            *traces.entry(&binding.idempotency_key).or_default() += 1;
+        }
+        let shared = traces.into_iter().filter(|(_, traces)| *traces > 1);
+        shared.map(|(key, _)| key.clone()).take(limit).collect()
+    }
+
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts {
             runs: number(self.runs.len()),

@@ -235,6 +235,15 @@ pub(super) fn run_ids(before: Option<RunId>, limit: usize) -> Query {
     })
 }
 
+/// Keys under which more than one trace is bound, told by the rows: neither the order of the index nor
+/// its content is of any use to this query.
+pub(super) fn shared_keys(limit: usize) -> Query {
+    let sql = "SELECT key AS idempotency_key
+               FROM (SELECT idempotency_key || '' AS key, trace_id FROM effects) AS bound
+               GROUP BY key HAVING min(trace_id) <> max(trace_id) ORDER BY key LIMIT $1";
+    Query::new(sql, vec![Box::new(i64::try_from(limit).unwrap_or(i64::MAX))])
+}
+
 /// The last position of an event.
 pub(super) fn last_position() -> Query {
     Query::new("SELECT last FROM event_counter", Vec::new())

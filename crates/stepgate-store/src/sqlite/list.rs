@@ -3,7 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::ids::RunId;
+use stepgate_core::ids::{IdempotencyKey, RunId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError, Unfinished,
@@ -13,7 +13,7 @@ use stepgate_core::run::Run;
 use super::cells::all;
 use super::error;
 use crate::rows::{
-    APPROVALS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, run_from,
+    APPROVALS, EFFECTS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, key_from, run_from,
     unfinished_from,
 };
 
@@ -198,13 +198,50 @@ pub(super) fn run_ids(
     all(connection, TOOL_RUNS, sql, (before, limit), |cells| cells.parsed("tool_run_id"))
 }
 
+/// How closely SQLite looks at the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Care {
+    /// Every page; not whether indexes and tables say the same.
+    Quick,
+    /// That too.
+    Whole,
+}
+
 /// What SQLite finds wrong with the file.
-pub(super) fn damage(connection: &Connection) -> Result<Vec<String>, StoreError> {
+pub(super) fn damage(connection: &Connection, care: Care) -> Result<Vec<String>, StoreError> {
     let lift = |error: rusqlite::Error| error::while_open(&error);
-    let mut check = connection.prepare("PRAGMA quick_check(10)").map_err(lift)?;
-    let found = check.query_map([], |row| row.get::<_, String>(0)).map_err(lift)?;
-    let found: Vec<String> = found.collect::<Result<_, _>>().map_err(lift)?;
-    Ok(found.into_iter().filter(|line| line != "ok").collect())
+    let sql = match care {
+        Care::Quick => "PRAGMA quick_check(10)",
+        Care::Whole => "PRAGMA integrity_check(100)",
+    };
+    let mut check = connection.prepare(sql).map_err(lift)?;
+    let lines = check.query_map([], |row| row.get::<_, String>(0)).map_err(lift)?;
+    let mut found = Vec::new();
+    for line in lines {
+        match line.map_err(lift) {
+            Ok(line) if line == "ok" => {}
+            Ok(line) => found.push(line),
+            // Some damage ends the check itself; what it has found so far says where.
+            Err(StoreError::Broken(why)) => {
+                found.push(why);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Keys under which more than one trace is bound. The index that would have refused the second is not
+/// asked: SQLite sorts the rows themselves, on disk where they are many.
+pub(super) fn shared_keys(
+    connection: &Connection,
+    limit: usize,
+) -> Result<Vec<IdempotencyKey>, StoreError> {
+    let sql = "SELECT idempotency_key FROM effects NOT INDEXED
+               GROUP BY idempotency_key HAVING count(*) > 1 LIMIT ?1";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    all(connection, EFFECTS, sql, [limit], key_from)
 }
 
 /// How many rows there are. Positions count them from 1 without a gap, because nothing is ever

@@ -8,7 +8,7 @@ use stepgate_core::event::{self, EventType};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{ExecutionState, StateCode};
 use stepgate_core::ports::{
-    Counts, Dossier, LinkedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+    Counts, Dossier, LinkedEvent, Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished,
 };
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{self, Head, Link, LinkKind, SessionKind};
@@ -77,6 +77,8 @@ over_every_engine! {
     step_indexes_increase_in_each_session,
     runs_are_listed_newest_first_and_filtered,
     unfinished_runs_are_listed_oldest_first,
+    a_run_waits_while_a_person_is_asked_and_nobody_works_on_it,
+    no_key_has_two_traces,
     events_of_no_run_are_loose,
     an_event_about_a_run_is_in_its_dossier_whatever_its_session,
     every_row_is_counted,
@@ -528,6 +530,34 @@ async fn unfinished_runs_are_listed_oldest_first(desk: Desk) {
     desk.store.commit(third.closing()).await.unwrap();
     let unfinished = desk.store.unfinished_runs().await.unwrap();
     assert_eq!(unfinished, [second.id(), first.id()]);
+}
+
+async fn a_run_waits_while_a_person_is_asked_and_nobody_works_on_it(desk: Desk) {
+    let (mut paused, mut opened) = (desk.step(), desk.step());
+    let (pausing, asked) = paused.pausing();
+    desk.store.lock_new_trace(paused.id()).await.unwrap();
+    desk.store.commit(pausing).await.unwrap();
+    desk.store.release_trace_lock(paused.id()).await.unwrap();
+    desk.store.commit(opened.opening()).await.unwrap();
+    let run = |step: &Step, is_waiting| Unfinished {
+        run_id: step.id(),
+        tool_name: Some("WRITE_FILE".into()),
+        is_waiting,
+    };
+    let unfinished = desk.store.unfinished().await.unwrap();
+    assert_eq!(unfinished, [run(&paused, true), run(&opened, false)]);
+    desk.store.acquire_trace_lock(paused.id()).await.unwrap();
+    desk.store.commit(paused.granting(&asked).0).await.unwrap();
+    desk.store.release_trace_lock(paused.id()).await.unwrap();
+    let unfinished = desk.store.unfinished().await.unwrap();
+    assert_eq!(unfinished, [run(&paused, false), run(&opened, false)]);
+}
+
+async fn no_key_has_two_traces(desk: Desk) {
+    for _ in 0..3 {
+        desk.finished().await;
+    }
+    assert_eq!(desk.store.shared_keys(10).await, Ok(Vec::new()));
 }
 
 async fn events_of_no_run_are_loose(desk: Desk) {

@@ -1,5 +1,6 @@
 //! Whoever changes the database, `verify` sees it: every column of every row, one after the other.
 
+mod damage;
 mod servers;
 
 use std::path::Path;
@@ -259,7 +260,9 @@ async fn change_every_value(tampered: Tampered, table: &str) -> usize {
                     // there twice.
                     continue;
                 }
-                let found = tampered.report(&[]).await.problems;
+                let mut found = tampered.report(&[]).await.problems;
+                // What the engine refuses by a rule of its own says nothing of ours.
+                found.retain(|problem| problem.place != "database");
                 let what = format!("{table}.{column} of row {position}: {before:?} {after:?}");
                 assert!(!found.is_empty(), "{what}");
                 let is_elsewhere = column == "position";
