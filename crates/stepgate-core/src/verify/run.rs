@@ -289,6 +289,8 @@ impl<'a> Problems<'a> {
             ("status", body.status == run.status),
             ("tool_name", body.action == run.tool_name),
             ("latency_ms", ending.latency_ms == body.completed_at.since_ms(body.received_at)),
+            // The response has `null` for an error that is absent, and for one that says `null`.
+            ("error_json", ending.error_json.is_some() == body.error_code.is_some()),
             (
                 "output_json or error_json",
                 body.response_digest == Digest::of_bytes(response_of(run, body).as_bytes()),

@@ -152,8 +152,11 @@ fn columns_with_types(connection: &Connection, table: &str) -> Vec<(String, Stri
 fn changes(column: &str, declared: &str, value: &Cell) -> Vec<Cell> {
     let text = |text: &str| Cell::Text(text.to_owned());
     let mut changes = match value {
-        Cell::Null if declared == "INTEGER" => vec![Cell::Integer(7)],
-        Cell::Null => vec![text("agent"), text("2020-01-01T00:00:00.000Z")],
+        Cell::Null if declared == "INTEGER" => vec![Cell::Integer(7), Cell::Integer(0)],
+        // Also what a reader could take for nothing at all.
+        Cell::Null => {
+            ["agent", "2020-01-01T00:00:00.000Z", "null", "", "0", "{}"].map(text).to_vec()
+        }
         Cell::Integer(number) => [number + 1, number - 1, 0, -1].map(Cell::Integer).to_vec(),
         Cell::Real(number) => vec![Cell::Real(number + 1.0)],
         Cell::Blob(bytes) => vec![Cell::Blob(other_byte(bytes))],
@@ -161,6 +164,11 @@ fn changes(column: &str, declared: &str, value: &Cell) -> Vec<Cell> {
     };
     if *value != Cell::Null {
         changes.push(Cell::Null);
+    }
+    match value {
+        Cell::Text(_) => changes.extend([text(""), text("null")]),
+        Cell::Blob(_) => changes.push(Cell::Blob(Vec::new())),
+        Cell::Null | Cell::Integer(_) | Cell::Real(_) => {}
     }
     let words: Vec<&str> = match column {
         "status" => Status::ALL
