@@ -10,7 +10,7 @@ use crate::journal::{StateCode, StateError, replay};
 use crate::machine::State;
 use crate::ports::{Dossier, StoreError, Unfinished};
 use crate::run::{Notice, Word};
-use crate::step;
+use crate::{step, verify};
 
 /// What recovery does with a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,19 +214,10 @@ fn failed(run_id: RunId, why: impl ToString) -> StateError {
 }
 
 fn remedy_for(dossier: &Dossier) -> Result<Remedy, StateError> {
-    let replayed = replay(&dossier.entries)?;
-    for checkpoint in &dossier.checkpoints {
-        replayed.check(checkpoint)?;
-    }
-    let state = replayed
+    verify::run::prove(dossier)?;
+    let state = replay(&dossier.entries)?
         .tail
         .state
         .ok_or_else(|| StateError::checksum("an unfinished run without a journal"))?;
-    let remedy = remedy(state, dossier.approval.as_ref().map(|approval| approval.status));
-    let is_over = dossier.record.is_some() && dossier.run.status.is_final();
-    // The last transition and the record are one commit: one without the other was made by hand.
-    if remedy == Remedy::Read && !is_over {
-        return Err(StateError::checksum("its journal has ended, and it has no record"));
-    }
-    Ok(remedy)
+    Ok(remedy(state, dossier.approval.as_ref().map(|approval| approval.status)))
 }

@@ -15,7 +15,7 @@ pub(super) struct Chains {
 }
 
 impl Chains {
-    /// Adds a link, if its digest follows from what it links.
+    /// Adds a link, and says where its digest does not follow from what it links.
     pub(super) fn add(
         &mut self,
         session_id: SessionId,
@@ -25,14 +25,7 @@ impl Chains {
         link: Link,
     ) -> Option<Problem> {
         self.links.entry(session_id).or_default().push(link);
-        let before = Head { number: link.number.wrapping_sub(1), digest: link.prev };
-        let number_is_possible = link.number > 0;
-        if number_is_possible && Link::after(&before, session_id, kind, run_id, body) == link {
-            return None;
-        }
-        let about = run_id.map_or_else(String::new, |run_id| format!(" of run {run_id}"));
-        let place = format!("link {} of session {session_id} ({kind:?}{about})", link.number);
-        Some(Problem::new(place, "does not have the digest of what it links"))
+        broken(session_id, kind, run_id, body, link)
     }
 
     /// Checks that a session's links are dense and end at its head.
@@ -89,4 +82,22 @@ impl Chains {
             })
             .collect()
     }
+}
+
+/// What is wrong with a link whose digest does not follow from what it links.
+pub(super) fn broken(
+    session_id: SessionId,
+    kind: LinkKind,
+    run_id: Option<RunId>,
+    body: Digest,
+    link: Link,
+) -> Option<Problem> {
+    let before = Head { number: link.number.wrapping_sub(1), digest: link.prev };
+    let number_is_possible = link.number > 0;
+    if number_is_possible && Link::after(&before, session_id, kind, run_id, body) == link {
+        return None;
+    }
+    let about = run_id.map_or_else(String::new, |run_id| format!(" of run {run_id}"));
+    let place = format!("link {} of session {session_id} ({kind:?}{about})", link.number);
+    Some(Problem::new(place, "does not have the digest of what it links"))
 }

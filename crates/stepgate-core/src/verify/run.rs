@@ -11,11 +11,11 @@ use crate::json::{Value, canonical};
 use crate::machine::State;
 use crate::ports::{Dossier, LinkedEvent};
 use crate::record::{Record, RecordBody};
-use crate::run::{Run, Status};
+use crate::run::{Arrival, Run, Status};
 use crate::session::{self, Link, LinkKind};
 use crate::step::{Question, Readable, approved_digest, asked_digest, exceeds, response_of};
 
-use super::{Problem, place_of};
+use super::{Problem, chain, place_of};
 
 /// Everything about one run that does not follow from the rest.
 pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
@@ -26,6 +26,7 @@ pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
     };
     let record = dossier.record.as_ref().and_then(|(record, _)| problems.body(record));
     problems.journal(&replayed);
+    problems.payload(&replayed);
     problems.call(&replayed);
     problems.checkpoints(&dossier.checkpoints, &replayed, record.is_some());
     let has_pause = dossier.checkpoints.iter().any(|at| at.checkpoint_sequence_number == 1);
@@ -47,13 +48,24 @@ pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
     problems.found
 }
 
+/// Whether a run is all that it says of itself: what nobody goes on with otherwise. Whether the links
+/// around its own are there is for [`super::verify`] to say.
+pub(crate) fn prove(dossier: &Dossier) -> Result<(), StateError> {
+    let arrival = &dossier.run.arrival;
+    let (session_id, run_id) = (arrival.session_id, Some(arrival.run_id));
+    let links = links(dossier).into_iter();
+    let broken = |(kind, link, body)| chain::broken(session_id, kind, run_id, body, link);
+    match check(dossier).into_iter().chain(links.filter_map(broken)).next() {
+        None => Ok(()),
+        Some(Problem { place, what }) => Err(StateError::checksum(format!("{place}: {what}"))),
+    }
+}
+
 /// The links of a run, with the body that each must have.
 pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
     let mut links = Vec::new();
     if let (Some(link), Some(genesis)) = (dossier.open_link, dossier.entries.first()) {
-        let opening: Vec<Event> = opening(dossier).map(|linked| linked.event.clone()).collect();
-        let arrival = dossier.run.arrival_digest();
-        let events = event::digest_of(&opening);
+        let (arrival, events) = (dossier.run.arrival_digest(), opening_digest(dossier));
         let body = session::open_body(genesis.entry.entry_digest, arrival, events);
         links.push((LinkKind::Open, link, body));
     }
@@ -72,6 +84,12 @@ pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
 fn opening(dossier: &Dossier) -> impl Iterator<Item = &LinkedEvent> {
     let events = dossier.events.iter();
     events.take_while(|linked| linked.link.is_none() && opens(linked.event.event_type))
+}
+
+/// Their digest.
+pub(crate) fn opening_digest(dossier: &Dossier) -> Digest {
+    let opening: Vec<Event> = opening(dossier).map(|linked| linked.event.clone()).collect();
+    event::digest_of(&opening)
 }
 
 /// Whether an event of this type is committed with the opening of a run.
@@ -255,6 +273,24 @@ impl<'a> Problems<'a> {
         }
     }
 
+    /// What came is what the journal says was asked, under the key that it names.
+    pub(crate) fn payload(&mut self, replayed: &Replayed) {
+        let Arrival { principal_id, payload, .. } = &self.run.arrival;
+        let readable = Readable::of_payload(&payload.bytes);
+        let id: Option<&ProposalId> = readable.as_ref().and_then(|it| it.id.as_ref());
+        let key = id.map(|id| IdempotencyKey::of(principal_id, id));
+        let action = readable.as_ref().and_then(|it| it.action.as_ref());
+        let args = readable.as_ref().and_then(|it| it.args.as_ref()).map(canonical::text_of);
+        for artifact in &replayed.artifacts {
+            if let Artifact::ActionRequest(request) = artifact {
+                self.expect("tool_runs", request.idempotency_key == key, "the payload's id");
+                let asks_the_same =
+                    action == self.run.tool_name.as_ref() && args == self.run.input_json;
+                self.expect("tool_runs", asks_the_same, "payload");
+            }
+        }
+    }
+
     pub(crate) fn checkpoints(
         &mut self,
         checkpoints: &[Checkpoint],
@@ -426,11 +462,7 @@ impl<'a> Problems<'a> {
         match (&dossier.binding, request) {
             (None, None) => {}
             (Some(binding), Some(request)) => {
-                let key = Readable::of_payload(&self.run.arrival.payload.bytes)
-                    .and_then(|readable| readable.id)
-                    .map(|id: ProposalId| IdempotencyKey::of(&self.run.arrival.principal_id, &id));
                 let holds = Some(&binding.idempotency_key) == request.idempotency_key.as_ref()
-                    && Some(&binding.idempotency_key) == key.as_ref()
                     && binding.tool_server == request.proposal.tool_server
                     && binding.tool_name == request.proposal.tool_name
                     && binding.asked_digest == request.meta.asked_digest

@@ -341,8 +341,16 @@ async fn a_checkpoint_that_does_not_fix_the_journal_is_refused() {
     assert_eq!(state_code(refused), StateCode::ChecksumMismatch);
 }
 
-/// A database with a paused run and one whose act was cut short, changed behind the store's back.
-async fn recovered_after(change: &str) -> (recover::Report, step::Answer, Fixture) {
+/// A run whose act was cut short and one that is paused, in a database that somebody else changed.
+struct Halted {
+    interrupted: RunId,
+    paused: step::Answer,
+    fixture: Fixture,
+    _place: tempfile::TempDir,
+}
+
+/// `change` names the run that it is about as `?1`.
+async fn halted(change: &str, whose: fn(&Halted) -> RunId) -> Halted {
     let place = tempfile::TempDir::new().unwrap();
     let path = place.path().join("stepgate.db");
     let open = || Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
@@ -350,11 +358,13 @@ async fn recovered_after(change: &str) -> (recover::Report, step::Answer, Fixtur
     let real = fixture.gate.executor.clone();
     counting(&mut fixture, true);
     submit(&fixture.gate, write(1)).await.unwrap_err();
+    let [interrupted] = fixture.gate.store.unfinished_runs().await.unwrap()[..] else { panic!() };
     fixture.gate.executor = real;
     fixture.gate.policy = Arc::new(AskAlways);
     let elsewhere = json!({"path": "/sandbox/b.txt", "content": "asked"});
     let paused = fixture.submit(proposal(2, "WRITE_FILE", elsewhere)).await;
     fixture.gate.store = Arc::new(MemoryStore::new());
+    let mut halted = Halted { interrupted, paused, fixture, _place: place };
 
     let stranger = rusqlite::Connection::open(&path).unwrap();
     let triggers: Vec<String> = stranger
@@ -367,11 +377,10 @@ async fn recovered_after(change: &str) -> (recover::Report, step::Answer, Fixtur
     for trigger in triggers {
         stranger.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
     }
-    assert_eq!(stranger.execute(change, [paused.run_id.to_string()]).unwrap(), 1, "{change}");
+    assert_eq!(stranger.execute(change, [whose(&halted).to_string()]).unwrap(), 1, "{change}");
     drop(stranger);
-    fixture.gate.store = open();
-    let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
-    (report, paused, fixture)
+    halted.fixture.gate.store = open();
+    halted
 }
 
 #[tokio::test]
@@ -385,7 +394,9 @@ async fn a_trace_that_does_not_verify_is_quarantined_and_the_others_go_on() {
         "UPDATE approvals SET status = 'approved' WHERE tool_run_id = ?1",
     ];
     for change in changes {
-        let (report, paused, fixture) = recovered_after(change).await;
+        let Halted { paused, fixture, _place, .. } =
+            halted(change, |them| them.paused.run_id).await;
+        let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
         let [(run_id, why)] = &report.quarantined[..] else { panic!("{change}: {report:?}") };
         assert_eq!(*run_id, paused.run_id, "{change}");
         assert!(why.starts_with("STATE_RECOVERY_FAILED"), "{change}: {why}");
@@ -393,6 +404,55 @@ async fn a_trace_that_does_not_verify_is_quarantined_and_the_others_go_on() {
         let [other] = report.finished[..] else { panic!("{change}: {:?}", report.finished) };
         let run = fixture.gate.store.dossier(other).await.unwrap().unwrap().run;
         assert_eq!(run.status, Status::Ok, "{change}");
+    }
+}
+
+/// Changes to a row that journal, checkpoints and digest of what was asked say nothing of.
+const FORGED: [&str; 4] = [
+    "UPDATE tool_runs SET payload = CAST(replace(CAST(payload AS TEXT), '550e', 'f50e')
+                                         AS BLOB) WHERE tool_run_id = ?1",
+    "UPDATE tool_runs SET payload = CAST(replace(CAST(payload AS TEXT), 'a test', 'forged')
+                                         AS BLOB) WHERE tool_run_id = ?1",
+    "UPDATE tool_runs SET step_index = step_index + 7 WHERE tool_run_id = ?1",
+    "UPDATE effects SET idempotency_key = 'agent/elsewhere' WHERE trace_id = ?1",
+];
+
+#[tokio::test]
+async fn an_interrupted_run_whose_row_was_forged_is_quarantined_and_never_goes_on() {
+    for change in FORGED {
+        let Halted { interrupted, mut fixture, paused, _place } =
+            halted(change, |them| them.interrupted).await;
+        let dispatched = counting(&mut fixture, false);
+        let before = fixture.gate.store.dossier(interrupted).await.unwrap().unwrap();
+        let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
+        let [(run_id, why)] = &report.quarantined[..] else { panic!("{change}: {report:?}") };
+        assert_eq!(*run_id, interrupted, "{change}");
+        assert!(why.starts_with("STATE_RECOVERY_FAILED"), "{change}: {why}");
+        assert_eq!((report.finished, report.waiting), (vec![], vec![paused.run_id]), "{change}");
+        let after = fixture.gate.store.dossier(interrupted).await.unwrap().unwrap();
+        assert_eq!(after, before, "{change}");
+        assert_eq!(dispatched.load(Ordering::SeqCst), 0, "{change}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_decides_on_a_paused_run_that_was_forged() {
+    for change in FORGED {
+        let Halted { paused, fixture, _place, .. } =
+            halted(change, |them| them.paused.run_id).await;
+        let before = fixture.dossier(&paused).await;
+        let approval = before.approval.as_ref().unwrap().approval_id;
+        let refuses = Person::Refuses { approver_id: operator(), note: None };
+        for person in [grants(), refuses, Person::Nobody] {
+            match step::resume(&fixture.gate, approval, person).await {
+                Err(Refused::Fault(Fault::Store(error))) => {
+                    assert_eq!(state_code(error), StateCode::RecoveryFailed, "{change}");
+                }
+                other => panic!("{change}: {other:?}"),
+            }
+        }
+        assert_eq!(fixture.dossier(&paused).await, before, "{change}");
+        assert!(!fixture.path("b.txt").exists(), "{change}");
     }
 }
 
@@ -404,7 +464,7 @@ async fn a_finished_journal_without_a_record_is_quarantined() {
     let report = recover::recover(&restarted.gate, Scope::Core).await.unwrap();
     let [(run_id, why)] = &report.quarantined[..] else { panic!("{report:?}") };
     assert_eq!(*run_id, answer.run_id);
-    assert!(why.contains("it has no record"), "{why}");
+    assert!(why.contains("the absence of a record"), "{why}");
     assert_eq!((report.finished, dispatched.load(Ordering::SeqCst)), (vec![], 0));
 }
 
