@@ -12,10 +12,10 @@ use crate::machine::State;
 use crate::ports::Dossier;
 use crate::record::{Record, RecordBody};
 use crate::run::{Arrival, Ending, Payload, Run, Status};
-use crate::session::{Head, Link, LinkKind};
+use crate::session::{self, Head, Link, LinkKind};
 use crate::time::Timestamp;
 use crate::verify::Problem;
-use crate::verify::run::Problems;
+use crate::verify::run::{Problems, opening_digest};
 
 /// A self-contained run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,12 +30,14 @@ pub struct Bundle {
     pub artifacts: Vec<Value>,
     /// The last checkpoint.
     pub checkpoint: Option<Checkpoint>,
+    /// The opening in the session's chain, while there is no record: the record covers all of it.
+    pub open: Option<OpenObject>,
     /// The record, where the step is over.
     pub record: Option<RecordObject>,
 }
 
 /// A run's row.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct RunObject {
@@ -55,6 +57,20 @@ pub struct RunObject {
     /// The payload as hex digits, where it is not.
     pub payload_hex: Option<String>,
     pub payload_bytes: u64,
+}
+
+/// What the OPEN link covers beside the row and the first entry, with its place in the session's chain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenObject {
+    /// Digest of the events of the opening.
+    pub events_digest: Digest,
+    /// Number of the OPEN link in the session's chain.
+    pub link_number: u64,
+    /// Digest of the link before.
+    pub link_prev: Digest,
+    /// Digest of the link.
+    pub link_digest: Digest,
 }
 
 /// A record with its place in the session's chain.
@@ -90,13 +106,34 @@ impl Bundle {
             }),
             None => None,
         };
+        let open = match (&dossier.record, dossier.open_link) {
+            (None, Some(link)) => Some(OpenObject {
+                events_digest: opening_digest(dossier),
+                link_number: link.number,
+                link_prev: link.prev,
+                link_digest: link.digest,
+            }),
+            (Some(_), _) | (None, None) => None,
+        };
         Ok(Self {
             run: RunObject::of(&dossier.run),
             entries: dossier.entries.iter().map(|appended| appended.entry.clone()).collect(),
             artifacts: dossier.entries.iter().map(artifact).collect::<Result<_, _>>()?,
             checkpoint: dossier.checkpoints.last().cloned(),
+            open,
             record,
         })
+    }
+
+    /// A bundle as it was exported, every member of it: one that is left out, or written in another
+    /// way, has another digest for whoever computes it without Stepgate.
+    pub fn read(value: &Value) -> Result<Self, String> {
+        let bundle = Self::deserialize(value).map_err(|error| error.to_string())?;
+        let exported = serde_json::to_value(&bundle).map_err(|error| error.to_string())?;
+        match difference(value, &exported) {
+            None => Ok(bundle),
+            Some(place) => Err(format!("`{place}` is not as it was exported")),
+        }
     }
 
     /// Recomputes everything that the bundle says about itself.
@@ -105,6 +142,9 @@ impl Bundle {
             return vec![Problem::new("run", "payload is given twice, not at all, or not as hex")];
         };
         let mut problems = Problems::about(&run);
+        if RunObject::of(&run) != self.run {
+            problems.found.push(Problem::new("run", "is not written as it was exported"));
+        }
         let Some(entries) = problems.note("entries", self.appended()) else {
             return problems.found;
         };
@@ -112,6 +152,7 @@ impl Bundle {
             return problems.found;
         };
         problems.journal(&replayed);
+        problems.payload(&replayed);
         problems.checkpoints(self.checkpoint.as_slice(), &replayed, self.record.is_some());
         if let Some(record) = &self.record {
             let sealed = Record::seal(&record.body, Ending::nothing());
@@ -122,8 +163,14 @@ impl Bundle {
             if !record.link_holds() {
                 problems.found.push(Problem::new("record", "the link has another digest"));
             }
+            if self.open.is_some() {
+                problems.found.push(Problem::new("open", "is there beside a record"));
+            }
         } else {
             problems.found.extend(self.unfinished(&replayed));
+            if !self.open_holds(&run) {
+                problems.found.push(Problem::new("open", "is missing, or has another digest"));
+            }
         }
         problems.found
     }
@@ -153,6 +200,17 @@ impl Bundle {
         (run.status != expected).then(|| Problem::new("run", what))
     }
 
+    /// Whether the OPEN link is that of the row and the first entry.
+    fn open_holds(&self, run: &Run) -> bool {
+        let (Some(open), Some(genesis)) = (&self.open, self.entries.first()) else { return false };
+        let body =
+            session::open_body(genesis.entry_digest, run.arrival_digest(), open.events_digest);
+        let Arrival { session_id, run_id, .. } = run.arrival;
+        let OpenObject { link_number, link_prev, link_digest, .. } = *open;
+        let place = (link_number, link_prev, link_digest);
+        link_holds(place, LinkKind::Open, session_id, run_id, body)
+    }
+
     fn appended(&self) -> Result<Vec<Appended>, StateError> {
         if self.entries.len() != self.artifacts.len() {
             return Err(StateError::checksum("entries and artifacts differ in number"));
@@ -171,11 +229,52 @@ impl Bundle {
 
 impl RecordObject {
     fn link_holds(&self) -> bool {
-        let Some(before) = self.link_number.checked_sub(1) else { return false };
-        let head = Head { number: before, digest: self.link_prev };
         let RecordBody { session_id, run_id, .. } = self.body;
-        let link = Link::after(&head, session_id, LinkKind::Close, Some(run_id), self.digest);
-        link.digest == self.link_digest
+        let place = (self.link_number, self.link_prev, self.link_digest);
+        link_holds(place, LinkKind::Close, session_id, run_id, self.digest)
+    }
+}
+
+/// Whether a link, given by its number, the one before it and its own digest, links this body.
+fn link_holds(
+    (number, prev, digest): (u64, Digest, Digest),
+    kind: LinkKind,
+    session_id: SessionId,
+    run_id: RunId,
+    body: Digest,
+) -> bool {
+    let Some(before) = number.checked_sub(1) else { return false };
+    let head = Head { number: before, digest: prev };
+    Link::after(&head, session_id, kind, Some(run_id), body).digest == digest
+}
+
+/// Where two values differ first, as a path of members.
+fn difference(given: &Value, exported: &Value) -> Option<String> {
+    let below = |step: String, inner: String| match inner.as_str() {
+        "" => step,
+        deeper if deeper.starts_with('[') => format!("{step}{deeper}"),
+        deeper => format!("{step}.{deeper}"),
+    };
+    match (given, exported) {
+        (Value::Object(given), Value::Object(exported)) => {
+            let names = exported.keys().chain(given.keys());
+            names.map(|name| (name, given.get(name), exported.get(name))).find_map(|it| match it {
+                (name, Some(given), Some(exported)) => {
+                    difference(given, exported).map(|inner| below(name.clone(), inner))
+                }
+                (name, _, _) => Some(name.clone()),
+            })
+        }
+        (Value::Array(given), Value::Array(exported)) if given.len() == exported.len() => {
+            let pairs = given.iter().zip(exported).enumerate();
+            pairs.into_iter().find_map(|(at, (given, exported))| {
+                difference(given, exported).map(|inner| below(format!("[{at}]"), inner))
+            })
+        }
+        (given, exported) => {
+            let is_same = canonical::text_of(given) == canonical::text_of(exported);
+            (!is_same).then(String::new)
+        }
     }
 }
 

@@ -100,7 +100,7 @@ fn bundle(file: &Path, json: bool) -> anyhow::Result<u8> {
     }
     // Duplicate keys would let a bundle show one thing and prove another.
     let problems = match strict::parse(&bytes, strict::DEPTH_MAX, Integers::Any) {
-        Ok(value) => match serde_json::from_value::<Bundle>(value) {
+        Ok(value) => match Bundle::read(&value) {
             Ok(bundle) => bundle.verify(),
             Err(error) => bail!("`{}` is not an exported run: {error}", file.display()),
         },

@@ -1,5 +1,6 @@
 //! Whoever changes the database, `verify` sees it: every column of every row, one after the other.
 
+mod bundles;
 mod damage;
 mod servers;
 
@@ -10,11 +11,9 @@ use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, params};
 use serde_json::json;
 use stepgate_core::approval::ApprovalStatus;
-use stepgate_core::bundle::Bundle;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
-use stepgate_core::journal::Checkpoint;
 use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::json::canonical;
 use stepgate_core::ports::{Store, StoreError, World};
@@ -483,91 +482,6 @@ async fn a_second_session_of_a_kind_is_found_though_the_system_session_tells_of_
         let problems = report(&path, &[]).await.problems;
         let [problem] = &problems[..] else { panic!("{problems:?}") };
         assert!(problem.what.contains("is another"), "{problem:?}");
-    }
-}
-
-/// The bundle of each run of the database, by its status.
-async fn bundles(original: &Path) -> Vec<Bundle> {
-    let store = SqliteStore::open_read_only(&original.join("stepgate.db")).unwrap();
-    let mut bundles = Vec::new();
-    for run_id in store.run_ids(None, 100).await.unwrap() {
-        bundles.push(Bundle::of(&store.dossier(run_id).await.unwrap().unwrap()).unwrap());
-    }
-    bundles
-}
-
-#[tokio::test]
-async fn a_bundle_of_every_run_verifies_and_one_with_another_status_does_not() {
-    let original = database().await;
-    for bundle in bundles(original.path()).await {
-        assert_eq!(bundle.verify(), [], "{:?}", bundle.run.status);
-        for status in Status::ALL.into_iter().filter(|status| *status != bundle.run.status) {
-            let mut tampered = bundle.clone();
-            tampered.run.status = status;
-            assert_ne!(tampered.verify(), [], "{:?} as {status:?}", bundle.run.status);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_bundle_without_a_record_has_no_ending() {
-    let original = database().await;
-    let changes: [fn(&mut Bundle); 6] = [
-        |bundle| bundle.run.output_json = Some("1".into()),
-        |bundle| bundle.run.error_json = Some("1".into()),
-        |bundle| bundle.run.latency_ms = Some(1),
-        |bundle| bundle.checkpoint = None,
-        |bundle| {
-            bundle.entries.clear();
-            bundle.artifacts.clear();
-        },
-        |bundle| bundle.run.status = Status::Started,
-    ];
-    let mut paused = bundles(original.path()).await;
-    paused.retain(|bundle| bundle.run.status == Status::ApprovalRequired);
-    assert_eq!(paused.len(), 1);
-    for (number, change) in changes.into_iter().enumerate() {
-        let mut tampered = paused[0].clone();
-        change(&mut tampered);
-        assert_ne!(tampered.verify(), [], "change {number}");
-    }
-    for mut bundle in bundles(original.path()).await {
-        if bundle.record.take().is_some() {
-            assert_ne!(bundle.verify(), [], "{:?} without its record", bundle.run.status);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_bundle_of_a_failed_run_keeps_what_its_tool_said_and_nothing_else() {
-    let original = servers::database().await;
-    let mut failed = bundles(original.path()).await;
-    failed.extend(bundles(database().await.path()).await);
-    failed.retain(|bundle| bundle.run.error_json.is_some());
-    let said: Vec<_> = failed.iter().filter_map(|it| it.run.output_json.as_deref()).collect();
-    assert_eq!(said, [servers::SAID]);
-    for bundle in failed {
-        assert_eq!(bundle.verify(), []);
-        for other in [None, Some("{}".to_owned()), Some(servers::SAID.to_owned())] {
-            let mut tampered = bundle.clone();
-            tampered.run.output_json.clone_from(&other);
-            let is_as_it_was = bundle.run.output_json == other;
-            assert_eq!(tampered.verify().is_empty(), is_as_it_was, "{:?}", bundle.run);
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_bundle_whose_checkpoint_is_of_another_schema_does_not_verify() {
-    let original = database().await;
-    let changes: [fn(&mut Checkpoint); 2] =
-        [|it| it.schema_id.push('x'), |it| it.schema_version.push('x')];
-    let mut bundles = bundles(original.path()).await;
-    bundles.retain(|bundle| bundle.checkpoint.is_some());
-    for change in changes {
-        let mut tampered = bundles[0].clone();
-        change(tampered.checkpoint.as_mut().unwrap());
-        assert_ne!(tampered.verify(), []);
     }
 }
 
