@@ -6,7 +6,7 @@ use crate::action::Action;
 use crate::approval::ApprovalStatus;
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
-use crate::journal::{StateCode, StateError, replay};
+use crate::journal::{StateCode, StateError};
 use crate::machine::State;
 use crate::ports::{Dossier, StoreError, Unfinished};
 use crate::run::{Notice, Word};
@@ -214,8 +214,7 @@ fn failed(run_id: RunId, why: impl ToString) -> StateError {
 }
 
 fn remedy_for(dossier: &Dossier) -> Result<Remedy, StateError> {
-    verify::run::prove(dossier)?;
-    let state = replay(&dossier.entries)?
+    let state = verify::run::prove(dossier)?
         .tail
         .state
         .ok_or_else(|| StateError::checksum("an unfinished run without a journal"))?;

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{IdempotencyKey, RunId};
 use crate::journal::artifact::{ToolCall, ToolClass};
-use crate::journal::{Artifact, Journal, StateCode, StateError, replay};
+use crate::journal::{Artifact, Journal, StateCode, StateError};
 use crate::json::{Value, strict};
 use crate::machine::State;
 use crate::ports::Dossier;
@@ -86,8 +86,7 @@ fn failed(run_id: RunId, why: &str) -> StateError {
 
 fn rebuild(gate: &Gate, dossier: &Dossier) -> Result<Restored, StateError> {
     let arrival = &dossier.run.arrival;
-    verify::run::prove(dossier)?;
-    let replayed = replay(&dossier.entries)?;
+    let replayed = verify::run::prove(dossier)?;
     let state = replayed
         .tail
         .state

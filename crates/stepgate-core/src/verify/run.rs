@@ -19,44 +19,53 @@ use super::{Problem, chain, place_of};
 
 /// Everything about one run that does not follow from the rest.
 pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
-    let run = &dossier.run;
-    let mut problems = Problems::about(run);
-    let Some(replayed) = problems.note("journal", replay(&dossier.entries)) else {
-        return problems.found;
-    };
+    let mut problems = Problems::about(&dossier.run);
+    match problems.note("journal", replay(&dossier.entries)) {
+        Some(replayed) => check_against(dossier, &replayed),
+        None => problems.found,
+    }
+}
+
+/// Everything that does not follow from a journal that does.
+fn check_against(dossier: &Dossier, replayed: &Replayed) -> Vec<Problem> {
+    let mut problems = Problems::about(&dossier.run);
     let record = dossier.record.as_ref().and_then(|(record, _)| problems.body(record));
-    problems.journal(&replayed);
-    problems.payload(&replayed);
-    problems.call(&replayed);
-    problems.checkpoints(&dossier.checkpoints, &replayed, record.is_some());
+    problems.journal(replayed);
+    problems.payload(replayed);
+    problems.call(replayed);
+    problems.checkpoints(&dossier.checkpoints, replayed, record.is_some());
     let has_pause = dossier.checkpoints.iter().any(|at| at.checkpoint_sequence_number == 1);
     let was_paused = dossier.approval.is_some();
     problems.expect("checkpoints", has_pause || !was_paused, "a pause without its checkpoint");
     match &record {
         Some(body) => {
-            problems.record(body, &replayed);
+            problems.record(body, replayed);
             let covered = covered_by_record(dossier);
             problems.expect("events", body.events_digest == event::digest_of(&covered), "digest");
             let approval = dossier.approval.as_ref().map(Approval::digest);
             problems.expect("approvals", body.approval_digest == approval, "digest");
         }
-        None => problems.unfinished(dossier, &replayed),
+        None => problems.unfinished(dossier, replayed),
     }
-    problems.events(dossier, &replayed);
-    problems.approval(dossier, &replayed);
-    problems.binding(dossier, &replayed, record.is_some());
+    problems.events(dossier, replayed);
+    problems.approval(dossier, replayed);
+    problems.binding(dossier, replayed, record.is_some());
     problems.found
 }
 
-/// Whether a run is all that it says of itself: what nobody goes on with otherwise. Whether the links
-/// around its own are there is for [`super::verify`] to say.
-pub(crate) fn prove(dossier: &Dossier) -> Result<(), StateError> {
+/// The journal of a run that is all that it says of itself: nobody goes on with another. Whether the
+/// links around its own are there is for [`super::verify`] to say.
+pub(crate) fn prove(dossier: &Dossier) -> Result<Replayed, StateError> {
+    let replayed = replay(&dossier.entries)?;
+    for checkpoint in &dossier.checkpoints {
+        replayed.check(checkpoint)?;
+    }
     let arrival = &dossier.run.arrival;
     let (session_id, run_id) = (arrival.session_id, Some(arrival.run_id));
-    let links = links(dossier).into_iter();
     let broken = |(kind, link, body)| chain::broken(session_id, kind, run_id, body, link);
-    match check(dossier).into_iter().chain(links.filter_map(broken)).next() {
-        None => Ok(()),
+    let links = links(dossier).into_iter().filter_map(broken);
+    match check_against(dossier, &replayed).into_iter().chain(links).next() {
+        None => Ok(replayed),
         Some(Problem { place, what }) => Err(StateError::checksum(format!("{place}: {what}"))),
     }
 }
