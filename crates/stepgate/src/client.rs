@@ -5,6 +5,7 @@
 
 mod connection;
 pub(crate) mod sse;
+mod tls;
 
 use std::sync::Arc;
 
@@ -272,7 +273,7 @@ fn request(
         Some(Target::Socket(_)) | None => {
             headers.insert(LOCAL_HEADER, HeaderValue::from_static(role.as_str()));
         }
-        Some(Target::Http { authority, token }) => {
+        Some(Target::Http { authority, token, tls: _ }) => {
             headers.insert(header::HOST, HeaderValue::from_str(authority)?);
             let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
                 .context("the token has characters that no token has")?;

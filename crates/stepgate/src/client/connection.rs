@@ -12,32 +12,40 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::tls::Tls;
+
 /// Where a connection goes.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// The socket of a data directory.
     Socket(PathBuf),
-    /// A gateway somewhere, with the token that it asks for.
-    Http { authority: String, token: String },
+    /// A gateway somewhere, with the token that it asks for, over TLS or in the clear.
+    Http { authority: String, token: String, tls: Option<Tls> },
 }
 
 impl Target {
     /// The gateway of a URL.
     pub(crate) fn url(url: &str, token: &str) -> anyhow::Result<Self> {
-        let Some(rest) = url.strip_prefix("http://") else {
-            bail!("`{url}` does not begin with `http://`: TLS is for a proxy in front of Stepgate");
+        let (rest, is_encrypted) = match url.split_once("://") {
+            Some(("http", rest)) => (rest, false),
+            Some(("https", rest)) => (rest, true),
+            Some(_) | None => bail!("`{url}` begins with neither `http://` nor `https://`"),
         };
         let authority = rest.trim_end_matches('/');
         if authority.is_empty() || authority.contains(['/', '?', '#', '@']) {
             bail!("`{url}` is not an address: write it like `http://127.0.0.1:7420`");
         }
-        let has_port =
-            authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let authority = if has_port { authority.to_owned() } else { format!("{authority}:80") };
+        let with_port = authority.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+        let (host, authority) = match (with_port, is_encrypted) {
+            (Some((host, _)), _) => (host, authority.to_owned()),
+            (None, true) => (authority, format!("{authority}:443")),
+            (None, false) => (authority, format!("{authority}:80")),
+        };
         if token.is_empty() {
             bail!("`--url` needs a token: set STEPGATE_TOKEN, or name a file with --token-file");
         }
-        Ok(Self::Http { authority, token: token.to_owned() })
+        let tls = is_encrypted.then(|| Tls::to(host)).transpose()?;
+        Ok(Self::Http { authority, token: token.to_owned(), tls })
     }
 }
 
@@ -78,12 +86,15 @@ async fn connect(target: &Target) -> anyhow::Result<SendRequest<Full<Bytes>>> {
                 .with_context(|| format!("cannot connect to `{}`", path.display()))?;
             handshake(stream).await
         }
-        Target::Http { authority, .. } => {
+        Target::Http { authority, token: _, tls } => {
             let stream = TcpStream::connect(authority.as_str())
                 .await
                 .with_context(|| format!("cannot connect to `{authority}`: is it serving?"))?;
             stream.set_nodelay(true)?;
-            handshake(stream).await
+            match tls {
+                Some(tls) => handshake(tls.connect(stream).await?).await,
+                None => handshake(stream).await,
+            }
         }
     }
 }

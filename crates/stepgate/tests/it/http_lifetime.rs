@@ -151,9 +151,11 @@ fn a_gateway_elsewhere_is_reached_by_its_url() {
     assert!(refused.code == 1 && refused.stderr.contains("(403)"), "{refused:?}");
     let unknown = with_token("sg_x", &["runs"]);
     assert!(unknown.stderr.contains("STEPGATE_TOKEN"), "{unknown:?}");
-    for (url, expected) in
-        [("https://a", "TLS"), ("http://a/b", "not an address"), ("http://127.0.0.1:1", "serving")]
-    {
+    for (url, expected) in [
+        ("ftp://a", "https://"),
+        ("http://a/b", "not an address"),
+        ("http://127.0.0.1:1", "serving"),
+    ] {
         let output =
             finish(elsewhere.command(["--url", url, "runs"]).env("STEPGATE_TOKEN", "x"), b"");
         assert!(output.code == 1 && output.stderr.contains(expected), "{output:?}");

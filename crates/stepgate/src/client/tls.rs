@@ -1,0 +1,97 @@
+//! TLS to a gateway elsewhere: whether it is the right one, the certificates of this system tell.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// How long a handshake may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// What speaks TLS to one host. Its connections share what they have agreed on before.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// To this host, by the system's certificates or those that `SSL_CERT_FILE` names.
+    pub(super) fn to(host: &str) -> anyhow::Result<Self> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(bare.to_owned())
+            .with_context(|| format!("`{host}` is not a name that a certificate can have"))?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots()?)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+    }
+
+    /// Shakes hands, and checks who it is.
+    pub(super) async fn connect(&self, stream: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
+        let connecting = self.connector.connect(self.name.clone(), stream);
+        match tokio::time::timeout(HANDSHAKE_MAX, connecting).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(explained(&self.name.to_str(), error)),
+            Err(_) => {
+                let limit = HANDSHAKE_MAX.as_secs();
+                let name = self.name.to_str();
+                Err(anyhow!("no TLS with `{name}`: no handshake in {limit} s: is it `http://`?"))
+            }
+        }
+    }
+}
+
+fn roots() -> anyhow::Result<RootCertStore> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    for certificate in found.certs {
+        // One that cannot be read is one that nobody can use.
+        let _added = roots.add(certificate);
+    }
+    let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+    ensure!(
+        !roots.is_empty(),
+        "this system has no certificates to trust{why}: install its `ca-certificates`, or name a file of \
+         them with SSL_CERT_FILE"
+    );
+    Ok(roots)
+}
+
+/// Why there is no connection, with the way out.
+fn explained(name: &str, error: io::Error) -> anyhow::Error {
+    use CertificateError::{
+        BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
+        NotValidYet, NotValidYetContext, UnknownIssuer,
+    };
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let way_out = match cause {
+        Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) => {
+            "nobody that this system trusts has issued the certificate: name the issuer's own in a \
+             file with SSL_CERT_FILE"
+        }
+        Some(rustls::Error::InvalidCertificate(
+            NotValidForName | NotValidForNameContext { .. },
+        )) => "the certificate is another's: use a name that it has, or is it another machine?",
+        Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => {
+            "the certificate has ended: whoever runs the gateway must renew it, or is the clock \
+             of this machine wrong?"
+        }
+        Some(rustls::Error::InvalidCertificate(NotValidYet | NotValidYetContext { .. })) => {
+            "the certificate is not good yet: is the clock of this machine wrong?"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS: is it `http://`?",
+        Some(_) => "the handshake failed",
+        None => "the connection broke off in the handshake: is it `http://`?",
+    };
+    anyhow::Error::new(error).context(format!("no TLS with `{name}`: {way_out}"))
+}
