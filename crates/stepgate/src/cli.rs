@@ -54,8 +54,8 @@ pub(crate) struct Global {
     /// Configuration file; otherwise `stepgate.toml` in the data directory, if it is there.
     #[arg(long, global = true, value_name = "FILE", env = "STEPGATE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// Ask the gateway at this address, such as `http://127.0.0.1:7420`, instead of the data directory;
-    /// with the token in STEPGATE_TOKEN or in --token-file.
+    /// Ask the gateway at this address, such as `http://127.0.0.1:7420` or `https://gate.example.com`,
+    /// instead of the data directory; with the token in STEPGATE_TOKEN or in --token-file.
     #[arg(long, global = true, value_name = "URL", env = "STEPGATE_URL")]
     pub(crate) url: Option<String>,
     /// The file with the token for --url.
@@ -73,11 +73,13 @@ pub(crate) enum Command {
 Examples:
   stepgate serve
   stepgate --data /srv/gate serve --bind 127.0.0.1:8000 --quiet
+  stepgate serve --bind 0.0.0.0:7420 --tls-certificate gate.pem --tls-key gate.key
 
 The first start makes an operator's and an agent's token, in two files of the data directory that \
 only you can read. Ctrl-C or SIGTERM stops it: requests are taken for `serve.drain_ms` more, and \
-running steps finish first, for at most `serve.shutdown_ms`. Commands that act on the same \
-directory become clients of this process; those that only look read the store beside it.")]
+running steps finish first, for at most `serve.shutdown_ms`. A certificate that is renewed in its \
+file is taken within seconds. Commands that act on the same directory become clients of this process; \
+those that only look read the store beside it.")]
     Serve(ServeArgs),
     /// Speak MCP over standard input and output, for clients that start a process.
     #[command(after_help = "\
@@ -415,7 +417,14 @@ pub(crate) struct ServeArgs {
     /// Address and port; port 0 for any that is free. `serve.bind` of the configuration otherwise.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<String>,
-    /// Listen where other machines can hear it, although nothing is encrypted.
+    /// Speak TLS on the address, with this certificate: PEM, with those that lead to its issuer.
+    /// `serve.tls_certificate` of the configuration otherwise.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The certificate's key: PEM, without a password. `serve.tls_key` of the configuration otherwise.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Without TLS, listen where other machines can hear it, although nothing is encrypted.
     #[arg(long)]
     pub(crate) insecure_bind: bool,
     /// Do not write a line for each request to standard error.

@@ -147,7 +147,7 @@ impl Client {
         recover::tell(&held.recovered);
         let service = held.service().await?;
         let serve = &held.config.serve;
-        let public_url = serve.public_url(&serve.bind)?;
+        let public_url = serve.public_url(&serve.bind, serve.scheme()?)?;
         let app = App::new(service, held.config.serve_limits(), public_url, AccessLog::Silent);
         let here = Here { router: http::router(&app), app, _held: held };
         Ok(Self { door: Door::Here(Box::new(here)), role })

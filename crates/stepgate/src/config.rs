@@ -18,7 +18,8 @@ use stepgate_core::gate::Extensions;
 use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 
-use crate::http::{PublicUrl, ServeLimits};
+use crate::http::{PublicUrl, Scheme, ServeLimits};
+use crate::server::PairFiles;
 use store::{StoreConfig, executor_id};
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
@@ -138,6 +139,11 @@ pub(crate) struct ServeConfig {
     pub(crate) bind: String,
     /// How people's browsers reach it, like `https://gate.example.com`; empty where they use `bind`.
     public_url: String,
+    /// The certificate to speak TLS with, in PEM, with those that lead to its issuer; beside the
+    /// configuration file where it is not absolute. Empty: nothing is encrypted.
+    tls_certificate: PathBuf,
+    /// The certificate's key, in PEM, without a password.
+    tls_key: PathBuf,
     /// Most connections at one time.
     #[schemars(range(min = 1, max = CONNECTIONS_CEILING))]
     connections_max: usize,
@@ -184,6 +190,8 @@ impl Default for ServeConfig {
         Self {
             bind: "127.0.0.1:7420".into(),
             public_url: String::new(),
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
             connections_max: limits.connections_max,
             head_timeout_ms: ms(limits.head_timeout),
             body_timeout_ms: ms(limits.body_timeout),
@@ -201,12 +209,39 @@ impl Default for ServeConfig {
 }
 
 impl ServeConfig {
-    /// How browsers reach a gateway that listens on this address.
-    pub(crate) fn public_url(&self, bind: &str) -> anyhow::Result<PublicUrl> {
-        match self.public_url.as_str() {
-            "" => Ok(PublicUrl::of_bind(bind)),
-            named => PublicUrl::parse(named).context("serve.public_url is not valid"),
+    /// How browsers reach a gateway that listens on this address, and speaks so there.
+    pub(crate) fn public_url(&self, bind: &str, scheme: Scheme) -> anyhow::Result<PublicUrl> {
+        let named = match self.public_url.as_str() {
+            "" => return Ok(PublicUrl::of_bind(bind, scheme)),
+            named => PublicUrl::parse(named).context("serve.public_url is not valid")?,
+        };
+        match (scheme, named.is_encrypted()) {
+            (Scheme::Http, _) | (Scheme::Https, true) => Ok(named),
+            (Scheme::Https, false) => {
+                bail!("serve.public_url is `{named}`, but TLS is spoken: write it with `https://`")
+            }
         }
+    }
+
+    /// The certificate and its key, below the directory of the configuration; none where nothing is encrypted.
+    pub(crate) fn tls(&self, base: &Path) -> anyhow::Result<Option<PairFiles>> {
+        let (certificate, key) = (&self.tls_certificate, &self.tls_key);
+        match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
+            (true, true) => Ok(None),
+            (false, false) => {
+                Ok(Some(PairFiles { certificate: base.join(certificate), key: base.join(key) }))
+            }
+            (false, true) => bail!("serve.tls_certificate needs serve.tls_key: name both files"),
+            (true, false) => bail!("serve.tls_key needs serve.tls_certificate: name both files"),
+        }
+    }
+
+    /// How the address is spoken with, as the configuration says.
+    pub(crate) fn scheme(&self) -> anyhow::Result<Scheme> {
+        Ok(match self.tls(Path::new(""))? {
+            Some(_) => Scheme::Https,
+            None => Scheme::Http,
+        })
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -224,7 +259,7 @@ impl ServeConfig {
         within("serve.failed_auth_per_minute_max", self.failed_auth_per_minute_max, requests)?;
         within("serve.login_idle_max_ms", self.login_idle_max_ms, 1..=LOGIN_CEILING_MS)?;
         within("serve.login_life_max_ms", self.login_life_max_ms, 1..=LOGIN_CEILING_MS)?;
-        self.public_url(&self.bind).map(|_| ())
+        self.public_url(&self.bind, self.scheme()?).map(|_| ())
     }
 }
 

@@ -40,9 +40,9 @@ use crate::service::Service;
 
 pub(crate) use admit::{Caller, LOCAL_HEADER, Peer, Proposer};
 use console::Logins;
-pub(crate) use metrics::Metrics;
+pub(crate) use metrics::{Metrics, OpenConnection};
 pub(crate) use problem::Problem;
-pub(crate) use public_url::PublicUrl;
+pub(crate) use public_url::{PublicUrl, Scheme};
 use rate::Rates;
 
 /// The session that a step joins, and that it joined.
@@ -140,6 +140,11 @@ impl App {
         let mcp = Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, &public_url);
         let agent = OnceLock::new();
         Arc::new(Self { service, limits, metrics, mcp, agent, public_url, logins, rates, log })
+    }
+
+    /// How people's browsers reach it.
+    pub(crate) fn public_url(&self) -> &PublicUrl {
+        &self.public_url
     }
 
     /// Takes what a body of this caller costs.

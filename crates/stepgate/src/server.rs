@@ -2,6 +2,7 @@
 
 mod first_start;
 mod peer;
+mod tls;
 mod wire;
 
 use std::io;
@@ -18,16 +19,17 @@ use axum::extract::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt;
 
-use crate::http::{App, Peer};
+use crate::http::{App, OpenConnection, Peer, Scheme};
 use crate::show;
 
 pub(crate) use first_start::make_tokens;
+pub(crate) use tls::{PairFiles, Tls};
 use wire::Wire;
 
 /// Longest request head: more is 431.
@@ -39,9 +41,26 @@ const HEADERS_MAX: usize = 100;
 /// others must not lock the operator out.
 const LOCAL_CONNECTIONS_MAX: usize = 256;
 
+/// An address, and how it is spoken with there.
+pub(crate) struct Endpoint {
+    pub(crate) bind: String,
+    /// In the clear without one.
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
+impl Endpoint {
+    pub(crate) fn scheme(&self) -> Scheme {
+        match self.tls {
+            Some(_) => Scheme::Https,
+            None => Scheme::Http,
+        }
+    }
+}
+
 /// Everything that is listened on.
 pub(crate) struct Listeners {
     tcp: Option<TcpListener>,
+    tls: Option<Arc<Tls>>,
     socket: UnixListener,
     socket_path: PathBuf,
 }
@@ -49,13 +68,16 @@ pub(crate) struct Listeners {
 impl Listeners {
     /// Listens on the data directory's socket and, where one is named, on an address. Whoever holds the directory may
     /// replace a socket that is there: nobody else can be behind it.
-    pub(crate) async fn open(bind: Option<&str>, socket_path: &Path) -> anyhow::Result<Self> {
-        let tcp = match bind {
-            Some(bind) => {
+    pub(crate) async fn open(
+        endpoint: Option<&Endpoint>,
+        socket_path: &Path,
+    ) -> anyhow::Result<Self> {
+        let (tcp, tls) = match endpoint {
+            Some(Endpoint { bind, tls }) => {
                 let bound = TcpListener::bind(bind).await;
-                Some(bound.map_err(|error| cannot_listen(bind, error))?)
+                (Some(bound.map_err(|error| cannot_listen(bind, error))?), tls.clone())
             }
-            None => None,
+            None => (None, None),
         };
         match std::fs::remove_file(socket_path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -67,7 +89,7 @@ impl Listeners {
             .with_context(|| format!("cannot listen on `{}`", socket_path.display()))?;
         // The directory is the owner's alone already; the mode is the second lock on the same door.
         std::fs::set_permissions(socket_path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(Self { tcp, socket, socket_path: socket_path.to_owned() })
+        Ok(Self { tcp, tls, socket, socket_path: socket_path.to_owned() })
     }
 
     /// The address, with the port that was given.
@@ -97,7 +119,9 @@ impl Listeners {
             places: Arc::new(Semaphore::new(app.limits.connections_max)),
             local_places: Arc::new(Semaphore::new(LOCAL_CONNECTIONS_MAX)),
             graceful: GracefulShutdown::new(),
+            tls: self.tls.clone(),
         };
+        let renewing = self.tls.clone().map(|tls| tokio::spawn(tls::keep_renewing(tls)));
         let service = &app.service;
         self.accept_until(&connections, stop).await;
         service.drain();
@@ -117,6 +141,9 @@ impl Listeners {
         if tokio::time::timeout(app.limits.shutdown, finish).await.is_err() {
             let count = service.running();
             show::note(format!("{count} step(s) did not finish in time and are left to recovery"));
+        }
+        if let Some(renewing) = renewing {
+            renewing.abort();
         }
     }
 
@@ -163,13 +190,18 @@ struct Connections {
     places: Arc<Semaphore>,
     local_places: Arc<Semaphore>,
     graceful: GracefulShutdown,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Connections {
     fn begin_tcp(&self, stream: TcpStream, address: SocketAddr) {
         // Answers are one write; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
-        self.begin(stream, Peer::Address(address.ip()));
+        let peer = Peer::Address(address.ip());
+        match &self.tls {
+            Some(tls) => self.begin_tls(Arc::clone(tls), stream, peer),
+            None => self.begin(stream, peer),
+        }
     }
 
     /// Takes those who are connected already, as they see it, although nobody has accepted them.
@@ -187,17 +219,60 @@ impl Connections {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        match self.seat(peer) {
+            Some(seat) => drop(tokio::spawn(seat.serve(stream))),
+            None => drop(tokio::spawn(turn_away(stream))),
+        }
+    }
+
+    /// INVARIANT: the handshake is the connection's own affair. It has a place and a deadline, and nobody
+    /// who comes next waits for it.
+    fn begin_tls(&self, tls: Arc<Tls>, stream: TcpStream, peer: Peer) {
+        // A word to one too many would cost the very handshake that there is no place for.
+        let Some(seat) = self.seat(peer) else { return };
+        tokio::spawn(async move {
+            let deadline = seat.app.limits.head_timeout;
+            match tokio::time::timeout(deadline, tls.accept(stream)).await {
+                Ok(Ok(Some(stream))) => seat.serve(stream).await,
+                Ok(Ok(None)) => {}
+                Ok(Err(_)) | Err(_) => seat.app.metrics.malformed(),
+            }
+        });
+    }
+
+    /// A place for one more, where there is one.
+    fn seat(&self, peer: Peer) -> Option<Seat> {
         let places = match peer {
             Peer::Address(_) => &self.places,
             Peer::Local => &self.local_places,
         };
-        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
-            tokio::spawn(turn_away(stream));
-            return;
-        };
-        let app = Arc::clone(&self.app);
-        let open = app.metrics.connection();
-        let router = self.router.clone();
+        Some(Seat {
+            peer,
+            place: Arc::clone(places).try_acquire_owned().ok()?,
+            open: self.app.metrics.connection(),
+            app: Arc::clone(&self.app),
+            router: self.router.clone(),
+            watcher: self.graceful.watcher(),
+        })
+    }
+}
+
+/// What one connection takes, and needs.
+struct Seat {
+    peer: Peer,
+    place: OwnedSemaphorePermit,
+    open: OpenConnection,
+    app: Arc<App>,
+    router: Router,
+    watcher: Watcher,
+}
+
+impl Seat {
+    async fn serve<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { peer, place, open, app, router, watcher } = self;
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let mut request: Request = request.map(Body::new);
             request.extensions_mut().insert(peer);
@@ -209,15 +284,12 @@ impl Connections {
             .max_buf_size(HEAD_BYTES_MAX)
             .max_headers(HEADERS_MAX)
             .serve_connection(TokioIo::new(Wire::new(stream)), service);
-        let connection = self.graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await
-                && (error.is_parse() || error.is_timeout())
-            {
-                app.metrics.malformed();
-            }
-            drop((place, open));
-        });
+        if let Err(error) = watcher.watch(connection).await
+            && (error.is_parse() || error.is_timeout())
+        {
+            app.metrics.malformed();
+        }
+        drop((place, open));
     }
 }
 

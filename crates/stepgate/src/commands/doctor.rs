@@ -9,6 +9,7 @@ use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
 
 use crate::data_dir::DataDir;
+use crate::server::Tls;
 use crate::{show, store};
 
 /// Below this much free space a store may soon be unable to record.
@@ -29,6 +30,7 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         check("holder", Ok(holder(data))),
         check("database", database(data).await),
         check("sandbox", sandbox(data)),
+        check("certificate", certificate(data)),
         check("tool servers", tool_servers(data)),
         check("interrupted runs", interrupted(data).await),
         check("executors", executors(data).await),
@@ -110,6 +112,16 @@ fn sandbox(data: &DataDir) -> anyhow::Result<String> {
     }
     Sandbox::open(&data.sandbox(), "doctor".into(), SandboxLimits::default())?;
     Ok("paths are resolved by the kernel".into())
+}
+
+fn certificate(data: &DataDir) -> anyhow::Result<String> {
+    let Some(files) = data.load_config()?.serve.tls(&data.base())? else {
+        return Ok("none in the configuration".into());
+    };
+    let tls = Tls::load(files)?;
+    let warnings = tls.warnings();
+    ensure!(warnings.is_empty(), "{}", warnings.join("; "));
+    Ok(tls.described())
 }
 
 fn tool_servers(data: &DataDir) -> anyhow::Result<String> {

@@ -12,9 +12,9 @@ use super::recover;
 use crate::agent::{self, Conversations};
 use crate::assembly;
 use crate::data_dir::{DataDir, Held};
-use crate::http::{self, AccessLog, App};
+use crate::http::{self, AccessLog, App, PublicUrl, Scheme};
 use crate::mcp::Door;
-use crate::server::{Listeners, make_tokens};
+use crate::server::{Endpoint, Listeners, make_tokens};
 use crate::service::Service;
 
 /// A gateway that listens and does not answer yet.
@@ -30,7 +30,7 @@ impl Gateway {
     /// Holds the directory, recovers, and listens on its socket and, where one is named, on an address.
     pub(super) async fn open(
         data: &DataDir,
-        bind: Option<&str>,
+        endpoint: Option<&Endpoint>,
         log: AccessLog,
     ) -> anyhow::Result<Self> {
         // Recovery of core actions is over when the directory is held, so before the first request.
@@ -38,11 +38,12 @@ impl Gateway {
         recover::tell(&held.recovered);
         let service = held.service().await?;
         let mut limits = held.config.serve_limits();
-        limits.mcp.has_pages = bind.is_some();
+        limits.mcp.has_pages = endpoint.is_some();
         Door::check_names(&service, limits.mcp.own_names.as_deref())?;
-        let listeners = Listeners::open(bind, &data.socket()).await?;
+        let listeners = Listeners::open(endpoint, &data.socket()).await?;
         let address = listeners.address()?.map(|address| address.to_string());
-        let public_url = held.config.serve.public_url(&address.unwrap_or_default())?;
+        let scheme = endpoint.map_or(Scheme::Http, Endpoint::scheme);
+        let public_url = held.config.serve.public_url(&address.unwrap_or_default(), scheme)?;
         let app = App::new(service.clone(), limits, public_url, log);
         if let Some(agent) = Conversations::open(data, &held.config, &service)? {
             let _ = app.agent.set(agent);
@@ -62,6 +63,11 @@ impl Gateway {
     /// The address, with the port that was given.
     pub(super) fn address(&self) -> std::io::Result<Option<SocketAddr>> {
         self.listeners.address()
+    }
+
+    /// How people's browsers reach it.
+    pub(super) fn public_url(&self) -> &PublicUrl {
+        self.app.public_url()
     }
 
     /// The files of the operator's and the agent's tokens, made where they are missing.

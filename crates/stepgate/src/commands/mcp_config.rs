@@ -50,7 +50,7 @@ fn over_http(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
             let serve = data.load_config()?.serve;
             let own = data.root().join("agent.token");
             let token = in_file(file.as_deref().unwrap_or(&own))?;
-            (serve.public_url(&serve.bind)?.to_string(), token)
+            (serve.public_url(&serve.bind, serve.scheme()?)?.to_string(), token)
         }
     };
     Ok(Way::Http { url, token })

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -11,23 +12,28 @@ use super::gateway::Gateway;
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::http::AccessLog;
+use crate::server::{Endpoint, PairFiles, Tls};
 use crate::service::is_set;
 use crate::show;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow::Result<u8> {
-    let bind = args.bind.clone().unwrap_or(data.load_config()?.serve.bind);
-    refuse_to_be_overheard(&bind, args.insecure_bind).await?;
     let log = if args.quiet { AccessLog::Silent } else { AccessLog::Stderr };
-    let gateway = Gateway::open(data, Some(&bind), log).await?;
+    let endpoint = endpoint(data, args).await?;
+    let gateway = Gateway::open(data, Some(&endpoint), log).await?;
     let [operator, agent] = gateway.tokens(data).await?;
     let address = gateway.address()?.context("nothing is listened on")?;
     // Whoever reads the greeting may send a signal at once.
     let mut signals = Signals::listen()?;
+    let url = format!("{}://{address}", endpoint.scheme().as_str());
     if json {
-        let url = format!("http://{address}");
         show::json(&json!({ "url": url, "operator_token": operator, "agent_token": agent }))?;
     } else {
-        greet(address, &operator, &agent)?;
+        // A certificate is for a name, and the public one is the likeliest.
+        let asked = match endpoint.tls {
+            Some(_) => gateway.public_url().to_string(),
+            None => url.clone(),
+        };
+        greet(&url, &asked, &operator, &agent)?;
     }
     let mut broken = gateway.service.broken();
     let stop = async move {
@@ -43,23 +49,38 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     gateway.run(stop).await.map(|()| 0)
 }
 
-/// Tokens travel in the clear, so only this machine may hear them, unless somebody insists.
-async fn refuse_to_be_overheard(bind: &str, insists: bool) -> anyhow::Result<()> {
+/// Where it listens, and with which certificate: what the flags say, or the configuration.
+async fn endpoint(data: &DataDir, args: ServeArgs) -> anyhow::Result<Endpoint> {
+    let config = data.load_config()?.serve;
+    let files = match (args.tls_certificate, args.tls_key) {
+        (Some(certificate), Some(key)) => Some(PairFiles { certificate, key }),
+        (Some(_), None) | (None, Some(_)) => bail!("--tls-certificate and --tls-key go together"),
+        (None, None) => config.tls(&data.base())?,
+    };
+    let bind = args.bind.unwrap_or(config.bind);
+    refuse_to_be_overheard(&bind, files.is_some() || args.insecure_bind).await?;
+    let tls = files.map(Tls::load).transpose()?;
+    tls.iter().flat_map(Tls::warnings).for_each(show::note);
+    Ok(Endpoint { bind, tls: tls.map(Arc::new) })
+}
+
+/// Without TLS tokens travel in the clear, so only this machine may hear them, unless somebody insists.
+async fn refuse_to_be_overheard(bind: &str, is_fine: bool) -> anyhow::Result<()> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(bind)
         .await
         .with_context(|| format!("`{bind}` is not an address: write it like `127.0.0.1:7420`"))?
         .collect();
     let is_here = addresses.iter().map(SocketAddr::ip).all(|ip| IpAddr::is_loopback(&ip));
-    if !is_here && !insists {
+    if !is_here && !is_fine {
         bail!(
-            "`{bind}` can be reached from other machines, and nothing is encrypted: put a proxy with \
-             TLS in front of a loopback address, or insist with --insecure-bind"
+            "`{bind}` can be reached from other machines, and nothing is encrypted: give it a \
+             certificate with --tls-certificate and --tls-key, or insist with --insecure-bind"
         );
     }
     Ok(())
 }
 
-fn greet(address: SocketAddr, operator: &Path, agent: &Path) -> anyhow::Result<()> {
+fn greet(url: &str, asked: &str, operator: &Path, agent: &Path) -> anyhow::Result<()> {
     let agent = std::path::absolute(agent)?;
     let operator = std::path::absolute(operator)?;
     let proposal = json!({
@@ -70,9 +91,9 @@ fn greet(address: SocketAddr, operator: &Path, agent: &Path) -> anyhow::Result<(
         "args": { "path": "/sandbox/" },
     });
     show::say(format!(
-        "{}stepgate{:#} listens on http://{address}\n\
+        "{}stepgate{:#} listens on {url}\n\
          tokens   {}\n         {}\n\
-         try      curl -s http://{address}/v1/steps -H \"Authorization: Bearer $(cat {})\" -d '{proposal}'\n\
+         try      curl -s {asked}/v1/steps -H \"Authorization: Bearer $(cat {})\" -d '{proposal}'\n\
          stop     Ctrl-C",
         show::GOOD,
         show::GOOD,

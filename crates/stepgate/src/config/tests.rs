@@ -4,7 +4,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use stepgate_core::limits::Limits;
 
-use super::{Config, refuse_unknown_variables};
+use super::{Config, PairFiles, refuse_unknown_variables};
+use crate::http::Scheme;
 
 fn load(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
     let directory = tempfile::TempDir::new()?;
@@ -130,21 +131,38 @@ fn every_limit_of_listening_reaches_the_listener() {
         mcp: crate::mcp::McpSettings::default(),
     };
     assert_eq!((config.serve.bind.as_str(), config.serve_limits()), ("127.0.0.1:1", expected));
-    let public_url = config.serve.public_url("127.0.0.1:2").unwrap().to_string();
+    let public_url = config.serve.public_url("127.0.0.1:2", Scheme::Http).unwrap().to_string();
     assert_eq!(public_url, "https://gate.example.com");
 }
 
 #[test]
 fn browsers_come_to_where_it_listens_unless_another_address_is_named() {
     let config = load("", &[]).unwrap();
-    assert_eq!(config.serve.public_url("127.0.0.1:2").unwrap().to_string(), "http://127.0.0.1:2");
+    assert_eq!(
+        config.serve.public_url("127.0.0.1:2", Scheme::Http).unwrap().to_string(),
+        "http://127.0.0.1:2"
+    );
     let named = [("STEPGATE_SERVE_PUBLIC_URL", "http://gate")];
     let config = load("", &named).unwrap();
-    assert_eq!(config.serve.public_url("127.0.0.1:2").unwrap().to_string(), "http://gate");
+    assert_eq!(
+        config.serve.public_url("127.0.0.1:2", Scheme::Http).unwrap().to_string(),
+        "http://gate"
+    );
     for wrong in ["gate", "https://gate/path", "ftp://gate"] {
         let error = load(&format!("[serve]\npublic_url = \"{wrong}\"\n"), &[]).unwrap_err();
         assert!(format!("{error:#}").contains("serve.public_url is not valid"), "{error:#}");
     }
+}
+
+#[test]
+fn a_certificate_is_beside_the_configuration_and_makes_the_address_https() {
+    let text = "[serve]\ntls_certificate = \"gate.pem\"\n";
+    let config = load(text, &[("STEPGATE_SERVE_TLS_KEY", "/keys/gate")]).unwrap();
+    let files = PairFiles { certificate: "/base/gate.pem".into(), key: "/keys/gate".into() };
+    assert_eq!(config.serve.tls("/base".as_ref()).unwrap(), Some(files));
+    let scheme = config.serve.scheme().unwrap();
+    assert_eq!(config.serve.public_url("gate:443", scheme).unwrap().to_string(), "https://gate");
+    assert_eq!(load("", &[]).unwrap().serve.tls("/base".as_ref()).unwrap(), None);
 }
 
 #[test]

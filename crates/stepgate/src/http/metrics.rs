@@ -37,6 +37,15 @@ pub(crate) struct Metrics {
     runs_unreached: Gauge,
 }
 
+/// Counts a connection for as long as it is there.
+pub(crate) struct OpenConnection(Gauge);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// What is read at the moment of asking.
 pub(super) struct Present {
     pub(super) approvals_open: u64,
@@ -88,15 +97,9 @@ impl Metrics {
     }
 
     /// A connection began; it ends with the guard.
-    pub(crate) fn connection(&self) -> impl Drop + Send + use<> {
-        struct Open(Gauge);
-        impl Drop for Open {
-            fn drop(&mut self) {
-                self.0.dec();
-            }
-        }
+    pub(crate) fn connection(&self) -> OpenConnection {
         self.connections.inc();
-        Open(self.connections.clone())
+        OpenConnection(self.connections.clone())
     }
 
     pub(super) fn text(&self, present: &Present) -> Result<String, std::fmt::Error> {

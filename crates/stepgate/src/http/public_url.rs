@@ -10,16 +10,42 @@ use stepgate_core::ids::ApprovalId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicUrl {
     origin: String,
-    is_encrypted: bool,
+    scheme: Scheme,
+}
+
+/// How a gateway is spoken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// In the clear.
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl Scheme {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port that is not written.
+    fn standard_port(self) -> &'static str {
+        match self {
+            Self::Http => ":80",
+            Self::Https => ":443",
+        }
+    }
 }
 
 impl PublicUrl {
     /// The address that is listened on, where browsers use it themselves. Whether it is one, the
     /// listener finds out.
-    pub(crate) fn of_bind(bind: &str) -> Self {
+    pub(crate) fn of_bind(bind: &str, scheme: Scheme) -> Self {
         let host = bind.to_ascii_lowercase();
-        let host = host.strip_suffix(":80").unwrap_or(&host);
-        Self { origin: format!("http://{host}"), is_encrypted: false }
+        let host = host.strip_suffix(scheme.standard_port()).unwrap_or(&host);
+        Self { origin: format!("{}://{host}", scheme.as_str()), scheme }
     }
 
     /// Accepts `http` and `https` with a host, and nothing after it but one slash: the pages link to
@@ -28,9 +54,9 @@ impl PublicUrl {
         let expected = || format!("`{text}` is not an address like `https://gate.example.com`");
         let uri: Uri = text.parse().with_context(expected)?;
         let (scheme, authority) = uri.scheme_str().zip(uri.authority()).with_context(expected)?;
-        let standard_port = match scheme {
-            "http" => ":80",
-            "https" => ":443",
+        let scheme = match scheme {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
             _ => anyhow::bail!(expected()),
         };
         let is_bare =
@@ -38,8 +64,8 @@ impl PublicUrl {
         ensure!(is_bare, "`{text}` has more than scheme, host and port: give it a host of its own");
         ensure!(!authority.as_str().contains('@') && !authority.host().is_empty(), expected());
         let host = authority.as_str().to_ascii_lowercase();
-        let host = host.strip_suffix(standard_port).unwrap_or(&host);
-        Ok(Self { origin: format!("{scheme}://{host}"), is_encrypted: scheme == "https" })
+        let host = host.strip_suffix(scheme.standard_port()).unwrap_or(&host);
+        Ok(Self { origin: format!("{}://{host}", scheme.as_str()), scheme })
     }
 
     /// The address of an approval's own page, for the person who decides.
@@ -56,10 +82,9 @@ impl PublicUrl {
     pub(crate) fn with_port(&self) -> String {
         let has_port =
             self.host().rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
-        match (has_port, self.is_encrypted) {
-            (true, _) => self.origin.clone(),
-            (false, true) => format!("{}:443", self.origin),
-            (false, false) => format!("{}:80", self.origin),
+        match has_port {
+            true => self.origin.clone(),
+            false => format!("{}{}", self.origin, self.scheme.standard_port()),
         }
     }
 
@@ -69,8 +94,8 @@ impl PublicUrl {
     }
 
     /// Whether browsers come over TLS, so that a cookie may be kept off everything else.
-    pub(super) fn is_encrypted(&self) -> bool {
-        self.is_encrypted
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.scheme == Scheme::Https
     }
 }
 

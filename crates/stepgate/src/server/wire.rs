@@ -38,6 +38,12 @@ pub(super) fn too_many_connections() -> String {
     refusal(status, "UNAVAILABLE", "too many connections: come again")
 }
 
+/// The answer to one who speaks no TLS where TLS is spoken.
+pub(super) fn speaks_tls() -> String {
+    let status = "HTTP/1.1 400 Bad Request\r\n";
+    refusal(status, "MALFORMED", "this address speaks TLS: ask it with https://")
+}
+
 fn refusal(head: &str, code: &str, message: &str) -> String {
     let body = json!({ "error": { "code": code, "message": message } }).to_string();
     let length = body.len();

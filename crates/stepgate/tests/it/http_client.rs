@@ -57,7 +57,7 @@ impl Gateway {
                 break;
             }
         }
-        let address = greeting[0].split("http://").nth(1).unwrap().parse().unwrap();
+        let address = greeting[0].split("://").nth(1).unwrap().parse().unwrap();
         let token = |role: &str| {
             let file = tokens.join(format!("{role}.token"));
             std::fs::read_to_string(file).unwrap().trim().to_owned()

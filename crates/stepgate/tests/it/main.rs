@@ -40,3 +40,4 @@ mod spec_001;
 mod spec_002;
 mod spec_004;
 mod tamper;
+mod tls;

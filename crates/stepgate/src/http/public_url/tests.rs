@@ -1,4 +1,4 @@
-use super::PublicUrl;
+use super::{PublicUrl, Scheme};
 
 #[test]
 fn an_address_is_spelled_as_browsers_spell_an_origin() {
@@ -27,10 +27,13 @@ fn an_address_is_spelled_as_browsers_spell_an_origin() {
         let parsed = parsed.as_ref().map(|url| (url.origin(), url.is_encrypted()));
         assert_eq!(parsed, expected, "{text:?}");
     }
-    for (bind, expected) in
-        [("127.0.0.1:7420", "http://127.0.0.1:7420"), ("LOCAL:80", "http://local")]
-    {
-        assert_eq!(PublicUrl::of_bind(bind), PublicUrl::parse(expected).unwrap());
+    for (bind, scheme, expected) in [
+        ("127.0.0.1:7420", Scheme::Http, "http://127.0.0.1:7420"),
+        ("LOCAL:80", Scheme::Http, "http://local"),
+        ("LOCAL:80", Scheme::Https, "https://local:80"),
+        ("[::1]:443", Scheme::Https, "https://[::1]"),
+    ] {
+        assert_eq!(PublicUrl::of_bind(bind, scheme), PublicUrl::parse(expected).unwrap());
     }
 }
 
