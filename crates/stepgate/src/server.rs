@@ -26,6 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt;
 
 use crate::http::{App, OpenConnection, Peer, Scheme};
+use crate::service::is_set;
 use crate::show;
 
 pub(crate) use first_start::make_tokens;
@@ -230,9 +231,15 @@ impl Connections {
     fn begin_tls(&self, tls: Arc<Tls>, stream: TcpStream, peer: Peer) {
         // A word to one too many would cost the very handshake that there is no place for.
         let Some(seat) = self.seat(peer) else { return };
+        let mut leaving = self.app.service.leaving();
         tokio::spawn(async move {
-            let deadline = seat.app.limits.head_timeout;
-            match tokio::time::timeout(deadline, tls.accept(stream)).await {
+            let handshake = tokio::time::timeout(seat.app.limits.head_timeout, tls.accept(stream));
+            let shaken = tokio::select! {
+                shaken = handshake => shaken,
+                // Nobody has asked anything yet, so nobody is waited for.
+                () = is_set(&mut leaving) => return,
+            };
+            match shaken {
                 Ok(Ok(Some(stream))) => seat.serve(stream).await,
                 Ok(Ok(None)) => {}
                 Ok(Err(_)) | Err(_) => seat.app.metrics.malformed(),

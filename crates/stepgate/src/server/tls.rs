@@ -169,19 +169,29 @@ impl Renewal {
     }
 }
 
-/// What two files looked like: enough to see that one was written or replaced.
+/// What the two files looked like: enough to see that one was written or replaced.
 #[derive(Clone, PartialEq)]
-struct Look([Option<[i64; 4]>; 2], [Option<[u64; 3]>; 2]);
+struct Look([Option<Seen>; 2]);
+
+#[derive(Clone, PartialEq)]
+struct Seen {
+    file: (u64, u64),
+    length: u64,
+    written_at: (i64, i64),
+    changed_at: (i64, i64),
+}
 
 impl Look {
     fn at(files: &PairFiles) -> Self {
-        let seen = [&files.certificate, &files.key].map(|file| std::fs::metadata(file).ok());
-        let times = |it: &Metadata| [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
-        let places = |it: &Metadata| [it.dev(), it.ino(), it.len()];
-        Self(
-            seen.each_ref().map(|it| it.as_ref().map(times)),
-            seen.each_ref().map(|it| it.as_ref().map(places)),
-        )
+        Self([&files.certificate, &files.key].map(|file| {
+            let metadata = file.metadata().ok()?;
+            Some(Seen {
+                file: (metadata.dev(), metadata.ino()),
+                length: metadata.len(),
+                written_at: (metadata.mtime(), metadata.mtime_nsec()),
+                changed_at: (metadata.ctime(), metadata.ctime_nsec()),
+            })
+        }))
     }
 }
 

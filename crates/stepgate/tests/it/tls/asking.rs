@@ -68,6 +68,7 @@ fn whoever_cannot_be_trusted_is_told_nothing_and_the_way_out_is_named() {
         (&known, url(&ended), "the certificate has ended"),
         (&known, in_the_clear, "this address speaks TLS: ask it with https:// (400)"),
         (&known, super::url(&plain), "it does not speak TLS: is it `http://`?"),
+        (&known, "https://127.0.0.2".to_owned(), "cannot connect to `127.0.0.2:443`"),
         (&known, "https://a b".to_owned(), "is not a name that a certificate can have"),
     ] {
         let output = client(trusted, &gateway.agent).stepgate(["--url", &url, "run", "THINK"], "");

@@ -63,20 +63,27 @@ fn a_handshake_that_never_comes_keeps_nobody_waiting() {
     until("the places are free again", || {
         connect(gateway.address, authority.client(&[&TLS13])).is_ok()
     });
+    // Neither does the end wait for one.
+    let _stuck = [silent(&gateway, b""), silent(&gateway, HALF_A_HELLO)];
+    assert_eq!(client.stepgate(["--url", &url(&gateway), "run", "THINK"], "").code, 0);
+    gateway.signal(Signal::TERM);
+    let (code, log) = gateway.end();
+    assert!(code == Some(0) && !log.contains("did not finish in time"), "{log}");
 }
 
 #[test]
 fn a_handshake_has_a_deadline() {
     let authority = Authority::new();
-    let place = place(&authority, "head_timeout_ms = 100\n");
+    let place = place(&authority, "head_timeout_ms = 1000\n");
     let gateway = Gateway::start(&place);
-    for bytes in [b"".as_slice(), HALF_A_HELLO] {
-        let mut rest = Vec::new();
-        silent(&gateway, bytes).read_to_end(&mut rest).unwrap();
-        assert_eq!(rest, b"");
+    for mut stuck in [silent(&gateway, b""), silent(&gateway, HALF_A_HELLO)] {
+        assert_eq!(stuck.read(&mut [0]).unwrap(), 0);
     }
     let client = client(&authority.certificate(), &gateway.agent);
-    assert_eq!(client.stepgate(["--url", &url(&gateway), "run", "THINK"], "").code, 0);
+    // A machine that is busy may be too slow for so short a deadline.
+    until("it still serves", || {
+        client.stepgate(["--url", &url(&gateway), "run", "THINK"], "").code == 0
+    });
 }
 
 #[test]
