@@ -63,7 +63,7 @@ fn whoever_cannot_be_trusted_is_told_nothing_and_the_way_out_is_named() {
     for (trusted, url, expected) in [
         (unknown.as_path(), url(&gateway), issuer),
         (&unlike, url(&gateway), issuer),
-        (nowhere, url(&gateway), "SSL_CERT_FILE"),
+        (nowhere, url(&gateway), "this system has no certificates to trust"),
         (&known, by_address, "gate.example.com"),
         (&known, url(&ended), "the certificate has ended"),
         (&known, in_the_clear, "this address speaks TLS: ask it with https:// (400)"),

@@ -50,10 +50,8 @@ impl Authority {
         sign.args(["x509", "-req", "-CAcreateserial", "-days", &days.to_string()]);
         sign.arg("-in").arg(file("request")).arg("-extfile").arg(file("names"));
         sign.arg("-CA").arg(self.certificate()).arg("-CAkey").arg(self.key());
-        run({
-            sign.arg("-out").arg(file("gate.pem"));
-            sign
-        });
+        sign.arg("-out").arg(file("gate.pem"));
+        run(sign);
         for name in ["gate.pem", "gate.key"] {
             let beside = place.join(format!("{name}.new"));
             fs::copy(file(name), &beside).unwrap();

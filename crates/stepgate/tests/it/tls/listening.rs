@@ -106,6 +106,10 @@ fn whoever_speaks_no_tls_is_told_so_and_the_connection_ends_cleanly() {
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
         assert!(answer.ends_with("this address speaks TLS: ask it with https://\"}}"), "{answer}");
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        // Whoever was still sending is not cut off, or the answer could be lost to the reset.
+        for _ in 0..3 {
+            stream.write_all(b"more").unwrap();
+        }
     }
     // A handshake that turns to nonsense ends too, and nothing of all that was a run.
     let mut answer = Vec::new();
@@ -180,7 +184,7 @@ fn half_a_pair_is_refused() {
     fs::create_dir_all(place.path()).unwrap();
     for (key, other) in [("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")] {
         fs::write(place.path().join("stepgate.toml"), format!("[serve]\n{key} = \"a\"\n")).unwrap();
-        let output = place.stepgate(["serve"], "");
+        let output = place.stepgate(["serve", "--bind", "nowhere"], "");
         let expected = format!("serve.{key} needs serve.{other}: name both files");
         assert!(output.code == 1 && output.stderr.contains(&expected), "{output:?}");
     }
