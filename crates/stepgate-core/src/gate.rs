@@ -1,6 +1,6 @@
 //! The gate: the ports and limits that every step passes with, and the sessions that steps join.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::action::{CORE_SERVER, Touch};
@@ -31,16 +31,22 @@ pub struct Gate {
     pub limits: Limits,
     /// Which files may be touched.
     pub extensions: Extensions,
-    /// What steps hold whose effect is not recorded.
+    /// What this process keeps for runs that are not over.
     pub parked: Parked,
     /// When the tools of calls in doubt are asked again.
     pub doubts: Doubts,
 }
 
-/// What a step held when it could not record its effect. It stays held until recovery ends the run:
-/// whoever touched the same in between would be overwritten by the second dispatch.
+/// What a process keeps for runs that are not over, from one recovery to the next.
 #[derive(Clone, Default)]
-pub struct Parked(Arc<Mutex<HashMap<RunId, Hold>>>);
+pub struct Parked {
+    /// What a step held when it could not record its effect. It stays held until recovery ends the run:
+    /// whoever touched the same in between would be overwritten by the second dispatch.
+    holds: Arc<Mutex<HashMap<RunId, Hold>>>,
+    /// Runs that wait for a person and were found sound. They are not read again until somebody decides,
+    /// and then they are proven once more.
+    sound: Arc<Mutex<HashSet<RunId>>>,
+}
 
 impl Parked {
     pub(crate) fn keep(&self, run_id: RunId, hold: Hold) {
@@ -56,8 +62,27 @@ impl Parked {
         self.holds().keys().copied().collect()
     }
 
+    /// Notes that a run waits and is sound.
+    pub(crate) fn note_sound(&self, run_id: RunId) {
+        self.sound().insert(run_id);
+    }
+
+    /// Whether a run that waits was found sound before.
+    pub(crate) fn is_sound(&self, run_id: RunId) -> bool {
+        self.sound().contains(&run_id)
+    }
+
+    /// Forgets what it noted of runs that no longer wait.
+    pub(crate) fn forget_all_but(&self, waiting: &HashSet<RunId>) {
+        self.sound().retain(|run_id| waiting.contains(run_id));
+    }
+
+    fn sound(&self) -> MutexGuard<'_, HashSet<RunId>> {
+        self.sound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn holds(&self) -> MutexGuard<'_, HashMap<RunId, Hold>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -109,6 +109,8 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     for run_id in parked.iter().filter(|held| unfinished.iter().all(|run| run.run_id != **held)) {
         drop(gate.parked.take(*run_id));
     }
+    let waiting = unfinished.iter().filter(|run| run.is_waiting).map(|run| run.run_id).collect();
+    gate.parked.forget_all_but(&waiting);
     let mut ours = unfinished;
     ours.retain(|run| scope.covers(run.tool_name.as_deref()));
     // First what this process holds something for: meanwhile nobody else can go on with it. Last what
@@ -184,9 +186,15 @@ async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
 /// Applies the table to a run that waits for a person, without its lock: nothing is done to it, and
 /// where several nodes share the store a lock is two writes.
 async fn look_at_waiting(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
+    if gate.parked.is_sound(run_id) {
+        return Ok(Left::Waiting);
+    }
     let (_, remedy) = look(gate, run_id).await?;
     match remedy {
-        Remedy::Wait => Ok(Left::Waiting),
+        Remedy::Wait => {
+            gate.parked.note_sound(run_id);
+            Ok(Left::Waiting)
+        }
         // Somebody decided since it was listed, and goes on with it.
         Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch | Remedy::Read => Ok(Left::Alone),
         Remedy::Quarantine => Err(contradicts(run_id)),

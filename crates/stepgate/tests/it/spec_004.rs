@@ -609,6 +609,25 @@ async fn a_run_that_waits_for_a_person_is_left_alone_without_its_lock() {
 }
 
 #[tokio::test]
+async fn a_waiting_run_is_read_once_and_proven_again_when_somebody_decides() {
+    let unchanged = "UPDATE tool_runs SET status = status WHERE tool_run_id = ?1";
+    let Halted { paused, fixture, _place, .. } = halted(unchanged, |them| them.paused.run_id).await;
+    let first = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
+    assert_eq!((first.waiting, first.finished.len()), (vec![paused.run_id], 1));
+    let approval = fixture.dossier(&paused).await.approval.unwrap().approval_id;
+    let stranger = rusqlite::Connection::open(_place.path().join("stepgate.db")).unwrap();
+    assert_eq!(stranger.execute(FORGED[2], [paused.run_id.to_string()]).unwrap(), 1);
+    let second = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
+    assert_eq!((second.waiting, second.quarantined), (vec![paused.run_id], vec![]));
+    match step::resume(&fixture.gate, approval, grants()).await {
+        Err(Refused::Fault(Fault::Store(error))) => {
+            assert_eq!(state_code(error), StateCode::RecoveryFailed);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn recovery_takes_no_lock_of_a_run_that_is_not_in_its_scope() {
     let store = MemoryStore::with_lock_wait(std::time::Duration::from_millis(20));
     let mut fixture = Fixture::with_store(Arc::new(store));
