@@ -42,7 +42,7 @@ use stepgate_core::json::{Value, canonical};
 use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
-pub use copy::{COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, copy};
+pub use copy::{COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, copy, files_in};
 pub use earlier::{Earlier, Moved, Now, file_at, recorded_file};
 pub use resolve::Identity;
 
@@ -211,7 +211,9 @@ impl Executor for Sandbox {
 
     fn answers_for(&self, executor_id: &str) -> bool {
         executor_id == self.executor_id
-            || self.earlier().is_some_and(|earlier| earlier.executor_id == executor_id)
+            || self
+                .earlier()
+                .is_some_and(|earlier| earlier.executor_ids.iter().any(|id| id == executor_id))
     }
 
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {

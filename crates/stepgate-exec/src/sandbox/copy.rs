@@ -83,6 +83,13 @@ pub fn copy(
     }
 }
 
+/// The files that actions can reach in a sandbox, as they stand now. Nothing is copied.
+pub fn files_in(sandbox: &Path) -> Result<Vec<Identity>, SandboxError> {
+    let root = Root::open(sandbox, SandboxLimits::default())?;
+    let copy = Copy { root, to: sandbox, files: BTreeMap::new(), directories: BTreeSet::new() };
+    Ok(copy.walk()?.files.into_values().map(|look| look.identity).collect())
+}
+
 /// What a walk found: a file or directory has changed when any of this differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look {

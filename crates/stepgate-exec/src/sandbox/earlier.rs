@@ -20,8 +20,8 @@ const UNKNOWN: &str = "the files of the sandbox were put back from elsewhere, so
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Earlier {
-    /// How it called itself.
-    pub executor_id: String,
+    /// How it called itself, each time.
+    pub executor_ids: Vec<String>,
     /// The files that calls under way had to do with.
     pub files: Vec<Moved>,
 }
@@ -49,6 +49,11 @@ pub enum Now {
 }
 
 impl Earlier {
+    /// What became of a file; none where nothing was said of it, so that it is a file of this sandbox.
+    pub fn became(&self, was: &Identity) -> Option<&Now> {
+        self.files.iter().find(|moved| moved.was == *was).map(|moved| &moved.now)
+    }
+
     /// The file that a call recorded, as it is now.
     pub(super) fn now(&self, was: Identity) -> Result<Identity, Stop> {
         match self.files.iter().find(|moved| moved.was == was) {

@@ -121,7 +121,8 @@ async fn check(
     let was = recorded_file(&pre_state).unwrap();
     let path = found.files.iter().find(|file| file.identity == was).map(|file| &file.path);
     let now = path.and_then(|path| file_at(&back.join(path))).map_or(Now::Gone, Now::Is);
-    let earlier = Earlier { executor_id: "sandbox-1".into(), files: vec![Moved { was, now }] };
+    let earlier =
+        Earlier { executor_ids: vec!["sandbox-1".into()], files: vec![Moved { was, now }] };
     let sandbox = Sandbox::open(&back, "sandbox@b".into(), SandboxLimits::default()).unwrap();
     let sandbox = sandbox.put_back(is_told.then_some(earlier));
     assert_eq!(sandbox.answers_for("sandbox-1"), is_told);

@@ -14,7 +14,9 @@ use stepgate_store::RowCounts;
 use super::MANIFEST;
 
 /// The format that this build writes, and the newest that it reads.
-pub(crate) const FORMAT: u64 = 1;
+pub(crate) const FORMAT: u64 = 2;
+/// Since then a backup says of which files nobody knows what became of them.
+const FORMAT_PROVES_FILES: u64 = 2;
 /// Largest manifest that is read: about a million files.
 const BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
@@ -56,6 +58,9 @@ pub(crate) struct SandboxPart {
     pub(crate) directories: Vec<String>,
     /// Where the files are that calls under way would rename or delete.
     pub(crate) under_way: Vec<UnderWay>,
+    /// Those of which nobody knows which they are, or whether they are here. All others are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unknown: Vec<Identity>,
     /// Whether nothing changed while it was copied.
     pub(crate) is_settled: bool,
 }
@@ -88,6 +93,11 @@ struct Sealed {
 }
 
 impl Manifest {
+    /// Whether a file that calls under way are told by, and that is not in it, is certain to be gone.
+    pub(crate) fn proves_files(&self) -> bool {
+        self.format >= FORMAT_PROVES_FILES
+    }
+
     /// Writes it: the last file of a backup.
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let sealed = Sealed { manifest: self.clone(), manifest_digest: Digest::of(self) };

@@ -1,6 +1,5 @@
 //! `stepgate backup`: store first, at one moment; then the files; then the proof; the name last.
 
-use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +9,7 @@ use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::ports::{Store, World};
 use stepgate_core::verify::{self, SavedHead};
-use stepgate_exec::SandboxCopy;
+use stepgate_exec::{CopiedFile, Earlier, Identity, Now, SandboxCopy};
 use stepgate_store::{PostgresStore, RowCounts, SqliteStore};
 
 use super::verify::show_problems;
@@ -32,11 +31,13 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
     let copied = [data.sandbox(), data.policies(&config)];
     let target = Target::begin(&args.directory, &copied)?;
     let made_at = RealWorld.now();
+    // Before the store: it is forgotten as soon as the runs that need it are over.
+    let earlier = data.earlier()?;
     let (engine, rows) = copy_store(data, &config, &target).await?;
     let copy = SqliteStore::open_read_only(&target.at(DATABASE))?;
     // At once: what happens in the sandbox from now on is not in the store's copy.
     let (sandbox, mut files) = match args.no_sandbox {
-        false => copy_sandbox(data, &copy, &target).await?,
+        false => copy_sandbox(data, &copy, &target, earlier.as_ref()).await?,
         true => (None, Vec::new()),
     };
     files.extend(copy_policies(&data.policies(&config), &target)?);
@@ -102,6 +103,7 @@ async fn copy_sandbox(
     data: &DataDir,
     copy: &SqliteStore,
     target: &Target,
+    earlier: Option<&Earlier>,
 ) -> anyhow::Result<(Option<SandboxPart>, Vec<BackupFile>)> {
     if !data.sandbox().exists() {
         show::note(format!("`{}` is not there: it is not in the backup", data.sandbox().display()));
@@ -118,13 +120,8 @@ async fn copy_sandbox(
             "{skipped} entries of the sandbox are neither files nor directories, and not in the backup"
         ));
     }
-    let places: HashMap<_, _> =
-        files.iter().map(|file| (&file.identity, file.path.clone())).collect();
-    let under_way = under_way
-        .into_iter()
-        .filter_map(|was| Some(UnderWay { path: places.get(&was)?.clone(), was }));
-    let under_way: Vec<_> = under_way.collect();
-    let part = SandboxPart { under_way, directories, is_settled };
+    let (under_way, unknown) = find(under_way, earlier, &files);
+    let part = SandboxPart { under_way, unknown, directories, is_settled };
     let files = files.into_iter().map(|file| BackupFile {
         path: format!("{SANDBOX}/{}", file.path),
         bytes: file.bytes,
@@ -132,6 +129,32 @@ async fn copy_sandbox(
         mode: file.mode,
     });
     Ok((Some(part), files.collect()))
+}
+
+/// Where the files are that calls recorded, and of which of them nobody knows. In a sandbox that was
+/// itself put back, a call of before then recorded a file that is another one now.
+fn find(
+    recorded: Vec<Identity>,
+    earlier: Option<&Earlier>,
+    files: &[CopiedFile],
+) -> (Vec<UnderWay>, Vec<Identity>) {
+    let (mut under_way, mut unknown) = (Vec::new(), Vec::new());
+    for was in recorded {
+        let now = match earlier.and_then(|earlier| earlier.became(&was)) {
+            None => Some(&was),
+            Some(Now::Is(now)) => Some(now),
+            Some(Now::Gone) => None,
+            Some(Now::Unknown) => {
+                unknown.push(was);
+                continue;
+            }
+        };
+        let there = now.and_then(|now| files.iter().find(|file| file.identity == *now));
+        if let Some(CopiedFile { path, .. }) = there {
+            under_way.push(UnderWay { path: path.clone(), was });
+        }
+    }
+    (under_way, unknown)
 }
 
 /// Copies what is in the directory of the policies. Links are followed: what counts is what is read.

@@ -7,11 +7,11 @@ use anyhow::{bail, ensure};
 use serde_json::json;
 use stepgate_core::ports::Store;
 use stepgate_core::verify::{self, Report, SavedHead};
-use stepgate_exec::{Earlier, Identity, Moved, Now, file_at};
+use stepgate_exec::{Earlier, Identity, Moved, Now, file_at, files_in};
 use stepgate_store::{BackupError, PostgresStore, Restoring, SqliteStore};
 
 use super::verify::show_problems;
-use crate::backup::manifest::SandboxPart;
+use crate::backup::manifest::{Engine, Manifest, SandboxPart};
 use crate::backup::{
     Backup, CONFIG, DATABASE, POLICIES, SANDBOX, cannot_write, files_under_way, progress,
 };
@@ -41,7 +41,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
         None => {
             let store = SqliteStore::open_read_only(&database)?;
             let report = verified(&store, &heads).await?;
-            note_earlier(&store, &backup, &staging, extent).await?;
+            note_earlier(&store, &backup, data, &staging, extent).await?;
             drop(store);
             staging.place()?;
             report
@@ -49,7 +49,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
         Some(url) => {
             let filled = Filled::of(&url, &config, &database, &staging, &heads).await?;
             let report = verified(filled.store(), &heads).await?;
-            note_earlier(filled.store(), &backup, &staging, extent).await?;
+            note_earlier(filled.store(), &backup, data, &staging, extent).await?;
             fs::remove_file(&database).map_err(|error| cannot_write(&database, error))?;
             staging.place()?;
             filled.finish().await?;
@@ -203,30 +203,74 @@ fn ends_at(report: &Report, heads: &[SavedHead]) -> bool {
     report.heads.len() == heads.len() && report.heads.iter().all(|head| heads.contains(head))
 }
 
-/// Tells the sandbox which files calls under way had in hand. One that stays where it is knows them.
+/// Tells the sandbox which files calls under way had in hand.
 async fn note_earlier(
     store: &dyn Store,
     backup: &Backup,
+    data: &DataDir,
     staging: &Staging,
     extent: Extent,
 ) -> anyhow::Result<()> {
-    if extent == Extent::Store || store.unfinished_runs().await?.is_empty() {
+    if store.unfinished_runs().await?.is_empty() {
         return Ok(());
     }
-    let place = staging.at(SANDBOX);
-    let now = |was: &Identity| match &backup.manifest.sandbox {
-        None => Now::Unknown,
-        Some(sandbox) => {
-            let there = sandbox.under_way.iter().find(|file| file.was == *was);
-            there.and_then(|file| file_at(&place.join(&file.path))).map_or(Now::Gone, Now::Is)
+    let recorded = files_under_way(store).await?;
+    let (executor_ids, files) = match extent {
+        Extent::Everything => {
+            (vec![backup.manifest.sandbox_id.clone()], put_back(recorded, backup, staging))
         }
+        Extent::Store => (staying_as(&backup.manifest), stayed(recorded, data)?),
     };
-    let files = files_under_way(store).await?.into_iter();
-    let files = files.map(|was| Moved { now: now(&was), was }).collect();
-    let earlier = Earlier { executor_id: backup.manifest.sandbox_id.clone(), files };
+    let earlier = Earlier { executor_ids, files };
     let path = staging.at(DataDir::earlier_name());
     fs::write(&path, serde_json::to_vec_pretty(&earlier)?)
         .map_err(|error| cannot_write(&path, error))
+}
+
+/// What became of files in a sandbox that is put back with the store.
+fn put_back(recorded: Vec<Identity>, backup: &Backup, staging: &Staging) -> Vec<Moved> {
+    let place = staging.at(SANDBOX);
+    let now = |was: &Identity| {
+        let Some(sandbox) = &backup.manifest.sandbox else { return Now::Unknown };
+        if sandbox.unknown.contains(was) {
+            return Now::Unknown;
+        }
+        let there = sandbox.under_way.iter().find(|file| file.was == *was);
+        match there.and_then(|file| file_at(&place.join(&file.path))) {
+            Some(now) => Now::Is(now),
+            None if backup.manifest.proves_files() => Now::Gone,
+            None => Now::Unknown,
+        }
+    };
+    recorded.into_iter().map(|was| Moved { now: now(&was), was }).collect()
+}
+
+/// What became of files in a sandbox that stays as it is. One that is not there was deleted by the call,
+/// or these are copies that somebody made: nobody knows which.
+fn stayed(recorded: Vec<Identity>, data: &DataDir) -> anyhow::Result<Vec<Moved>> {
+    let there = match data.sandbox().exists() && !recorded.is_empty() {
+        true => files_in(&data.sandbox())?,
+        false => Vec::new(),
+    };
+    let earlier = data.earlier()?;
+    let now = |was: &Identity| {
+        let now = match earlier.as_ref().and_then(|earlier| earlier.became(was)) {
+            None => was,
+            Some(Now::Is(now)) => now,
+            Some(Now::Gone | Now::Unknown) => return Now::Unknown,
+        };
+        there.iter().find(|file| *file == now).map_or(Now::Unknown, |now| Now::Is(now.clone()))
+    };
+    Ok(recorded.into_iter().map(|was| Moved { now: now(&was), was }).collect())
+}
+
+/// How a sandbox that stays as it is called itself before. Where there were nodes, it may be another
+/// one's than the sandbox of the node that made the backup, and it keeps the name that it has.
+fn staying_as(manifest: &Manifest) -> Vec<String> {
+    match manifest.engine {
+        Engine::Sqlite => vec![manifest.sandbox_id.clone()],
+        Engine::Postgresql => Vec::new(),
+    }
 }
 
 fn tell(

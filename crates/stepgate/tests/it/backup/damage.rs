@@ -84,7 +84,7 @@ fn a_backup_of_a_newer_version_or_a_forged_one_is_refused() {
     backed_up(&place, &path);
     let manifest = fs::read(path.join("manifest.json")).unwrap();
     rewritten(&path, |manifest| {
-        manifest["format"] = 2.into();
+        manifest["format"] = 3.into();
         manifest["of_a_later_day"] = true.into();
     });
     refuses(&path, "use the newer Stepgate that made it");

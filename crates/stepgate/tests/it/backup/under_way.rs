@@ -135,6 +135,85 @@ fn a_file_that_was_made_after_a_deletion_under_way_stays() {
 }
 
 #[test]
+fn a_restored_directory_that_is_backed_up_before_it_was_recovered_is_as_good_as_the_first() {
+    let expected = [("after.txt", "old"), ("written.txt", "new")]
+        .map(|(name, text)| (name.to_owned(), text.to_owned()));
+    for stops in [Stops::Before, Stops::After] {
+        let ((place, _files), shelf) = (interrupted(stops), Shelf::new());
+        backed_up(&place, &shelf.path("first"));
+        let between = Place::new();
+        restored(&between, &shelf.path("first"));
+        backed_up(&between, &shelf.path("second"));
+        let other = Place::new();
+        restored(&other, &shelf.path("second"));
+        recovered(&other, 3, 0);
+        assert_eq!(tree(&other.path().join("sandbox")), expected, "{stops:?}");
+    }
+}
+
+/// Recovers so many runs, with so many left for a person.
+fn recovered(place: &Place, finished: usize, stuck: usize) {
+    let told = place.stepgate(["--json", "recover"], "");
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let count = |name: &str| told[name].as_array().unwrap().len();
+    assert_eq!((count("finished"), count("stuck")), (finished, stuck), "{told}");
+}
+
+#[test]
+fn what_nobody_knew_of_a_file_nobody_knows_after_another_backup() {
+    let ((place, _files), shelf) = (interrupted(Stops::Before), Shelf::new());
+    let made = stepgate(&place, "backup", &shelf.path("first"), &["--no-sandbox"]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let between = Place::new();
+    restored(&between, &shelf.path("first"));
+    copy_files(&place, &between);
+    recovered(&between, 1, 2);
+    backed_up(&between, &shelf.path("second"));
+    let other = Place::new();
+    restored(&other, &shelf.path("second"));
+    recovered(&other, 0, 2);
+    assert_eq!(tree(&other.path().join("sandbox")), tree(&between.path().join("sandbox")));
+}
+
+#[test]
+fn a_store_alone_beside_copied_files_leaves_it_to_a_person_what_became_of_a_call() {
+    let ((place, _files), shelf) = (interrupted(Stops::Before), Shelf::new());
+    backed_up(&place, &shelf.path("b"));
+    for target in Engine::ALL {
+        let other = target.place();
+        fs::create_dir(other.path()).unwrap();
+        copy_files(&place, &other);
+        let done = stepgate(&other, "restore", &shelf.path("b"), &["--store-only"]);
+        assert_eq!(done.code, 0, "{done:?}");
+        recovered(&other, 1, 2);
+        let kept =
+            ["before.txt", "deleted.txt"].map(|name| other.path().join("sandbox").join(name));
+        assert_eq!(kept.map(|path| path.exists()), [true, true], "{target:?}");
+    }
+    // Beside the files themselves it ends as after a crash.
+    for name in ["", "-wal", "-shm"] {
+        let file = format!("{}{name}", place.database().display());
+        let moved = fs::rename(file, shelf.path(&format!("old{name}")));
+        assert!(moved.is_ok() || !name.is_empty(), "{moved:?}");
+    }
+    let done = stepgate(&place, "restore", &shelf.path("b"), &["--store-only"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    recovered(&place, 3, 0);
+    let left: Vec<_> =
+        tree(&place.path().join("sandbox")).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(left, ["after.txt", "written.txt"]);
+}
+
+/// Copies a sandbox as a person does.
+fn copy_files(from: &Place, to: &Place) {
+    let sandbox = to.path().join("sandbox");
+    fs::create_dir(&sandbox).unwrap();
+    for (name, text) in tree(&from.path().join("sandbox")) {
+        fs::write(sandbox.join(name), text).unwrap();
+    }
+}
+
+#[test]
 fn where_files_were_put_back_otherwise_a_person_says_what_became_of_a_call() {
     let ((place, _files), shelf) = (interrupted(Stops::Before), Shelf::new());
     let made = stepgate(&place, "backup", &shelf.path("b"), &["--no-sandbox"]);
@@ -144,10 +223,7 @@ fn where_files_were_put_back_otherwise_a_person_says_what_became_of_a_call() {
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stderr.contains("put its files back before the first start"), "{done:?}");
     let sandbox = other.path().join("sandbox");
-    fs::create_dir(&sandbox).unwrap();
-    for (name, text) in tree(&place.path().join("sandbox")) {
-        fs::write(sandbox.join(name), text).unwrap();
-    }
+    copy_files(&place, &other);
     let told = other.stepgate(["--json", "recover"], "");
     let told: Value = serde_json::from_str(&told.stdout).unwrap();
     // What was to be written tells by its content; what was to be renamed or deleted does not.
