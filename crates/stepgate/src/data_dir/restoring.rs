@@ -16,6 +16,9 @@ use crate::backup::{CONFIG, DATABASE, MANIFEST, cannot_write};
 /// Where a restore puts things before all of them are there: everything, or the store alone.
 const STAGING: &str = ".restoring";
 const STAGING_STORE: &str = ".restoring-store";
+/// What SQLite keeps beside a database. Left over from another one, it would be played back into the one
+/// that is restored.
+const BESIDE_DATABASE: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// What the sandbox was before, for calls that were under way.
 pub(super) const EARLIER: &str = "restored.json";
 
@@ -175,10 +178,14 @@ impl Staging {
             if self.root.join(STAGING).exists() {
                 bail!("a restore of everything into `{root}` was interrupted: run that again");
             }
-            if self.root.join(DATABASE).exists() {
+            let beside = BESIDE_DATABASE.map(|beside| format!("{DATABASE}{beside}"));
+            let mut names = [DATABASE.to_owned()].into_iter().chain(beside);
+            let is_there = |name: &String| self.root.join(name).symlink_metadata().is_ok();
+            if let Some(name) = names.find(is_there) {
                 bail!(
-                    "there is a store in `{root}` already: move `{DATABASE}` and what begins with its name \
-                     elsewhere first, and keep it"
+                    "there is a store in `{root}` already, or what is left of one, `{name}`: move \
+                     `{DATABASE}` and what begins with its name elsewhere first, all of it together, and \
+                     keep it"
                 );
             }
             return Ok(());

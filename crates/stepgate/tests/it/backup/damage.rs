@@ -4,11 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use serde_json::Value;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 use stepgate_core::digest::Digest;
 
-use super::{Engine, SERVER, Shelf, at, backed_up, refused, restored, some_steps, stepgate};
+use super::{
+    Engine, SERVER, Shelf, at, backed_up, refused, replayed, restored, some_steps, stepgate,
+};
 use crate::binary::Place;
+use crate::http_client::{Gateway, proposal};
 
 /// Every file of a backup.
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -173,6 +177,45 @@ fn a_restore_goes_into_an_empty_place_alone() {
     refused(&stepgate(&away, "restore", &path, &[]), "does not answer");
     assert!(!away.path().exists());
     refused(&stepgate(&Place::new(), "restore", &shelf.path("none"), &[]), "is not a backup");
+}
+
+#[test]
+fn a_restore_is_not_put_beside_the_log_of_another_store() {
+    let (place, shelf) = (Place::new(), Shelf::new());
+    let answered = some_steps(&place);
+    let path = shelf.path("b");
+    backed_up(&place, &path);
+    let gateway = Gateway::start_with(&place, &["--quiet"]);
+    let think = proposal("THINK", json!({}));
+    assert_eq!(gateway.propose(&think).status, 200);
+    gateway.signal(Signal::KILL);
+    gateway.end();
+    let moved = |name: &str| {
+        fs::rename(place.path().join(name), shelf.path(name)).unwrap();
+    };
+    let again = || stepgate(&place, "restore", &path, &["--store-only"]);
+    refused(&again(), "`stepgate.db`");
+    moved("stepgate.db");
+    refused(&again(), "`stepgate.db-wal`");
+    moved("stepgate.db-wal");
+    refused(&again(), "`stepgate.db-shm`");
+    moved("stepgate.db-shm");
+    let done = again();
+    assert_eq!(done.code, 0, "{done:?}");
+    replayed(&place, &answered);
+    // With everything that was together, it is the store that it was.
+    let old = Place::new();
+    fs::create_dir(old.path()).unwrap();
+    for name in ["stepgate.db", "stepgate.db-wal", "stepgate.db-shm"] {
+        fs::rename(shelf.path(name), old.path().join(name)).unwrap();
+    }
+    let runs = old.stepgate(["runs", "--json", "--limit", "100"], "");
+    assert_eq!(runs.stdout.lines().count(), answered.len() + 1, "{runs:?}");
+    // And a directory of which nothing else is left is not empty.
+    let left = Place::new();
+    fs::create_dir(left.path()).unwrap();
+    fs::write(left.path().join("stepgate.db-wal"), "").unwrap();
+    refused(&stepgate(&left, "restore", &path, &[]), "`stepgate.db-wal`");
 }
 
 #[test]
