@@ -27,5 +27,6 @@ pub use sandbox::crash::CrashPoint;
 pub use sandbox::crash::{AtCrashPoint, CrashHook};
 pub use sandbox::{
     COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, Earlier, Identity, Moved, Now, Sandbox,
-    SandboxCopy, SandboxError, SandboxLimits, copy, file_at, files_in, recorded_file, rule,
+    SandboxCopy, SandboxError, SandboxLimits, Skipped, copy, file_at, files_in, recorded_file,
+    rule,
 };

@@ -42,7 +42,9 @@ use stepgate_core::json::{Value, canonical};
 use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
-pub use copy::{COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, copy, files_in};
+pub use copy::{
+    COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, Skipped, copy, files_in,
+};
 pub use earlier::{Earlier, Moved, Now, file_at, recorded_file};
 pub use resolve::Identity;
 

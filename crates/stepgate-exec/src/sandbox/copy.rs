@@ -37,10 +37,21 @@ pub struct SandboxCopy {
     pub directories: Vec<String>,
     /// Files.
     pub files: Vec<CopiedFile>,
-    /// How many entries are neither, or have names that are no text. No action reaches them.
-    pub skipped: u64,
+    /// What was left out.
+    pub skipped: Skipped,
     /// Whether nothing changed while it was copied, so that it is of one moment.
     pub is_settled: bool,
+}
+
+/// How many entries were left out, because no action reaches them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Neither files nor directories: symbolic links, devices, pipes and sockets.
+    pub special: u64,
+    /// Files with more than one name: the others may be anywhere, and a copy would have but one.
+    pub linked: u64,
+    /// Files and directories with names that are no UTF-8.
+    pub unnamed: u64,
 }
 
 /// One copied file.
@@ -124,7 +135,7 @@ struct Found {
     /// Whether no directory had changed so shortly before that it may have changed again unseen.
     was_quiet: bool,
     files: BTreeMap<String, Look>,
-    skipped: u64,
+    skipped: Skipped,
 }
 
 struct Copy<'a> {
@@ -166,7 +177,7 @@ impl Copy<'_> {
         while let Some(entry) = reader.read() {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else {
-                found.skipped += 1;
+                found.skipped.unnamed += 1;
                 continue;
             };
             // Temporary files and locks are nobody's content.
@@ -180,12 +191,13 @@ impl Copy<'_> {
                 Ok(FileType::RegularFile) => {
                     let stat = rustix::fs::statat(reader.fd()?, name, AtFlags::SYMLINK_NOFOLLOW);
                     match stat {
+                        Ok(stat) if stat.st_nlink > 1 => found.skipped.linked += 1,
                         Ok(stat) => drop(found.files.insert(path, Look::of(&stat))),
                         Err(Errno::NOENT) => {}
                         Err(errno) => return Err(errno),
                     }
                 }
-                Ok(_) => found.skipped += 1,
+                Ok(_) => found.skipped.special += 1,
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
@@ -232,7 +244,8 @@ impl Copy<'_> {
             Err(errno) => return Err(failed(path, errno)),
         };
         let stat = rustix::fs::fstat(&from).map_err(|errno| failed(path, errno))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || stat.st_nlink > 1 {
             return Ok(());
         }
         let look = Look::of(&stat);

@@ -1,6 +1,8 @@
 //! A sandbox copied while it is in use, and put back elsewhere.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +12,7 @@ use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::ports::{Dispatch, Executor};
 use stepgate_exec::{
-    CopiedFile, Earlier, Moved, Now, Sandbox, SandboxCopy, SandboxLimits, copy, file_at,
+    CopiedFile, Earlier, Moved, Now, Sandbox, SandboxCopy, SandboxLimits, Skipped, copy, file_at,
     recorded_file,
 };
 
@@ -36,6 +38,8 @@ fn what_actions_can_reach_is_copied_and_nothing_else() {
     fs::write(world.outside.join("secret"), "secret").unwrap();
     symlink(world.outside.join("secret"), world.inside.join("link.txt")).unwrap();
     symlink(&world.outside, world.inside.join("d/away")).unwrap();
+    fs::hard_link(world.outside.join("secret"), world.inside.join("d/hard.txt")).unwrap();
+    fs::write(world.inside.join(OsStr::from_bytes(b"no\xfftext")), "unreachable").unwrap();
     let found = copied(&world, "copy");
     let file = |path: &str, text: &str, mode| CopiedFile {
         path: path.into(),
@@ -48,7 +52,7 @@ fn what_actions_can_reach_is_copied_and_nothing_else() {
     let expected = SandboxCopy {
         directories: ["d", "d/e", "empty"].map(str::to_owned).to_vec(),
         files: vec![file("a.txt", "one", 0o640), file("d/e/b.txt", "two", mode)],
-        skipped: 2,
+        skipped: Skipped { special: 2, linked: 1, unnamed: 1 },
         is_settled: true,
     };
     assert_eq!(found, expected);

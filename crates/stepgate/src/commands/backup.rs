@@ -9,7 +9,7 @@ use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::ports::{Store, World};
 use stepgate_core::verify::{self, SavedHead};
-use stepgate_exec::{CopiedFile, Earlier, Identity, Now, SandboxCopy};
+use stepgate_exec::{CopiedFile, Earlier, Identity, Now, SandboxCopy, Skipped};
 use stepgate_store::{PostgresStore, RowCounts, SqliteStore};
 
 use super::verify::show_problems;
@@ -115,11 +115,7 @@ async fn copy_sandbox(
     let copied = stepgate_exec::copy(&data.sandbox(), &to, |files| bar.set_position(files))?;
     bar.finish_and_clear();
     let SandboxCopy { directories, files, skipped, is_settled } = copied;
-    if skipped > 0 {
-        show::note(format!(
-            "{skipped} entries of the sandbox are neither files nor directories, and not in the backup"
-        ));
-    }
+    note_skipped(skipped);
     let (under_way, unknown) = find(under_way, earlier, &files);
     let part = SandboxPart { under_way, unknown, directories, is_settled };
     let files = files.into_iter().map(|file| BackupFile {
@@ -129,6 +125,21 @@ async fn copy_sandbox(
         mode: file.mode,
     });
     Ok((Some(part), files.collect()))
+}
+
+/// Says what no action reaches, and so is not in the backup.
+fn note_skipped(skipped: Skipped) {
+    let Skipped { special, linked, unnamed } = skipped;
+    let kinds = [
+        (special, "neither files nor directories"),
+        (linked, "files with more than one link"),
+        (unnamed, "named by what is no UTF-8"),
+    ];
+    for (count, what) in kinds.into_iter().filter(|(count, _)| *count > 0) {
+        show::note(format!(
+            "not in the backup, because no action reaches them: {count} in the sandbox, {what}"
+        ));
+    }
 }
 
 /// Where the files are that calls recorded, and of which of them nobody knows. In a sandbox that was

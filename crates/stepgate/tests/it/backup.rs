@@ -6,8 +6,9 @@ mod kills;
 mod load;
 mod under_way;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -160,6 +161,30 @@ fn a_backup_has_everything_but_the_tokens_and_restores_into_either_engine() {
             assert_eq!(stand.code, 0, "{stand:?}");
         }
     }
+}
+
+#[test]
+fn what_is_denied_before_a_backup_is_not_readable_after_it() {
+    let (place, shelf) = (Place::new(), Shelf::new());
+    some_steps(&place);
+    let secret = shelf.path("secret");
+    fs::write(&secret, "a secret of the host").unwrap();
+    let linked = place.path().join("sandbox/linked.txt");
+    fs::hard_link(&secret, &linked).unwrap();
+    fs::write(place.path().join("sandbox").join(OsStr::from_bytes(b"no\xfftext")), "x").unwrap();
+    let read = ["run", "READ_FILE", "path=/sandbox/linked.txt"];
+    assert_eq!(place.stepgate(read, "").code, 11);
+    let path = shelf.path("b");
+    let made = stepgate(&place, "backup", &path, &[]);
+    assert_eq!(made.code, 0, "{made:?}");
+    let told = "1 in the sandbox, files with more than one link";
+    assert!(made.stderr.contains(told), "{made:?}");
+    assert!(made.stderr.contains("1 in the sandbox, named by what is no UTF-8"), "{made:?}");
+    assert!(!path.join("sandbox/linked.txt").exists());
+    let other = Place::new();
+    restored(&other, &path);
+    let after = other.stepgate(read, "");
+    assert!(!after.stdout.contains("secret") && after.code != 0, "{after:?}");
 }
 
 #[test]
