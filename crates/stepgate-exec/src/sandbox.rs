@@ -147,6 +147,11 @@ impl Sandbox {
         Self { earlier: Mutex::new(earlier), ..self }
     }
 
+    /// Says anew what it was: fewer calls of then are under way.
+    pub fn remember_earlier(&self, earlier: Earlier) {
+        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = Some(earlier);
+    }
+
     /// Forgets what it was: no call of then is under way any more.
     pub fn forget_earlier(&self) {
         *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -20,6 +20,7 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use stepgate_core::action::CORE_SERVER;
+use stepgate_core::ids::RunId;
 use stepgate_core::journal::{Artifact, replay};
 use stepgate_core::ports::{Store, StoreError};
 use stepgate_exec::{Identity, recorded_file};
@@ -38,20 +39,33 @@ pub(crate) const SANDBOX: &str = "sandbox";
 pub(crate) async fn files_under_way(store: &dyn Store) -> Result<Vec<Identity>, StoreError> {
     let mut files = Vec::new();
     for run_id in store.unfinished_runs().await? {
-        let Some(dossier) = store.dossier(run_id).await? else { continue };
-        // One that does not verify is quarantined, so nobody goes on with it.
-        let Ok(replayed) = replay(&dossier.entries) else { continue };
-        files.extend(replayed.artifacts.iter().filter_map(|artifact| match artifact {
-            Artifact::ToolCall(call) if call.call.tool_server == CORE_SERVER => {
-                recorded_file(call.meta.pre_state.as_ref()?)
-            }
-            Artifact::ToolCall(_)
-            | Artifact::ActionRequest(_)
-            | Artifact::SupervisorDecision(_)
-            | Artifact::ToolEffect(_) => None,
-        }));
+        files.extend(files_of(store, run_id).await?);
     }
     Ok(files)
+}
+
+/// Those of one run.
+pub(crate) async fn files_of(
+    store: &dyn Store,
+    run_id: RunId,
+) -> Result<Vec<Identity>, StoreError> {
+    // One that does not verify is quarantined, so nobody goes on with it.
+    let replayed = match store.dossier(run_id).await {
+        Ok(Some(dossier)) => replay(&dossier.entries).ok(),
+        Ok(None) | Err(StoreError::State(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let Some(replayed) = replayed else { return Ok(Vec::new()) };
+    let files = replayed.artifacts.iter().filter_map(|artifact| match artifact {
+        Artifact::ToolCall(call) if call.call.tool_server == CORE_SERVER => {
+            recorded_file(call.meta.pre_state.as_ref()?)
+        }
+        Artifact::ToolCall(_)
+        | Artifact::ActionRequest(_)
+        | Artifact::SupervisorDecision(_)
+        | Artifact::ToolEffect(_) => None,
+    });
+    Ok(files.collect())
 }
 
 /// Shows on a terminal how far the work has come; nowhere else.

@@ -1,6 +1,7 @@
 //! The data directory: one process holds it to write; readers need no permission of that process.
 
 mod lock;
+mod restored;
 mod restoring;
 
 use std::fs::{self, File};
@@ -16,7 +17,6 @@ use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::ports::Store;
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
-use stepgate_exec::Earlier;
 
 use crate::assembly::{self, Control};
 use crate::cli::Global;
@@ -27,6 +27,7 @@ use crate::store;
 
 use lock::Lock;
 
+pub(crate) use restored::Restored;
 pub(crate) use restoring::{Extent, Staging};
 
 /// How long a command waits at its end for a store that does not answer.
@@ -117,34 +118,6 @@ impl DataDir {
         self.root.join("stepgate.sock")
     }
 
-    /// What the sandbox was before it was restored, while calls of then may be under way.
-    pub(crate) fn earlier(&self) -> anyhow::Result<Option<Earlier>> {
-        let path = self.root.join(restoring::EARLIER);
-        match fs::read(&path) {
-            Ok(text) => Ok(Some(
-                serde_json::from_slice(&text)
-                    .with_context(|| format!("`{}` is damaged: restore again", path.display()))?,
-            )),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
-        }
-    }
-
-    /// Where that is written down.
-    pub(crate) fn earlier_name() -> &'static str {
-        restoring::EARLIER
-    }
-
-    fn forget_earlier(&self) -> anyhow::Result<()> {
-        let path = self.root.join(restoring::EARLIER);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove `{}`", path.display()))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
     pub(crate) fn load_config(&self) -> anyhow::Result<Config> {
         let file = self.config_file();
         let mut config = Config::load(file.as_deref(), |name| std::env::var(name).ok())?;
@@ -203,10 +176,7 @@ impl DataDir {
         }
         let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
-        if recovered.stuck.is_empty() {
-            self.forget_earlier()?;
-            control.sandbox.forget_earlier();
-        }
+        self.forget_restored(&*gate.store, &control.sandbox).await?;
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
     }
 

@@ -39,6 +39,9 @@ pub(crate) struct Manifest {
     pub(crate) policy_directory: Option<String>,
     /// How the journal calls the sandbox.
     pub(crate) sandbox_id: String,
+    /// How it called it before the sandbox was itself restored, where runs of then are not over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) earlier_sandbox_ids: Vec<String>,
     /// None where the sandbox is not in the backup.
     pub(crate) sandbox: Option<SandboxPart>,
     pub(crate) files: Vec<BackupFile>,
@@ -93,6 +96,12 @@ struct Sealed {
 }
 
 impl Manifest {
+    /// Every name by which runs that are not over may call the sandbox.
+    pub(crate) fn sandbox_ids(&self) -> Vec<String> {
+        let earlier = self.earlier_sandbox_ids.iter().cloned();
+        [self.sandbox_id.clone()].into_iter().chain(earlier).collect()
+    }
+
     /// Whether a file that calls under way are told by, and that is not in it, is certain to be gone.
     pub(crate) fn proves_files(&self) -> bool {
         self.format >= FORMAT_PROVES_FILES

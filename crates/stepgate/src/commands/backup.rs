@@ -60,6 +60,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
         rows,
         policy_directory: directory.to_str().filter(|_| directory.is_relative()).map(str::to_owned),
         sandbox_id: config.sandbox_id(data.node_id(&config)?.as_deref()),
+        earlier_sandbox_ids: earlier.map_or_else(Vec::new, |earlier| earlier.executor_ids),
         sandbox,
         files,
     };

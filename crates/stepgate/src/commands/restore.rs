@@ -17,7 +17,7 @@ use crate::backup::{
 };
 use crate::cli::RestoreArgs;
 use crate::config::Config;
-use crate::data_dir::{DataDir, Extent, Staging};
+use crate::data_dir::{DataDir, Extent, Restored, Staging};
 use crate::show;
 
 /// The name of a configuration that would lead to another store.
@@ -41,7 +41,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
         None => {
             let store = SqliteStore::open_read_only(&database)?;
             let report = verified(&store, &heads).await?;
-            note_earlier(&store, &backup, data, &staging, extent).await?;
+            note_restored(&store, &backup, data, &staging, extent).await?;
             drop(store);
             staging.place()?;
             report
@@ -49,7 +49,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
         Some(url) => {
             let filled = Filled::of(&url, &config, &database, &staging, &heads).await?;
             let report = verified(filled.store(), &heads).await?;
-            note_earlier(filled.store(), &backup, data, &staging, extent).await?;
+            note_restored(filled.store(), &backup, data, &staging, extent).await?;
             fs::remove_file(&database).map_err(|error| cannot_write(&database, error))?;
             staging.place()?;
             filled.finish().await?;
@@ -203,28 +203,24 @@ fn ends_at(report: &Report, heads: &[SavedHead]) -> bool {
     report.heads.len() == heads.len() && report.heads.iter().all(|head| heads.contains(head))
 }
 
-/// Tells the sandbox which files calls under way had in hand.
-async fn note_earlier(
+/// Writes down what runs that are not over know the sandbox and its files by.
+async fn note_restored(
     store: &dyn Store,
     backup: &Backup,
     data: &DataDir,
     staging: &Staging,
     extent: Extent,
 ) -> anyhow::Result<()> {
-    if store.unfinished_runs().await?.is_empty() {
+    let runs = store.unfinished_runs().await?;
+    if runs.is_empty() {
         return Ok(());
     }
     let recorded = files_under_way(store).await?;
     let (executor_ids, files) = match extent {
-        Extent::Everything => {
-            (vec![backup.manifest.sandbox_id.clone()], put_back(recorded, backup, staging))
-        }
+        Extent::Everything => (backup.manifest.sandbox_ids(), put_back(recorded, backup, staging)),
         Extent::Store => (staying_as(&backup.manifest), stayed(recorded, data)?),
     };
-    let earlier = Earlier { executor_ids, files };
-    let path = staging.at(DataDir::earlier_name());
-    fs::write(&path, serde_json::to_vec_pretty(&earlier)?)
-        .map_err(|error| cannot_write(&path, error))
+    Restored { sandbox: Earlier { executor_ids, files }, runs }.write(&staging.at(""))
 }
 
 /// What became of files in a sandbox that is put back with the store.
@@ -268,7 +264,7 @@ fn stayed(recorded: Vec<Identity>, data: &DataDir) -> anyhow::Result<Vec<Moved>>
 /// one's than the sandbox of the node that made the backup, and it keeps the name that it has.
 fn staying_as(manifest: &Manifest) -> Vec<String> {
     match manifest.engine {
-        Engine::Sqlite => vec![manifest.sandbox_id.clone()],
+        Engine::Sqlite => manifest.sandbox_ids(),
         Engine::Postgresql => Vec::new(),
     }
 }

@@ -11,6 +11,7 @@ use rustix::fs::syncfs;
 
 use super::DataDir;
 use super::lock::Lock;
+use super::restored::RESTORED;
 use crate::backup::{CONFIG, DATABASE, MANIFEST, cannot_write};
 
 /// Where a restore puts things before all of them are there: everything, or the store alone.
@@ -19,8 +20,6 @@ const STAGING_STORE: &str = ".restoring-store";
 /// What SQLite keeps beside a database. Left over from another one, it would be played back into the one
 /// that is restored.
 const BESIDE_DATABASE: [&str; 3] = ["-wal", "-shm", "-journal"];
-/// What the sandbox was before, for calls that were under way.
-pub(super) const EARLIER: &str = "restored.json";
 
 /// How much of a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +161,7 @@ impl Staging {
     fn clear(&self) -> anyhow::Result<()> {
         let names: &[&str] = match self.extent {
             Extent::Everything => {
-                &["sandbox", "policies", CONFIG, "stepgate.toml.restored", EARLIER, DATABASE]
+                &["sandbox", "policies", CONFIG, "stepgate.toml.restored", RESTORED, DATABASE]
             }
             Extent::Store => &[DATABASE],
         };

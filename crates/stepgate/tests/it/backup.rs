@@ -4,6 +4,7 @@
 mod damage;
 mod kills;
 mod load;
+mod questions;
 mod under_way;
 
 use std::ffi::{OsStr, OsString};
@@ -42,7 +43,12 @@ impl Engine {
 
 /// A data directory of a node on this database.
 fn at(url: &str) -> Place {
-    let name: OsString = "first".into();
+    node("first", url)
+}
+
+/// The same, of a node with this name.
+fn node(name: &str, url: &str) -> Place {
+    let name: OsString = name.into();
     Place::with(vec![("STEPGATE_STORE", url.into()), ("STEPGATE_STORE_NODE_ID", name)])
 }
 

@@ -1,0 +1,107 @@
+//! What is known of a restore until every run of before is over: a run that was sent names the sandbox that
+//! it was sent to and the file that it had in hand, and one that waits for a person names the sandbox too.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use stepgate_core::ids::RunId;
+use stepgate_core::ports::{Store, StoreError};
+use stepgate_exec::{Earlier, Sandbox};
+
+use super::DataDir;
+use crate::backup::files_of;
+
+/// The file in which it stands.
+pub(super) const RESTORED: &str = "restored.json";
+
+/// A restore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Restored {
+    /// What the sandbox was.
+    pub(crate) sandbox: Earlier,
+    /// The runs that were not over.
+    pub(crate) runs: Vec<RunId>,
+}
+
+impl Restored {
+    /// Writes it into a directory.
+    pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
+        let path = directory.join(RESTORED);
+        let partial = directory.join(format!(".{RESTORED}.partial"));
+        let text = serde_json::to_vec_pretty(self)?;
+        let written = File::create(&partial)
+            .and_then(|mut file| {
+                file.write_all(&text)?;
+                file.sync_all()
+            })
+            .and_then(|()| fs::rename(&partial, &path));
+        written.with_context(|| format!("cannot write `{}`: free some space", path.display()))
+    }
+}
+
+impl DataDir {
+    fn restored_file(&self) -> PathBuf {
+        self.root.join(RESTORED)
+    }
+
+    /// What the directory was restored from, while a run of then may be under way.
+    pub(crate) fn restored(&self) -> anyhow::Result<Option<Restored>> {
+        let path = self.restored_file();
+        match fs::read(&path) {
+            Ok(text) => Ok(Some(
+                serde_json::from_slice(&text)
+                    .with_context(|| format!("`{}` is damaged: restore again", path.display()))?,
+            )),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+        }
+    }
+
+    /// What the sandbox was before it was restored.
+    pub(crate) fn earlier(&self) -> anyhow::Result<Option<Earlier>> {
+        Ok(self.restored()?.map(|restored| restored.sandbox))
+    }
+
+    /// Forgets what no run needs any more. Files above all: another one may get the identity of one that
+    /// was.
+    pub(super) async fn forget_restored(
+        &self,
+        store: &dyn Store,
+        sandbox: &Sandbox,
+    ) -> anyhow::Result<()> {
+        let Some(mut restored) = self.restored()? else { return Ok(()) };
+        let (mut open, mut recorded) = (Vec::new(), Vec::new());
+        for run_id in &restored.runs {
+            if is_open(store, *run_id).await? {
+                open.push(*run_id);
+                recorded.extend(files_of(store, *run_id).await?);
+            }
+        }
+        if open.is_empty() {
+            sandbox.forget_earlier();
+            let path = self.restored_file();
+            let removed = fs::remove_file(&path);
+            return removed.with_context(|| format!("cannot remove `{}`", path.display()));
+        }
+        if open != restored.runs {
+            restored.runs = open;
+            restored.sandbox.files.retain(|moved| recorded.contains(&moved.was));
+            restored.write(&self.root)?;
+            sandbox.remember_earlier(restored.sandbox);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a run may still go on, on whatever node. One that does not verify may.
+async fn is_open(store: &dyn Store, run_id: RunId) -> Result<bool, StoreError> {
+    match store.dossier(run_id).await {
+        Ok(dossier) => Ok(dossier.is_some_and(|dossier| !dossier.run.status.is_final())),
+        Err(StoreError::State(_)) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
