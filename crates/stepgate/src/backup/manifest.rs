@@ -11,7 +11,7 @@ use stepgate_core::time::Timestamp;
 use stepgate_exec::Identity;
 use stepgate_store::RowCounts;
 
-use super::MANIFEST;
+use super::{MANIFEST, SANDBOX};
 
 /// The format that this build writes, and the newest that it reads.
 pub(crate) const FORMAT: u64 = 2;
@@ -139,15 +139,29 @@ impl Manifest {
         ensure!(Digest::of(&sealed.manifest) == sealed.manifest_digest, damaged());
         let paths = sealed.manifest.files.iter().map(|file| &file.path);
         let sandbox = sealed.manifest.sandbox.iter().flat_map(|sandbox| &sandbox.directories);
-        let outside = paths
-            .chain(sandbox)
-            .chain(&sealed.manifest.policy_directory)
-            .find(|path| !stays_beneath(path));
-        if let Some(path) = outside {
+        if let Some(path) = paths.chain(sandbox).find(|path| !stays_beneath(path)) {
             bail!("`{shown}` names a path outside of it, `{path}`; it was not made by Stepgate");
         }
-        Ok(sealed.manifest)
+        let directory = sealed.manifest.policy_directory.as_deref();
+        let policy_directory = directory.and_then(|directory| own_directory(Path::new(directory)));
+        Ok(Manifest { policy_directory, ..sealed.manifest })
     }
+}
+
+/// A directory for the policies in the data directory itself, beside all else that is restored, in its
+/// shortest form. None for one elsewhere, or that a link may lead elsewhere: where `..` leads, only the file
+/// system knows.
+pub(crate) fn own_directory(path: &Path) -> Option<String> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name.to_str()?),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    let is_own = names.first().is_some_and(|first| *first != SANDBOX);
+    is_own.then(|| names.join("/"))
 }
 
 /// Whether a path names something beneath whatever it is joined to.

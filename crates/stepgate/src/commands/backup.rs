@@ -13,7 +13,9 @@ use stepgate_exec::{CopiedFile, Earlier, Identity, Now, SandboxCopy, Skipped};
 use stepgate_store::{PostgresStore, RowCounts, SqliteStore};
 
 use super::verify::show_problems;
-use crate::backup::manifest::{BackupFile, Engine, FORMAT, Manifest, SandboxPart, UnderWay};
+use crate::backup::manifest::{
+    BackupFile, Engine, FORMAT, Manifest, SandboxPart, UnderWay, own_directory,
+};
 use crate::backup::{
     CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, files_under_way, progress,
 };
@@ -50,7 +52,6 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
     let text = serde_json::to_string_pretty(&heads)? + "\n";
     files.push(target.write(HEADS, text.as_bytes(), PRIVATE)?);
     files.push(target.digested(DATABASE, PRIVATE)?);
-    let directory = &config.policy.directory;
     let manifest = Manifest {
         format: FORMAT,
         made_at,
@@ -58,7 +59,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
         engine,
         schema_version: SqliteStore::schema_version(),
         rows,
-        policy_directory: directory.to_str().filter(|_| directory.is_relative()).map(str::to_owned),
+        policy_directory: own_directory(&config.policy.directory),
         sandbox_id: config.sandbox_id(data.node_id(&config)?.as_deref()),
         earlier_sandbox_ids: earlier.map_or_else(Vec::new, |earlier| earlier.executor_ids),
         sandbox,

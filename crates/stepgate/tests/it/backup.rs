@@ -252,6 +252,35 @@ fn a_configuration_that_names_another_store_is_put_aside() {
 }
 
 #[test]
+fn policies_are_put_where_the_configuration_names_them_or_it_is_said() {
+    let policy = "@id(\"core\") permit (principal, action in Action::\"core\", resource);";
+    let rows = [
+        ("./rules", "rules"),
+        ("rules/./of/house/", "rules/of/house"),
+        ("../rules", "policies"),
+        ("sandbox/../rules", "policies"),
+        ("sandbox/rules", "policies"),
+    ];
+    for (named, place_of) in rows {
+        let (place, shelf) = (Place::new(), Shelf::new());
+        fs::create_dir_all(place.path().join("sandbox")).unwrap();
+        fs::create_dir_all(place.path().join(named)).unwrap();
+        fs::write(place.path().join(named).join("own.cedar"), policy).unwrap();
+        let config = format!("[policy]\ndirectory = \"{named}\"\n");
+        fs::write(place.path().join("stepgate.toml"), config).unwrap();
+        assert_eq!(place.stepgate(["run", "THINK"], "").code, 0, "{named}");
+        backed_up(&place, &shelf.path("b"));
+        let other = Place::new();
+        let done = stepgate(&other, "restore", &shelf.path("b"), &[]);
+        assert_eq!(done.code, 0, "{named}: {done:?}");
+        let put = fs::read_to_string(other.path().join(place_of).join("own.cedar"));
+        assert_eq!(put.ok().as_deref(), Some(policy), "{named}");
+        let is_said = done.stderr.contains("put them where it says");
+        assert_eq!(is_said, place_of == "policies", "{named}: {done:?}");
+    }
+}
+
+#[test]
 fn a_backup_is_verified_where_it_is_and_cannot_be_worked_on() {
     for source in Engine::ALL {
         let (place, shelf) = (source.place(), Shelf::new());
