@@ -165,9 +165,11 @@ impl DataDir {
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
         let mut config = self.load_config()?;
         self.refuse_backup()?;
-        self.create()?;
+        create(&self.root)?;
         let lock = Lock::take(&self.root)?;
+        // Nothing is made in a directory that is to be filled.
         self.refuse_restoring()?;
+        create(&self.sandbox())?;
         self.name_node(&mut config)?;
         let hub = Hub::new();
         let store = store::open(self, &config, &hub).await?;
@@ -191,17 +193,6 @@ impl DataDir {
             // A server that is away sees it lapse.
             let _left = tokio::time::timeout(LEAVE_MAX, store.leave()).await;
         }
-    }
-
-    fn create(&self) -> anyhow::Result<()> {
-        for directory in [self.root.clone(), self.sandbox()] {
-            create_durably(&directory).map_err(|error| {
-                let way_out = way_out(&error);
-                let what = format!("cannot create `{}`: {way_out}", directory.display());
-                anyhow::Error::new(error).context(what)
-            })?;
-        }
-        Ok(())
     }
 
     /// Free space on the volume that holds the directory, or would.
@@ -284,6 +275,15 @@ fn create_durably(directory: &Path) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(()) => File::open(parent)?.sync_all(),
     }
+}
+
+/// The same, with the way out.
+fn create(directory: &Path) -> anyhow::Result<()> {
+    create_durably(directory).map_err(|error| {
+        let way_out = way_out(&error);
+        let what = format!("cannot create `{}`: {way_out}", directory.display());
+        anyhow::Error::new(error).context(what)
+    })
 }
 
 /// What an operator can do about it.

@@ -15,7 +15,7 @@ use super::DataDir;
 use crate::backup::files_of;
 
 /// The file in which it stands.
-pub(super) const RESTORED: &str = "restored.json";
+const RESTORED: &str = "restored.json";
 
 /// A restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! A data directory that is filled from a backup. Until everything is in its place, a directory inside
 //! says so, and nobody holds it: a restore that was interrupted never looks like a store.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -11,12 +12,15 @@ use rustix::fs::syncfs;
 
 use super::DataDir;
 use super::lock::Lock;
-use super::restored::RESTORED;
-use crate::backup::{CONFIG, DATABASE, MANIFEST, cannot_write};
+use crate::backup::{DATABASE, MANIFEST, cannot_write};
 
 /// Where a restore puts things before all of them are there: everything, or the store alone.
 const STAGING: &str = ".restoring";
 const STAGING_STORE: &str = ".restoring-store";
+/// What is put into its place, written down there before any of it is.
+const PLACING: &str = "placing.json";
+/// What becomes of such a directory when everything is in its place.
+const OVER: &str = ".restoring-over";
 /// What SQLite keeps beside a database. Left over from another one, it would be played back into the one
 /// that is restored.
 const BESIDE_DATABASE: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -72,8 +76,7 @@ impl DataDir {
             staging.clear()?;
         }
         staging.refuse_what_is_there()?;
-        let made = DirBuilder::new().mode(0o700).create(staging.path());
-        made.map_err(|error| cannot_write(&staging.path(), error))?;
+        staging.begin().map_err(|error| cannot_write(&staging.path(), error))?;
         Ok(staging)
     }
 
@@ -99,6 +102,8 @@ impl DataDir {
                 );
             }
         }
+        // Of one that was stopped when it had nothing left to do.
+        let _ = remove(&self.root.join(OVER));
         Ok(())
     }
 }
@@ -136,6 +141,7 @@ impl Staging {
             .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect())
             .map_err(failed)?;
         names.sort_by_key(|name| name == DATABASE);
+        self.write_down(&names).map_err(failed)?;
         for name in names {
             let to = self.root.join(&name);
             self.placed.push(to.clone());
@@ -144,31 +150,54 @@ impl Staging {
         self.sync().map_err(failed)
     }
 
-    /// Says that it is whole.
+    /// Says that it is whole, at one moment: until then it is known what was put where.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         self.is_finished = true;
-        fs::remove_dir(self.path())
+        let over = self.root.join(OVER);
+        remove(&over)
+            .and_then(|()| fs::rename(self.path(), &over))
             .and_then(|()| self.sync())
+            .and_then(|()| remove(&over))
             .with_context(|| format!("everything is restored; remove `{}`", self.path().display()))
+    }
+
+    /// Makes the directory, or makes it empty. One that is there stays: it says that a restore has begun.
+    fn begin(&self) -> io::Result<()> {
+        if !self.was_interrupted {
+            return DirBuilder::new().mode(0o700).create(self.path());
+        }
+        fs::read_dir(self.path())?.try_for_each(|entry| remove(&entry?.path()))
+    }
+
+    fn write_down(&self, names: &[OsString]) -> io::Result<()> {
+        let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+        let mut file = File::create(self.at(PLACING))?;
+        file.write_all(&serde_json::to_vec(&names)?)?;
+        file.sync_all()?;
+        File::open(self.path())?.sync_all()
     }
 
     fn sync(&self) -> io::Result<()> {
         File::open(&self.root)?.sync_all()
     }
 
-    /// Removes what an interrupted restore left. None of it was there when that began, and nobody could
-    /// hold the directory since.
+    /// Removes what an interrupted restore has put into its place. None of it was there when that began, and
+    /// nobody could hold the directory since. Without a list, or with half of one, nothing was put anywhere.
     fn clear(&self) -> anyhow::Result<()> {
-        let names: &[&str] = match self.extent {
-            Extent::Everything => {
-                &["sandbox", "policies", CONFIG, "stepgate.toml.restored", RESTORED, DATABASE]
+        let list = fs::read(self.at(PLACING)).unwrap_or_default();
+        let names: Vec<String> = serde_json::from_slice(&list).unwrap_or_default();
+        // Somebody may have looked at the database meanwhile.
+        let beside = BESIDE_DATABASE.map(|beside| format!("{DATABASE}{beside}"));
+        let beside = beside.into_iter().filter(|_| names.iter().any(|name| name == DATABASE));
+        for name in names.iter().cloned().chain(beside) {
+            let is_one_name = Path::new(&name).file_name() == Some(OsStr::new(&name));
+            let path = self.root.join(&name);
+            if is_one_name {
+                remove(&path).map_err(|error| cannot_write(&path, error))?;
             }
-            Extent::Store => &[DATABASE],
-        };
-        for path in names.iter().map(|name| self.root.join(name)).chain([self.path()]) {
-            remove(&path).map_err(|error| cannot_write(&path, error))?;
         }
-        Ok(())
+        let path = self.at(PLACING);
+        remove(&path).map_err(|error| cannot_write(&path, error))
     }
 
     fn refuse_what_is_there(&self) -> anyhow::Result<()> {
@@ -191,7 +220,7 @@ impl Staging {
         }
         for entry in fs::read_dir(&self.root)? {
             let name = entry?.file_name();
-            if name != "lock" {
+            if name != "lock" && !(self.was_interrupted && name == STAGING) {
                 bail!(
                     "`{root}` is not empty, it has `{}`: name another directory with --data, or restore \
                      the store alone with --store-only",
@@ -214,7 +243,7 @@ impl Drop for Staging {
             is_clear &= remove(path).is_ok();
         }
         // One that was interrupted before may have filled the database: that it did not end stays known.
-        is_clear &= !self.was_interrupted && remove(&self.path()).is_ok();
+        is_clear = is_clear && !self.was_interrupted && remove(&self.path()).is_ok();
         if self.was_made && is_clear {
             let _ = fs::remove_file(self.root.join("lock"));
             let _ = fs::remove_dir(&self.root);

@@ -1,5 +1,7 @@
 //! kill -9 in the middle of a backup, and in the middle of a restore.
 
+use std::fs;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,6 @@ use super::{
     stepgate,
 };
 use crate::binary::Place;
-use std::path::Path;
 
 const KILLS: u32 = 24;
 
@@ -72,6 +73,7 @@ fn a_killed_backup_never_looks_like_one() {
 #[test]
 fn a_killed_restore_leaves_nothing_that_looks_finished_and_can_be_repeated() {
     let (place, shelf) = (Place::new(), Shelf::new());
+    rules(&place);
     let answered = some_steps(&place);
     let path = shelf.path("b");
     backed_up(&place, &path);
@@ -114,9 +116,9 @@ fn a_restore_that_ended_in_the_database_alone_is_brought_to_its_end() {
     restored(&other, &path);
     let mark = other.path().join(".restoring");
     for is_placed in [true, false] {
-        std::fs::create_dir(&mark).unwrap();
+        as_if_placing(&other);
         if !is_placed {
-            std::fs::remove_dir_all(other.path().join("sandbox")).unwrap();
+            fs::remove_dir_all(other.path().join("sandbox")).unwrap();
         }
         refused(&other.stepgate(["run", "THINK"], ""), "was interrupted");
         restored(&other, &path);
@@ -125,7 +127,51 @@ fn a_restore_that_ended_in_the_database_alone_is_brought_to_its_end() {
     assert_eq!(heads(&other), heads_of(&path));
     replayed(&other, &answered);
     // What somebody else did there since is not taken for it.
-    std::fs::create_dir(&mark).unwrap();
+    as_if_placing(&other);
     refused(&stepgate(&other, "restore", &path, &[]), "there is a store at");
     assert!(mark.exists());
+}
+
+/// Makes a directory that was restored look like one whose restore has not said yet that it is whole.
+fn as_if_placing(place: &Place) {
+    let mark = place.path().join(".restoring");
+    let names: Vec<_> = fs::read_dir(place.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "lock")
+        .collect();
+    fs::create_dir(&mark).unwrap();
+    fs::write(mark.join("placing.json"), serde_json::to_vec(&names).unwrap()).unwrap();
+}
+
+#[test]
+fn a_restore_that_was_killed_in_the_middle_of_placing_is_known_as_one_whatever_was_placed() {
+    let (place, shelf) = (Place::new(), Shelf::new());
+    rules(&place);
+    let answered = some_steps(&place);
+    let path = shelf.path("b");
+    backed_up(&place, &path);
+    let other = Place::new();
+    restored(&other, &path);
+    as_if_placing(&other);
+    // The database comes last, and did not come.
+    fs::rename(other.database(), other.path().join(".restoring/stepgate.db")).unwrap();
+    refused(&other.stepgate(["run", "THINK"], ""), "was interrupted");
+    // What somebody has put there since is not removed, and the restore stays one that did not end.
+    fs::write(other.path().join("mine.txt"), "mine").unwrap();
+    refused(&stepgate(&other, "restore", &path, &[]), "it has `mine.txt`");
+    refused(&other.stepgate(["run", "THINK"], ""), "was interrupted");
+    fs::remove_file(other.path().join("mine.txt")).unwrap();
+    restored(&other, &path);
+    assert!(other.path().join("rules/own.cedar").exists());
+    assert_eq!(heads(&other), heads_of(&path));
+    replayed(&other, &answered);
+}
+
+/// Policies in a directory of another name.
+fn rules(place: &Place) {
+    fs::create_dir_all(place.path().join("rules")).unwrap();
+    let policy = "@id(\"core\") permit (principal, action in Action::\"core\", resource);";
+    fs::write(place.path().join("rules/own.cedar"), policy).unwrap();
+    fs::write(place.path().join("stepgate.toml"), "[policy]\ndirectory = \"rules\"\n").unwrap();
 }
