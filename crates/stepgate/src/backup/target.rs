@@ -1,9 +1,10 @@
 //! Where a backup is made: under another name until it is whole and durable, so that one which was
 //! interrupted never looks like a backup.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -14,15 +15,15 @@ use stepgate_core::digest::{Digest, Digesting};
 use super::cannot_write;
 use super::manifest::BackupFile;
 
-/// Held by whoever makes the backup.
-const LOCK: &str = "lock";
+/// How often a lock is taken that its holder removes at that moment.
+const LOCK_TRIES: u32 = 16;
 
 /// A backup in the making. Dropped, it leaves nothing.
 pub(crate) struct Target {
     path: PathBuf,
     partial: PathBuf,
     is_finished: bool,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Target {
@@ -33,9 +34,7 @@ impl Target {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             bail!("`{shown}` cannot be a backup: name a directory that is not there yet");
         };
-        if path.symlink_metadata().is_ok() {
-            bail!("`{shown}` is there already: a backup replaces nothing; name another directory");
-        }
+        refuse_what_is_there(&path)?;
         let parent = fs::canonicalize(parent).with_context(|| {
             format!("there is no directory `{}` to put a backup into", parent.display())
         })?;
@@ -48,8 +47,18 @@ impl Target {
                 copied.display()
             );
         }
-        let partial = parent.join(format!(".{}.partial", name.to_string_lossy()));
-        let lock = take(&partial)?;
+        let named = |end: &str| {
+            let mut hidden = OsString::from(".");
+            hidden.push(name);
+            hidden.push(end);
+            parent.join(hidden)
+        };
+        let (partial, lock) = (named(".partial"), Lock::take(named(".lock"))?);
+        // Whoever held it may have made the backup.
+        refuse_what_is_there(&path)?;
+        remove_what_is_left(&partial)?;
+        let made = DirBuilder::new().mode(0o700).create(&partial);
+        made.map_err(|error| cannot_write(&partial, error))?;
         Ok(Self { path, partial, is_finished: false, _lock: lock })
     }
 
@@ -93,7 +102,6 @@ impl Target {
     pub(crate) fn finish(mut self) -> anyhow::Result<PathBuf> {
         let failed = |error: io::Error| cannot_write(&self.path, error);
         File::open(&self.partial).and_then(|it| Ok(syncfs(it)?)).map_err(failed)?;
-        fs::remove_file(self.at(LOCK)).map_err(failed)?;
         let renamed = renameat_with(CWD, &self.partial, CWD, &self.path, RenameFlags::NOREPLACE);
         match renamed {
             // Some file systems cannot promise it. A directory that came meanwhile still refuses, unless
@@ -119,30 +127,58 @@ impl Drop for Target {
     }
 }
 
-/// Takes the directory, with what an interrupted backup left in it removed.
-fn take(partial: &Path) -> anyhow::Result<File> {
-    match DirBuilder::new().mode(0o700).create(partial) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(cannot_write(partial, error));
+fn refuse_what_is_there(path: &Path) -> anyhow::Result<()> {
+    if path.symlink_metadata().is_ok() {
+        let shown = path.display();
+        bail!("`{shown}` is there already: a backup replaces nothing; name another directory");
+    }
+    Ok(())
+}
+
+/// Removes what an interrupted backup of this name left.
+fn remove_what_is_left(partial: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot_write(partial, error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Held by whoever makes a backup of this name, until it has its name or is gone. It stands beside the
+/// backup, because a lock inside would have to go before the backup is whole.
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn take(path: PathBuf) -> anyhow::Result<Self> {
+        for _ in 0..LOCK_TRIES {
+            let mut file = OpenOptions::new();
+            let file = file.create(true).truncate(false).write(true).mode(0o600).open(&path);
+            let file = file.map_err(|error| cannot_write(&path, error))?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    bail!("another process makes this backup now; it holds `{}`", path.display())
+                }
+                Err(errno) => return Err(cannot_write(&path, errno.into())),
+            }
+            // INVARIANT: what is held is what others find. A holder that ends removes the file first.
+            let held = file.metadata().map_err(|error| cannot_write(&path, error))?;
+            let found = fs::symlink_metadata(&path);
+            if found.is_ok_and(|it| (it.dev(), it.ino()) == (held.dev(), held.ino())) {
+                return Ok(Self { path, _file: file });
+            }
         }
-        Ok(()) | Err(_) => {}
+        bail!("other processes make this backup now, one after the other")
     }
-    let mut lock = OpenOptions::new();
-    let lock = lock.create(true).truncate(false).write(true).mode(0o600).open(partial.join(LOCK));
-    let lock = lock.map_err(|error| cannot_write(partial, error))?;
-    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("another process makes this backup now, in `{}`", partial.display());
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // What stays is taken by the next backup of this name.
+        let _ = fs::remove_file(&self.path);
     }
-    for entry in fs::read_dir(partial)? {
-        let entry = entry?;
-        let removed = match entry.file_type()?.is_dir() {
-            _ if entry.file_name() == LOCK => Ok(()),
-            true => fs::remove_dir_all(entry.path()),
-            false => fs::remove_file(entry.path()),
-        };
-        removed.map_err(|error| cannot_write(&entry.path(), error))?;
-    }
-    Ok(lock)
 }
 
 /// Copies, and says how much it was and its digest.
@@ -163,3 +199,6 @@ pub(super) fn digest_of(
         bytes += u64::try_from(count).unwrap_or(0);
     }
 }
+
+#[cfg(test)]
+mod tests;
