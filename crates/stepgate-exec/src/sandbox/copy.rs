@@ -35,6 +35,9 @@ pub const COPY_ENTRIES_MAX: usize = 1_000_000;
 pub struct SandboxCopy {
     /// Directories beneath the root, each after those above it.
     pub directories: Vec<String>,
+    /// The permissions of the originals, and of the root, which has no name. The copies are their owner's
+    /// alone.
+    pub directory_modes: BTreeMap<String, u32>,
     /// Files.
     pub files: Vec<CopiedFile>,
     /// What was left out.
@@ -303,7 +306,9 @@ impl Copy<'_> {
                 self.directories.remove(&path);
             }
         }
+        let modes = found.directories.iter().map(|(path, look)| (path.clone(), look.mode));
         Ok(SandboxCopy {
+            directory_modes: modes.collect(),
             directories: self.directories.into_iter().collect(),
             files: self.files.into_values().map(|(_, file)| file).collect(),
             skipped: found.skipped,

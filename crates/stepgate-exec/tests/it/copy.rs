@@ -35,6 +35,7 @@ fn what_actions_can_reach_is_copied_and_nothing_else() {
         ("d/.stepgate-lock-01", ""),
     ]);
     fs::set_permissions(world.inside.join("a.txt"), Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(world.inside.join("d"), Permissions::from_mode(0o750)).unwrap();
     fs::write(world.outside.join("secret"), "secret").unwrap();
     symlink(world.outside.join("secret"), world.inside.join("link.txt")).unwrap();
     symlink(&world.outside, world.inside.join("d/away")).unwrap();
@@ -48,8 +49,18 @@ fn what_actions_can_reach_is_copied_and_nothing_else() {
         mode,
         identity: file_at(&world.inside.join(path)).unwrap(),
     };
-    let mode = fs::metadata(world.inside.join("d/e/b.txt")).unwrap().permissions().mode() & 0o777;
+    let mode_of =
+        |path: &str| fs::metadata(world.inside.join(path)).unwrap().permissions().mode() & 0o777;
+    let (root, mode) = (mode_of(""), mode_of("d/e/b.txt"));
     let expected = SandboxCopy {
+        directory_modes: [
+            ("", root),
+            ("d", 0o750),
+            ("d/e", mode_of("d/e")),
+            ("empty", mode_of("empty")),
+        ]
+        .map(|(path, mode)| (path.to_owned(), mode))
+        .into(),
         directories: ["d", "d/e", "empty"].map(str::to_owned).to_vec(),
         files: vec![file("a.txt", "one", 0o640), file("d/e/b.txt", "two", mode)],
         skipped: Skipped { special: 2, linked: 1, unnamed: 1 },

@@ -1,5 +1,6 @@
 //! The manifest: what is in a backup, so that nothing of it can be missing or another unseen.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path};
 
@@ -59,6 +60,9 @@ pub(crate) enum Engine {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SandboxPart {
     pub(crate) directories: Vec<String>,
+    /// Their permissions, and those of the sandbox itself, which has no name here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) directory_modes: BTreeMap<String, u32>,
     /// Where the files are that calls under way would rename or delete.
     pub(crate) under_way: Vec<UnderWay>,
     /// Those of which nobody knows which they are, or whether they are here. All others are gone.

@@ -116,10 +116,10 @@ async fn copy_sandbox(
     let bar = progress("files copied");
     let copied = stepgate_exec::copy(&data.sandbox(), &to, |files| bar.set_position(files))?;
     bar.finish_and_clear();
-    let SandboxCopy { directories, files, skipped, is_settled } = copied;
+    let SandboxCopy { directories, directory_modes, files, skipped, is_settled } = copied;
     note_skipped(skipped);
     let (under_way, unknown) = find(under_way, earlier, &files);
-    let part = SandboxPart { under_way, unknown, directories, is_settled };
+    let part = SandboxPart { under_way, unknown, directories, directory_modes, is_settled };
     let files = files.into_iter().map(|file| BackupFile {
         path: format!("{SANDBOX}/{}", file.path),
         bytes: file.bytes,

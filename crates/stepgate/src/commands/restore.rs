@@ -1,6 +1,7 @@
 //! `stepgate restore`: everything beside its place first, proven there, and then put into it.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{bail, ensure};
@@ -43,7 +44,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
             let report = verified(&store, &heads).await?;
             note_restored(&store, &backup, data, &staging, extent).await?;
             drop(store);
-            staging.place()?;
+            place(&mut staging, &backup, data, extent)?;
             report
         }
         Some(url) => {
@@ -51,7 +52,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
             let report = verified(filled.store(), &heads).await?;
             note_restored(filled.store(), &backup, data, &staging, extent).await?;
             fs::remove_file(&database).map_err(|error| cannot_write(&database, error))?;
-            staging.place()?;
+            place(&mut staging, &backup, data, extent)?;
             filled.finish().await?;
             report
         }
@@ -158,6 +159,36 @@ fn take_files(
     }
     notes.extend(take_config(backup, staging, url)?);
     Ok(notes)
+}
+
+/// Puts everything where it belongs, as it was.
+fn place(
+    staging: &mut Staging,
+    backup: &Backup,
+    data: &DataDir,
+    extent: Extent,
+) -> anyhow::Result<()> {
+    staging.place()?;
+    match extent {
+        Extent::Everything => set_modes(backup, data),
+        Extent::Store => Ok(()),
+    }
+}
+
+/// Gives the directories of the sandbox their permissions. Last, and the deepest first: what may not be
+/// written to could not be filled, nor be put into its place.
+fn set_modes(backup: &Backup, data: &DataDir) -> anyhow::Result<()> {
+    let Some(SandboxPart { directories, directory_modes, .. }) = &backup.manifest.sandbox else {
+        return Ok(());
+    };
+    for (path, mode) in directory_modes.iter().rev() {
+        if path.is_empty() || directories.contains(path) {
+            let path = data.sandbox().join(path);
+            let set = fs::set_permissions(&path, Permissions::from_mode(mode & 0o777));
+            set.map_err(|error| cannot_write(&path, error))?;
+        }
+    }
+    Ok(())
 }
 
 /// A configuration that names another store than this one would lead there at the first start.

@@ -2,9 +2,9 @@
 //! says so, and nobody holds it: a restore that was interrupted never looks like a store.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -253,7 +253,11 @@ impl Drop for Staging {
 
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path).or_else(|_| {
+            // A directory of a sandbox may be one that nobody may write to.
+            open_up(path)?;
+            fs::remove_dir_all(path)
+        }),
         Ok(_) => fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -261,4 +265,15 @@ fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
     }
+}
+
+fn open_up(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
 }

@@ -8,8 +8,9 @@ mod questions;
 mod under_way;
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -134,6 +135,10 @@ fn a_backup_has_everything_but_the_tokens_and_restores_into_either_engine() {
         fs::write(place.path().join("stepgate.toml"), config).unwrap();
         let answered = some_steps(&place);
         fs::create_dir(place.path().join("sandbox/empty")).unwrap();
+        let modes = [("sandbox", 0o755), ("sandbox/empty", 0o555), ("sandbox/3.txt", 0o640)];
+        for (name, mode) in modes {
+            fs::set_permissions(place.path().join(name), Permissions::from_mode(mode)).unwrap();
+        }
         fs::write(place.path().join("sandbox/.stepgate-left"), "half a file").unwrap();
         for role in ["agent", "operator"] {
             fs::write(place.path().join(format!("{role}.token")), "a secret").unwrap();
@@ -155,7 +160,10 @@ fn a_backup_has_everything_but_the_tokens_and_restores_into_either_engine() {
             assert_eq!(fs::read_to_string(data.join("rules/own.cedar")).unwrap(), policy);
             assert_eq!(fs::read_to_string(data.join("stepgate.toml")).unwrap(), config);
             assert_eq!(fs::read_to_string(data.join("sandbox/7.txt")).unwrap(), "7");
-            assert!(data.join("sandbox/empty").is_dir());
+            for (name, mode) in modes {
+                let kept = data.join(name).metadata().unwrap().permissions().mode() & 0o777;
+                assert_eq!(kept, mode, "{name}");
+            }
             assert!(!data.join("sandbox/.stepgate-left").exists());
             assert!(!data.join("agent.token").exists() && !data.join("operator.token").exists());
             assert!(!data.join(".restoring").exists() && !data.join("restored.json").exists());
