@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{bail, ensure};
 use serde_json::json;
+use stepgate_core::json::Value;
 use stepgate_core::ports::Store;
 use stepgate_core::verify::{self, Report, SavedHead};
 use stepgate_exec::{Earlier, Identity, Moved, Now, file_at, files_in};
@@ -24,6 +25,9 @@ use crate::show;
 /// The name of a configuration that would lead to another store.
 const CONFIG_ASIDE: &str = "stepgate.toml.restored";
 
+/// Keys of the configuration that name files, in whatever table.
+const NAMES_FILES: [&str; 4] = ["file", "key_file", "tls_certificate", "tls_key"];
+
 pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> anyhow::Result<u8> {
     let backup = Backup::open(&args.directory)?;
     let heads = backup.heads()?;
@@ -34,7 +38,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
     let database = staging.at(DATABASE);
     backup.take(backup.file(DATABASE)?, &database)?;
     SqliteStore::bring_up_to_date(&database)?;
-    let notes = match extent {
+    let mut notes = match extent {
         Extent::Everything => take_files(&backup, &staging, url.as_deref())?,
         Extent::Store => Vec::new(),
     };
@@ -59,6 +63,9 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
     };
     staging.finish()?;
     tell(data, &args.directory, &backup, &report, json)?;
+    if extent == Extent::Everything {
+        notes.extend(missing_files(data));
+    }
     notes.into_iter().for_each(show::note);
     Ok(0)
 }
@@ -210,6 +217,38 @@ fn take_config(
                 "the configuration in the backup names another store, or cannot be read: it is in \
                  `{CONFIG_ASIDE}`; look at `store.url` in it, and call it `{CONFIG}` again"
             )))
+        }
+    }
+}
+
+/// Files that the configuration names and that are not there: they are secrets, or somebody else's, and
+/// never in a backup. Without them `serve` would not start.
+fn missing_files(data: &DataDir) -> Vec<String> {
+    let config = data.load_config().ok().and_then(|config| serde_json::to_value(config).ok());
+    let mut named = Vec::new();
+    files_named("", &config.unwrap_or_default(), &mut named);
+    let base = data.base();
+    named.retain(|(_, file)| !base.join(file).exists());
+    let told = named.into_iter().map(|(key, file)| {
+        format!("`{key}` names `{file}`, which is in no backup and not here: put it back before the first start")
+    });
+    told.collect()
+}
+
+/// The files that a configuration names, each with its key.
+fn files_named(key: &str, value: &Value, named: &mut Vec<(String, String)>) {
+    let Value::Object(members) = value else { return };
+    for (name, value) in members {
+        let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+        match value.as_str().filter(|text| !text.is_empty()) {
+            Some(file) if NAMES_FILES.contains(&name.as_str()) => {
+                named.push((key, file.to_owned()));
+            }
+            // Others are looked for where all programs are.
+            Some(program) if name == "command" && program.contains('/') => {
+                named.push((key, program.to_owned()));
+            }
+            Some(_) | None => files_named(&key, value, named),
         }
     }
 }

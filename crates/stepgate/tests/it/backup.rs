@@ -244,6 +244,28 @@ fn a_store_alone_is_restored_beside_the_files_that_are_there() {
 }
 
 #[test]
+fn files_that_the_configuration_names_and_a_backup_never_has_are_missed_at_the_restore() {
+    let (place, shelf) = (Place::new(), Shelf::new());
+    fs::create_dir_all(place.path()).unwrap();
+    let config = "[agent]\nbase_url = \"http://127.0.0.1:1/v1\"\nmodel = \"m\"\nkey_file = \"model.key\"\n\
+                  [servers.house]\ncommand = \"./house\"\nmode = \"read_only\"\n\
+                  [servers.house.secret_env.HOUSE]\nfile = \"house.key\"\n";
+    some_steps(&place);
+    fs::write(place.path().join("stepgate.toml"), config).unwrap();
+    for name in ["model.key", "house.key", "house"] {
+        fs::write(place.path().join(name), "a secret").unwrap();
+    }
+    backed_up(&place, &shelf.path("b"));
+    let other = Place::new();
+    let done = stepgate(&other, "restore", &shelf.path("b"), &[]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let keys = ["agent.key_file", "servers.house.command", "servers.house.secret_env.HOUSE.file"];
+    for key in keys {
+        assert!(done.stderr.contains(&format!("`{key}` names ")), "{key}: {done:?}");
+    }
+}
+
+#[test]
 fn a_configuration_that_names_another_store_is_put_aside() {
     let (url, shelf) = (SERVER.url(&SERVER.database().unwrap()), Shelf::new());
     let place = Place::new();
