@@ -14,6 +14,8 @@
 pub(crate) mod manifest;
 mod source;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -78,6 +80,18 @@ pub(crate) fn progress(what: &'static str) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
+}
+
+/// A number of things.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// What runs, journal entries and sessions there are.
+pub(crate) fn contents(runs: u64, entries: u64, sessions: u64) -> String {
+    let runs = counted(runs, "run", "runs");
+    let entries = counted(entries, "journal entry", "journal entries");
+    format!("{runs}, {entries}, {}", counted(sessions, "session", "sessions"))
 }
 
 /// What an operator can do about a file that cannot be written.

@@ -194,7 +194,9 @@ Examples:
 
 A backup of either engine is restored into either. What came after the backup is forgotten: a step that \
 is asked again then runs again. `stepgate verify --heads` with heads that were saved later shows that. \
-Runs that were under way are recovered by the next start, as after a crash.")]
+Runs that were under way are recovered by the next start, as after a crash. Only what verifies is \
+restored: a backup of a broken store (`backup --no-verify`) is evidence, and `stepgate --data DIR verify` \
+looks at it.")]
     Restore(RestoreArgs),
     /// List the tools that a proposal can name; accept a tool whose definition has changed.
     #[command(after_help = "\
@@ -516,7 +518,8 @@ pub(crate) struct BackupArgs {
     /// Leave the files of the sandbox to another backup, such as a snapshot of their file system.
     #[arg(long)]
     pub(crate) no_sandbox: bool,
-    /// Do not verify the copy. For a store that does not verify any more, and must be kept as it is.
+    /// Do not verify the copy. Of a store that does not verify any more this keeps the evidence, as it is;
+    /// `restore` refuses such a backup.
     #[arg(long)]
     pub(crate) no_verify: bool,
 }

@@ -17,7 +17,8 @@ use crate::backup::manifest::{
     BackupFile, Engine, FORMAT, Manifest, SandboxPart, UnderWay, own_directory,
 };
 use crate::backup::{
-    CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, files_under_way, progress,
+    CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, contents, counted, files_under_way,
+    progress,
 };
 use crate::cli::BackupArgs;
 use crate::config::Config;
@@ -210,7 +211,7 @@ async fn verified(copy: &SqliteStore) -> anyhow::Result<Vec<SavedHead>> {
     show_problems(&report.problems)?;
     bail!(
         "the copy does not verify, so there is no backup: `stepgate verify` tells whether the store does; \
-         --no-verify keeps a copy of it as it is"
+         --no-verify keeps a copy of it as it is, as evidence: `stepgate restore` refuses it"
     );
 }
 
@@ -249,16 +250,12 @@ fn tell(
     }
     let word = if is_verified { "backed up and verified:" } else { "backed up, not verified:" };
     let rows = |table: &str| manifest.rows.get(table).copied().unwrap_or(0);
-    show::say(format!(
-        "{}{word}{:#} {} runs, {} journal entries, {} sessions; {} files, {bytes} bytes in `{}`",
-        show::GOOD,
-        show::GOOD,
-        rows("tool_runs"),
-        rows("journal"),
-        rows("sessions"),
-        manifest.files.len(),
-        path.display()
-    ))?;
+    let of_store = contents(rows("tool_runs"), rows("journal"), rows("sessions"));
+    let count = u64::try_from(manifest.files.len()).unwrap_or(u64::MAX);
+    let files = counted(count, "file", "files");
+    let (good, shown) = (show::GOOD, path.display());
+    let bytes = counted(bytes, "byte", "bytes");
+    show::say(format!("{good}{word}{good:#} {of_store}; {files}, {bytes} in `{shown}`"))?;
     show::say(format!("heads {heads_digest}"))?;
     if is_settled == Some(false) {
         show::note(

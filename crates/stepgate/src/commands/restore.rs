@@ -15,7 +15,7 @@ use stepgate_store::{BackupError, PostgresStore, Restoring, SqliteStore};
 use super::verify::show_problems;
 use crate::backup::manifest::{Engine, Manifest, SandboxPart};
 use crate::backup::{
-    Backup, CONFIG, DATABASE, POLICIES, SANDBOX, cannot_write, files_under_way, progress,
+    Backup, CONFIG, DATABASE, POLICIES, SANDBOX, cannot_write, contents, files_under_way, progress,
 };
 use crate::cli::RestoreArgs;
 use crate::config::Config;
@@ -358,15 +358,10 @@ fn tell(
             "verified": true,
         }));
     }
-    show::say(format!(
-        "{}restored and verified:{:#} {} runs, {} journal entries, {} sessions, as of {}",
-        show::GOOD,
-        show::GOOD,
-        report.runs,
-        report.entries,
-        report.heads.len(),
-        manifest.made_at
-    ))?;
+    let sessions = u64::try_from(report.heads.len()).unwrap_or(u64::MAX);
+    let of_store = contents(report.runs, report.entries, sessions);
+    let (good, made_at) = (show::GOOD, manifest.made_at);
+    show::say(format!("{good}restored and verified:{good:#} {of_store}, as of {made_at}"))?;
     show::note("what came after that is forgotten: a step that is asked again runs again");
     Ok(())
 }

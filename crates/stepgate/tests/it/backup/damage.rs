@@ -229,6 +229,7 @@ fn a_store_that_does_not_verify_is_backed_up_only_as_it_is() {
     let output = stepgate(&place, "backup", &path, &[]);
     assert_eq!(output.code, 1, "{output:?}");
     assert!(output.stderr.contains("the copy does not verify"), "{output:?}");
+    assert!(output.stderr.contains("as evidence: `stepgate restore` refuses it"), "{output:?}");
     assert!(!path.exists() && !shelf.path(".b.partial").exists());
     let kept = stepgate(&place, "backup", &path, &["--no-verify"]);
     assert_eq!(kept.code, 0, "{kept:?}");
