@@ -7,7 +7,8 @@
 //!
 //! A changing action makes its effect durable before it answers, in an order in which a crash
 //! between any two sub-steps leaves either the old state or the new one (`crash.rs` names the
-//! places). A second dispatch compares with the recorded state before the act.
+//! places). A second dispatch compares with the recorded state before the act, and where that cannot tell
+//! what the first one did, it does nothing: a person says.
 //!
 //! Locks hold within this process. Two processes must not serve one directory, unless both say that it
 //! is shared: then files in it are locked too.
@@ -17,10 +18,12 @@ pub(crate) mod crash;
 mod create_directory;
 mod delete_file;
 mod earlier;
+mod identity;
 mod list_files;
 mod locks;
 mod pre_state;
 mod read_file;
+mod recorded;
 mod rename_file;
 mod resolve;
 pub mod rule;
@@ -46,11 +49,13 @@ pub use copy::{
     COPY_ENTRIES_MAX, COPY_WALKS_MAX, CopiedFile, SandboxCopy, Skipped, copy, files_in,
 };
 pub use earlier::{Earlier, Moved, Now, file_at, recorded_file};
-pub use resolve::Identity;
+pub use identity::Identity;
 
 use locks::{Locks, PathLock, WAIT, WAIT_AGAIN};
+use recorded::{IN_DOUBT, Recorded};
 use resolve::Root;
 use stop::Stop;
+use write_file::First;
 
 /// What a sandbox refuses to carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,18 +309,21 @@ fn act(
     if let Some(failure) = pre_state::failure(pre_state) {
         return Err(Stop::Failed(failure));
     }
-    if dispatch == Dispatch::Again && pre_state::was_missing(call, pre_state) {
-        return Err(Stop::Failed(ExecutionFailure::FileNotFound));
+    let foregone = pre_state::foregone(call, pre_state);
+    if let (Dispatch::Again, Some(failure)) = (dispatch, foregone) {
+        return Err(Stop::Failed(failure));
     }
+    let found = |key| {
+        let was = pre_state::recorded_file(pre_state, key)?;
+        Some(match &earlier {
+            Some(earlier) => earlier.now(was),
+            None => Recorded::File(was),
+        })
+    };
+    // What is renamed or deleted is a file that was recorded, or nothing is.
     let recorded = |key| match dispatch {
-        Dispatch::First => Ok(None),
-        Dispatch::Again => {
-            let was = pre_state::recorded_file(pre_state, key);
-            match &earlier {
-                Some(earlier) => was.map(|was| earlier.now(was)).transpose(),
-                None => Ok(was),
-            }
-        }
+        Dispatch::First => None,
+        Dispatch::Again => Some(found(key).unwrap_or(Recorded::Unknown(IN_DOUBT))),
     };
     match call {
         CoreCall::Think => Ok(None),
@@ -325,17 +333,20 @@ fn act(
         CoreCall::ReadFile { path } => read_file::read_file(root, path).map(Some),
         CoreCall::ListFiles { path } => list_files::list_files(root, path).map(Some),
         CoreCall::WriteFile { path, content } => {
-            let before = pre_state::recorded_digest(pre_state);
-            write_file::write_file(root, path, content, before, dispatch).map(|()| None)
+            let first = (dispatch == Dispatch::Again).then(|| First {
+                before: pre_state::recorded_content(pre_state),
+                recorded: found(None).filter(Recorded::is_known),
+            });
+            write_file::write_file(root, path, content, first).map(|()| None)
         }
         CoreCall::CreateDirectory { path } => {
             create_directory::create_directory(root, path).map(|()| None)
         }
         CoreCall::DeleteFile { path } => {
-            delete_file::delete_file(root, path, recorded(None)?).map(|()| None)
+            delete_file::delete_file(root, path, recorded(None)).map(|()| None)
         }
         CoreCall::RenameFile { source, destination } => {
-            rename_file::rename_file(root, source, destination, recorded(Some("source"))?)
+            rename_file::rename_file(root, source, destination, recorded(Some("source")))
                 .map(|()| None)
         }
     }

@@ -37,7 +37,7 @@ pub(crate) const CONFIG: &str = "stepgate.toml";
 pub(crate) const POLICIES: &str = "policies";
 pub(crate) const SANDBOX: &str = "sandbox";
 
-/// The files that calls under way are told by: those that they would rename or delete.
+/// The files that calls under way are told by: those that they would rename, delete or replace.
 pub(crate) async fn files_under_way(store: &dyn Store) -> Result<Vec<Identity>, StoreError> {
     let mut files = Vec::new();
     for run_id in store.unfinished_runs().await? {

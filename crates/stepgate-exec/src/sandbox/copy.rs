@@ -12,12 +12,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FileType, Stat};
+use rustix::fs::{Dir, FileType, Statx};
 use rustix::io::Errno;
 use stepgate_core::digest::{Digest, Digesting};
 use stepgate_core::path::TEMPORARY_PREFIX;
 
-use super::resolve::{Identity, Root, kind_of};
+use super::identity::Identity;
+use super::resolve::{Root, kind, kind_of, stat_of, stat_of_open};
 use super::{SandboxError, SandboxLimits};
 
 /// Most walks. A sandbox that never rests is copied as the last one found it.
@@ -108,25 +109,24 @@ pub fn files_in(sandbox: &Path) -> Result<Vec<Identity>, SandboxError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look {
     identity: Identity,
-    bytes: i64,
-    changed: (i64, i64),
+    bytes: u64,
+    changed: (i64, u32),
     mode: u32,
 }
 
 impl Look {
-    fn of(stat: &Stat) -> Self {
+    fn of(stat: &Statx) -> Self {
         Self {
             identity: Identity::of(stat),
-            bytes: stat.st_size,
-            changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0)),
-            mode: stat.st_mode & 0o777,
+            bytes: stat.stx_size,
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+            mode: u32::from(stat.stx_mode) & 0o777,
         }
     }
 
     fn is_older_than(&self, age: Duration) -> bool {
-        let part = |number: i64| u32::try_from(number).unwrap_or(0);
         let seconds = u64::try_from(self.changed.0).unwrap_or(0);
-        let changed = UNIX_EPOCH + Duration::new(seconds, part(self.changed.1));
+        let changed = UNIX_EPOCH + Duration::new(seconds, self.changed.1);
         SystemTime::now().duration_since(changed).is_ok_and(|since| since > age)
     }
 }
@@ -173,7 +173,7 @@ impl Copy<'_> {
     ) -> Result<(), Errno> {
         let directory = self.root.open_directory(beneath)?;
         // Before it is read: what changes from here on shows in the next walk.
-        let look = Look::of(&rustix::fs::fstat(&directory)?);
+        let look = Look::of(&stat_of_open(&directory)?);
         found.was_quiet &= look.is_older_than(TICK);
         found.directories.insert(beneath.to_owned(), look);
         let mut reader = Dir::new(directory)?;
@@ -191,15 +191,12 @@ impl Copy<'_> {
                 if beneath.is_empty() { name.to_owned() } else { format!("{beneath}/{name}") };
             match kind_of(&reader, &entry) {
                 Ok(FileType::Directory) => waiting.push(path),
-                Ok(FileType::RegularFile) => {
-                    let stat = rustix::fs::statat(reader.fd()?, name, AtFlags::SYMLINK_NOFOLLOW);
-                    match stat {
-                        Ok(stat) if stat.st_nlink > 1 => found.skipped.linked += 1,
-                        Ok(stat) => drop(found.files.insert(path, Look::of(&stat))),
-                        Err(Errno::NOENT) => {}
-                        Err(errno) => return Err(errno),
-                    }
-                }
+                Ok(FileType::RegularFile) => match stat_of(reader.fd()?, name) {
+                    Ok(stat) if stat.stx_nlink > 1 => found.skipped.linked += 1,
+                    Ok(stat) => drop(found.files.insert(path, Look::of(&stat))),
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(errno),
+                },
                 Ok(_) => found.skipped.special += 1,
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
@@ -246,9 +243,8 @@ impl Copy<'_> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(errno) => return Err(failed(path, errno)),
         };
-        let stat = rustix::fs::fstat(&from).map_err(|errno| failed(path, errno))?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !is_file || stat.st_nlink > 1 {
+        let stat = stat_of_open(&from).map_err(|errno| failed(path, errno))?;
+        if kind(&stat) != FileType::RegularFile || stat.stx_nlink > 1 {
             return Ok(());
         }
         let look = Look::of(&stat);
@@ -289,9 +285,9 @@ impl Copy<'_> {
     fn done(mut self, found: &Found, is_settled: bool) -> Result<SandboxCopy, SandboxError> {
         let is_there = |path: &String| found.files.contains_key(path);
         let there = self.files.iter().filter(|(path, _)| is_there(path));
-        let named: HashSet<Identity> = there.map(|(_, (look, _))| look.identity.clone()).collect();
+        let named: HashSet<_> = there.map(|(_, (look, _))| look.identity.lasting()).collect();
         let is_gone = |path: &String, look: &Look| {
-            !is_there(path) && (is_settled || named.contains(&look.identity))
+            !is_there(path) && (is_settled || named.contains(&look.identity.lasting()))
         };
         let gone = self.files.iter().filter(|(path, (look, _))| is_gone(path, look));
         for path in gone.map(|(path, _)| path.clone()).collect::<Vec<_>>() {

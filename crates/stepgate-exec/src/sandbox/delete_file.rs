@@ -1,4 +1,12 @@
 //! DELETE_FILE: one regular file.
+//!
+//! A second dispatch deletes the file that was decided on and no other:
+//!
+//! | at the path stands | it |
+//! |---|---|
+//! | the recorded file, untouched or changed since | deletes it: it was not deleted |
+//! | nothing, or another file, whatever its inode | is done: the recorded one is gone, and nobody decided on this one |
+//! | a file that may be the recorded one | leaves it, and a person says what became of the call |
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -6,30 +14,33 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
 use super::crash::CrashPoint;
-use super::resolve::{Identity, Root, Seen};
+use super::identity::Likeness;
+use super::recorded::{IN_DOUBT, Recorded};
+use super::resolve::{Place, Root, Seen};
 use super::stop::Stop;
 
-/// Deletes it. `recorded` is the file that stood there before a first dispatch that may have acted:
-/// if it is gone, that is done. A new file under the same name was not part of the decision and
-/// stays.
+/// Deletes it. `recorded` is the file that stood there before a first dispatch that may have acted.
 pub(super) fn delete_file(
     root: &Root,
     path: &SandboxPath,
-    recorded: Option<Identity>,
+    recorded: Option<Recorded>,
 ) -> Result<(), Stop> {
-    let place = match root.place_to_change(path, ExecutionFailure::FileNotFound) {
-        Ok(place) => place,
-        Err(stop) if recorded.is_some() && stop.is_absence() => return Ok(()),
-        Err(stop) => return Err(stop),
-    };
-    let seen = place.look()?;
-    if recorded.is_some_and(|recorded| seen != Seen::File(recorded)) {
-        return place.sync();
+    let place = root.place_to_change(path, ExecutionFailure::FileNotFound);
+    let Some(recorded) = recorded else { return delete(root, &place?) };
+    match (recorded.at(&place)?, place) {
+        (Likeness::Same, place) => delete(root, &place?),
+        (Likeness::Other, Ok(place)) => place.sync(),
+        // The directory is gone too.
+        (Likeness::Other, Err(_)) => Ok(()),
+        (Likeness::Unsure, _) => Err(Stop::Unknown(IN_DOUBT.into())),
     }
-    match seen {
+}
+
+fn delete(root: &Root, place: &Place<'_>) -> Result<(), Stop> {
+    match place.look()? {
         Seen::Nothing => return Err(Stop::Failed(ExecutionFailure::FileNotFound)),
         Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
-        Seen::File(_) => {}
+        Seen::File => {}
     }
     rustix::fs::unlinkat(&place.directory, place.name, AtFlags::empty()).map_err(|errno| {
         match errno {

@@ -8,9 +8,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use stepgate_core::json::Value;
 
+use super::identity::Identity;
 use super::pre_state;
-use super::resolve::Identity;
-use super::stop::Stop;
+use super::recorded::Recorded;
+use super::resolve::stat_of;
 
 /// Why nobody can go on with a call.
 const UNKNOWN: &str = "the files of the sandbox were put back from elsewhere, so none of them tells whether \
@@ -44,7 +45,8 @@ pub enum Now {
     Is(Identity),
     /// The copy does not have it.
     Gone,
-    /// Somebody else put the files back, and nobody knows which is which.
+    /// Nobody knows which file it is: somebody else put the files back, or what was recorded fits another
+    /// file as well.
     Unknown,
 }
 
@@ -55,12 +57,12 @@ impl Earlier {
     }
 
     /// The file that a call recorded, as it is now.
-    pub(super) fn now(&self, was: Identity) -> Result<Identity, Stop> {
+    pub(super) fn now(&self, was: Identity) -> Recorded {
         match self.files.iter().find(|moved| moved.was == was) {
-            Some(Moved { now: Now::Is(now), .. }) => Ok(now.clone()),
-            Some(Moved { now: Now::Gone, .. }) => Ok(Identity::none()),
-            Some(Moved { now: Now::Unknown, .. }) => Err(Stop::Unknown(UNKNOWN.into())),
-            None => Ok(was),
+            Some(Moved { now: Now::Is(now), .. }) => Recorded::File(now.clone()),
+            Some(Moved { now: Now::Gone, .. }) => Recorded::Gone,
+            Some(Moved { now: Now::Unknown, .. }) => Recorded::Unknown(UNKNOWN),
+            None => Recorded::File(was),
         }
     }
 }
@@ -73,5 +75,5 @@ pub fn recorded_file(pre_state: &Value) -> Option<Identity> {
 
 /// Which file stands at a path; none where there is none.
 pub fn file_at(path: &Path) -> Option<Identity> {
-    rustix::fs::lstat(path).ok().map(|stat| Identity::of(&stat))
+    stat_of(rustix::fs::CWD, path).ok().map(|stat| Identity::of(&stat))
 }

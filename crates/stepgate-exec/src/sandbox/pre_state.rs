@@ -2,13 +2,16 @@
 //!
 //! | action | recorded |
 //! |---|---|
-//! | WRITE_FILE | `{exists, sha256}`; the digest is null for what is no file, too large or unreadable |
-//! | DELETE_FILE | `{exists, device, inode}`; both null for what is no file |
-//! | RENAME_FILE | `{source: {exists, device, inode}, destination: {exists}}` |
+//! | WRITE_FILE | `{exists, sha256}`, for a file with its identity; the digest is null for what is no file, too large or unreadable |
+//! | DELETE_FILE | `{exists}` with the identity of a file |
+//! | RENAME_FILE | `{source: {exists}, destination: {exists}}`, the source with the identity of a file |
 //! | CREATE_DIRECTORY | `{exists}` |
 //! | any of these, where nobody could look | `{failure}`: its code, which is then the effect |
+//!
+//! An identity is `device`, `inode`, `born`, `changed` and `modified`; device and inode are null for what is no
+//! file. Journals of earlier builds have the first two alone, and a file that is written has none of them.
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, Statx};
 use serde_json::json;
 use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
@@ -16,8 +19,9 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::Value;
 use stepgate_core::path::SandboxPath;
 
+use super::identity::Identity;
 use super::read_file::read_up_to;
-use super::resolve::{Identity, Root, Seen};
+use super::resolve::{Root, Seen, judge};
 use super::rule;
 use super::stop::Stop;
 
@@ -49,35 +53,58 @@ pub(super) fn recorded_file(pre_state: Option<&Value>, key: Option<&str>) -> Opt
         Some(key) => pre_state?.get(key)?,
         None => pre_state?,
     };
+    let text = |name: &str| Some(place.get(name)?.as_str()?.to_owned());
     Some(Identity {
-        device: place.get("device")?.as_str()?.to_owned(),
-        inode: place.get("inode")?.as_str()?.to_owned(),
+        device: text("device")?,
+        inode: text("inode")?,
+        born: text("born"),
+        changed: text("changed"),
+        modified: text("modified"),
     })
 }
 
-/// Whether there was nothing to delete or to rename before the act. Then the first dispatch can only have
-/// failed, and what stands there now was made after the decision.
-pub(super) fn was_missing(call: &CoreCall, pre_state: Option<&Value>) -> bool {
+/// How the first dispatch can only have failed, where there was no file to delete or to rename before the
+/// act. What stands there now was made after the decision.
+pub(super) fn foregone(call: &CoreCall, pre_state: Option<&Value>) -> Option<ExecutionFailure> {
     let place = match call {
-        CoreCall::DeleteFile { .. } => pre_state,
-        CoreCall::RenameFile { .. } => pre_state.and_then(|seen| seen.get("source")),
+        CoreCall::DeleteFile { .. } => pre_state?,
+        CoreCall::RenameFile { .. } => pre_state?.get("source")?,
         CoreCall::Think
         | CoreCall::Finish { .. }
         | CoreCall::ReadFile { .. }
         | CoreCall::ListFiles { .. }
         | CoreCall::WriteFile { .. }
-        | CoreCall::CreateDirectory { .. } => None,
+        | CoreCall::CreateDirectory { .. } => return None,
     };
-    place.and_then(|place| place.get("exists")?.as_bool()) == Some(false)
+    match (place.get("exists")?.as_bool()?, place.get("inode")?) {
+        (false, _) => Some(ExecutionFailure::FileNotFound),
+        (true, Value::Null) => Some(ExecutionFailure::NotAFile),
+        (true, _) => None,
+    }
 }
 
-/// What a file to be written held before the act: the digest, none where there was no file. None in all
-/// where nobody could tell.
-pub(super) fn recorded_digest(pre_state: Option<&Value>) -> Option<Option<Digest>> {
-    let exists = pre_state?.get("exists")?.as_bool()?;
-    match pre_state?.get("sha256")?.as_str() {
-        Some(digest) => Some(Some(digest.parse().ok()?)),
-        None => (!exists).then_some(None),
+/// What stood at the path of a file to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Nothing.
+    Nothing,
+    /// A file with this content.
+    Content(Digest),
+    /// A file that could not be read, or no file.
+    Something,
+    /// Nobody recorded it.
+    Unknown,
+}
+
+/// What stood at the path of a file to be written, before the act.
+pub(super) fn recorded_content(pre_state: Option<&Value>) -> Before {
+    let exists = pre_state.and_then(|seen| seen.get("exists")?.as_bool());
+    let digest = pre_state.and_then(|seen| seen.get("sha256")?.as_str()?.parse().ok());
+    match (exists, digest) {
+        (Some(true), Some(digest)) => Before::Content(digest),
+        (Some(true), None) => Before::Something,
+        (Some(false), _) => Before::Nothing,
+        (None, _) => Before::Unknown,
     }
 }
 
@@ -92,9 +119,13 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, Stop> {
             }
         }
         CoreCall::WriteFile { path, .. } => Some(match seen(root, path)? {
-            Seen::Nothing => json!({ "exists": false, "sha256": null }),
-            Seen::Directory => json!({ "exists": true, "sha256": null }),
-            Seen::File(_) => json!({ "exists": true, "sha256": digest(root, path)? }),
+            Stood::Nothing => json!({ "exists": false, "sha256": null }),
+            Stood::Directory => json!({ "exists": true, "sha256": null }),
+            file @ Stood::File(_) => {
+                let mut recorded = identity(&file);
+                recorded["sha256"] = json!(digest(root, path)?);
+                recorded
+            }
         }),
         CoreCall::CreateDirectory { path } => Some(exists(&seen(root, path)?)),
         CoreCall::DeleteFile { path } => Some(identity(&seen(root, path)?)),
@@ -105,32 +136,47 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, Stop> {
     })
 }
 
-fn seen(root: &Root, path: &SandboxPath) -> Result<Seen, Stop> {
+/// What stands at a path, judged, with what identifies a file.
+enum Stood {
+    Nothing,
+    Directory,
+    File(Box<Statx>),
+}
+
+fn seen(root: &Root, path: &SandboxPath) -> Result<Stood, Stop> {
     if path.is_root() {
-        return Ok(Seen::Directory);
+        return Ok(Stood::Directory);
     }
     let found =
-        root.place_to_look(path, ExecutionFailure::PathNotFound).and_then(|place| place.look());
-    match found {
-        Err(stop) if stop.is_absence() => Ok(Seen::Nothing),
-        other => other,
-    }
+        root.place_to_look(path, ExecutionFailure::PathNotFound).and_then(|place| place.stat());
+    let stat = match found {
+        Ok(Some(stat)) => stat,
+        Ok(None) => return Ok(Stood::Nothing),
+        Err(stop) if stop.is_absence() => return Ok(Stood::Nothing),
+        Err(stop) => return Err(stop),
+    };
+    Ok(match judge(&stat)? {
+        Seen::Nothing => Stood::Nothing,
+        Seen::Directory => Stood::Directory,
+        Seen::File => Stood::File(Box::new(stat)),
+    })
 }
 
-fn exists(seen: &Seen) -> Value {
-    json!({ "exists": *seen != Seen::Nothing })
+fn exists(stood: &Stood) -> Value {
+    json!({ "exists": !matches!(stood, Stood::Nothing) })
 }
 
-fn identity(seen: &Seen) -> Value {
-    match seen {
-        Seen::Nothing => json!({ "exists": false, "device": null, "inode": null }),
-        Seen::Directory => json!({ "exists": true, "device": null, "inode": null }),
-        Seen::File(file) => json!({ "exists": true, "device": file.device, "inode": file.inode }),
-    }
+fn identity(stood: &Stood) -> Value {
+    let mut recorded = match stood {
+        Stood::Nothing | Stood::Directory => json!({ "device": null, "inode": null }),
+        Stood::File(stat) => json!(Identity::to_record(stat)),
+    };
+    recorded["exists"] = json!(!matches!(stood, Stood::Nothing));
+    recorded
 }
 
-/// The file's digest, for the record. The comparison after a crash needs only the new content, so a
-/// file that cannot be read, or is larger than any that may be, goes without.
+/// The file's digest, for the record. A file that cannot be read, or is larger than any that may be,
+/// goes without: then its identity alone tells whether it was replaced.
 fn digest(root: &Root, path: &SandboxPath) -> Result<Option<Digest>, Stop> {
     let place = root.place_to_look(path, ExecutionFailure::FileNotFound)?;
     let read = place

@@ -24,7 +24,7 @@ pub(super) fn read_file(root: &Root, path: &SandboxPath) -> Result<String, Stop>
 
 /// Up to this size a file is read where the look at it was: on the caller's thread. The way to another
 /// thread and back takes longer than the read, and no caller is kept longer than by an fsync.
-const SMALL_BYTES_MAX: i64 = 64 * 1024;
+const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
 /// Whether reading is short: the file is small, or there is none to read.
 pub(super) fn is_short(root: &Root, path: &SandboxPath) -> bool {

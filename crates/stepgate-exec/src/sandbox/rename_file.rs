@@ -1,4 +1,15 @@
 //! RENAME_FILE: one regular file gets another path. Nothing is ever replaced.
+//!
+//! A second dispatch renames the file that was decided on and no other:
+//!
+//! | the recorded file stands at | it |
+//! |---|---|
+//! | the source | was not renamed: renames it, or fails as the first would |
+//! | the destination | is done |
+//! | neither, as far as anybody can tell | does nothing, and a person says what became of the call |
+//!
+//! In the last case somebody moved or removed the file: before the call could rename it, which is a
+//! failure, or after it had, which is a success. Both leave the same names behind, so nobody may choose.
 
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
@@ -6,35 +17,55 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
 use super::crash::CrashPoint;
-use super::resolve::{Identity, Place, Root, Seen};
+use super::identity::Likeness;
+use super::recorded::{IN_DOUBT, Recorded};
+use super::resolve::{Place, Root, Seen};
 use super::stop::Stop;
 
-/// Renames it. `recorded` is the source file before a first dispatch that may have acted: if that
-/// file stands at the destination now and no longer at the source, that is done.
+/// Renames it. `recorded` is the source file before a first dispatch that may have acted.
 pub(super) fn rename_file(
     root: &Root,
     source: &SandboxPath,
     destination: &SandboxPath,
-    recorded: Option<Identity>,
+    recorded: Option<Recorded>,
 ) -> Result<(), Stop> {
     let from = root.place_to_change(source, ExecutionFailure::FileNotFound);
     let to = root.place_to_change(destination, ExecutionFailure::PathNotFound);
-    if let (Some(recorded), Ok(to)) = (recorded, &to)
-        && is_done(&from, to, recorded)?
-    {
-        to.sync()?;
-        return from.map_or(Ok(()), |from| from.sync());
+    let Some(recorded) = recorded else { return move_file(root, from, to) };
+    let at_source = recorded.at(&from)?;
+    if at_source == Likeness::Same {
+        return move_file(root, from, to);
     }
+    let is_done = match recorded.at(&to)? {
+        // Every file that is acted on has one name, so it left the other one.
+        Likeness::Same => true,
+        // A file system that tells no birth cannot prove more of a file that was renamed.
+        Likeness::Unsure => at_source == Likeness::Other && recorded.seems_to_be_at(&to),
+        Likeness::Other => false,
+    };
+    if !is_done {
+        return Err(Stop::Unknown(IN_DOUBT.into()));
+    }
+    to?.sync()?;
+    // A source whose directory is gone has nothing left to make durable.
+    from.map_or(Ok(()), |from| from.sync())
+}
+
+fn move_file(
+    root: &Root,
+    from: Result<Place<'_>, Stop>,
+    to: Result<Place<'_>, Stop>,
+) -> Result<(), Stop> {
     let from = from?;
     match from.look()? {
         Seen::Nothing => return Err(Stop::Failed(ExecutionFailure::FileNotFound)),
         Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
-        Seen::File(_) => {}
+        Seen::File => {}
     }
     let to = to?;
     match to.look()? {
         Seen::Nothing => {}
-        Seen::File(_) | Seen::Directory => {
+        Seen::File | Seen::Directory => {
             return Err(Stop::Failed(ExecutionFailure::AlreadyExists));
         }
     }
@@ -45,21 +76,6 @@ pub(super) fn rename_file(
     root.crash_point(CrashPoint::RenameDestinationSynced)?;
     from.sync()?;
     root.crash_point(CrashPoint::RenameSourceSynced)
-}
-
-fn is_done(
-    from: &Result<Place<'_>, Stop>,
-    to: &Place<'_>,
-    recorded: Identity,
-) -> Result<bool, Stop> {
-    let recorded = Seen::File(recorded);
-    if to.look()? != recorded {
-        return Ok(false);
-    }
-    Ok(match from {
-        Ok(from) => from.look()? != recorded,
-        Err(stop) => stop.is_absence(),
-    })
 }
 
 fn rename(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {

@@ -3,16 +3,17 @@
 //! Mount points beneath the root are crossed (`NO_XDEV` is not set): only who administers the host
 //! can mount, and a volume mounted into the sandbox is how containers give it one.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
+use rustix::path::Arg;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
 use super::crash::{CrashPoint, CrashPoints};
+use super::identity::{ASKED, Identity};
 use super::stop::Stop;
 use super::{SandboxError, SandboxLimits, rule};
 
@@ -127,12 +128,19 @@ impl Place<'_> {
     }
 
     /// How large it is, where there is something.
-    pub(super) fn size(&self) -> Result<Option<i64>, Stop> {
-        Ok(self.stat()?.map(|stat| stat.st_size))
+    pub(super) fn size(&self) -> Result<Option<u64>, Stop> {
+        Ok(self.stat()?.map(|stat| stat.stx_size))
     }
 
-    fn stat(&self) -> Result<Option<Stat>, Stop> {
-        match rustix::fs::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
+    /// The regular file there, whatever the rules say about it.
+    pub(super) fn file(&self) -> Result<Option<Identity>, Stop> {
+        let is_file = |stat: &Statx| kind(stat) == FileType::RegularFile;
+        Ok(self.stat()?.filter(is_file).map(|stat| Identity::of(&stat)))
+    }
+
+    /// What stands there, as the host tells it; none where there is nothing.
+    pub(super) fn stat(&self) -> Result<Option<Statx>, Stop> {
+        match stat_of(&self.directory, self.name) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -141,17 +149,17 @@ impl Place<'_> {
 
     /// Opens the file there, and judges what was really opened. The look before the open spares a
     /// device the open, which could already do something to it.
-    pub(super) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Stat), Stop> {
+    pub(super) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Statx), Stop> {
         for _ in 0..OPEN_ATTEMPTS_MAX {
             match self.look()? {
                 Seen::Nothing => return Err(Stop::Failed(ExecutionFailure::FileNotFound)),
                 Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
-                Seen::File(_) => {}
+                Seen::File => {}
             }
             let file = open_beneath(&self.directory, self.name, FILE | access)
                 .map_err(|errno| Stop::resolving(errno, ExecutionFailure::FileNotFound))?;
-            let stat = rustix::fs::fstat(&file)?;
-            if matches!(judge(&stat)?, Seen::File(_)) && self.has_only_this_name(&stat)? {
+            let stat = stat_of_open(&file)?;
+            if matches!(judge(&stat)?, Seen::File) && self.has_only_this_name(&stat)? {
                 return Ok((file, stat));
             }
         }
@@ -162,21 +170,16 @@ impl Place<'_> {
     /// with a second one elsewhere already counts one name and is still found under this one. So
     /// whoever is changing the directory is waited for, and then the file must stand here
     /// unchanged: a name that went and came again shows in its change time.
-    fn has_only_this_name(&self, opened: &Stat) -> Result<bool, Stop> {
+    fn has_only_this_name(&self, opened: &Statx) -> Result<bool, Stop> {
         // To rename a thing to itself does nothing, and does it when nobody else is at it. Where
         // it fails, the file system is read-only or the name is gone, which the look will tell.
         let _ = rustix::fs::renameat(&self.directory, self.name, &self.directory, self.name);
-        let unchanged = |now: Stat| {
-            (now.st_dev, now.st_ino, now.st_nlink, now.st_ctime, now.st_ctime_nsec)
-                == (
-                    opened.st_dev,
-                    opened.st_ino,
-                    opened.st_nlink,
-                    opened.st_ctime,
-                    opened.st_ctime_nsec,
-                )
+        let as_it_is = |stat: &Statx| {
+            let changed = stat.stx_ctime;
+            let device = (stat.stx_dev_major, stat.stx_dev_minor);
+            (device, stat.stx_ino, stat.stx_nlink, changed.tv_sec, changed.tv_nsec)
         };
-        Ok(self.stat()?.is_some_and(unchanged))
+        Ok(self.stat()?.is_some_and(|now| as_it_is(&now) == as_it_is(opened)))
     }
 
     /// Opens the directory there, to read or change it.
@@ -196,41 +199,22 @@ impl Place<'_> {
 }
 
 /// What stands at a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Nothing.
     Nothing,
     /// A regular file with one name.
-    File(Identity),
+    File,
     /// A directory.
     Directory,
 }
 
-/// Which file it is, whatever it is called. Texts, because JSON numbers end at 2^53.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Identity {
-    pub(super) device: String,
-    pub(super) inode: String,
-}
-
-impl Identity {
-    pub(super) fn of(stat: &Stat) -> Self {
-        Self { device: stat.st_dev.to_string(), inode: stat.st_ino.to_string() }
-    }
-
-    /// One that no file has.
-    pub(super) fn none() -> Self {
-        Self { device: String::new(), inode: String::new() }
-    }
-}
-
 /// The rules on what stands at a path.
-fn judge(stat: &Stat) -> Result<Seen, Stop> {
-    match FileType::from_raw_mode(stat.st_mode) {
+pub(super) fn judge(stat: &Statx) -> Result<Seen, Stop> {
+    match kind(stat) {
         FileType::Directory => Ok(Seen::Directory),
-        FileType::RegularFile if stat.st_nlink > 1 => Err(Stop::Refused(rule::HARD_LINK)),
-        FileType::RegularFile => Ok(Seen::File(Identity::of(stat))),
+        FileType::RegularFile if stat.stx_nlink > 1 => Err(Stop::Refused(rule::HARD_LINK)),
+        FileType::RegularFile => Ok(Seen::File),
         FileType::Symlink => Err(Stop::Refused(rule::SYMBOLIC_LINK)),
         FileType::Fifo
         | FileType::Socket
@@ -238,6 +222,21 @@ fn judge(stat: &Stat) -> Result<Seen, Stop> {
         | FileType::BlockDevice
         | FileType::Unknown => Err(Stop::Refused(rule::SPECIAL_FILE)),
     }
+}
+
+/// What the host says about a name in a directory, over no link.
+pub(super) fn stat_of(directory: impl AsFd, name: impl Arg) -> Result<Statx, Errno> {
+    rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, ASKED)
+}
+
+/// What the host says about something open.
+pub(super) fn stat_of_open(open: impl AsFd) -> Result<Statx, Errno> {
+    rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, ASKED)
+}
+
+/// What kind of thing it is.
+pub(super) fn kind(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
 }
 
 /// What an entry of a directory is. Some file systems do not say until they are asked.

@@ -11,35 +11,42 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::{SandboxPath, TEMPORARY_PREFIX};
-use stepgate_core::ports::Dispatch;
 use uuid::Uuid;
 
 use super::crash::CrashPoint;
+use super::identity::Likeness;
+use super::pre_state::Before;
 use super::read_file::read_up_to;
+use super::recorded::{IN_DOUBT, Recorded};
 use super::resolve::{Place, Root, Seen};
 use super::stop::Stop;
 
+/// What a second dispatch compares with.
+pub(super) struct First {
+    /// What stood there before the first one.
+    pub(super) before: Before,
+    /// Which file that was, where it was one; none where nobody knows.
+    pub(super) recorded: Option<Recorded>,
+}
+
+/// Writes it. `first` tells of a first dispatch that may have acted.
 pub(super) fn write_file(
     root: &Root,
     path: &SandboxPath,
     content: &str,
-    before: Option<Option<Digest>>,
-    dispatch: Dispatch,
+    first: Option<First>,
 ) -> Result<(), Stop> {
-    let place = root.place_to_change(path, ExecutionFailure::PathNotFound)?;
+    let place = root.place_to_change(path, ExecutionFailure::PathNotFound);
+    if let Some(first) = first
+        && is_done(root, &place, content, &first)?
+    {
+        return place?.sync();
+    }
+    let place = place?;
     let mode = match place.look()? {
         Seen::Nothing => None,
         Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
-        Seen::File(_) => {
-            let is_done = match dispatch {
-                Dispatch::First => false,
-                Dispatch::Again => holds(&place, content)? || is_replaced(root, &place, before)?,
-            };
-            if is_done {
-                return place.sync();
-            }
-            Some(mode_of_writable(&place)?)
-        }
+        Seen::File => Some(mode_of_writable(&place)?),
     };
     if !u64::try_from(content.len()).is_ok_and(|bytes| bytes <= root.limits.file_bytes_max) {
         return Err(Stop::Failed(ExecutionFailure::FileTooLarge));
@@ -48,6 +55,55 @@ pub(super) fn write_file(
     root.crash_point(CrashPoint::WriteRenamed)?;
     place.sync()?;
     root.crash_point(CrashPoint::WriteDirectorySynced)
+}
+
+/// Whether the write is done, so far as what stands there tells; in doubt an error. False means that what
+/// was there before still is, so that nobody's work is lost when it is replaced.
+///
+/// Another content than before and than this one is somebody else's, who wrote while nobody went on with
+/// this call. Then this write is done, and that one came after it; made again, it would undo what others
+/// were told is done.
+fn is_done(
+    root: &Root,
+    place: &Result<Place<'_>, Stop>,
+    content: &str,
+    first: &First,
+) -> Result<bool, Stop> {
+    let in_doubt = || Err(Stop::Unknown(IN_DOUBT.into()));
+    let seen = match place.as_ref().map(Place::look) {
+        Ok(Ok(seen)) => seen,
+        Err(stop) if stop.is_absence() => Seen::Nothing,
+        // The act will say why it cannot be done.
+        Ok(Err(_)) | Err(_) if first.before == Before::Unknown => return Ok(false),
+        Ok(Err(_)) | Err(_) => return in_doubt(),
+    };
+    match (seen, first.before) {
+        (Seen::Nothing, Before::Nothing | Before::Unknown) => Ok(false),
+        // It was there. Whether it was removed before the write or after it, nobody can tell: to write
+        // could bring back what others were told is gone.
+        (Seen::Nothing, Before::Content(_) | Before::Something) => in_doubt(),
+        (Seen::Directory, Before::Something | Before::Unknown) => Ok(false),
+        (Seen::Directory, Before::Nothing | Before::Content(_)) => in_doubt(),
+        (Seen::File, before) => {
+            let Ok(there) = place else { return in_doubt() };
+            if holds(there, content)? {
+                return Ok(true);
+            }
+            let is_as_before = match (before, content_of(root, there)?) {
+                (Before::Nothing, _) => return Ok(true),
+                (Before::Content(before), Some(now)) if now != before => return Ok(true),
+                (Before::Content(_), Some(_)) => true,
+                (Before::Content(_) | Before::Something | Before::Unknown, _) => false,
+            };
+            // The same content may be another file, which somebody wrote after this call had: only the
+            // file tells. Where it was not recorded, the content must do.
+            match &first.recorded {
+                Some(recorded) if recorded.at(place)? == Likeness::Same => Ok(false),
+                None if is_as_before => Ok(false),
+                Some(_) | None => in_doubt(),
+            }
+        }
+    }
 }
 
 /// Whether the file has this content already: the first dispatch got as far as the rename. It is
@@ -67,22 +123,14 @@ fn holds(place: &Place<'_>, content: &str) -> Result<bool, Stop> {
     }
 }
 
-/// Whether somebody else wrote the file since the look before the first dispatch: another node, while
-/// nobody went on with this call. Then this write is done, and that one came after it; made again, it
-/// would undo what others were told is done. `before` is the digest that was recorded, none where there
-/// was no file.
-fn is_replaced(
-    root: &Root,
-    place: &Place<'_>,
-    before: Option<Option<Digest>>,
-) -> Result<bool, Stop> {
-    let Some(before) = before else { return Ok(false) };
+/// The digest of what the file holds; none where it cannot be read.
+fn content_of(root: &Root, place: &Place<'_>) -> Result<Option<Digest>, Stop> {
     let read = place
         .open_file(OFlags::RDONLY)
         .and_then(|(file, _)| read_up_to(file, root.limits.file_bytes_max));
     match read {
-        Ok(bytes) => Ok(before != Some(Digest::of_bytes(&bytes))),
-        Err(Stop::Failed(_)) => Ok(false),
+        Ok(bytes) => Ok(Some(Digest::of_bytes(&bytes))),
+        Err(Stop::Failed(_)) => Ok(None),
         Err(stop @ (Stop::Refused(_) | Stop::Unknown(_))) => Err(stop),
     }
 }
@@ -91,7 +139,7 @@ fn is_replaced(
 /// opening it, and nothing is written that way.
 fn mode_of_writable(place: &Place<'_>) -> Result<Mode, Stop> {
     let (_, stat) = place.open_file(OFlags::WRONLY)?;
-    Ok(Mode::from_raw_mode(stat.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO))
+    Ok(Mode::from_raw_mode(stat.stx_mode.into()) & (Mode::RWXU | Mode::RWXG | Mode::RWXO))
 }
 
 fn replace(root: &Root, place: &Place<'_>, content: &str, mode: Option<Mode>) -> Result<(), Stop> {

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::UNIX_EPOCH;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure as Failure;
@@ -16,15 +17,26 @@ use crate::world::*;
 async fn each_action_records_what_its_recovery_needs() {
     let world = World::with(SandboxLimits { file_bytes_max: 4, ..SandboxLimits::default() });
     world.put(&[("a.txt", "abc"), ("large.txt", "abcde"), ("d/", "")]);
-    let stat = fs::metadata(world.inside.join("a.txt")).unwrap();
-    let (device, inode) = (stat.dev().to_string(), stat.ino().to_string());
-    let file = json!({ "exists": true, "device": device, "inode": inode });
+    let file = |name: &str| {
+        let stat = fs::metadata(world.inside.join(name)).unwrap();
+        let born = stat.created().unwrap().duration_since(UNIX_EPOCH).unwrap();
+        json!({
+            "exists": true,
+            "device": stat.dev().to_string(),
+            "inode": stat.ino().to_string(),
+            "born": format!("{}.{:09}", born.as_secs(), born.subsec_nanos()),
+            "changed": format!("{}.{:09}", stat.ctime(), stat.ctime_nsec()),
+            "modified": format!("{}.{:09}", stat.mtime(), stat.mtime_nsec()),
+        })
+    };
     let directory = json!({ "exists": true, "device": null, "inode": null });
     let nothing = json!({ "exists": false, "device": null, "inode": null });
     let yes = json!({ "exists": true });
     let no = json!({ "exists": false });
-    let written =
-        |exists: bool, sha256: Option<Digest>| json!({ "exists": exists, "sha256": sha256 });
+    let written = |mut before: Value, sha256: Option<Digest>| {
+        before["sha256"] = json!(sha256);
+        before
+    };
     let renamed = |source, destination| json!({ "source": source, "destination": destination });
     let rows = [
         (CoreCall::Think, None),
@@ -32,17 +44,17 @@ async fn each_action_records_what_its_recovery_needs() {
         (read("none.txt"), None),
         (list("d"), None),
         (list(""), None),
-        (write("a.txt", "x"), Some(written(true, Some(Digest::of_bytes(b"abc"))))),
-        (write("none.txt", "x"), Some(written(false, None))),
-        (write("none/a.txt", "x"), Some(written(false, None))),
-        (write("a.txt/a.txt", "x"), Some(written(false, None))),
-        (write("d", "x"), Some(written(true, None))),
-        (write("large.txt", "x"), Some(written(true, None))),
-        (delete("a.txt"), Some(file.clone())),
+        (write("a.txt", "x"), Some(written(file("a.txt"), Some(Digest::of_bytes(b"abc"))))),
+        (write("none.txt", "x"), Some(written(no.clone(), None))),
+        (write("none/a.txt", "x"), Some(written(no.clone(), None))),
+        (write("a.txt/a.txt", "x"), Some(written(no.clone(), None))),
+        (write("d", "x"), Some(written(yes.clone(), None))),
+        (write("large.txt", "x"), Some(written(file("large.txt"), None))),
+        (delete("a.txt"), Some(file("a.txt"))),
         (delete("none.txt"), Some(nothing.clone())),
         (delete("d"), Some(directory.clone())),
-        (rename("a.txt", "b.txt"), Some(renamed(file.clone(), no.clone()))),
-        (rename("a.txt", "large.txt"), Some(renamed(file, yes.clone()))),
+        (rename("a.txt", "b.txt"), Some(renamed(file("a.txt"), no.clone()))),
+        (rename("a.txt", "large.txt"), Some(renamed(file("a.txt"), yes.clone()))),
         (rename("none.txt", "d"), Some(renamed(nothing, yes.clone()))),
         (rename("d", "b.txt"), Some(renamed(directory, no.clone()))),
         (create("d"), Some(yes)),

@@ -16,7 +16,8 @@ use super::{MANIFEST, SANDBOX};
 
 /// The format that this build writes, and the newest that it reads.
 pub(crate) const FORMAT: u64 = 2;
-/// Since then a backup says of which files nobody knows what became of them.
+/// Since then the files that calls under way are told by were found by more than their inodes, and a backup
+/// says of which of them nobody knows what became of them.
 const FORMAT_PROVES_FILES: u64 = 2;
 /// Largest manifest that is read: about a million files.
 const BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -63,7 +64,7 @@ pub(crate) struct SandboxPart {
     /// Their permissions, and those of the sandbox itself, which has no name here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) directory_modes: BTreeMap<String, u32>,
-    /// Where the files are that calls under way would rename or delete.
+    /// Where the files are that calls under way would rename, delete or replace.
     pub(crate) under_way: Vec<UnderWay>,
     /// Those of which nobody knows which they are, or whether they are here. All others are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -106,7 +107,7 @@ impl Manifest {
         [self.sandbox_id.clone()].into_iter().chain(earlier).collect()
     }
 
-    /// Whether a file that calls under way are told by, and that is not in it, is certain to be gone.
+    /// Whether the files that calls under way are told by are certain to be those, or to be gone.
     pub(crate) fn proves_files(&self) -> bool {
         self.format >= FORMAT_PROVES_FILES
     }

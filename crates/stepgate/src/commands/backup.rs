@@ -163,7 +163,7 @@ fn find(
                 continue;
             }
         };
-        let there = now.and_then(|now| files.iter().find(|file| file.identity == *now));
+        let there = now.and_then(|now| files.iter().find(|file| now.is_certainly(&file.identity)));
         if let Some(CopiedFile { path, .. }) = there {
             under_way.push(UnderWay { path: path.clone(), was });
         }
