@@ -10,12 +10,14 @@ use stepgate_core::late::LateResult;
 use super::house::{House, failed, sending, text_result, until, with_timeout};
 
 const SHORT: Duration = Duration::from_millis(100);
+/// When an answer comes that is too late, also where a busy machine notices the end of [`SHORT`] late.
+const LATE_MS: u64 = 5_000;
 
 #[tokio::test]
 async fn a_result_after_its_time_is_told_and_changes_nothing() {
     let house = House::ordinary(|spec| with_timeout(spec, "late", SHORT)).await;
     let sending = sending();
-    let effect = house.send("house.late", json!({ "ms": 400 }), &sending).await;
+    let effect = house.send("house.late", json!({ "ms": LATE_MS }), &sending).await;
     assert_eq!(effect, failed(ExecutionFailure::Timeout, "no answer within 100 ms", true));
     let told = until("the late result", async || house.late.lock().unwrap().pop()).await;
     let text = r#"{"content":[{"type":"text","text":"late"}]}"#;
@@ -42,7 +44,7 @@ async fn only_so_many_late_results_are_waited_for() {
         with_timeout(spec, "late", SHORT)
     })
     .await;
-    let late = || house.run("house.late", json!({ "ms": 500 }));
+    let late = || house.run("house.late", json!({ "ms": LATE_MS }));
     tokio::join!(late(), late(), late());
     until("the late result", async || house.late.lock().unwrap().first().cloned()).await;
     let all = json!(["late", "late", "late"]);
