@@ -22,6 +22,8 @@ use crate::signal::Bell;
 use crate::weather::{MS, SECOND};
 use crate::world::Sim;
 
+/// Why nobody but a person can go on with a call.
+pub(crate) const IN_DOUBT: &str = "the files do not tell whether the call was done";
 /// How long a new call waits for its paths.
 const WAIT: Instant = 30 * SECOND;
 /// How long recovery waits for them.
@@ -117,7 +119,8 @@ impl NodeFiles {
             CoreCall::WriteFile { path, .. } => {
                 let file = state.files.get(path.as_str());
                 let digest = file.map(|file| Digest::of_bytes(file.content.as_bytes()));
-                Some(json!({ "exists": file.is_some(), "sha256": digest }))
+                let inode = file.map(|file| file.inode);
+                Some(json!({ "exists": file.is_some(), "inode": inode, "sha256": digest }))
             }
             CoreCall::CreateDirectory { .. } => Some(json!({ "exists": false })),
             CoreCall::DeleteFile { path } => Some(identity(path.as_str())),
@@ -160,12 +163,19 @@ impl NodeFiles {
             }
             CoreCall::WriteFile { path, content } => {
                 let before = pre_state.and_then(|seen| seen.get("sha256")?.as_str());
-                let is_done = |file: &File| {
-                    let digest = Digest::of_bytes(file.content.as_bytes()).to_string();
-                    file.content == *content || before != Some(digest.as_str())
-                };
-                if again && state.files.get(path.as_str()).is_some_and(is_done) {
-                    return Effect::Done(None);
+                match state.files.get(path.as_str()) {
+                    Some(there) if again => {
+                        let digest = Digest::of_bytes(there.content.as_bytes()).to_string();
+                        if there.content == *content || before != Some(digest.as_str()) {
+                            return Effect::Done(None);
+                        }
+                        // The same content, written by somebody else.
+                        if recorded(None) != Some(there.inode) {
+                            return Effect::Unknown(IN_DOUBT.into());
+                        }
+                    }
+                    None if again && before.is_some() => return Effect::Unknown(IN_DOUBT.into()),
+                    Some(_) | None => {}
                 }
                 state.put(path.as_str(), content);
                 Ok(())
@@ -181,11 +191,11 @@ impl NodeFiles {
             CoreCall::RenameFile { source, destination } => {
                 let (from, to) = (source.as_str(), destination.as_str());
                 let recorded = recorded(Some("source"));
-                let is_done = recorded.is_some()
-                    && state.inode(to) == recorded
-                    && state.inode(from) != recorded;
-                if is_done {
-                    return Effect::Done(None);
+                if recorded.is_some() && state.inode(from) != recorded {
+                    return match state.inode(to) == recorded {
+                        true => Effect::Done(None),
+                        false => Effect::Unknown(IN_DOUBT.into()),
+                    };
                 }
                 match (state.files.get(from).cloned(), state.files.contains_key(to)) {
                     (None, _) => Err(ExecutionFailure::FileNotFound),

@@ -55,6 +55,14 @@ pub(crate) struct Ledger {
     violation: Option<String>,
 }
 
+/// What a person looks at who settles a run in doubt.
+pub(crate) enum Doubt {
+    /// The tool that was called under this key.
+    Tool(String),
+    /// The files, which tell how often it was done.
+    Sandbox { acts: u32 },
+}
+
 /// A run as the book knows it.
 struct Life {
     state: Option<State>,
@@ -100,12 +108,19 @@ impl Ledger {
         self.doubts.extend(runs);
     }
 
-    /// Runs whose call is in doubt and that only a person can settle, with their keys.
-    pub(crate) fn to_settle(&self) -> Vec<(RunId, String)> {
+    /// Runs whose call is in doubt and that only a person can settle. Somebody always comes for those of
+    /// the sandbox: they keep others from its files.
+    pub(crate) fn to_settle(&self) -> Vec<(RunId, Doubt)> {
         let open = self.doubts.iter().filter_map(|run_id| {
-            let life = self.lives.get(run_id)?;
-            let is_open = !life.is_over && life.action == "s.ask";
-            Some((*run_id, life.key.clone()?)).filter(|_| is_open)
+            let life = self.lives.get(run_id).filter(|life| !life.is_over)?;
+            let doubt = match life.action.as_str() {
+                "s.ask" if self.operators_settle => Doubt::Tool(life.key.clone()?),
+                "WRITE_FILE" | "RENAME_FILE" => {
+                    Doubt::Sandbox { acts: self.sandbox_acts.get(&life.what).copied().unwrap_or(0) }
+                }
+                _ => return None,
+            };
+            Some((*run_id, doubt))
         });
         open.collect()
     }

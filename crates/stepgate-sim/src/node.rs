@@ -16,7 +16,7 @@ use stepgate_core::time::Timestamp;
 
 use crate::chance::Chance;
 use crate::database::short;
-use crate::files::NodeFiles;
+use crate::files::{IN_DOUBT, NodeFiles};
 use crate::locked;
 use crate::node_store::NodeStore;
 use crate::policy::NodePolicy;
@@ -294,7 +294,11 @@ async fn recover_all(sim: &Arc<Sim>, process: &Process, scopes: &[Scope]) -> boo
                 for (run_id, why) in &report.quarantined {
                     sim.violated(format!("run {run_id} is quarantined: {why}"));
                 }
-                locked(&sim.ledger).doubts(&report.in_doubt);
+                let in_sandbox = report.stuck.iter().filter(|(_, why)| why.contains(IN_DOUBT));
+                let in_sandbox: Vec<_> = in_sandbox.map(|(run_id, _)| *run_id).collect();
+                let mut ledger = locked(&sim.ledger);
+                ledger.doubts(&report.in_doubt);
+                ledger.doubts(&in_sandbox);
             }
             Err(fault) => {
                 sim.note("recovery", process.seat.node, 0, || format!("stopped: {fault}"));

@@ -14,6 +14,7 @@ use stepgate_core::step::{self, Answer, Person, Settlement, Submission};
 use uuid::Uuid;
 
 use crate::database::at_once;
+use crate::ledger::Doubt;
 use crate::locked;
 use crate::schedule::{Group, Instant};
 use crate::servers::CHANGING;
@@ -181,11 +182,10 @@ async fn operator(sim: Arc<Sim>, number: u64) {
                 decide(&sim, approval.approval_id, &operator);
             }
         }
-        let settles = locked(&sim.ledger).operators_settle;
         let doubts = locked(&sim.ledger).to_settle();
-        for (run_id, key) in doubts {
-            if settles && sim.happens(500) {
-                settle(&sim, run_id, &key, &operator).await;
+        for (run_id, doubt) in doubts {
+            if sim.happens(500) {
+                settle(&sim, run_id, doubt, &operator).await;
             }
         }
     }
@@ -225,15 +225,17 @@ fn decide(sim: &Arc<Sim>, approval_id: ApprovalId, operator: &PrincipalId) {
     });
 }
 
-/// Looks at what the tool did, and says so.
-async fn settle(sim: &Arc<Sim>, run_id: RunId, key: &str, operator: &PrincipalId) {
-    if sim.servers.is_working(key) {
-        return;
-    }
-    let settlement = match sim.servers.acts(key) {
-        0 if sim.happens(500) => Settlement::Failed,
-        0 => Settlement::Redispatch,
-        _ => Settlement::Succeeded(None),
+/// Looks at what was done, and says so.
+async fn settle(sim: &Arc<Sim>, run_id: RunId, doubt: Doubt, operator: &PrincipalId) {
+    let settlement = match doubt {
+        Doubt::Sandbox { acts: 0 } => Settlement::Failed,
+        Doubt::Sandbox { .. } => Settlement::Succeeded(None),
+        Doubt::Tool(key) if sim.servers.is_working(&key) => return,
+        Doubt::Tool(key) => match sim.servers.acts(&key) {
+            0 if sim.happens(500) => Settlement::Failed,
+            0 => Settlement::Redispatch,
+            _ => Settlement::Succeeded(None),
+        },
     };
     let node = sim.below(sim.nodes.count());
     let operator = operator.clone();

@@ -1,5 +1,5 @@
-//! DELETE_FILE: a regular file. A second dispatch is done if the file was there before the first and
-//! is gone.
+//! DELETE_FILE: a regular file. A second dispatch deletes the file that was there before the first, and is
+//! done if that one is gone, whatever stands there now. Where nobody can tell, a person says.
 
 use super::CoreCall;
 use super::args::{self, InvalidArgs};

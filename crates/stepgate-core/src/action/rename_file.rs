@@ -1,5 +1,5 @@
-//! RENAME_FILE: a regular file, to a name that is free. A second dispatch is done if the source is
-//! gone and the destination is the file that the source was.
+//! RENAME_FILE: a regular file, to a name that is free. A second dispatch is done if the destination is the
+//! file that the source was, and renames it if it still is the source. Otherwise a person says.
 
 use super::CoreCall;
 use super::args::{self, InvalidArgs};

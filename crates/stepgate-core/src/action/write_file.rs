@@ -1,6 +1,6 @@
 //! WRITE_FILE: replaces a file whole; its directory must exist. The content has at least one
-//! character, and no more than the payload allows. A second dispatch finds the new content there and
-//! is done, or writes it.
+//! character, and no more than the payload allows. A second dispatch is done if the new content is there,
+//! or somebody's who wrote after it, and replaces what was there before. Where nobody can tell, a person says.
 
 use super::CoreCall;
 use super::args::{self, InvalidArgs};

@@ -121,11 +121,7 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, Stop> {
         CoreCall::WriteFile { path, .. } => Some(match seen(root, path)? {
             Stood::Nothing => json!({ "exists": false, "sha256": null }),
             Stood::Directory => json!({ "exists": true, "sha256": null }),
-            file @ Stood::File(_) => {
-                let mut recorded = identity(&file);
-                recorded["sha256"] = json!(digest(root, path)?);
-                recorded
-            }
+            file @ Stood::File(_) => with(identity(&file), "sha256", json!(digest(root, path)?)),
         }),
         CoreCall::CreateDirectory { path } => Some(exists(&seen(root, path)?)),
         CoreCall::DeleteFile { path } => Some(identity(&seen(root, path)?)),
@@ -167,11 +163,17 @@ fn exists(stood: &Stood) -> Value {
 }
 
 fn identity(stood: &Stood) -> Value {
-    let mut recorded = match stood {
+    let file = match stood {
         Stood::Nothing | Stood::Directory => json!({ "device": null, "inode": null }),
         Stood::File(stat) => json!(Identity::to_record(stat)),
     };
-    recorded["exists"] = json!(!matches!(stood, Stood::Nothing));
+    with(file, "exists", json!(!matches!(stood, Stood::Nothing)))
+}
+
+fn with(mut recorded: Value, name: &str, field: Value) -> Value {
+    if let Value::Object(fields) = &mut recorded {
+        fields.insert(name.to_owned(), field);
+    }
     recorded
 }
 

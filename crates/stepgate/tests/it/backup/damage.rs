@@ -72,7 +72,7 @@ fn a_flipped_byte_or_a_missing_file_is_found_wherever_it_is() {
 }
 
 /// Changes the manifest as somebody could who knows how it is made.
-fn rewritten(backup: &Path, change: impl Fn(&mut Value)) {
+pub(super) fn rewritten(backup: &Path, change: impl Fn(&mut Value)) {
     let file = backup.join("manifest.json");
     let mut sealed: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     change(&mut sealed["manifest"]);

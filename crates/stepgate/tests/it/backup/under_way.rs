@@ -11,6 +11,7 @@ use stepgate_core::ports::{Dispatch, Effect, Executor};
 use stepgate_exec::{Sandbox, SandboxLimits};
 use stepgate_store::SqliteStore;
 
+use super::damage::rewritten;
 use super::{Engine, Shelf, backed_up, heads, restored, stepgate};
 use crate::binary::Place;
 use crate::gate::{self, Act, Acting, proposal, submit};
@@ -132,6 +133,23 @@ fn a_file_that_was_made_after_a_deletion_under_way_stays() {
     assert_eq!(other.stepgate(["recover"], "").code, 0);
     let kept = fs::read_to_string(other.path().join("sandbox/deleted.txt")).unwrap();
     assert_eq!(kept, "another");
+}
+
+/// An earlier build took whatever file had the inode for the one that a call recorded.
+#[test]
+fn a_backup_of_an_earlier_build_proves_no_file_and_a_person_says_what_became_of_a_call() {
+    let ((place, _files), shelf) = (interrupted(Stops::Before), Shelf::new());
+    backed_up(&place, &shelf.path("b"));
+    rewritten(&shelf.path("b"), |manifest| manifest["format"] = 1.into());
+    let other = Place::new();
+    restored(&other, &shelf.path("b"));
+    let told = other.stepgate(["--json", "recover"], "");
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(told["finished"].as_array().map(Vec::len), Some(1), "{told}");
+    assert_eq!(told["stuck"].as_array().map(Vec::len), Some(2), "{told}");
+    let kept = [("before.txt", "old"), ("deleted.txt", "old"), ("written.txt", "new")]
+        .map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!(tree(&other.path().join("sandbox")), kept);
 }
 
 #[test]
