@@ -336,6 +336,9 @@ fn act(
             let first = (dispatch == Dispatch::Again).then(|| First {
                 before: pre_state::recorded_content(pre_state),
                 recorded: found(None).filter(Recorded::is_known),
+                was_put_back: pre_state::recorded_file(pre_state, None)
+                    .zip(earlier.as_ref())
+                    .is_some_and(|(was, earlier)| earlier.knows(&was)),
             });
             write_file::write_file(root, path, content, first).map(|()| None)
         }

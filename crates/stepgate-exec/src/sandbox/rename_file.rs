@@ -32,6 +32,11 @@ pub(super) fn rename_file(
     let from = root.place_to_change(source, ExecutionFailure::FileNotFound);
     let to = root.place_to_change(destination, ExecutionFailure::PathNotFound);
     let Some(recorded) = recorded else { return move_file(root, from, to) };
+    if recorded == Recorded::Gone {
+        // In the sandbox that was put back it never was, so nothing was renamed there. What became of it
+        // in the other one is forgotten, with all that came after the copy.
+        return Err(Stop::Failed(ExecutionFailure::FileNotFound));
+    }
     let at_source = recorded.at(&from)?;
     if at_source == Likeness::Same {
         return move_file(root, from, to);

@@ -27,6 +27,8 @@ pub(super) struct First {
     pub(super) before: Before,
     /// Which file that was, where it was one; none where nobody knows.
     pub(super) recorded: Option<Recorded>,
+    /// Whether the sandbox was put back since: what came after the copy is forgotten, by everybody.
+    pub(super) was_put_back: bool,
 }
 
 /// Writes it. `first` tells of a first dispatch that may have acted.
@@ -79,6 +81,7 @@ fn is_done(
     };
     match (seen, first.before) {
         (Seen::Nothing, Before::Nothing | Before::Unknown) => Ok(false),
+        (Seen::Nothing, _) if first.was_put_back => Ok(false),
         // It was there. Whether it was removed before the write or after it, nobody can tell: to write
         // could bring back what others were told is gone.
         (Seen::Nothing, Before::Content(_) | Before::Something) => in_doubt(),

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
-use stepgate_core::ports::{Dispatch, Executor};
+use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::ports::{Dispatch, Effect, Executor};
 use stepgate_exec::{
     CopiedFile, Earlier, Moved, Now, Sandbox, SandboxCopy, SandboxLimits, Skipped, copy, file_at,
     recorded_file,
@@ -131,12 +132,23 @@ fn a_file_that_keeps_changing_its_name_is_in_every_copy_that_settled() {
     assert!(settled.iter().all(|copy| wanders(copy) == 1), "{settled:?}");
 }
 
-/// A call that was under way when the sandbox was copied and is sent again where the copy was put back.
 async fn check(
     call: CoreCall,
     has_acted: bool,
     between: impl Fn(&Path),
     is_told: bool,
+    after: &[(&str, &str)],
+) {
+    check_effect(call, has_acted, between, is_told, DONE, after).await;
+}
+
+/// A call that was under way when the sandbox was copied and is sent again where the copy was put back.
+async fn check_effect(
+    call: CoreCall,
+    has_acted: bool,
+    between: impl Fn(&Path),
+    is_told: bool,
+    effect: Effect,
     after: &[(&str, &str)],
 ) {
     let world = World::new();
@@ -160,7 +172,7 @@ async fn check(
     assert_eq!(sandbox.answers_for("sandbox-1"), is_told);
     assert!(sandbox.answers_for("sandbox@b") && !sandbox.answers_for("sandbox@c"));
     let again = sandbox.dispatch(&call, Some(&pre_state), Dispatch::Again).await;
-    assert_eq!((again, tree(&back)), (DONE, files(after)), "{call:?}, acted: {has_acted}");
+    assert_eq!((again, tree(&back)), (effect, files(after)), "{call:?}, acted: {has_acted}");
     sandbox.forget_earlier();
     assert!(!sandbox.answers_for("sandbox-1"));
 }
@@ -184,6 +196,13 @@ async fn a_call_under_way_finds_what_it_left_in_a_copy() {
     check(write(), false, nothing, true, &[("a.txt", "new")]).await;
     check(write(), true, nothing, true, &[("a.txt", "new")]).await;
     check(write(), true, another, true, &[("a.txt", "another")]).await;
+    // Others went on before the copy was made. What they did is forgotten, and so are their answers.
+    let removed =
+        |name: &'static str| move |inside: &Path| fs::remove_file(inside.join(name)).unwrap();
+    let missing = || failed(ExecutionFailure::FileNotFound);
+    check_effect(rename(), true, removed("b.txt"), true, missing(), &[]).await;
+    check(delete(), false, removed("a.txt"), true, &[]).await;
+    check(write(), true, removed("a.txt"), true, &[("a.txt", "new")]).await;
     // Nobody says which file became which: then a deletion that never happened is taken for done.
     check(delete(), false, nothing, false, &[("a.txt", "old")]).await;
 }

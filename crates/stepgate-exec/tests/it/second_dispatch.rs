@@ -289,9 +289,11 @@ async fn a_file_that_was_written_after_a_deletion_under_way_stays() {
         world.put(&[("a.txt", "old")]);
         let call = delete("a.txt");
         let pre_state = world.pre_state(&call).await;
-        world.sandbox.set_crash_hook(Some(Arc::new(|point| match point {
-            CrashPoint::DeleteUnlinked => AtCrashPoint::Crash,
-            _ => AtCrashPoint::GoOn,
+        world.sandbox.set_crash_hook(Some(Arc::new(|point| {
+            match point == CrashPoint::DeleteUnlinked {
+                true => AtCrashPoint::Crash,
+                false => AtCrashPoint::GoOn,
+            }
         })));
         let crashed = world.sandbox.dispatch(&call, pre_state.as_ref(), Dispatch::First).await;
         assert!(matches!(crashed, Effect::Unknown(_)), "{crashed:?}");

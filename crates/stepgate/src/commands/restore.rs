@@ -327,7 +327,10 @@ fn stayed(recorded: Vec<Identity>, data: &DataDir) -> anyhow::Result<Vec<Moved>>
             Some(Now::Is(now)) => now,
             Some(Now::Gone | Now::Unknown) => return Now::Unknown,
         };
-        there.iter().find(|file| now.is_certainly(file)).map_or(Now::Unknown, |now| Now::Is(now.clone()))
+        there
+            .iter()
+            .find(|file| now.is_certainly(file))
+            .map_or(Now::Unknown, |now| Now::Is(now.clone()))
     };
     Ok(recorded.into_iter().map(|was| Moved { now: now(&was), was }).collect())
 }
