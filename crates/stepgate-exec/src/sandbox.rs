@@ -338,7 +338,7 @@ fn act(
                 recorded: found(None).filter(Recorded::is_known),
                 was_put_back: pre_state::recorded_file(pre_state, None)
                     .zip(earlier.as_ref())
-                    .is_some_and(|(was, earlier)| earlier.knows(&was)),
+                    .is_some_and(|(was, earlier)| earlier.became(&was).is_some()),
             });
             write_file::write_file(root, path, content, first).map(|()| None)
         }

@@ -56,11 +56,6 @@ impl Earlier {
         self.files.iter().find(|moved| moved.was == *was).map(|moved| &moved.now)
     }
 
-    /// Whether a call of then recorded this file.
-    pub(super) fn knows(&self, was: &Identity) -> bool {
-        self.became(was).is_some()
-    }
-
     /// The file that a call recorded, as it is now.
     pub(super) fn now(&self, was: Identity) -> Recorded {
         match self.files.iter().find(|moved| moved.was == was) {

@@ -16,8 +16,7 @@ use super::{MANIFEST, SANDBOX};
 
 /// The format that this build writes, and the newest that it reads.
 pub(crate) const FORMAT: u64 = 2;
-/// Since then the files that calls under way are told by were found by more than their inodes, and a backup
-/// says of which of them nobody knows what became of them.
+/// Since then a backup says of which files nobody knows what became of them, and of no other file that it is one.
 const FORMAT_PROVES_FILES: u64 = 2;
 /// Largest manifest that is read: about a million files.
 const BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -107,7 +106,7 @@ impl Manifest {
         [self.sandbox_id.clone()].into_iter().chain(earlier).collect()
     }
 
-    /// Whether the files that calls under way are told by are certain to be those, or to be gone.
+    /// Whether the files that calls under way are told by are certain to be those, and others to be gone.
     pub(crate) fn proves_files(&self) -> bool {
         self.format >= FORMAT_PROVES_FILES
     }

@@ -164,8 +164,11 @@ fn find(
             }
         };
         let there = now.and_then(|now| files.iter().find(|file| now.is_certainly(&file.identity)));
-        if let Some(CopiedFile { path, .. }) = there {
-            under_way.push(UnderWay { path: path.clone(), was });
+        match there {
+            Some(CopiedFile { path, .. }) => under_way.push(UnderWay { path: path.clone(), was }),
+            None if now.is_none_or(Identity::is_unmistakable) => {}
+            // It may be one of the files, and nothing proves which.
+            None => unknown.push(was),
         }
     }
     (under_way, unknown)

@@ -296,7 +296,6 @@ async fn note_restored(
 /// What became of files in a sandbox that is put back with the store.
 fn put_back(recorded: Vec<Identity>, backup: &Backup, staging: &Staging) -> Vec<Moved> {
     let place = staging.at(SANDBOX);
-    let proves_files = backup.manifest.proves_files();
     let now = |was: &Identity| {
         let Some(sandbox) = &backup.manifest.sandbox else { return Now::Unknown };
         if sandbox.unknown.contains(was) {
@@ -304,9 +303,8 @@ fn put_back(recorded: Vec<Identity>, backup: &Backup, staging: &Staging) -> Vec<
         }
         let there = sandbox.under_way.iter().find(|file| file.was == *was);
         match there.and_then(|file| file_at(&place.join(&file.path))) {
-            Some(now) if proves_files => Now::Is(now),
-            None if proves_files && was.is_unmistakable() => Now::Gone,
-            // It may be this file or another one in the backup, and nothing proves which.
+            Some(now) if backup.manifest.proves_files() => Now::Is(now),
+            None if backup.manifest.proves_files() => Now::Gone,
             Some(_) | None => Now::Unknown,
         }
     };
@@ -327,10 +325,8 @@ fn stayed(recorded: Vec<Identity>, data: &DataDir) -> anyhow::Result<Vec<Moved>>
             Some(Now::Is(now)) => now,
             Some(Now::Gone | Now::Unknown) => return Now::Unknown,
         };
-        there
-            .iter()
-            .find(|file| now.is_certainly(file))
-            .map_or(Now::Unknown, |now| Now::Is(now.clone()))
+        let found = there.iter().find(|file| now.is_certainly(file));
+        found.map_or(Now::Unknown, |now| Now::Is(now.clone()))
     };
     Ok(recorded.into_iter().map(|was| Moved { now: now(&was), was }).collect())
 }
