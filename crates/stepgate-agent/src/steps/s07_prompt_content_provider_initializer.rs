@@ -1,11 +1,13 @@
 //! PromptContentProviderInitializer: everything that the model is told, and what it may ask for.
 
+use std::collections::HashSet;
+
 use crate::context::{Envelope, PromptContent, PromptKnowledge, is_present};
 use crate::model::{Message, Offer};
 use crate::pipeline::{Flow, missing};
 use crate::ports::Agent;
 use crate::stop::{Code, Stop};
-use crate::turn::{Entry, Turn, TurnState};
+use crate::turn::{Entry, Turn};
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let context = &flow.context;
@@ -14,7 +16,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let conversation = conversation.ok_or_else(|| missing("conversation"))?;
     let mut messages = vec![Message::System(agent.system_prompt.clone())];
     for turn in &conversation.earlier {
-        messages.extend(whole(told(flow.agent, turn).await?, turn));
+        messages.extend(whole(told(flow.agent, turn).await?));
     }
     messages.extend(told(flow.agent, flow.turn()?).await?);
     let offers = offers(flow)?;
@@ -51,23 +53,34 @@ async fn told(agent: &Agent, turn: &Turn) -> Result<Vec<Message>, Stop> {
     Ok(messages)
 }
 
-/// A turn that failed may end with calls that nothing answered, and no model takes those.
-fn whole(mut messages: Vec<Message>, turn: &Turn) -> Vec<Message> {
-    let is_whole = match turn.state() {
-        TurnState::Final(_) => true,
-        TurnState::Asking
-        | TurnState::Calling(_)
-        | TurnState::AwaitingClient(_)
-        | TurnState::Failed(_) => false,
-    };
+/// A turn that failed may end with calls that nothing answered, and no model takes those. Calls that were
+/// answered stay: a model that does not know what it did would do it again.
+fn whole(mut messages: Vec<Message>) -> Vec<Message> {
     let asked = messages.iter().rposition(|message| match message {
         Message::Assistant { calls, .. } => !calls.is_empty(),
         Message::System(_) | Message::User { .. } | Message::Tool { .. } => false,
     });
-    if let (false, Some(asked)) = (is_whole, asked) {
+    let Some(asked) = asked else { return messages };
+    let answered: HashSet<String> = messages.iter().skip(asked).filter_map(answers).collect();
+    let is_open = match messages.get_mut(asked) {
+        Some(Message::Assistant { calls, .. }) => {
+            calls.retain(|call| answered.contains(&call.tool_call_id));
+            calls.is_empty()
+        }
+        Some(Message::System(_) | Message::User { .. } | Message::Tool { .. }) | None => false,
+    };
+    if is_open {
         messages.truncate(asked);
     }
     messages
+}
+
+/// The call that a message answers.
+fn answers(message: &Message) -> Option<String> {
+    match message {
+        Message::Tool { tool_call_id, .. } => Some(tool_call_id.clone()),
+        Message::System(_) | Message::User { .. } | Message::Assistant { .. } => None,
+    }
 }
 
 /// Whether the user adds anything to the results.

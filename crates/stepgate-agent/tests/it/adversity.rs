@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use stepgate_agent::limits::ANSWER_BYTES_MAX;
 use stepgate_agent::model::{Completion, Message, ModelError, RequestedCall};
 use stepgate_agent::ports::{Progress, Waiting};
+use stepgate_agent::response::Response;
 use stepgate_agent::stop::Stop;
+use stepgate_agent::turn::TurnId;
+use stepgate_agent::view::{Standing, view};
 use stepgate_core::gate::Fault;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict, RunQuery, Store};
@@ -17,7 +20,9 @@ use stepgate_store::MemoryStore;
 use stepgate_store::faulty::{Faults, FaultyStore, Stop as StopAt};
 use tempfile::TempDir;
 
-use crate::desk::{Desk, Ear, Said, after, asks, hello, results, says, with_tools, write};
+use crate::desk::{
+    Desk, Ear, Said, after, asks, hello, principal, results, says, with_tools, write,
+};
 
 fn call(id: &str, name: &str, arguments: &str) -> RequestedCall {
     RequestedCall { tool_call_id: id.into(), name: name.into(), arguments_json: arguments.into() }
@@ -62,21 +67,62 @@ async fn an_answer_that_cannot_be_used_ends_the_turn_and_runs_nothing() {
     }
 }
 
-#[tokio::test]
-async fn a_turn_that_failed_can_be_followed_and_its_open_calls_are_not_told() {
-    let calls = [("c1", "WRITE_FILE", write("a.txt"))];
-    let desk = Desk::new([asks(&calls), asks(&calls), says("better")]);
-    assert_eq!(desk.refused("k1", hello("go")).await, ["MODEL_OUTPUT_INVALID"]);
-    let turn = stepgate_agent::turn::TurnId::of(&crate::desk::principal(), "k1");
-    let seen = stepgate_agent::view::view(&desk.agent, turn).await.unwrap().unwrap();
-    let failed = stepgate_agent::response::Response {
+/// What the turn of this key has to be followed by.
+async fn failed(desk: &Desk, key: &str) -> Response {
+    let turn = TurnId::of(&principal(), key);
+    let seen = view(&desk.agent, turn).await.unwrap().unwrap();
+    assert!(matches!(seen.standing, Standing::Failed(_)), "{:?}", seen.standing);
+    Response {
         session_id: Some(seen.session_id.to_string()),
         turn_id: Some(turn.to_string()),
-        ..Default::default()
+        ..Response::default()
+    }
+}
+
+fn user(text: &str) -> Message {
+    Message::User { text: text.into(), images: Vec::new() }
+}
+
+#[tokio::test]
+async fn a_turn_that_failed_can_be_followed_and_the_model_is_told_what_it_did() {
+    let rows = [call("c2", "launch", "{}"), call("c1", "READ_FILE", "{}")];
+    for bad in rows {
+        let calls = [("c1", "WRITE_FILE", write("a.txt")), ("c9", "READ_FILE", json!({}))];
+        let desk = Desk::new([asks(&calls), saying(vec![bad]), says("better")]);
+        assert_eq!(desk.refused("k1", hello("go")).await, ["MODEL_OUTPUT_INVALID"]);
+        let last = failed(&desk, "k1").await;
+        desk.ask("k2", after(&last, "go on")).await.unwrap();
+        let told = desk.told();
+        let [system, go, asked, wrote, read, on] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(
+            [system, go, on],
+            [&Message::System("be brief".into()), &user("go"), &user("go on")]
+        );
+        let both = asks(&calls).unwrap().calls;
+        assert_eq!(asked, &Message::Assistant { text: None, calls: both });
+        for (message, id, outcome) in [(wrote, "c1", "SUCCESS"), (read, "c9", "VALIDATION_ERROR")] {
+            let Message::Tool { tool_call_id, content } = message else { panic!("{message:?}") };
+            let response: Value = serde_json::from_str(content).unwrap();
+            assert_eq!((tool_call_id.as_str(), &response["outcome"]), (id, &json!(outcome)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_of_a_failed_turn_that_nobody_made_are_not_told() {
+    let round = |n: usize| asks(&[(&*format!("c{n}"), "WRITE_FILE", write(&format!("{n}.txt")))]);
+    let mut desk = Desk::new([round(1), round(2), says("sorry")]);
+    desk.agent.limits.rounds_max = 2;
+    assert_eq!(desk.refused("k1", hello("go")).await, ["ROUNDS_EXHAUSTED"]);
+    let last = failed(&desk, "k1").await;
+    desk.ask("k2", after(&last, "again")).await.unwrap();
+    let told = desk.told();
+    let [_, _, asked, Message::Tool { tool_call_id, .. }, last] = &told[..] else {
+        panic!("{told:?}")
     };
-    desk.ask("k2", after(&failed, "again")).await.unwrap();
-    let user = |text: &str| Message::User { text: text.into(), images: Vec::new() };
-    assert_eq!(desk.told(), [Message::System("be brief".into()), user("go"), user("again")]);
+    let first = round(1).unwrap().calls;
+    assert_eq!(asked, &Message::Assistant { text: None, calls: first });
+    assert_eq!((tool_call_id.as_str(), last), ("c1", &user("again")));
 }
 
 #[tokio::test]
