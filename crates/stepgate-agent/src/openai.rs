@@ -1,14 +1,16 @@
 //! The model behind any endpoint that speaks OpenAI's chat completions.
 //!
 //! One question is one POST. What comes back is untrusted: it has limits in bytes and time, it goes
-//! through the strict parser, and whatever is not an answer is refused. No redirect is followed.
+//! through the strict parser, and whatever is not an answer is refused. No redirect is followed. An
+//! endpoint may repeat the key that it got: the operator is told what it says without the key, and the
+//! caller nothing of it.
 
 mod answer;
+mod key;
 mod question;
 mod sse;
 mod stream;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +23,16 @@ use tokio::time::{Instant, timeout_at};
 use crate::model::{Ask, Completion, ModelError};
 use crate::ports::{Model, Told};
 
+pub use key::ModelKey;
+
 /// Longest answer that is read, in bytes on the wire.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// How long a connection may take to come about.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// The pause before the second try; it doubles with each one after.
 const BACK_OFF: Duration = Duration::from_millis(500);
+/// How much of what an endpoint says in place of an answer the operator is told, in characters.
+const SAID_CHARS_MAX: usize = 500;
 /// Longest pause between two tries, also where the endpoint asks for more.
 const BACK_OFF_MAX: Duration = Duration::from_secs(20);
 
@@ -45,23 +51,6 @@ pub struct Endpoint {
     pub attempts_max: u32,
 }
 
-/// The key of an endpoint. It has no `Debug` that shows it.
-#[derive(Clone)]
-pub struct ModelKey(String);
-
-impl ModelKey {
-    /// A key from the environment or a file.
-    pub fn new(text: &str) -> Self {
-        Self(text.trim().to_owned())
-    }
-}
-
-impl fmt::Debug for ModelKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ModelKey(…)")
-    }
-}
-
 /// Is told what went wrong, for the operator's eyes: the caller learns less.
 pub type Complaints = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -69,6 +58,7 @@ pub type Complaints = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct OpenAi {
     url: Url,
     model: String,
+    key: ModelKey,
     headers: HeaderMap,
     timeout: Duration,
     attempts_max: u32,
@@ -93,12 +83,9 @@ impl OpenAi {
             ));
         }
         let headers = headers(key.as_ref())?;
-        let client = Client::builder()
-            .redirect(redirect::Policy::none())
-            .connect_timeout(CONNECT_WAIT)
-            .build()
-            .map_err(|error| format!("no HTTP client: {error}"))?;
-        Ok(Self { url, model, headers, timeout, attempts_max, client, complaints })
+        let client = client(&url).map_err(|error| format!("no HTTP client: {error}"))?;
+        let key = key.unwrap_or_else(|| ModelKey::new(""));
+        Ok(Self { url, model, key, headers, timeout, attempts_max, client, complaints })
     }
 
     /// One try, from the connection to the end of the answer.
@@ -113,13 +100,38 @@ impl OpenAi {
         };
         let reading = async {
             match response.status() {
-                StatusCode::OK if is_stream(&response) => stream::read(response, told).await,
+                StatusCode::OK if is_stream(&response) => {
+                    stream::read(response, &self.key, told).await
+                }
                 StatusCode::OK => answer::read(&body_of(response).await?).map_err(Trouble::Final),
-                status => Err(refused(status, response).await),
+                status => Err(self.refused(status, response).await),
             }
         };
         let late = |_| Err(Trouble::Final(ModelError::TimedOut));
-        timeout_at(deadline, reading).await.unwrap_or_else(late)
+        let completion = timeout_at(deadline, reading).await.unwrap_or_else(late)?;
+        match self.key.is_in(&completion) {
+            true => Err(Trouble::Final(answer::invalid("it repeats the key of its endpoint"))),
+            false => Ok(completion),
+        }
+    }
+
+    /// Whether asking again may help depends on whose fault it is.
+    async fn refused(&self, status: StatusCode, response: Response) -> Trouble {
+        let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let pause = pause.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+        let body = body_of(response).await.unwrap_or_default();
+        let said = beginning(&self.key.masked(&String::from_utf8_lossy(&body)));
+        let is_passing = status.is_server_error()
+            || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+        match is_passing {
+            true => Trouble::Again(format!("{status}: {said}"), pause),
+            false => Trouble::Refused(status.as_u16(), said),
+        }
+    }
+
+    /// Tells the operator. Every text that an endpoint has a part in goes through here.
+    fn complain(&self, text: &str) {
+        (self.complaints)(&self.key.masked(text));
     }
 }
 
@@ -137,16 +149,21 @@ impl Model for OpenAi {
             let (why, asked_pause) = match self.attempt(&body, told).await {
                 Ok(completion) => return Ok(completion),
                 Err(Trouble::Final(error)) => {
-                    (self.complaints)(&error.to_string());
+                    let error = without_key(error, &self.key);
+                    self.complain(&error.to_string());
                     return Err(error);
                 }
+                Err(Trouble::BrokeOff(why)) => {
+                    self.complain(&format!("the model's answer broke off: {why}"));
+                    return Err(ModelError::Unavailable("its answer broke off".to_owned()));
+                }
                 Err(Trouble::Refused(status, why)) => {
-                    (self.complaints)(&format!("the model's endpoint refused: {status}: {why}"));
+                    self.complain(&format!("the model's endpoint refused: {status}: {why}"));
                     return Err(ModelError::Refused(format!("status {status}")));
                 }
                 Err(Trouble::Again(why, asked_pause)) => (why, asked_pause),
             };
-            (self.complaints)(&format!("the model is not available, try {attempt}: {why}"));
+            self.complain(&format!("the model is not available, try {attempt}: {why}"));
             if attempt >= self.attempts_max {
                 return Err(ModelError::Unavailable(format!("{attempt} tries failed")));
             }
@@ -161,6 +178,8 @@ impl Model for OpenAi {
 enum Trouble {
     /// Another try may do, after this pause where the endpoint asks for one.
     Again(String, Option<Duration>),
+    /// Another try would do, but what was told of this one cannot be taken back; why is for the operator.
+    BrokeOff(String),
     /// The endpoint does not take the question; what it says is for the operator.
     Refused(u16, String),
     /// That is how it ends.
@@ -176,13 +195,30 @@ impl Trouble {
 fn headers(key: Option<&ModelKey>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(ModelKey(key)) = key {
-        let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+    if let Some(key) = key {
+        let mut value = HeaderValue::from_str(&key.bearer())
             .map_err(|_| "the model's key has characters that no header can have".to_owned())?;
         value.set_sensitive(true);
         headers.insert(reqwest::header::AUTHORIZATION, value);
     }
     Ok(headers)
+}
+
+/// The proxies of the environment hold, except on the way to this machine: there the key goes in the
+/// clear, and a proxy would read it.
+fn client(url: &Url) -> reqwest::Result<Client> {
+    let builder =
+        Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_WAIT);
+    let builder = if is_this_machine(url) { builder.no_proxy() } else { builder };
+    builder.build()
+}
+
+/// An error for the caller: of what the endpoint said, without the key.
+fn without_key(error: ModelError, key: &ModelKey) -> ModelError {
+    match error {
+        ModelError::Invalid(why) => ModelError::Invalid(key.masked(&why)),
+        ModelError::TimedOut | ModelError::Unavailable(_) | ModelError::Refused(_) => error,
+    }
 }
 
 fn is_this_machine(url: &Url) -> bool {
@@ -216,22 +252,10 @@ fn broke_off(error: reqwest::Error) -> Trouble {
     Trouble::again(format!("the answer broke off: {}", without_url(error)))
 }
 
-/// Whether asking again may help depends on whose fault it is.
-async fn refused(status: StatusCode, response: Response) -> Trouble {
-    let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let pause = pause.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-    let body = body_of(response).await.unwrap_or_default();
-    let said: String = String::from_utf8_lossy(&body)
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(500)
-        .collect();
-    let is_passing = status.is_server_error()
-        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-    match is_passing {
-        true => Trouble::Again(format!("{status}: {said}"), pause),
-        false => Trouble::Refused(status.as_u16(), said),
-    }
+/// As much of a text as an operator wants to read, on one line.
+fn beginning(text: &str) -> String {
+    let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    printable.take(SAID_CHARS_MAX).collect()
 }
 
 /// The error and its causes, without the address: a URL can carry a secret.

@@ -4,14 +4,18 @@ use serde_json::{Map, Value};
 
 use super::answer::{cut_off, invalid, object, text, usage, whole};
 use super::sse::{Parser, TooLong};
-use super::{BODY_BYTES_MAX, Response, Trouble, broke_off, too_long};
+use super::{BODY_BYTES_MAX, ModelKey, Response, Trouble, beginning, broke_off, too_long};
 use crate::limits::CALLS_MAX;
 use crate::model::{Completion, ModelError, RequestedCall};
 use crate::ports::Told;
 
 /// Reads pieces until the end, and tells text as it comes.
-pub(super) async fn read(mut response: Response, told: &Told<'_>) -> Result<Completion, Trouble> {
-    let (mut parser, mut pieces, mut bytes) = (Parser::default(), Pieces::default(), 0);
+pub(super) async fn read(
+    mut response: Response,
+    key: &ModelKey,
+    told: &Told<'_>,
+) -> Result<Completion, Trouble> {
+    let (mut parser, mut pieces, mut bytes) = (Parser::default(), Pieces::of(key), 0);
     while let Some(chunk) = response.chunk().await.map_err(|it| pieces.broken(broke_off(it)))? {
         bytes += chunk.len();
         if bytes > BODY_BYTES_MAX {
@@ -20,7 +24,7 @@ pub(super) async fn read(mut response: Response, told: &Told<'_>) -> Result<Comp
         let events = parser.push(&chunk).map_err(|TooLong| too_long())?;
         for event in events {
             if event == b"[DONE]" {
-                return pieces.end().map_err(Trouble::Final);
+                return pieces.end(told).map_err(Trouble::Final);
             }
             if let Some(text) = pieces.add(&event)? {
                 told(&text);
@@ -29,32 +33,45 @@ pub(super) async fn read(mut response: Response, told: &Told<'_>) -> Result<Comp
     }
     // Some endpoints forget the last line; one that said why it ended has said everything.
     match pieces.finish_reason {
-        Some(_) => pieces.end().map_err(Trouble::Final),
+        Some(_) => pieces.end(told).map_err(Trouble::Final),
         None => Err(pieces.broken(Trouble::again("the stream broke off"))),
     }
 }
 
 /// What came so far.
-#[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct Pieces<'a> {
+    key: &'a ModelKey,
     completion: Completion,
     finish_reason: Option<String>,
-    has_told: bool,
+    /// How much of the text was told.
+    told_bytes: usize,
 }
 
-impl Pieces {
-    /// Adds a piece: the text that is new.
+impl<'a> Pieces<'a> {
+    /// Nothing yet, of an endpoint with this key.
+    pub(super) fn of(key: &'a ModelKey) -> Self {
+        Self { key, completion: Completion::default(), finish_reason: None, told_bytes: 0 }
+    }
+
+    /// Adds a piece: the text that can be told now.
     pub(super) fn add(&mut self, event: &[u8]) -> Result<Option<String>, Trouble> {
         let root = object(event).map_err(Trouble::Final)?;
         if let Some(error) = root.get("error").filter(|error| !error.is_null()) {
             let said = error.get("message").and_then(Value::as_str).unwrap_or("an error");
-            let said: String = said.chars().take(500).collect();
+            let said = beginning(&self.key.masked(said));
             return Err(self.broken(Trouble::again(format!("in the stream: {said}"))));
         }
-        self.take(&root).map_err(Trouble::Final)
+        self.take(&root).map_err(Trouble::Final)?;
+        // INVARIANT: the key does not begin in what was told, so the rest alone is looked at.
+        let text = self.completion.text.as_deref().unwrap_or_default();
+        let rest = text.get(self.told_bytes..).unwrap_or_default();
+        let new = rest.get(..self.key.tellable(rest)).filter(|new| !new.is_empty());
+        let new = new.map(str::to_owned);
+        self.told_bytes += new.as_ref().map_or(0, String::len);
+        Ok(new)
     }
 
-    fn take(&mut self, root: &Map<String, Value>) -> Result<Option<String>, ModelError> {
+    fn take(&mut self, root: &Map<String, Value>) -> Result<(), ModelError> {
         if let Some(model) = text(root, "model")?.filter(|model| !model.is_empty()) {
             self.completion.model = model;
         }
@@ -62,7 +79,7 @@ impl Pieces {
             self.completion.usage = Some(usage);
         }
         let choice = match root.get("choices").and_then(Value::as_array).map(Vec::as_slice) {
-            None | Some([]) => return Ok(None),
+            None | Some([]) => return Ok(()),
             Some([Value::Object(choice)]) => choice,
             Some(_) => return Err(invalid("a piece of it has more than one choice")),
         };
@@ -70,17 +87,15 @@ impl Pieces {
             self.finish_reason = Some(reason);
         }
         let Some(delta) = choice.get("delta").filter(|delta| !delta.is_null()) else {
-            return Ok(None);
+            return Ok(());
         };
         let delta = delta.as_object().ok_or_else(|| invalid("a piece of it is no object"))?;
         self.take_calls(delta)?;
         let new = text(delta, "content")?.or(text(delta, "refusal")?);
-        let new = new.filter(|new| !new.is_empty());
-        if let Some(new) = &new {
-            self.completion.text.get_or_insert_default().push_str(new);
-            self.has_told = true;
+        if let Some(new) = new.filter(|new| !new.is_empty()) {
+            self.completion.text.get_or_insert_default().push_str(&new);
         }
-        Ok(new)
+        Ok(())
     }
 
     fn take_calls(&mut self, delta: &Map<String, Value>) -> Result<(), ModelError> {
@@ -122,17 +137,26 @@ impl Pieces {
         Ok(())
     }
 
-    /// The whole answer.
-    pub(super) fn end(self) -> Result<Completion, ModelError> {
+    /// The whole answer. What was kept back of its text is told, unless it is the key.
+    pub(super) fn end(self, told: &Told<'_>) -> Result<Completion, ModelError> {
         let cut_off = cut_off(self.finish_reason.as_deref());
-        whole(Completion { cut_off, ..self.completion })
+        let completion = whole(Completion { cut_off, ..self.completion })?;
+        let text = completion.text.as_deref().unwrap_or_default();
+        match text.get(self.told_bytes..) {
+            Some(rest) if !rest.is_empty() && !self.key.is_in(&completion) => told(rest),
+            Some(_) | None => {}
+        }
+        Ok(completion)
     }
 
     /// What was told cannot be taken back, so nothing is tried again behind the caller's back.
     pub(super) fn broken(&self, trouble: Trouble) -> Trouble {
         match trouble {
-            Trouble::Again(why, _) if self.has_told => Trouble::Final(ModelError::Unavailable(why)),
-            Trouble::Again(..) | Trouble::Refused(..) | Trouble::Final(_) => trouble,
+            Trouble::Again(why, _) if self.told_bytes > 0 => Trouble::BrokeOff(why),
+            Trouble::Again(..)
+            | Trouble::BrokeOff(_)
+            | Trouble::Refused(..)
+            | Trouble::Final(_) => trouble,
         }
     }
 }

@@ -110,10 +110,10 @@ fn no_bytes_make_it_panic() {
             for byte in [0, b'"', b'{', b'9', 0xff] {
                 changed[place] = byte;
                 let _ = read(&changed);
-                let _ = Pieces::default().add(&changed).map(drop);
+                let _ = Pieces::of(&no_key()).add(&changed).map(drop);
             }
             let _ = read(&cut);
-            let _ = Pieces::default().add(&cut).map(drop);
+            let _ = Pieces::of(&no_key()).add(&cut).map(drop);
         }
     }
 }
@@ -127,17 +127,89 @@ fn piece(delta: Value, finish_reason: Value) -> String {
 }
 
 fn joined(pieces: &[String]) -> (Vec<String>, Result<Completion, ModelError>) {
-    let (mut all, mut told) = (Pieces::default(), Vec::new());
+    joined_with(&no_key(), pieces)
+}
+
+fn no_key() -> ModelKey {
+    ModelKey::new("")
+}
+
+fn joined_with(key: &ModelKey, pieces: &[String]) -> (Vec<String>, Result<Completion, ModelError>) {
+    let (mut all, mut told) = (Pieces::of(key), Vec::new());
     for piece in pieces {
         match all.add(piece.as_bytes()) {
             Ok(text) => told.extend(text),
             Err(Trouble::Final(error)) => return (told, Err(error)),
-            Err(Trouble::Again(why, _) | Trouble::Refused(_, why)) => {
+            Err(Trouble::Again(why, _) | Trouble::Refused(_, why) | Trouble::BrokeOff(why)) => {
                 return (told, Err(ModelError::Unavailable(why)));
             }
         }
     }
-    (told, all.end())
+    let last = Mutex::new(None);
+    let end = all.end(&|text: &str| *last.lock().unwrap() = Some(text.to_owned()));
+    told.extend(last.into_inner().unwrap());
+    (told, end)
+}
+
+const KEY: &str = "sk-0123456789/abcdef";
+
+#[test]
+fn text_that_may_be_the_beginning_of_the_key_is_told_when_it_is_not() {
+    let key = ModelKey::new(KEY);
+    let said = |parts: &[&str]| {
+        let pieces: Vec<String> =
+            parts.iter().map(|part| piece(json!({ "content": part }), Value::Null)).collect();
+        let (told, end) = joined_with(&key, &pieces);
+        (told, end.unwrap().text.unwrap())
+    };
+    let rows: [(&[&str], &[&str]); 5] = [
+        (&["ask ", "sk-", "y"], &["ask ", "sk-y"]),
+        (&["a sk-0123456789/abcde"], &["a ", "sk-0123456789/abcde"]),
+        (&["a s", "sk-0123456789/", "abcdef b"], &["a ", "s"]),
+        (&["s", "k", "-0123456789/abcdef"], &[]),
+        (&["so ", KEY, " it", " is"], &["so "]),
+    ];
+    for (parts, expected) in rows {
+        assert_eq!(
+            said(parts),
+            (expected.iter().map(|it| (*it).to_owned()).collect(), parts.concat())
+        );
+    }
+}
+
+#[test]
+fn an_answer_that_repeats_the_key_is_known_wherever_it_does() {
+    let key = ModelKey::new(KEY);
+    let said = format!("it is {KEY}");
+    let rows = [
+        (completion(), false),
+        (Completion { text: Some(said.clone()), ..completion() }, true),
+        (Completion { model: said.clone(), ..completion() }, true),
+        (Completion { calls: vec![call(&said, "f", "{}")], ..completion() }, true),
+        (Completion { calls: vec![call("a", &said, "{}")], ..completion() }, true),
+        (Completion { calls: vec![call("a", "f", &said)], ..completion() }, true),
+    ];
+    for (answer, is_there) in rows {
+        assert_eq!(key.is_in(&answer), is_there, "{answer:?}");
+    }
+    let at_least = |bytes: usize| {
+        let key = "k".repeat(bytes);
+        ModelKey::new(&key).is_in(&Completion { text: Some(key), ..completion() })
+    };
+    assert_eq!([15, 16, 17].map(at_least), [false, true, true], "a word is no secret");
+}
+
+#[test]
+fn what_the_operator_is_told_has_no_key() {
+    let rows = [
+        (KEY, format!("Bearer {KEY}: {KEY} is wrong"), "Bearer ***: *** is wrong"),
+        (KEY, "no sk-0123456789\\/abcdef here".into(), "no *** here"),
+        ("k", "a key".into(), "a ***ey"),
+        ("", "nothing".into(), "nothing"),
+    ];
+    for (key, text, expected) in rows {
+        assert_eq!(ModelKey::new(key).masked(&text), expected);
+    }
 }
 
 #[test]
@@ -200,13 +272,13 @@ fn pieces_that_do_not_fit_are_refused() {
 
 #[test]
 fn once_text_was_told_a_stream_that_breaks_is_not_tried_again() {
-    let mut pieces = Pieces::default();
+    let key = no_key();
+    let mut pieces = Pieces::of(&key);
     let again = || Trouble::again("gone");
     assert!(matches!(pieces.broken(again()), Trouble::Again(..)));
     let told = pieces.add(piece(json!({ "content": "a" }), Value::Null).as_bytes());
     assert!(told.is_ok());
-    let unavailable = ModelError::Unavailable("gone".into());
-    assert!(matches!(pieces.broken(again()), Trouble::Final(error) if error == unavailable));
+    assert!(matches!(pieces.broken(again()), Trouble::BrokeOff(why) if why == "gone"));
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::stage::{ModelProcess, Stage, after, ask, calls, codes, hello, look, write_file};
+use super::stage::{
+    ModelProcess, Stage, after, ask, ask_with, calls, codes, hello, look, write_file,
+};
+use crate::http_client::Gateway;
 
 #[test]
 fn calls_that_are_malformed_are_refused_cleanly_and_nothing_runs() {
@@ -107,6 +110,71 @@ fn trouble_that_passes_is_tried_again_and_trouble_that_stays_is_told() {
     for asked in stage.model.asked() {
         assert_eq!(asked["authorization"], "Bearer sk-secret");
     }
+}
+
+/// A stage whose model has this key.
+fn with_key(key: &str) -> Stage {
+    let model = ModelProcess::start();
+    let file = model.file("key");
+    std::fs::write(&file, key).unwrap();
+    Stage::with(&format!("key_file = {file:?}"), model)
+}
+
+#[test]
+fn an_endpoint_that_repeats_the_key_tells_it_to_nobody() {
+    let key = "sk-0123456789/abcdef";
+    let stage = with_key(key);
+    let text = |text: &str| json!({ "choices": [{ "delta": { "content": text } }] }).to_string();
+    let error = json!({ "error": { "message": format!("Bearer {key} is no more") } }).to_string();
+    let long = format!("{}{key}", "x".repeat(490));
+    let duplicate = format!("{{\"{key}\":1,\"{key}\":2}}");
+    let rows = [
+        (json!({ "raw_stream": [text("half an ans"), error] }), 502, "MODEL_UNAVAILABLE"),
+        (json!({ "status": 401, "body": format!("{key} is wrong") }), 502, "MODEL_REFUSED"),
+        (json!({ "status": 401, "body": long }), 502, "MODEL_REFUSED"),
+        (json!({ "raw": duplicate }), 424, "MODEL_OUTPUT_INVALID"),
+        (json!({ "text": format!("my key is {key}") }), 424, "MODEL_OUTPUT_INVALID"),
+        (json!({ "text": format!("it is {key}"), "whole": true }), 424, "MODEL_OUTPUT_INVALID"),
+        (calls(&[("c1", "WRITE_FILE", write_file(key))]), 424, "MODEL_OUTPUT_INVALID"),
+        (calls(&[("c1", key, json!({}))]), 424, "MODEL_OUTPUT_INVALID"),
+    ];
+    let gateway = stage.gateway();
+    let accept = [("accept", "text/event-stream")];
+    for (number, (line, status, code)) in rows.into_iter().enumerate() {
+        stage.model.says([line.clone(), line]);
+        let reply = ask(&gateway, &format!("k{number}"), &hello("go"));
+        assert_eq!((reply.status, codes(&reply)), (status, vec![code.to_owned()]), "{number}");
+        let stream = ask_with(&gateway, &format!("s{number}"), &accept, &hello("go"));
+        for body in [&reply.body, &stream.body] {
+            assert!(!body.contains("sk-"), "{number}: {body}");
+        }
+        assert!(stream.body.contains(code), "{number}: {}", stream.body);
+    }
+    gateway.signal(rustix::process::Signal::INT);
+    let (_, log) = gateway.end();
+    assert!(log.contains("Bearer *** is no more") && log.contains("*** is wrong"), "{log}");
+    assert!(!log.contains("sk-"), "{log}");
+    let database = std::fs::read(stage.scene.place.database()).unwrap();
+    assert!(!database.windows(key.len()).any(|part| part == key.as_bytes()), "no record has it");
+    stage.scene.verified();
+}
+
+#[test]
+fn a_proxy_of_the_environment_is_not_on_the_way_to_this_machine() {
+    let stage = with_key("sk-secret");
+    let proxy = ModelProcess::start();
+    for model in [&stage.model, &proxy] {
+        model.says([json!({ "text": "here" })]);
+    }
+    let mut command = stage.scene.place.command(["serve", "--bind", "127.0.0.1:0"]);
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env(name, format!("http://{}", proxy.address));
+    }
+    let command = command.stderr(std::process::Stdio::piped());
+    let gateway = Gateway::of(command, &stage.scene.place.path());
+    let reply = ask(&gateway, "k1", &hello("go"));
+    assert_eq!((reply.status, &reply.json()["primaryOutputText"]), (200, &json!("here")));
+    assert_eq!((stage.model.asked().len(), proxy.asked().len()), (1, 0));
 }
 
 #[test]
