@@ -183,9 +183,14 @@ impl<'a> Flow<'a> {
         if recorded == self.request_digest {
             return Ok(());
         }
-        let message = "this idempotency key was used for another request: take a fresh one";
-        Err(Code::IdempotencyConflict.stop(message))
+        Err(key_taken())
     }
+}
+
+/// The request's key is another request's.
+pub(crate) fn key_taken() -> Stop {
+    let message = "this idempotency key was used for another request: take a fresh one";
+    Code::IdempotencyConflict.stop(message)
 }
 
 /// A part that the rules have proven to be there. A chain that lacks it is a fault of ours.

@@ -6,7 +6,7 @@
 use stepgate_core::ids::SessionId;
 
 use crate::context::{AgentSession, ContextType};
-use crate::pipeline::Flow;
+use crate::pipeline::{Flow, key_taken};
 use crate::stop::{Code, Stop};
 use crate::turn::{Entry, Opened, Turn, TurnId, TurnState};
 use crate::turns;
@@ -28,10 +28,21 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
             open(flow, session_id, opened, Some(&named)).await
         }
         ContextType::ClientToolCallContinuation => {
+            is_free(flow, &named).await?;
             flow.context.turn = Some(Turn::provisional(flow.own_turn_id()));
             Ok(())
         }
     }
+}
+
+/// Results may come under a key that opened no turn. Those that came under theirs before are not judged
+/// again: their request is told from another by its digest.
+async fn is_free(flow: &Flow<'_>, named: &Turn) -> Result<(), Stop> {
+    let is_known = named.continued_by(&flow.correlation_id).is_some();
+    if is_known || turns::load(&flow.agent.gate, flow.own_turn_id()).await?.is_none() {
+        return Ok(());
+    }
+    Err(key_taken())
 }
 
 /// The session that the request names. Another principal's is not there.

@@ -225,6 +225,35 @@ async fn a_key_that_was_used_for_another_request_is_refused() {
 }
 
 #[tokio::test]
+async fn results_under_a_key_that_opened_a_turn_are_refused_and_leave_no_trace() {
+    let pick = || asks(&[("c1", "pick", json!({}))]);
+    let desk = Desk::new([pick(), says("other"), says("done"), says("third")]);
+    let calls = desk.ask("k1", with_tools(hello("go"), &["pick"])).await.unwrap().response;
+    desk.ask("k2", hello("something else")).await.unwrap();
+    let brought = results(&calls, &[("c1", "pick", "1")]);
+    for key in ["k1", "k2"] {
+        assert_eq!(desk.refused(key, brought.clone()).await, ["IDEMPOTENCY_CONFLICT"], "{key}");
+    }
+    let done = desk.ask("k3", brought.clone()).await.unwrap();
+    desk.ask("k3", hello("a turn of that key")).await.unwrap();
+    let again = desk.ask("k3", brought).await.unwrap();
+    assert_eq!((again.response, again.replayed), (done.response, true), "what is recorded stays");
+}
+
+#[tokio::test]
+async fn the_key_of_results_is_one_of_their_turn() {
+    let pick = || asks(&[("c1", "pick", json!({}))]);
+    let desk = Desk::new([pick(), pick(), says("one"), says("two")]);
+    let first = desk.ask("k1", with_tools(hello("a"), &["pick"])).await.unwrap().response;
+    let second = desk.ask("k2", with_tools(hello("b"), &["pick"])).await.unwrap().response;
+    for (calls, text) in [(first, "one"), (second, "two")] {
+        let done = desk.ask("k3", results(&calls, &[("c1", "pick", "1")])).await.unwrap();
+        assert_eq!(done.response.turn_id, calls.turn_id);
+        assert_eq!(done.response.primary_output_text.as_deref(), Some(text));
+    }
+}
+
+#[tokio::test]
 async fn results_that_do_not_answer_the_calls_are_refused_and_leave_no_trace() {
     let asked = [
         ("s1", "WRITE_FILE", write("a.txt")),
