@@ -3,13 +3,14 @@
 use crate::context::ConversationContext;
 use crate::pipeline::Flow;
 use crate::stop::{Code, Stop};
-use crate::turn::Turn;
+use crate::turn::{Turn, TurnState};
 use crate::turns;
 
 use super::s03_agent_context_resolver::agent_context;
+use super::s08_reasoner::fail;
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
-    let earlier = earlier(flow).await?;
+    let Some(earlier) = earlier(flow).await? else { return Err(too_long(flow).await?) };
     let session = flow.context.session.as_ref();
     let mode = session.and_then(|session| session.mode.clone()).unwrap_or_default();
     flow.context.agent_context = Some(agent_context(flow));
@@ -21,20 +22,33 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The turns before this one, oldest first. Each names the one before it.
-async fn earlier(flow: &Flow<'_>) -> Result<Vec<Turn>, Stop> {
+/// The turns before this one, oldest first; none where there are too many. Each names the one before it.
+async fn earlier(flow: &Flow<'_>) -> Result<Option<Vec<Turn>>, Stop> {
     let mut earlier: Vec<Turn> = Vec::new();
     let mut previous = flow.turn()?.opened().and_then(|opened| opened.previous);
     while let Some(id) = previous {
         if earlier.len() >= flow.agent.limits.turns_max {
-            let turns_max = flow.agent.limits.turns_max;
-            let message = format!("the conversation has {turns_max} turns: begin another one");
-            return Err(Code::ConversationTooLong.stop(message));
+            return Ok(None);
         }
         let Some((_, turn)) = turns::load(&flow.agent.gate, id).await? else { break };
         previous = turn.opened().and_then(|opened| opened.previous);
         earlier.push(turn);
     }
     earlier.reverse();
-    Ok(earlier)
+    Ok(Some(earlier))
+}
+
+/// The conversation has too many turns. One that only waits to be asked is over; where the limit was
+/// lowered later the turn can be anywhere, and stays what it is.
+async fn too_long(flow: &mut Flow<'_>) -> Result<Stop, Stop> {
+    let turns_max = flow.agent.limits.turns_max;
+    let message = format!("the conversation has {turns_max} turns: begin another one");
+    let error = Code::ConversationTooLong.error(message);
+    match flow.turn()?.state() {
+        TurnState::Asking => fail(flow, error).await,
+        TurnState::Failed(result) => Ok(Stop::Invoke(result)),
+        TurnState::Calling(_) | TurnState::AwaitingClient(_) | TurnState::Final(_) => {
+            Ok(error.into())
+        }
+    }
 }

@@ -48,9 +48,11 @@ async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let bytes: usize = content.messages.iter().map(Message::bytes).sum();
     let bytes_max = flow.agent.limits.prompt_bytes_max;
     if bytes > bytes_max {
-        let message =
-            format!("the conversation has {bytes} bytes, and a model is told {bytes_max}");
-        return Err(Code::ConversationTooLong.stop(message));
+        let message = format!(
+            "the conversation has {bytes} bytes, and a model is told {bytes_max}: begin another one"
+        );
+        // Asked again it is no shorter: the turn is over, so that nobody waits for it.
+        return Err(fail(flow, Code::ConversationTooLong.error(message)).await?);
     }
     let answered = match answer(flow, content).await {
         Ok(completion) => judge(flow.turn()?, &content.offers, completion),

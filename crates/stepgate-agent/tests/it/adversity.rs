@@ -176,14 +176,41 @@ async fn an_eighth_answer_with_calls_of_both_kinds_still_reaches_the_caller() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_too_long_says_so() {
-    let mut desk = Desk::new([says("one"), says("two")]);
+async fn a_conversation_that_is_too_long_says_so_and_its_turn_is_over() {
+    let mut desk = Desk::new([says("one"), says("two"), says("three")]);
     desk.agent.limits.turns_max = 1;
     let first = desk.ask("k1", hello("a")).await.unwrap().response;
     let second = desk.ask("k2", after(&first, "b")).await.unwrap().response;
+    let answer = desk.ask("k3", after(&second, "c")).await;
     assert_eq!(desk.refused("k3", after(&second, "c")).await, ["CONVERSATION_TOO_LONG"]);
+    failed(&desk, "k3").await;
+    desk.agent.limits.turns_max = 2;
+    assert_eq!(desk.ask("k3", after(&second, "c")).await, answer, "it is recorded");
+    desk.agent.limits.turns_max = 1;
     desk.agent.limits.prompt_bytes_max = "be brief".len() + 3;
     assert_eq!(desk.refused("k4", hello("four")).await, ["CONVERSATION_TOO_LONG"]);
+    failed(&desk, "k4").await;
+    assert!(desk.ask("k5", hello("now")).await.is_ok(), "another session begins anew");
+}
+
+#[tokio::test]
+async fn results_that_no_model_can_be_told_end_the_turn() {
+    let round = |n: usize| {
+        let path = json!({ "path": "/sandbox/long.txt" });
+        asks(&[(&*format!("c{n}"), "READ_FILE", path)])
+    };
+    let mut desk = Desk::new([round(1), round(2), says("never")]);
+    std::fs::write(desk.directory.path().join("long.txt"), "x".repeat(3000)).unwrap();
+    desk.agent.limits.prompt_bytes_max = 5000;
+    let answer = desk.ask("k1", hello("go")).await;
+    assert_eq!(desk.refused("k1", hello("go")).await, ["CONVERSATION_TOO_LONG"]);
+    assert_eq!(desk.ask("k1", hello("go")).await, answer, "it is recorded");
+    assert_eq!(desk.times_asked(), 2);
+    let last = failed(&desk, "k1").await;
+    assert_eq!(desk.refused("k2", after(&last, "on")).await, ["CONVERSATION_TOO_LONG"]);
+    desk.agent.limits.prompt_bytes_max = 50_000;
+    desk.ask("k3", after(&last, "on")).await.unwrap();
+    assert_eq!(desk.told().len(), 7, "what was read is told where there is room");
 }
 
 /// Asks a person about everything.
