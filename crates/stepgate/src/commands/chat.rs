@@ -21,7 +21,7 @@ use crate::client::sse::{Events, Received};
 use crate::client::{self, As, Line};
 use crate::data_dir::DataDir;
 use crate::show;
-use tell::Teller;
+use tell::{Failure, Teller};
 
 pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> anyhow::Result<u8> {
     let (stop, stopped) = watch::channel(false);
@@ -40,6 +40,7 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
         input: BufReader::new(tokio::io::stdin()).lines(),
         teller: Teller::new(global.json),
         last: None,
+        opened: None,
         unanswered: None,
     };
     let mut signals = Signals::listen()?;
@@ -64,8 +65,10 @@ struct Chat {
     operator: Option<Line>,
     input: Lines<BufReader<Stdin>>,
     teller: Teller,
-    /// Session and turn of the last answer.
+    /// Session and turn of the last answer, or of the last turn that is over without one.
     last: Option<(String, String)>,
+    /// Session and turn of what is asked now, once they are known.
+    opened: Option<(String, String)>,
     /// A request whose end is not known, with its key.
     unanswered: Option<(String, Value)>,
 }
@@ -109,6 +112,7 @@ impl Chat {
             Some(_) | None => (uuid::Uuid::new_v4().to_string(), self.request(text)),
         };
         self.unanswered = Some((key.clone(), body.clone()));
+        self.opened = None;
         let headers = [
             ("content-type", "application/json".to_owned()),
             ("accept", "text/event-stream".to_owned()),
@@ -143,9 +147,12 @@ impl Chat {
         self.teller.event(&event.event_type, &data)?;
         match event.event_type.as_str() {
             "waiting" => self.decide(&data).await,
+            "opened" => {
+                self.opened = place(&data);
+                Ok(None)
+            }
             "response" => {
-                let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
-                self.last = text("sessionId").zip(text("turnId"));
+                self.last = place(&data);
                 self.unanswered = None;
                 Ok(Some(Ended::Answered))
             }
@@ -154,11 +161,16 @@ impl Chat {
         }
     }
 
-    /// Tells why there is no answer. What may still come is asked again by an empty line.
+    /// Tells why there is no answer. What may still come is asked again by an empty line. A turn that is
+    /// over is followed as every other: the model must know what it did.
     fn failed(&mut self, result: &Value) -> anyhow::Result<Ended> {
-        let is_passing = self.teller.failure(result)?;
-        if !is_passing {
-            self.unanswered = None;
+        match self.teller.failure(result)? {
+            Failure::Passing => {}
+            Failure::Refused => self.unanswered = None,
+            Failure::Over => {
+                self.unanswered = None;
+                self.last = self.opened.take().or(self.last.take());
+            }
         }
         Ok(Ended::Failed)
     }
@@ -191,6 +203,12 @@ impl Chat {
         }
         Ok(None)
     }
+}
+
+/// The session and the turn that an event names.
+fn place(data: &Value) -> Option<(String, String)> {
+    let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
+    text("sessionId").zip(text("turnId"))
 }
 
 /// What a person is asked, as it would be done.

@@ -20,11 +20,24 @@ const PASSING: [&str; 6] = [
     "UNAVAILABLE",
     "INTERNAL",
 ];
+/// Codes of a turn that is over.
+const OVER: [&str; 3] = ["CONVERSATION_TOO_LONG", "MODEL_OUTPUT_INVALID", "ROUNDS_EXHAUSTED"];
 
 pub(super) struct Teller {
     json: bool,
     /// Text stands on the last line.
     in_line: bool,
+}
+
+/// What a turn without an answer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There may be an answer yet.
+    Passing,
+    /// The turn is over, and it may have done something before.
+    Over,
+    /// It was not taken.
+    Refused,
 }
 
 impl Teller {
@@ -58,22 +71,26 @@ impl Teller {
         }
     }
 
-    /// Shows why there is no answer; whether there may be one yet.
-    pub(super) fn failure(&mut self, result: &Value) -> anyhow::Result<bool> {
+    /// Shows why there is no answer.
+    pub(super) fn failure(&mut self, result: &Value) -> anyhow::Result<Failure> {
         self.end_line()?;
         let several = result.get("errors").and_then(Value::as_array).cloned().unwrap_or_default();
         let errors = several.iter().chain(result.get("error"));
-        let mut is_passing = false;
+        let mut failure = Failure::Refused;
         for error in errors {
             let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
             let (code, message) = (show::printable(text("code")), show::printable(text("message")));
-            is_passing |= PASSING.contains(&code.as_str());
+            if PASSING.contains(&code.as_str()) {
+                failure = Failure::Passing;
+            } else if OVER.contains(&code.as_str()) {
+                failure = Failure::Over;
+            }
             show::note(format!("{ERROR}{code}{ERROR:#} {message}"));
         }
-        if is_passing {
+        if failure == Failure::Passing {
             show::note("an empty line asks again");
         }
-        Ok(is_passing)
+        Ok(failure)
     }
 
     fn warnings(&mut self, response: &Value) -> anyhow::Result<()> {

@@ -24,6 +24,21 @@ fn a_conversation_on_the_terminal_shows_text_calls_and_outcomes() {
 }
 
 #[test]
+fn after_a_turn_that_failed_the_model_knows_what_it_did() {
+    let stage = Stage::new();
+    stage.model.says([
+        calls(&[("c1", "WRITE_FILE", write_file("a.txt"))]),
+        json!({ "raw": "nonsense" }),
+        json!({ "text": "It is there." }),
+    ]);
+    let output = stage.scene.place.stepgate(["chat"], "write a file\ngo on\n");
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(output.stderr.contains("MODEL_OUTPUT_INVALID"), "{}", output.stderr);
+    assert!(output.stdout.ends_with("It is there.\n"), "{}", output.stdout);
+    assert_eq!(stage.model.told(), ["system", "user", "assistant", "tool", "user"]);
+}
+
+#[test]
 fn the_one_at_the_keyboard_decides_in_place() {
     for (word, outcome, effects) in [("y", "SUCCESS", 1), ("no", "DENIED", 0)] {
         let stage = Stage::new();
