@@ -6,6 +6,7 @@ mod chat;
 mod crashes;
 mod library;
 mod models;
+mod page;
 pub(crate) mod stage;
 mod streams;
 mod waits;

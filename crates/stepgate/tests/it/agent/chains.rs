@@ -177,7 +177,7 @@ fn a_turn_of_another_principal_is_not_there_and_a_key_is_ones_own() {
 }
 
 /// Whether a value is as the published document says.
-fn check(document: &Value, name: &str, value: &Value) {
+pub(super) fn check(document: &Value, name: &str, value: &Value) {
     let schema = json!({
         "$ref": format!("#/components/schemas/{name}"),
         "components": { "schemas": document["components"]["schemas"] },
