@@ -67,7 +67,7 @@ fn a_model_that_loops_is_stopped_and_the_conversation_can_go_on() {
 
 #[test]
 fn a_model_that_does_not_answer_in_time_is_asked_again_by_the_same_request() {
-    let stage = Stage::with("timeout_ms = 3000", ModelProcess::start());
+    let stage = Stage::with("timeout_ms = 10000", ModelProcess::start());
     stage.model.says([
         calls(&[("c1", "WRITE_FILE", write_file("a.txt"))]),
         json!({ "hang": true }),
