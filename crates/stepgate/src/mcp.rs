@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! http.rs        /mcp: strict bytes, whose session, and whether the answer arrived
+//! delivery.rs    whether an answer arrived
+//! listening.rs   streams of those who only listen
 //! handler.rs     what the protocol asks: versions, lists, calls, tasks, changes
 //! catalog.rs     which tools, under which names, to whom
 //! call.rs        a call → a proposal → the gate → an answer
@@ -21,6 +23,7 @@ mod core_tools;
 mod delivery;
 mod handler;
 mod http;
+mod listening;
 mod relay;
 mod result;
 mod sessions;
@@ -41,11 +44,12 @@ use stepgate_core::ports::StoreError;
 use tokio::sync::watch;
 
 use crate::http::PublicUrl;
-use crate::service::{Service, is_set};
+use crate::service::Service;
 use crate::show;
 
 use catalog::Catalog;
 pub(crate) use catalog::Collision;
+use delivery::Streams;
 use handler::Handler;
 pub(crate) use http::serve;
 use sessions::{Restored, Sessions};
@@ -116,6 +120,7 @@ struct Shared {
     changes: watch::Sender<u64>,
     unanswered: Arc<Unanswered>,
     under_way: Arc<UnderWay>,
+    streams: Arc<Streams>,
     /// Where the approvals' pages are, if anybody can open them.
     pages: Option<PublicUrl>,
     /// Sessions that their clients have ended, the oldest first.
@@ -157,6 +162,7 @@ impl Door {
             changes: watch::channel(0).0,
             unanswered: Arc::new(Unanswered::new(settings.join)),
             under_way: Arc::default(),
+            streams: Arc::default(),
             pages: settings.has_pages.then(|| public_url.clone()),
             ended: Mutex::default(),
             settings,
@@ -170,15 +176,9 @@ impl Door {
             .enforce_origin_validation();
         config.session_store = Some(Arc::new(Restored));
         config.json_response = true;
-        let stop = config.cancellation_token.clone();
-        let mut leaving = service.leaving();
-        tokio::spawn(async move {
-            is_set(&mut leaving).await;
-            stop.cancel();
-        });
         let handlers = Arc::clone(&shared);
         let factory = move || Ok(Handler::new(Arc::clone(&handlers)));
-        let sessions = Arc::new(Sessions::new(Arc::clone(&shared)));
+        let sessions = Sessions::new(Arc::clone(&shared));
         Self { shared, transport: StreamableHttpService::new(factory, sessions, config) }
     }
 

@@ -1,8 +1,7 @@
 //! `/mcp`: what comes is read strictly before the SDK sees it, belongs to whoever shows the token, and
 //! its answer is watched until it has gone.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::Json;
 use axum::body::Body;
@@ -15,8 +14,10 @@ use serde_json::{Value, json};
 use stepgate_core::gate::Fault;
 use stepgate_core::json::strict::{self, Integers};
 
-use super::delivery::{Delivery, Watch, Watched};
-use super::sessions::{ARRIVAL, Arrival, Manner, session_of};
+use super::delivery::{Delivery, Watch, Watched, stream_in};
+use super::listening::listened;
+use super::sessions::{ARRIVAL, Arrival, Hitch, Manner, session_of};
+use super::unanswered::Stream;
 use super::{BRIDGE_HEADER, Door, SESSION_HEADER};
 use crate::http::{App, Caller, Problem, Proposer, body};
 
@@ -41,7 +42,6 @@ pub(crate) async fn serve(
     {
         return Ok(missing("there is no such session: initialize again"));
     }
-    let is_resumed = request.headers().contains_key("last-event-id");
     let method = request.method().clone();
     let (mut parts, body) = request.into_parts();
     let (bytes, message) = match method == Method::POST {
@@ -61,33 +61,63 @@ pub(crate) async fn serve(
             }
         }
     }
-    let delivery = Delivery::new(Arc::clone(&door.shared.unanswered), session.clone());
+    let shared = &door.shared;
+    let delivery = match (&session, taken_up(&method, &parts.headers)) {
+        (Some(session), Some(number)) => {
+            let stream = Stream { session: session.clone(), number };
+            Delivery::again(&shared.unanswered, &shared.streams, stream)
+        }
+        (Some(_) | None, _) => Delivery::new(&shared.unanswered, &shared.streams, session.clone()),
+    };
+    let listens = match &message {
+        Some(message) => message.get("method").is_some_and(|it| it == "subscriptions/listen"),
+        None => method == Method::GET && taken_up(&method, &parts.headers).is_none(),
+    };
     let watch = Watch::over(&delivery);
     parts.extensions.insert(delivery);
     let request = Request::from_parts(parts, Full::new(bytes));
     let opening = match message.as_ref().and_then(handshake) {
         Some(Ok(manner)) => {
-            Some((door.shared.service.open_session(&caller.principal_id).await?, manner))
+            Some((shared.service.open_session(&caller.principal_id).await?, manner))
         }
         Some(Err(why)) => return Ok(refusal(&message, INVALID_PARAMS, &why)),
         None => None,
     };
     let is_bridged = request.headers().contains_key(BRIDGE_HEADER);
-    let is_gone = Arc::new(AtomicBool::new(false));
-    let arrival = Arrival { opening, is_bridged, is_gone: Arc::clone(&is_gone) };
+    let hitch = Arc::new(OnceLock::new());
+    let principal_id = caller.principal_id.clone();
+    let arrival = Arrival { principal_id, opening, is_bridged, hitch: Arc::clone(&hitch) };
     let answered = ARRIVAL.scope(arrival, door.transport.handle(request)).await;
-    if is_gone.load(Ordering::Relaxed) {
-        return Ok(missing("there is no such stream any more: send the call again"));
+    if let Some(hitch) = hitch.get() {
+        return Ok(hindered(*hitch));
     }
-    if let Some(name) = session.filter(|_| answered.status().is_success()) {
-        if method == Method::GET && is_resumed {
-            door.shared.unanswered.resumed(&name);
-        }
-        if method == Method::DELETE {
-            door.shared.end(name);
+    if let Some(name) = session.filter(|_| answered.status().is_success())
+        && method == Method::DELETE
+    {
+        shared.end(name);
+    }
+    let (parts, body) = answered.into_parts();
+    let body = match listens {
+        true => listened(&shared.service, &caller, body),
+        false => Watched::body(&parts.headers, body, watch),
+    };
+    Ok(Response::from_parts(parts, body))
+}
+
+/// The stream of an answer that a client takes up where it broke.
+fn taken_up(method: &Method, headers: &HeaderMap) -> Option<u64> {
+    let last = headers.get("last-event-id").filter(|_| method == Method::GET)?;
+    stream_in(last.to_str().ok()?)
+}
+
+fn hindered(hitch: Hitch) -> Response {
+    match hitch {
+        Hitch::Gone => missing("there is no such stream any more: send the call again"),
+        Hitch::Full => {
+            let why = "every session is in use: come again later, or raise mcp.sessions_max";
+            said(StatusCode::SERVICE_UNAVAILABLE, why)
         }
     }
-    Ok(answered.map(|body| Watched::body(body, watch)))
 }
 
 /// The message, read strictly: what the SDK would take for one thing must not be another to us.
@@ -157,8 +187,12 @@ fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 
 /// What the protocol says where a session, or the stream of an answer, is not known.
 fn missing(message: &str) -> Response {
-    let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": INVALID_REQUEST, "message": message } });
-    (StatusCode::NOT_FOUND, Json(error)).into_response()
+    said(StatusCode::NOT_FOUND, message)
+}
+
+fn said(status: StatusCode, message: &str) -> Response {
+    let error = json!({ "code": INVALID_REQUEST, "message": message });
+    (status, Json(json!({ "jsonrpc": "2.0", "id": null, "error": error }))).into_response()
 }
 
 impl Door {

@@ -6,10 +6,9 @@
 //! the gate's session                  │ version  │ u: opens pages, t: knows tasks
 //! ```
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::Stream;
@@ -28,7 +27,7 @@ use rmcp::transport::streamable_http_server::session::{
     RestoreOutcome, SessionId as ClientSession, SessionManager, SessionState, SessionStore,
     SessionStoreError,
 };
-use stepgate_core::ids::SessionId;
+use stepgate_core::ids::{PrincipalId, SessionId};
 
 use super::{Shared, tasks};
 
@@ -36,6 +35,11 @@ use super::{Shared, tasks};
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long an answer that was sent is kept for a client that comes again: all of it is in memory.
 const RESUME_MAX: Duration = Duration::from_secs(5);
+
+/// How often it is looked, while a session could become idle, whether one has.
+const LOOKS_PER_IDLE: u32 = 4;
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// The gate's session of a client's.
 pub(super) fn session_of(name: &str) -> Option<SessionId> {
@@ -99,13 +103,23 @@ impl Manner {
 /// What the door knows of a request, and the SDK does not hand on.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
+    pub(super) principal_id: PrincipalId,
     /// The session that a handshake opens.
     pub(super) opening: Option<(SessionId, Manner)>,
     /// Whether it came over standard input, where no header repeats an argument.
     pub(super) is_bridged: bool,
-    /// Set when the stream that it wants to take up is not there: the SDK would answer with a stream
-    /// that ends at once, and some clients would come again for ever.
-    pub(super) is_gone: Arc<AtomicBool>,
+    /// Set where the SDK would answer with something else than what is wrong.
+    pub(super) hitch: Arc<OnceLock<Hitch>>,
+}
+
+/// Why a request cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hitch {
+    /// The stream that it wants to take up is not there: the SDK would answer with a stream that ends at
+    /// once, and some clients would come again for ever.
+    Gone,
+    /// There is no room for its session.
+    Full,
 }
 
 tokio::task_local! {
@@ -118,39 +132,153 @@ pub(super) fn is_bridged() -> bool {
     ARRIVAL.try_with(|arrival| arrival.is_bridged).unwrap_or(false)
 }
 
+/// Says why the request that this task answers cannot be served. Outside of one there is nobody to tell.
+fn tell(hitch: Hitch) {
+    let _ = ARRIVAL.try_with(|arrival| arrival.hitch.set(hitch));
+}
+
 /// The sessions that this process knows. Beyond the limit, and when nothing happens in them, they are
-/// let go; their clients do not notice.
+/// let go; their clients do not notice. The SDK knows nothing of requests under way, so it is not asked
+/// which ones are idle.
 pub(super) struct Sessions {
     shared: Arc<Shared>,
     local: LocalSessionManager,
     /// In the order in which they began here.
-    order: Mutex<VecDeque<ClientSession>>,
+    order: Mutex<VecDeque<Known>>,
+    /// Sessions that were let go, and whose end the SDK has still to notice. By then one may have begun
+    /// again under its name.
+    ending: Mutex<HashMap<ClientSession, usize>>,
+}
+
+struct Known {
+    id: ClientSession,
+    principal_id: Option<PrincipalId>,
+    used: Instant,
 }
 
 impl Sessions {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Arc<Self> {
         let mut config = SessionConfig::default();
-        config.keep_alive = Some(shared.settings.session_idle);
+        config.keep_alive = None;
         config.sse_retry = Some(RETRY_PAUSE);
         config.completed_cache_ttl = RESUME_MAX;
         let mut local = LocalSessionManager::default();
         local.session_config = config;
-        Self { shared, local, order: Mutex::default() }
+        let idle = shared.settings.session_idle;
+        let sessions =
+            Arc::new(Self { shared, local, order: Mutex::default(), ending: Mutex::default() });
+        tokio::spawn(keep_letting_go(Arc::downgrade(&sessions), idle));
+        sessions
     }
 
-    async fn begin(&self, id: ClientSession) -> WorkerTransport<LocalSessionWorker> {
-        let (handle, worker) = create_local_session(id.clone(), self.local.session_config.clone());
-        self.local.sessions.write().await.insert(id.clone(), handle);
-        let excess = {
-            let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-            order.push_back(id);
-            (order.len() > self.shared.settings.sessions_max).then(|| order.pop_front()).flatten()
+    fn order(&self) -> MutexGuard<'_, VecDeque<Known>> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn begin(
+        &self,
+        id: ClientSession,
+    ) -> Result<WorkerTransport<LocalSessionWorker>, LocalSessionManagerError> {
+        let principal_id = ARRIVAL.try_with(|arrival| arrival.principal_id.clone()).ok();
+        let Ok(excess) = self.make_room(&id, principal_id) else {
+            tell(Hitch::Full);
+            return Err(LocalSessionManagerError::SessionNotFound(id));
         };
-        if let Some(oldest) = excess {
-            // One that has ended meanwhile is gone already.
-            let _ = self.local.close_session(&oldest).await;
+        if let Some(excess) = excess {
+            self.let_go(&excess).await;
         }
-        WorkerTransport::spawn(worker)
+        let (handle, worker) = create_local_session(id.clone(), self.local.session_config.clone());
+        self.local.sessions.write().await.insert(id, handle);
+        Ok(WorkerTransport::spawn(worker))
+    }
+
+    /// Takes a place for a session. Where there is none, another one is let go that nothing happens in:
+    /// the same principal's oldest, or anybody's.
+    fn make_room(
+        &self,
+        id: &ClientSession,
+        principal_id: Option<PrincipalId>,
+    ) -> Result<Option<ClientSession>, Full> {
+        let mut order = self.order();
+        let excess = match order.len() < self.shared.settings.sessions_max {
+            true => None,
+            false => {
+                let is_idle = |known: &&Known| !self.shared.under_way.is_in_use(&known.id);
+                let is_own = |known: &&Known| known.principal_id == principal_id;
+                let mut own = order.iter().filter(is_own);
+                let found = own.find(is_idle).or_else(|| order.iter().find(is_idle));
+                Some(found.ok_or(Full)?.id.clone())
+            }
+        };
+        order.retain(|known| Some(&known.id) != excess.as_ref());
+        order.push_back(Known { id: id.clone(), principal_id, used: Instant::now() });
+        Ok(excess)
+    }
+
+    /// Something happens in the session.
+    fn use_now(&self, id: &ClientSession) {
+        if let Some(known) = self.order().iter_mut().find(|known| known.id == *id) {
+            known.used = Instant::now();
+        }
+    }
+
+    /// Sessions where nothing has happened for so long.
+    fn idle(&self, idle: Duration) -> Vec<ClientSession> {
+        let mut order = self.order();
+        for known in order.iter_mut() {
+            if self.shared.under_way.is_in_use(&known.id) {
+                known.used = Instant::now();
+            }
+        }
+        let is_idle = |known: &&Known| known.used.elapsed() >= idle;
+        order.iter().filter(is_idle).map(|known| known.id.clone()).collect()
+    }
+
+    async fn let_go(&self, id: &ClientSession) {
+        let was_here = self.local.sessions.read().await.contains_key(id);
+        self.order().retain(|known| known.id != *id);
+        if was_here {
+            *self.ending().entry(id.clone()).or_default() += 1;
+        }
+        self.shared.unanswered.ended(id);
+        self.shared.streams.end(id);
+        // One that has ended meanwhile is gone already.
+        let _ = self.local.close_session(id).await;
+    }
+
+    fn ending(&self) -> MutexGuard<'_, HashMap<ClientSession, usize>> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The SDK notices the end of a session. Whether that is news.
+    fn is_news(&self, id: &ClientSession) -> bool {
+        let mut ending = self.ending();
+        match ending.get_mut(id) {
+            None => true,
+            Some(1) => {
+                ending.remove(id);
+                false
+            }
+            Some(count) => {
+                *count -= 1;
+                false
+            }
+        }
+    }
+}
+
+/// Every session is in use.
+struct Full;
+
+/// Lets go what is idle, for as long as there are sessions.
+async fn keep_letting_go(sessions: Weak<Sessions>, idle: Duration) {
+    let pause = (idle / LOOKS_PER_IDLE).clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX);
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(sessions) = sessions.upgrade() else { return };
+        for id in sessions.idle(idle) {
+            sessions.let_go(&id).await;
+        }
     }
 }
 
@@ -165,7 +293,7 @@ impl SessionManager for Sessions {
         let (session_id, manner) = opening.ok_or_else(missing)?;
         let name = manner.name(session_id);
         let id: ClientSession = name.into();
-        let transport = self.begin(id.clone()).await;
+        let transport = self.begin(id.clone()).await?;
         Ok((id, transport))
     }
 
@@ -182,8 +310,12 @@ impl SessionManager for Sessions {
     }
 
     async fn close_session(&self, id: &ClientSession) -> Result<(), Self::Error> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| other != id);
-        self.local.close_session(id).await
+        // A client ends its session within a request; the SDK does so by itself.
+        let is_asked = ARRIVAL.try_with(|_| ()).is_ok();
+        if is_asked || self.is_news(id) {
+            self.let_go(id).await;
+        }
+        Ok(())
     }
 
     async fn create_stream(
@@ -191,6 +323,7 @@ impl SessionManager for Sessions {
         id: &ClientSession,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.use_now(id);
         self.local.create_stream(id, message).await
     }
 
@@ -199,6 +332,7 @@ impl SessionManager for Sessions {
         id: &ClientSession,
         message: ClientJsonRpcMessage,
     ) -> Result<(), Self::Error> {
+        self.use_now(id);
         self.local.accept_message(id, message).await
     }
 
@@ -206,6 +340,7 @@ impl SessionManager for Sessions {
         &self,
         id: &ClientSession,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.use_now(id);
         self.local.create_standalone_stream(id).await
     }
 
@@ -214,10 +349,10 @@ impl SessionManager for Sessions {
         id: &ClientSession,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.use_now(id);
         let resumed = self.local.resume(id, last_event_id).await;
         if resumed.is_err() {
-            // Outside of a request there is nobody to tell.
-            let _ = ARRIVAL.try_with(|arrival| arrival.is_gone.store(true, Ordering::Relaxed));
+            tell(Hitch::Gone);
         }
         resumed
     }
@@ -226,7 +361,7 @@ impl SessionManager for Sessions {
         &self,
         id: ClientSession,
     ) -> Result<RestoreOutcome<Self::Transport>, Self::Error> {
-        Ok(RestoreOutcome::Restored(self.begin(id).await))
+        Ok(RestoreOutcome::Restored(self.begin(id).await?))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Calls whose answer nobody has got. MCP tells clients to send a lost call again under a new id, and
 //! without a key nothing in the second call names the first: here it is found by what it asks.
 //!
-//! A call comes in here when its answer's stream broke, when it was answered with a notice only, or
-//! when the gateway stopped before it was over. The same call of the same principal takes it out, and
+//! A call comes in here when its answer's stream broke, when it was answered with a notice or with an
+//! error of the gateway's own only, or when the gateway stopped before it was over. The same call of the same principal takes it out, and
 //! gets its answer. Two calls that are both alive are two calls.
 
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +20,13 @@ use uuid::Uuid;
 const CALLS_MAX: usize = 10_000;
 /// What the ids of calls without a key begin with, so that a later process knows them.
 const MARK: [u8; 6] = *b"mcpcal";
+
+/// A stream of a session's, which its client can take up where it broke.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Stream {
+    pub(super) session: String,
+    pub(super) number: u64,
+}
 
 /// What makes two calls the same: who asks, for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,8 +68,8 @@ struct Calls {
 struct Waiting {
     sameness: Sameness,
     proposal_id: ProposalId,
-    /// The session whose client may still take up the stream of the answer.
-    session: Option<String>,
+    /// The stream over which the client may still get the answer.
+    stream: Option<Stream>,
 }
 
 impl Unanswered {
@@ -74,15 +81,18 @@ impl Unanswered {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody has got the answer of this call.
-    pub(super) fn add(&self, sameness: Sameness, proposal_id: ProposalId, session: Option<String>) {
+    /// Nobody has got the answer of this call, and nobody will, but perhaps over this stream.
+    pub(super) fn add(&self, sameness: Sameness, proposal_id: ProposalId, stream: Option<Stream>) {
         let mut calls = self.calls();
         let same = calls.by_sameness.entry(sameness).or_default();
         if same.contains(&proposal_id) {
+            if stream.is_none() {
+                calls.unbind(|waiting| waiting.proposal_id == proposal_id);
+            }
             return;
         }
         same.push_back(proposal_id.clone());
-        calls.order.push_back(Waiting { sameness, proposal_id, session });
+        calls.order.push_back(Waiting { sameness, proposal_id, stream });
         if calls.order.len() > CALLS_MAX
             && let Some(Waiting { sameness, proposal_id, .. }) = calls.order.pop_front()
         {
@@ -90,15 +100,19 @@ impl Unanswered {
         }
     }
 
-    /// The client of this session takes up the streams that broke, so it gets their answers.
-    pub(super) fn resumed(&self, session: &str) {
+    /// A client takes up this stream, so it gets the answer of the call that was lost with it.
+    pub(super) fn resumed(&self, stream: &Stream) -> Option<(Sameness, ProposalId)> {
         let mut calls = self.calls();
-        let is_its = |waiting: &&Waiting| waiting.session.as_deref() == Some(session);
-        let its = calls.order.iter().filter(is_its);
-        let its: Vec<_> = its.map(|it| (it.sameness, it.proposal_id.clone())).collect();
-        for (sameness, proposal_id) in its {
-            calls.forget(sameness, &proposal_id);
-        }
+        let waiting = calls.order.iter().find(|waiting| waiting.stream.as_ref() == Some(stream))?;
+        let (sameness, proposal_id) = (waiting.sameness, waiting.proposal_id.clone());
+        calls.forget(sameness, &proposal_id);
+        Some((sameness, proposal_id))
+    }
+
+    /// The session is let go: nobody takes up its streams any more.
+    pub(super) fn ended(&self, session: &str) {
+        let is_its = |stream: &Stream| stream.session == session;
+        self.calls().unbind(|waiting| waiting.stream.as_ref().is_some_and(is_its));
     }
 
     /// The client asks after this call by its name, so the same call without a name is another one.
@@ -139,6 +153,13 @@ impl Unanswered {
 }
 
 impl Calls {
+    /// No stream gives the answer of these any more.
+    fn unbind(&mut self, is_one: impl Fn(&Waiting) -> bool) {
+        for waiting in self.order.iter_mut().filter(|waiting| is_one(waiting)) {
+            waiting.stream = None;
+        }
+    }
+
     fn forget(&mut self, sameness: Sameness, proposal_id: &ProposalId) {
         if let Some(same) = self.by_sameness.get_mut(&sameness) {
             same.retain(|other| other != proposal_id);

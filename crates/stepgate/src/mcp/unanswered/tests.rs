@@ -34,15 +34,40 @@ fn of_several_the_oldest_is_taken_first() {
     assert_eq!(unanswered.take(sameness("agent", 20)), Some(second));
 }
 
+fn stream(session: &str, number: u64) -> Stream {
+    Stream { session: session.to_owned(), number }
+}
+
 #[test]
-fn a_session_that_takes_its_streams_up_gets_the_answers_itself() {
+fn whoever_takes_a_stream_up_gets_the_answer_of_its_call_and_of_no_other() {
     let unanswered = Unanswered::new(Duration::from_secs(1));
-    unanswered.add(sameness("agent", 20), id(), Some("one".to_owned()));
-    let kept = id();
-    unanswered.add(sameness("agent", 20), kept.clone(), Some("other".to_owned()));
-    unanswered.resumed("one");
-    assert_eq!(unanswered.take(sameness("agent", 20)), Some(kept));
-    assert_eq!(unanswered.take(sameness("agent", 20)), None);
+    let (first, second, third) = (id(), id(), id());
+    let same = sameness("agent", 20);
+    unanswered.add(same, first.clone(), Some(stream("one", 0)));
+    unanswered.add(same, second.clone(), Some(stream("one", 1)));
+    unanswered.add(same, third.clone(), Some(stream("other", 0)));
+    assert_eq!(unanswered.resumed(&stream("one", 0)), Some((same, first)));
+    assert_eq!(unanswered.resumed(&stream("one", 0)), None);
+    assert_eq!(unanswered.take(same), Some(second));
+    assert_eq!(unanswered.take(same), Some(third));
+    assert_eq!(unanswered.take(same), None);
+}
+
+#[test]
+fn what_no_stream_gives_any_more_is_not_forgotten_with_one() {
+    let unanswered = Unanswered::new(Duration::from_secs(1));
+    let (noticed, of_ended) = (id(), id());
+    let same = sameness("agent", 20);
+    // A notice went over the stream, or went with it: the outcome is still to come.
+    unanswered.add(same, noticed.clone(), Some(stream("one", 0)));
+    unanswered.add(same, noticed.clone(), None);
+    unanswered.add(same, noticed.clone(), Some(stream("one", 0)));
+    assert_eq!(unanswered.resumed(&stream("one", 0)), None);
+    unanswered.add(same, of_ended.clone(), Some(stream("one", 1)));
+    unanswered.ended("one");
+    assert_eq!(unanswered.resumed(&stream("one", 1)), None);
+    assert_eq!(unanswered.take(same), Some(noticed));
+    assert_eq!(unanswered.take(same), Some(of_ended));
 }
 
 #[test]
