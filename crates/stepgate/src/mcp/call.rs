@@ -87,15 +87,36 @@ pub(super) async fn run(
         return Err(ErrorData::invalid_params(message, None));
     };
     let call = Call::read(shared, asker, offered, params, &context.meta).await?;
+    answered(shared, &call, context).await.map_err(|no_answer| call.unanswered(shared, no_answer))
+}
+
+/// Why a call is not answered.
+pub(super) enum NoAnswer {
+    Fault(Fault),
+    /// Nobody waits any more.
+    Cancelled,
+}
+
+impl From<Fault> for NoAnswer {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+async fn answered(
+    shared: &Arc<Shared>,
+    call: &Call,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, NoAnswer> {
     let mut relay = Relay::to(context);
-    let mut answer = submit(shared, &call, &mut relay).await.map_err(fault)?;
+    let mut answer = submit(shared, call, &mut relay).await?;
     if matches!(answer.word, Word::Notice(_)) {
-        match waiting::wait(shared, &call, answer, context, &mut relay).await? {
+        match waiting::wait(shared, call, answer, context, &mut relay).await? {
             waiting::Waited::Over(over) => answer = over,
             waiting::Waited::Answered(response) => return Ok(response),
         }
     }
-    Ok(result::of(shared, &answer).await.map_err(fault)?.into())
+    Ok(result::of(shared, &answer).await?.into())
 }
 
 impl Call {
@@ -137,6 +158,21 @@ impl Call {
         }
         let payload = proposal(&proposal_id, action, reasoning, args);
         Ok(Self { asker, proposal_id, sameness, is_named, comes_back, payload })
+    }
+
+    /// The error that is answered instead. It names the call, which may go on: whoever asks again, with
+    /// the key or with the same arguments, asks after this one.
+    fn unanswered(&self, shared: &Shared, no_answer: NoAnswer) -> ErrorData {
+        let mut error = match no_answer {
+            NoAnswer::Cancelled => ErrorData::internal_error("the call was cancelled", None),
+            NoAnswer::Fault(fault @ Fault::ForeignSession(_)) => return self::fault(fault),
+            NoAnswer::Fault(fault) => self::fault(fault),
+        };
+        if !self.is_named {
+            shared.unanswered.add(self.sameness, self.proposal_id.clone(), None);
+        }
+        error.data = Some(json!({ KEY_META: self.proposal_id.as_str() }));
+        error
     }
 }
 
@@ -180,22 +216,36 @@ async fn joined(
     principal_id: &PrincipalId,
     sameness: Sameness,
 ) -> Result<Option<ProposalId>, Fault> {
-    let gate = &shared.service.gate;
     while let Some(id) = shared.unanswered.take(sameness) {
-        let key = IdempotencyKey::of(principal_id, &id);
-        // A call that bound no key was refused before anything could happen: it is simply made again.
-        let Some(binding) = gate.store.binding(&key).await? else { continue };
-        let Some(known) = gate.store.recall(binding.trace_id).await? else { continue };
-        let ended = match &known.record {
-            None => None,
-            Some(record) => record.body().ok().map(|body| body.completed_at),
-        };
-        let now = gate.world.now();
-        if ended.is_none_or(|ended| shared.unanswered.is_young(ended, now)) {
-            return Ok(Some(id));
+        match can_be_joined(shared, principal_id, &id).await {
+            Ok(true) => return Ok(Some(id)),
+            Ok(false) => {}
+            Err(fault) => {
+                // Whether it can be joined is not known, so the next one asks again.
+                shared.unanswered.add(sameness, id, None);
+                return Err(fault);
+            }
         }
     }
     Ok(None)
+}
+
+async fn can_be_joined(
+    shared: &Shared,
+    principal_id: &PrincipalId,
+    id: &ProposalId,
+) -> Result<bool, Fault> {
+    let gate = &shared.service.gate;
+    let key = IdempotencyKey::of(principal_id, id);
+    // A call that bound no key was refused before anything could happen: it is simply made again.
+    let Some(binding) = gate.store.binding(&key).await? else { return Ok(false) };
+    let Some(known) = gate.store.recall(binding.trace_id).await? else { return Ok(false) };
+    let ended = match &known.record {
+        None => None,
+        Some(record) => record.body().ok().map(|body| body.completed_at),
+    };
+    let now = gate.world.now();
+    Ok(ended.is_none_or(|ended| shared.unanswered.is_young(ended, now)))
 }
 
 async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {

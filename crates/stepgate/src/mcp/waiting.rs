@@ -13,7 +13,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::ErrorData;
 use rmcp::model::{
     CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitationAction, InputRequest,
     InputRequiredResult, ProtocolVersion,
@@ -24,7 +23,7 @@ use stepgate_core::ids::ApprovalId;
 use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
-use super::call::{Call, fault};
+use super::call::{Call, NoAnswer};
 use super::relay::Relay;
 use super::{Shared, result, tasks};
 
@@ -76,13 +75,13 @@ pub(super) async fn wait(
     first: Answer,
     context: &RequestContext<RoleServer>,
     relay: &mut Relay<'_>,
-) -> Result<Waited, ErrorData> {
+) -> Result<Waited, NoAnswer> {
     let means = Means::of(context);
     let page = shared.pages.as_ref().zip(approval_of(&first));
     let page = page.map(|(pages, id)| Page { id, url: pages.approval(id) });
     match (means, page) {
         (Means::Task, _) => {
-            let task = tasks::created(shared, &first).await.map_err(fault)?;
+            let task = tasks::created(shared, &first).await?;
             Ok(Waited::Answered(task.into()))
         }
         (Means::PageAndBack, Some(page)) if !call.comes_back => {
@@ -150,7 +149,7 @@ async fn patience(
     page: Option<&Page>,
     context: &RequestContext<RoleServer>,
     relay: &mut Relay<'_>,
-) -> Result<Answer, ErrorData> {
+) -> Result<Answer, NoAnswer> {
     let run_id = first.run_id;
     let for_what = match approval_of(&first) {
         Some(_) => "waiting for an operator to decide",
@@ -168,14 +167,12 @@ async fn patience(
     loop {
         tokio::select! {
             biased;
-            answer = &mut over => return answer.map_err(fault),
+            answer = &mut over => return Ok(answer?),
             () = &mut declined => {
                 let gate = &shared.service.gate;
-                return stepgate_core::step::answer_of(gate, run_id).await.map_err(fault);
+                return Ok(stepgate_core::step::answer_of(gate, run_id).await?);
             }
-            () = context.ct.cancelled() => {
-                return Err(ErrorData::internal_error("the call was cancelled", None));
-            }
+            () = context.ct.cancelled() => return Err(NoAnswer::Cancelled),
             said = watch.progressed() => relay.tool(said).await,
             _ = ticks.tick() => relay.waiting(for_what).await,
         }

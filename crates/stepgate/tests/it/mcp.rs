@@ -2,6 +2,7 @@
 
 mod approvals;
 mod client;
+mod cut;
 mod door;
 mod hostile;
 mod lost;

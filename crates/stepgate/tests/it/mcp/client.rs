@@ -42,15 +42,31 @@ impl<'a> Client<'a> {
 
     /// A client that has shaken hands.
     pub(crate) fn shaken(gateway: &'a Gateway, capabilities: Value) -> Self {
-        let mut client = Self { version: SESSIONS, ..Self::with(gateway, capabilities) };
+        Self::with(gateway, capabilities).shake()
+    }
+
+    /// One of this token.
+    pub(crate) fn shaken_as(gateway: &'a Gateway, token: &str) -> Self {
+        Self { token: token.to_owned(), ..Self::of(gateway) }.shake()
+    }
+
+    /// Begins a session, whatever comes of it.
+    pub(crate) fn handshake(&self, version: &str) -> Incoming {
         let params = json!({
-            "protocolVersion": SESSIONS,
-            "capabilities": client.capabilities,
+            "protocolVersion": version,
+            "capabilities": self.capabilities,
             "clientInfo": { "name": "test", "version": "1" },
         });
         let initialize =
             json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-        let incoming = client.open("POST", &[], &initialize.to_string());
+        let fresh = Client { session: None, token: self.token.clone(), ..Self::of(self.gateway) };
+        fresh.open("POST", &[("mcp-protocol-version", "")], &initialize.to_string())
+    }
+
+    fn shake(mut self) -> Self {
+        let client = &mut self;
+        client.version = SESSIONS;
+        let incoming = client.handshake(SESSIONS);
         assert_eq!(incoming.status, 200);
         let session = incoming.headers["mcp-session-id"].as_str().unwrap().to_owned();
         let answer = incoming.messages().pop().unwrap();
@@ -58,7 +74,7 @@ impl<'a> Client<'a> {
         client.session = Some(session);
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         assert_eq!(client.open("POST", &[], &initialized.to_string()).status, 202);
-        client
+        self
     }
 
     /// A request, with everything that this client says in each.
@@ -189,6 +205,13 @@ impl Incoming {
         self.reader.read_exact(&mut piece).unwrap();
         piece.truncate(size);
         Some(piece)
+    }
+
+    /// How far the stream has come, as its first event says.
+    pub(crate) fn place(&mut self) -> String {
+        let piece = String::from_utf8(self.piece().unwrap()).unwrap();
+        let place = piece.lines().find_map(|line| line.strip_prefix("id:"));
+        place.unwrap_or_else(|| panic!("no id in {piece:?}")).trim().to_owned()
     }
 
     /// The next message of a stream; none where it ended.
