@@ -1,7 +1,8 @@
 //! MCP: the door for agents that speak it. Every `tools/call` is a step, and nothing else is done here.
 //!
 //! ```text
-//! http.rs        /mcp: strict bytes, whose session, and whether the answer arrived
+//! http.rs        /mcp: whose session, and whether the answer arrived
+//! envelope.rs    strict bytes, and what is a message at all
 //! delivery.rs    whether an answer arrived
 //! listening.rs   streams of those who only listen
 //! handler.rs     what the protocol asks: versions, lists, calls, tasks, changes
@@ -21,6 +22,7 @@ mod call;
 mod catalog;
 mod core_tools;
 mod delivery;
+mod envelope;
 mod handler;
 mod http;
 mod listening;

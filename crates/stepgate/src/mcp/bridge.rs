@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
-use super::http::{DEPTH_MAX, INVALID_REQUEST, PARSE_ERROR};
+use super::envelope::{DEPTH_MAX, INVALID_REQUEST, PARSE_ERROR};
 use super::{BRIDGE_HEADER, SESSION_HEADER};
 use crate::client::Line;
 use crate::client::sse::Events;

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::catalog::Offered;
 use super::delivery::Delivery;
+use super::envelope::Spelled;
 use super::relay::Relay;
 use super::unanswered::{self, Sameness};
 use super::{SESSION_HEADER, Shared, result, sessions, waiting};
@@ -30,6 +31,8 @@ const REASONING_META: &str = "stepgate/reasoning";
 const NO_REASONING: &str = "(the MCP client gave no reasoning)";
 /// Longest key.
 const KEY_BYTES_MAX: usize = 200;
+/// How much of a tool's name that there is not is said again, in characters. No tool's is longer.
+const NAME_SHOWN_MAX: usize = 64;
 /// Makes proposal ids of keys that are no UUIDs themselves.
 const KEYS: Uuid = Uuid::from_u128(0x7d0c_7e2b_9d0b_5f7c_9a43_61b2_5b9b_0a11);
 
@@ -38,6 +41,7 @@ pub(super) struct Asker {
     pub(super) principal_id: PrincipalId,
     pub(super) session: Option<SessionId>,
     delivery: Option<Arc<Delivery>>,
+    spelled: Option<Spelled>,
 }
 
 impl Asker {
@@ -58,6 +62,7 @@ impl Asker {
             principal_id: caller.principal_id.clone(),
             session: of_client.or(named),
             delivery: parts.extensions.get::<Arc<Delivery>>().cloned(),
+            spelled: parts.extensions.get::<Spelled>().cloned(),
         })
     }
 }
@@ -83,7 +88,8 @@ pub(super) async fn run(
     let asker = Asker::of(context)?;
     let catalog = shared.catalog();
     let Some(offered) = catalog.named(&params.name) else {
-        let message = format!("there is no tool `{}`", crate::show::printable(&params.name));
+        let name: String = params.name.chars().take(NAME_SHOWN_MAX).collect();
+        let message = format!("there is no tool `{}`", crate::show::printable(&name));
         return Err(ErrorData::invalid_params(message, None));
     };
     let call = Call::read(shared, asker, offered, params, &context.meta).await?;
@@ -156,7 +162,10 @@ impl Call {
         if let (Some(delivery), false) = (&asker.delivery, is_named) {
             delivery.carries(sameness, proposal_id.clone());
         }
-        let payload = proposal(&proposal_id, action, reasoning, args);
+        let payload = match &asker.spelled {
+            None => proposal(&proposal_id, action, reasoning, args),
+            Some(spelled) => spelled_proposal(&proposal_id, action, reasoning, spelled),
+        };
         Ok(Self { asker, proposal_id, sameness, is_named, comes_back, payload })
     }
 
@@ -186,6 +195,13 @@ fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: Map<String, Va
         "args": args,
     });
     proposal.to_string().into_bytes()
+}
+
+/// The same with arguments as they are spelled, for the gate to refuse.
+fn spelled_proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Spelled) -> Vec<u8> {
+    let (id, action, reasoning) = (json!(id.as_str()), json!(action), json!(reasoning));
+    let head = format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{reasoning}"#);
+    format!(r#"{{{head},"action":{action},"args":{}}}"#, args.0).into_bytes()
 }
 
 /// The proposal that a key names. One that is a UUID names itself, so that it is the same over HTTP.

@@ -28,7 +28,7 @@ const INSTRUCTIONS: &str = "Every call passes a gate: it is validated, decided b
 const LEFT_PAUSE: Duration = Duration::from_secs(10);
 
 /// The versions that are spoken, oldest first.
-const VERSIONS: [ProtocolVersion; 3] =
+pub(super) const VERSIONS: [ProtocolVersion; 3] =
     [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
 /// One session, or one request of a client without one.

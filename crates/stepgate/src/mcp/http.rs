@@ -6,29 +6,24 @@ use std::sync::{Arc, OnceLock};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::Full;
 use rmcp::model::InitializeRequestParams;
 use serde_json::{Value, json};
 use stepgate_core::gate::Fault;
-use stepgate_core::json::strict::{self, Integers};
 
 use super::delivery::{Delivery, Watch, Watched, stream_in};
-use super::listening::listened;
+use super::envelope::{self, INVALID_PARAMS, INVALID_REQUEST, Malformed, Message};
+use super::listening::Listener;
 use super::sessions::{ARRIVAL, Arrival, Hitch, Manner, session_of};
 use super::unanswered::Stream;
 use super::{BRIDGE_HEADER, Door, SESSION_HEADER};
-use crate::http::{App, Caller, Problem, Proposer, body};
+use crate::http::{App, Caller, Peer, Problem, Proposer, body};
 
-/// Deepest message: a proposal's arguments are judged by the gate's own limit.
-pub(super) const DEPTH_MAX: usize = 128;
 /// Where a request without a handshake names its version.
 const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
-/// The protocol's codes for what cannot be read.
-pub(super) const PARSE_ERROR: i32 = -32700;
-pub(super) const INVALID_REQUEST: i32 = -32600;
-const INVALID_PARAMS: i32 = -32602;
 
 pub(crate) async fn serve(
     State(app): State<Arc<App>>,
@@ -46,44 +41,43 @@ pub(crate) async fn serve(
     let (mut parts, body) = request.into_parts();
     let (bytes, message) = match method == Method::POST {
         true => match read(&app, &parts.headers, body, &caller).await? {
-            Ok((bytes, message)) => (bytes, Some(message)),
-            Err(refusal) => return Ok(refusal),
+            (bytes, Ok(Message { value, spelled })) => {
+                if let Some(spelled) = spelled {
+                    parts.extensions.insert(spelled);
+                }
+                (bytes, Some(value))
+            }
+            (_, Err(malformed)) => return Ok(refusal(malformed)),
         },
         false => (Default::default(), None),
     };
-    if let (Some(name), Some(id)) = (&session, message.as_ref().and_then(request_id)) {
+    let message = message.as_ref();
+    if let (Some(name), Some(id)) = (&session, message.and_then(request_id)) {
         match door.shared.under_way.claim(name, id) {
             // Beside the request, it lives until the request is answered.
             Some(claim) => drop(parts.extensions.insert(Arc::new(claim))),
             None => {
                 let why = "a request with this id is under way in this session";
-                return Ok(refusal(&message, INVALID_REQUEST, why));
+                return Ok(refused(message, INVALID_REQUEST, why));
             }
         }
     }
     let shared = &door.shared;
-    let delivery = match (&session, taken_up(&method, &parts.headers)) {
-        (Some(session), Some(number)) => {
-            let stream = Stream { session: session.clone(), number };
-            Delivery::again(&shared.unanswered, &shared.streams, stream)
-        }
-        (Some(_) | None, _) => Delivery::new(&shared.unanswered, &shared.streams, session.clone()),
-    };
-    let listens = match &message {
-        Some(message) => message.get("method").is_some_and(|it| it == "subscriptions/listen"),
-        None => method == Method::GET && taken_up(&method, &parts.headers).is_none(),
-    };
+    let listener = Listener::of(&parts, message);
+    let delivery = door.delivery(session.as_deref(), taken_up(&parts));
     let watch = Watch::over(&delivery);
     parts.extensions.insert(delivery);
     let request = Request::from_parts(parts, Full::new(bytes));
-    let opening = match message.as_ref().and_then(handshake) {
+    let opening = match message.and_then(handshake) {
         Some(Ok(manner)) => {
             Some((shared.service.open_session(&caller.principal_id).await?, manner))
         }
-        Some(Err(why)) => return Ok(refusal(&message, INVALID_PARAMS, &why)),
+        Some(Err(why)) => return Ok(refused(message, INVALID_PARAMS, &why)),
         None => None,
     };
-    let is_bridged = request.headers().contains_key(BRIDGE_HEADER);
+    // Over the network anybody could say so, and be looked at by somebody who trusts the headers.
+    let is_local = request.extensions().get::<Peer>() == Some(&Peer::Local);
+    let is_bridged = is_local && request.headers().contains_key(BRIDGE_HEADER);
     let hitch = Arc::new(OnceLock::new());
     let principal_id = caller.principal_id.clone();
     let arrival = Arrival { principal_id, opening, is_bridged, hitch: Arc::clone(&hitch) };
@@ -97,16 +91,16 @@ pub(crate) async fn serve(
         shared.end(name);
     }
     let (parts, body) = answered.into_parts();
-    let body = match listens {
-        true => listened(&shared.service, &caller, body),
-        false => Watched::body(&parts.headers, body, watch),
+    let body = match listener {
+        Some(listener) => listener.body(&shared.service, &caller, body),
+        None => Watched::body(&parts.headers, body, watch),
     };
     Ok(Response::from_parts(parts, body))
 }
 
 /// The stream of an answer that a client takes up where it broke.
-fn taken_up(method: &Method, headers: &HeaderMap) -> Option<u64> {
-    let last = headers.get("last-event-id").filter(|_| method == Method::GET)?;
+pub(super) fn taken_up(parts: &Parts) -> Option<u64> {
+    let last = parts.headers.get("last-event-id").filter(|_| parts.method == Method::GET)?;
     stream_in(last.to_str().ok()?)
 }
 
@@ -126,31 +120,31 @@ async fn read(
     headers: &HeaderMap,
     body: Body,
     caller: &Caller,
-) -> Result<Result<(bytes::Bytes, Value), Response>, Problem> {
+) -> Result<(bytes::Bytes, Result<Message, Malformed>), Problem> {
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(Problem::unsupported_media_type());
     }
     let bytes = body::whole(app, body).await?;
     app.count_body(caller, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-    let message = match strict::parse(&bytes, DEPTH_MAX, Integers::Any) {
-        Ok(message) => message,
-        Err(why) => {
-            let why = format!("not strict JSON: {why}");
-            return Ok(Err(refusal(&None, PARSE_ERROR, &why)));
-        }
-    };
-    // Several at once were in an older version; nothing could be said of each one's own fate.
-    if !message.is_object() {
-        return Ok(Err(refusal(&None, INVALID_REQUEST, "a message is one JSON object")));
-    }
-    Ok(Ok((bytes, message)))
+    let message = envelope::read(&bytes);
+    Ok((bytes, message))
 }
 
 /// An error in the protocol's own words.
-fn refusal(message: &Option<Value>, code: i32, why: &str) -> Response {
-    let id = message.as_ref().and_then(|message| message.get("id")).cloned().unwrap_or_default();
+fn refusal(Malformed { id, code, why }: Malformed) -> Response {
+    // A request that has an id and only wrong parameters was understood.
+    let status = match code {
+        INVALID_PARAMS if !id.is_null() => StatusCode::OK,
+        _ => StatusCode::BAD_REQUEST,
+    };
     let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } });
-    (StatusCode::BAD_REQUEST, Json(error)).into_response()
+    (status, Json(error)).into_response()
+}
+
+/// The same for a message that could be read.
+fn refused(message: Option<&Value>, code: i32, why: &str) -> Response {
+    let id = message.and_then(|message| message.get("id")).cloned().unwrap_or_default();
+    refusal(Malformed { id, code, why: why.to_owned() })
 }
 
 /// What a handshake says of its client. Requests that name their version themselves have none.
@@ -196,6 +190,17 @@ fn said(status: StatusCode, message: &str) -> Response {
 }
 
 impl Door {
+    /// The way of an answer: of this stream's, where one is taken up, or a new one's.
+    fn delivery(&self, session: Option<&str>, stream: Option<u64>) -> Arc<Delivery> {
+        let (unanswered, streams) = (&self.shared.unanswered, &self.shared.streams);
+        match (session.map(str::to_owned), stream) {
+            (Some(session), Some(number)) => {
+                Delivery::again(unanswered, streams, Stream { session, number })
+            }
+            (session, _) => Delivery::new(unanswered, streams, session),
+        }
+    }
+
     /// Whether the session is this caller's, and not over. Another's is as good as none.
     async fn is_session_of(&self, name: &str, caller: &Caller) -> Result<bool, Fault> {
         let Some(session_id) = session_of(name) else { return Ok(false) };

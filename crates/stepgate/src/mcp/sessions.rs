@@ -29,6 +29,7 @@ use rmcp::transport::streamable_http_server::session::{
 };
 use stepgate_core::ids::{PrincipalId, SessionId};
 
+use super::handler::VERSIONS;
 use super::{Shared, tasks};
 
 /// When a client whose stream broke should come again.
@@ -58,7 +59,7 @@ impl Manner {
     pub(super) fn of(params: &InitializeRequestParams) -> Self {
         let declared = &params.capabilities;
         Self {
-            version: params.protocol_version.clone(),
+            version: negotiated(&params.protocol_version),
             opens_pages: declared.elicitation.as_ref().is_some_and(|it| it.url.is_some()),
             knows_tasks: declared.extensions.as_ref().is_some_and(tasks::is_declared),
         }
@@ -98,6 +99,13 @@ impl Manner {
         InitializeRequestParams::new(capabilities, Implementation::default())
             .with_protocol_version(self.version.clone())
     }
+}
+
+/// The version that is spoken with a client that shakes hands, as the SDK chooses it: the name must say
+/// that one, and nothing that a client made up.
+fn negotiated(asked: &ProtocolVersion) -> ProtocolVersion {
+    let mut known = VERSIONS.iter().filter(|version| **version < ProtocolVersion::V_2026_07_28);
+    known.find(|version| *version == asked).unwrap_or(&ProtocolVersion::V_2025_11_25).clone()
 }
 
 /// What the door knows of a request, and the SDK does not hand on.

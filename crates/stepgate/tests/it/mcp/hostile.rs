@@ -182,3 +182,87 @@ fn an_id_that_is_under_way_in_a_session_is_refused_to_another_request() {
     assert!(ask(&client, &list).1["result"]["tools"].is_array());
     assert_eq!(scene.effects(), 1);
 }
+
+#[test]
+fn what_is_no_message_is_an_error_of_the_protocol_and_repeats_little_of_it() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let (stateless, shaken) = (Client::of(&gateway), Client::shaken(&gateway, json!({})));
+    let call = |params: Value| stateless.message("tools/call", params).to_string();
+    let rows = [
+        (call(json!({ "name": "THINK", "arguments": [1] })), -32602),
+        (call(json!({ "name": 5 })), -32602),
+        (json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call" }).to_string(), -32602),
+        (json!({ "jsonrpc": "2.0", "id": 1.5, "method": "tools/list" }).to_string(), -32600),
+        (json!({ "jsonrpc": "2.0", "id": null, "method": "tools/list" }).to_string(), -32600),
+        (json!({ "jsonrpc": "1.0", "id": 1, "method": "tools/list" }).to_string(), -32600),
+        ("{}".to_owned(), -32600),
+    ];
+    for client in [&stateless, &shaken] {
+        for (body, code) in &rows {
+            let refused = client.open("POST", &[("mcp-method", "tools/call")], body);
+            assert_eq!(refused.headers["content-type"], "application/json", "{body}");
+            let refused: Value = serde_json::from_str(&refused.text()).unwrap();
+            assert_eq!(refused["error"]["code"], *code, "{body}");
+        }
+        let name = "x".repeat(8000);
+        let answer = client.ask("tools/call", json!({ "name": name, "arguments": {} }));
+        assert_eq!(answer["error"]["code"], -32602);
+        assert!(answer.to_string().len() < 300, "{answer}");
+    }
+}
+
+#[test]
+fn a_session_is_named_after_the_version_that_is_spoken_in_it() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let rows = [("2025-06-18", "2025-06-18"), ("2027-01-01", "2025-11-25"), ("a\nb", "2025-11-25")];
+    for (asked, spoken) in rows {
+        let incoming = Client::of(&gateway).handshake(asked);
+        assert_eq!(incoming.status, 200, "{asked}");
+        let name = incoming.headers["mcp-session-id"].as_str().unwrap().to_owned();
+        assert_eq!(name.split('.').nth(1), Some(spoken), "{asked}");
+        let answer = incoming.messages().pop().unwrap();
+        assert_eq!(answer["result"]["protocolVersion"], spoken, "{asked}");
+    }
+}
+
+/// A number that cannot be held exactly would be executed as another one.
+#[test]
+fn integers_that_cannot_be_held_are_refused_by_the_gate_and_never_rounded() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    for client in [Client::of(&gateway), Client::shaken(&gateway, json!({}))] {
+        for number in ["12345678901234567890123", "9007199254740993", "-98765432109876543210"] {
+            let params = json!({ "name": "other__look", "arguments": { "n": "NUMBER" } });
+            let message = client.message("tools/call", params).to_string();
+            let message = message.replace("\"NUMBER\"", number);
+            let headers = [("mcp-method", "tools/call"), ("mcp-name", "other__look")];
+            let answer = client.open("POST", &headers, &message).messages().pop().unwrap();
+            let response = &answer["result"]["_meta"]["stepgate/response"];
+            assert_eq!(response["error"]["error_code"], "INVALID_JSON", "{answer}");
+        }
+    }
+}
+
+/// Only a bridge on this machine has no headers to repeat arguments in.
+#[test]
+fn nobody_on_the_network_can_switch_the_check_of_the_headers_off() {
+    let scene = Scene::with("honours_key = true", &["--header-of", "look"]);
+    let gateway = Gateway::start(&scene.place);
+    let client = Client::of(&gateway);
+    let params = json!({ "name": "other__look", "arguments": { "region": "north" } });
+    let message = client.message("tools/call", params).to_string();
+    let headers = [("mcp-method", "tools/call"), ("mcp-name", "other__look")];
+    let call = |more: &[(&str, &str)]| {
+        let headers: Vec<_> = headers.iter().chain(more).copied().collect();
+        client.open("POST", &headers, &message).messages().pop().unwrap()
+    };
+    assert!(call(&[("mcp-param-region", "north")])["result"].is_object());
+    for more in [&[("mcp-param-region", "south")][..], &[]] {
+        let bridged: Vec<_> = more.iter().chain(&[("stepgate-bridge", "stdio")]).copied().collect();
+        let (refused, also) = (call(more), call(&bridged));
+        assert!(refused["error"].is_object(), "{refused}");
+        assert_eq!(refused["error"], also["error"]);
+    }
+}

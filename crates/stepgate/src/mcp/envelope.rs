@@ -1,0 +1,148 @@
+//! What is a message at all: read strictly before the SDK sees it, which would take what it cannot place for
+//! something else, or answer it in words that are not the protocol's.
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use stepgate_core::json::strict::{self, Integers, Refusal};
+
+/// Deepest message: a proposal's arguments are judged by the gate's own limit.
+pub(super) const DEPTH_MAX: usize = 128;
+/// Longest name of a method: an error repeats it.
+const METHOD_BYTES_MAX: usize = 128;
+
+/// The protocol's codes for what cannot be read.
+pub(super) const PARSE_ERROR: i32 = -32700;
+pub(super) const INVALID_REQUEST: i32 = -32600;
+pub(super) const INVALID_PARAMS: i32 = -32602;
+
+/// A message that the SDK can place.
+#[derive(Debug, PartialEq)]
+pub(super) struct Message {
+    pub(super) value: Value,
+    /// The arguments of a call as they are spelled, where reading them has changed a number. The gate
+    /// refuses them, and has to see them for that.
+    pub(super) spelled: Option<Spelled>,
+}
+
+/// Arguments as they are spelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spelled(pub(super) String);
+
+/// What is wrong with a message, and the id that it has all the same.
+#[derive(Debug, PartialEq)]
+pub(super) struct Malformed {
+    pub(super) id: Value,
+    pub(super) code: i32,
+    pub(super) why: String,
+}
+
+/// Reads one message.
+pub(super) fn read(bytes: &[u8]) -> Result<Message, Malformed> {
+    let (value, is_exact) = match strict::parse(bytes, DEPTH_MAX, Integers::Exact) {
+        Ok(value) => (value, true),
+        Err(Refusal::NumberRange) => {
+            let value = strict::parse(bytes, DEPTH_MAX, Integers::Any).map_err(not_strict)?;
+            (value, false)
+        }
+        Err(why) => return Err(not_strict(why)),
+    };
+    check(&value)?;
+    let spelled = if is_exact { None } else { spelled(bytes) };
+    Ok(Message { value, spelled })
+}
+
+fn not_strict(why: Refusal) -> Malformed {
+    Malformed { id: Value::Null, code: PARSE_ERROR, why: format!("not strict JSON: {why}") }
+}
+
+/// JSON-RPC's own rules, and those of the one request whose parameters matter before it is a step.
+fn check(message: &Value) -> Result<(), Malformed> {
+    let id = message.get("id").filter(|id| is_id(id)).cloned().unwrap_or_default();
+    let wrong = |code, why: &str| Err(Malformed { id: id.clone(), code, why: why.to_owned() });
+    // Several at once were in an older version; nothing could be said of each one's own fate.
+    if !message.is_object() {
+        return wrong(INVALID_REQUEST, "a message is one JSON object");
+    }
+    if message.get("jsonrpc").is_none_or(|version| version != "2.0") {
+        return wrong(INVALID_REQUEST, "`jsonrpc` is \"2.0\"");
+    }
+    if message.get("id").is_some_and(|id| !is_id(id)) {
+        return wrong(INVALID_REQUEST, "an id is a text or a whole number");
+    }
+    let Some(method) = message.get("method") else {
+        let is_answer = message.get("result").is_some() != message.get("error").is_some();
+        return match is_answer && message.get("id").is_some() {
+            true => Ok(()),
+            false => wrong(INVALID_REQUEST, "a message has a method, or is an answer with an id"),
+        };
+    };
+    if method.as_str().is_none_or(|name| name.len() > METHOD_BYTES_MAX) {
+        let why = format!("a method is a text of at most {METHOD_BYTES_MAX} bytes");
+        return wrong(INVALID_REQUEST, &why);
+    }
+    let params = message.get("params");
+    if params.is_some_and(|params| !params.is_object()) {
+        return wrong(INVALID_PARAMS, "`params` is an object");
+    }
+    match (method.as_str(), params) {
+        (Some("tools/call"), params) => match wrong_call(params.unwrap_or(&Value::Null)) {
+            Some(why) => wrong(INVALID_PARAMS, why),
+            None => Ok(()),
+        },
+        (_, _) => Ok(()),
+    }
+}
+
+/// What the SDK takes for an id. A number with a point would be the same as one without.
+fn is_id(id: &Value) -> bool {
+    id.is_string() || id.is_i64()
+}
+
+fn wrong_call(params: &Value) -> Option<&'static str> {
+    let is = |name: &str, is_right: fn(&Value) -> bool| {
+        params.get(name).is_none_or(|value| value.is_null() || is_right(value))
+    };
+    if !params.get("name").is_some_and(Value::is_string) {
+        Some("`name` is the name of a tool")
+    } else if !is("arguments", Value::is_object) {
+        Some("`arguments` is an object")
+    } else if !is("_meta", Value::is_object) {
+        Some("`_meta` is an object")
+    } else if !is("requestState", Value::is_string) {
+        Some("`requestState` is a text")
+    } else {
+        None
+    }
+}
+
+/// The arguments of a call, where a number in them cannot be held exactly.
+fn spelled(bytes: &[u8]) -> Option<Spelled> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let arguments = member(member(text, "params")?, "arguments")?;
+    let is_exact = strict::parse(arguments.as_bytes(), DEPTH_MAX, Integers::Exact).is_ok();
+    (!is_exact).then(|| Spelled(arguments.to_owned()))
+}
+
+/// The text of a member, in the text of an object that was read before.
+fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = object.trim_start().strip_prefix('{')?;
+    loop {
+        let (key, after) = first_value(rest)?;
+        let (value, after) = first_value(after.trim_start().strip_prefix(':')?)?;
+        if serde_json::from_str::<String>(key).is_ok_and(|key| key == name) {
+            return Some(value);
+        }
+        rest = after.trim_start().strip_prefix(',')?;
+    }
+}
+
+/// The first value of a text, and what follows it.
+fn first_value(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start();
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    values.next()?.ok()?;
+    text.split_at_checked(values.byte_offset())
+}
+
+#[cfg(test)]
+mod tests;
