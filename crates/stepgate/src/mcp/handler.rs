@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rmcp::ErrorData;
@@ -20,9 +21,9 @@ use super::{Shared, call, sessions, tasks};
 /// What clients should know before they call.
 const INSTRUCTIONS: &str = "Every call passes a gate: it is validated, decided by policy, approved by \
      a person where policy says so, executed once and recorded. A call that waits for a person \
-     answers with a notice or a task; the same call again gets its outcome and is never done twice. \
-     Say why you call in _meta `stepgate/reasoning`, and name a call in _meta \
-     `stepgate/idempotency-key` to ask for its answer again.";
+     answers with a notice or a task; the same call again, soon enough, gets its outcome. Say why you call \
+     in _meta `stepgate/reasoning`, and name a call in _meta `stepgate/idempotency-key`: with the same \
+     key it is never done twice, whenever you ask. Every result names its key in _meta.";
 
 /// How often it is looked whether a session's client has left.
 const LEFT_PAUSE: Duration = Duration::from_secs(10);
@@ -35,11 +36,13 @@ pub(super) const VERSIONS: [ProtocolVersion; 3] =
 #[derive(Clone)]
 pub(super) struct Handler {
     shared: Arc<Shared>,
+    /// Whether the client of the session is told of changes already.
+    tells: Arc<AtomicBool>,
 }
 
 impl Handler {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self { shared, tells: Arc::default() }
     }
 }
 
@@ -111,6 +114,9 @@ impl ServerHandler for Handler {
 
     /// Tells the client of a session whenever there is something else to offer.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if self.tells.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let mut changes = self.shared.changes.subscribe();
         tokio::spawn(async move {
             loop {

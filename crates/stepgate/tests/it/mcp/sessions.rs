@@ -82,3 +82,44 @@ fn a_change_of_what_is_offered_is_announced_to_both_kinds_of_clients() {
     }
     assert_eq!(stateless.tools(), ["THINK"]);
 }
+
+#[test]
+fn a_client_that_says_several_times_that_it_is_ready_is_told_of_a_change_once() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let client = Client::shaken(&gateway, json!({}));
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    for _ in 0..10 {
+        assert_eq!(client.open("POST", &[], &initialized.to_string()).status, 202);
+    }
+    let mut stream = client.open("GET", &[], "");
+    let policies = "permit (principal, action == Action::\"THINK\", resource);";
+    fs::write(scene.place.path().join("policies/all.cedar"), policies).unwrap();
+    assert_eq!(stream.next().unwrap()["method"], "notifications/tools/list_changed");
+    // What else was said by now comes before this.
+    client.call("THINK", json!({}));
+    assert!(client.open("DELETE", &[], "").status < 300);
+    assert_eq!(stream.messages(), Vec::<serde_json::Value>::new());
+}
+
+#[test]
+fn a_stream_does_not_outlive_its_token() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let made = scene.stepgate(&["token", "create", "--name", "guest", "--role", "agent", "--json"]);
+    let made: serde_json::Value = serde_json::from_str(made.stdout.trim()).unwrap();
+    let token = made["token"].as_str().unwrap();
+    let shaken = Client::shaken_as(&gateway, token);
+    let stream = shaken.open("GET", &[], "");
+    let params = json!({ "notifications": { "toolsListChanged": true } });
+    let stateless = Client { token: token.to_owned(), ..Client::of(&gateway) };
+    let mut subscription = stateless.begin("subscriptions/listen", params);
+    subscription.next().unwrap();
+    let revoked = scene.stepgate(&["token", "revoke", made["token_id"].as_str().unwrap()]);
+    assert_eq!(revoked.code, 0, "{}", revoked.stderr);
+    let policies = "permit (principal, action == Action::\"THINK\", resource);";
+    fs::write(scene.place.path().join("policies/all.cedar"), policies).unwrap();
+    for stream in [stream, subscription] {
+        assert_eq!(stream.messages(), Vec::<serde_json::Value>::new());
+    }
+}
