@@ -41,8 +41,10 @@ use std::time::Duration;
 use rmcp::transport::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::tower::StreamableHttpService;
 use stepgate_agent::ports::OfferedTool;
+use stepgate_core::approval::Approval;
 use stepgate_core::ids::{PrincipalId, RunId};
-use stepgate_core::ports::StoreError;
+use stepgate_core::ports::{ApprovalQuery, StoreError};
+use stepgate_core::time::Timestamp;
 use tokio::sync::watch;
 
 use crate::http::PublicUrl;
@@ -66,6 +68,11 @@ const BRIDGE_HEADER: &str = "stepgate-bridge";
 
 /// Most ended sessions that are remembered.
 const ENDED_MAX: usize = 1000;
+
+/// Most approvals, the newest first, whose runs are looked at when the gateway starts.
+const DECIDED_MAX: usize = 1000;
+/// A run that goes on for longer after it was approved is not looked for.
+const RUN_MAX: Duration = Duration::from_secs(3600);
 
 /// What the door may cost, and how it behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,9 +200,19 @@ impl Door {
     }
 
     /// Takes up the calls that were under way when the gateway stopped: nobody got their answers. Some
-    /// were finished by recovery since, and some still wait.
+    /// were finished by recovery since, and some still wait. So are those that a person decided on and
+    /// that ended a while ago: they were answered with a notice, which promises to join them, or the
+    /// answer of some may have arrived, which nothing tells.
     pub(crate) async fn take_up(&self, finished: &[RunId]) -> Result<(), StoreError> {
         let store = &self.shared.service.gate.store;
+        for run_id in self.decided_lately().await? {
+            if let Some(known) = store.recall(run_id).await?
+                && let Some(ended) = known.record.as_ref().and_then(|record| record.body().ok())
+                && self.is_young(ended.completed_at)
+            {
+                self.shared.unanswered.take_up(&known.run);
+            }
+        }
         let unfinished = store.unfinished_runs().await?;
         for run_id in finished.iter().chain(&unfinished) {
             if let Some(known) = store.recall(*run_id).await? {
@@ -203,6 +220,26 @@ impl Door {
             }
         }
         Ok(())
+    }
+
+    fn is_young(&self, ended: Timestamp) -> bool {
+        self.shared.unanswered.is_young(ended, self.shared.service.gate.world.now())
+    }
+
+    /// Runs that a person, or time, decided on not so long ago that they could not have ended lately.
+    async fn decided_lately(&self) -> Result<Vec<RunId>, StoreError> {
+        let gate = &self.shared.service.gate;
+        let query = ApprovalQuery { limit: DECIDED_MAX, ..ApprovalQuery::default() };
+        let approvals = gate.store.approvals(query).await?;
+        let oldest = self.shared.settings.join + RUN_MAX;
+        let now = gate.world.now();
+        let is_late = |approval: &&Approval| {
+            let resolution = approval.resolution.as_ref();
+            resolution
+                .is_some_and(|it| u128::from(now.since_ms(it.ts_resolved)) <= oldest.as_millis())
+        };
+        // The newest come first, and the oldest is to be joined first.
+        Ok(approvals.iter().rev().filter(is_late).map(|approval| approval.tool_run_id).collect())
     }
 
     /// Looks again and again whether the tools, or what policies permit, have changed.

@@ -23,7 +23,7 @@ use stepgate_core::ids::ApprovalId;
 use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
-use super::call::{Call, NoAnswer};
+use super::call::{Call, KEY_META, NoAnswer};
 use super::relay::Relay;
 use super::{Shared, result, tasks};
 
@@ -197,18 +197,24 @@ fn told(shared: &Shared, call: &Call, answer: Answer) -> Waited {
     if !call.is_named {
         shared.unanswered.add(call.sameness, call.proposal_id.clone(), None);
     }
-    let how = match call.is_named {
-        true => "with the same stepgate/idempotency-key",
-        false => "with the same arguments",
-    };
     let why = match approval_of(&answer) {
         Some(id) => format!("An operator must approve this call first (approval {id})"),
         None => "This call is still running".to_owned(),
     };
-    let run_id = answer.run_id;
-    let text = format!(
-        "{why}. Nothing more is needed from you: make the same call again later, {how}, to get its \
-         outcome. It is joined to this one (run {run_id}) and never done twice."
-    );
+    let (run_id, key) = (answer.run_id, call.proposal_id.as_str());
+    let how = match call.is_named {
+        true => format!(
+            "with the same {KEY_META}, to get its outcome. It is joined to this one (run {run_id}) and \
+             never done twice."
+        ),
+        false => format!(
+            "with the same arguments, to get its outcome. Until {} s after its end it is joined to this \
+             one (run {run_id}). To be sure at any time, send it with _meta {KEY_META}: {key}, which is \
+             never done twice.",
+            shared.settings.join.as_secs()
+        ),
+    };
+    let text =
+        format!("{why}. Nothing more is needed from you: make the same call again later, {how}");
     Waited::Answered(result::notice(shared, &answer, text).into())
 }

@@ -30,6 +30,15 @@ fn gateway(scene: &Scene, wait_ms: u64) -> Gateway {
     Gateway::start(&scene.place)
 }
 
+/// Waits until the run of a notice is over: what is asked for again before that may be a notice again.
+fn until_over(gateway: &Gateway, notice: &Value) {
+    let run = notice["_meta"]["stepgate/run-id"].as_str().unwrap();
+    until("the run is over", || {
+        let shown = gateway.send("GET", &format!("/v1/runs/{run}"), &gateway.agent, "").json();
+        shown["run"]["status"] == "ok"
+    });
+}
+
 #[test]
 fn a_client_that_waits_is_told_how_it_goes_and_gets_the_result_when_it_is_granted() {
     let scene = Scene::new("honours_key = true");
@@ -73,7 +82,7 @@ fn when_patience_ends_the_notice_says_how_to_ask_again_and_the_same_call_is_join
     let other = client.call("fixture__act", json!({ "value": 8 }));
     assert_ne!(other["_meta"]["stepgate/run-id"], notice["_meta"]["stepgate/run-id"]);
     assert_eq!(approve(&gateway, &approval).status, 200);
-    until("the tool has acted", || scene.effects() == 1);
+    until_over(&gateway, &notice);
     let result = client.call("fixture__act", json!({ "value": 7 }));
     assert_eq!(result["_meta"]["stepgate/run-id"], notice["_meta"]["stepgate/run-id"]);
     assert_eq!(result["structuredContent"], json!({ "value": 7 }));
@@ -81,6 +90,28 @@ fn when_patience_ends_the_notice_says_how_to_ask_again_and_the_same_call_is_join
     // The answer has been given now: the next call is a new one.
     let fresh = client.call("fixture__act", json!({ "value": 7 }));
     assert_ne!(fresh["_meta"]["stepgate/run-id"], notice["_meta"]["stepgate/run-id"]);
+}
+
+#[test]
+fn a_notice_is_kept_after_the_run_has_ended_and_the_gateway_was_restarted() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = gateway(&scene, 50);
+    let notice = Client::of(&gateway).call("fixture__act", json!({ "value": 7 }));
+    let key = notice["_meta"]["stepgate/idempotency-key"].as_str().unwrap();
+    let said = notice["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains(key), "{said}");
+    assert_eq!(approve(&gateway, &scene.pending()).status, 200);
+    until_over(&gateway, &notice);
+    kill(gateway);
+    let gateway = Gateway::start(&scene.place);
+    let client = Client::of(&gateway);
+    let result = client.call("fixture__act", json!({ "value": 7 }));
+    assert_eq!(result["_meta"]["stepgate/run-id"], notice["_meta"]["stepgate/run-id"]);
+    assert_eq!(result["structuredContent"], json!({ "value": 7 }));
+    // It was answered now: the next one is a question of its own.
+    let fresh = client.call("fixture__act", json!({ "value": 7 }));
+    assert_ne!(fresh["_meta"]["stepgate/run-id"], notice["_meta"]["stepgate/run-id"]);
+    assert_eq!(scene.effects(), 1);
 }
 
 #[test]
@@ -165,7 +196,10 @@ fn a_client_that_opens_pages_is_given_the_approvals_page_and_comes_back() {
     assert_eq!(back()["resultType"], "input_required");
     assert_eq!(scene.effects(), 0);
     assert_eq!(approve(&gateway, &approval).status, 200);
-    until("the tool has acted", || scene.effects() == 1);
+    until("the run is over", || {
+        let listed = gateway.send("GET", "/v1/runs?tool=fixture.act", &gateway.agent, "").json();
+        listed["runs"][0]["status"] == "ok"
+    });
     assert_eq!(back()["structuredContent"], json!({ "value": 7 }));
     assert_eq!(scene.effects(), 1);
 }
