@@ -20,7 +20,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
     let (stop, stopped) = watch::channel(false);
-    let (line, keeper) = match client::remote(global)? {
+    let (line, mut keeper) = match client::remote(global)? {
         Some(target) => (Line::new(target, As::Agent), None),
         None => {
             let keeper = keep(data, stopped).await?;
@@ -28,13 +28,18 @@ pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
         }
     };
     let mut signals = Signals::listen()?;
-    let (carried, is_stopped) = tokio::select! {
-        carried = bridge::carry(line, tokio::io::stdin(), tokio::io::stdout()) => (carried, false),
-        () = signals.next() => (Ok(()), true),
+    let finish = async {
+        signals.next().await;
+        stop.send_replace(true);
+        if let Some(keeper) = &mut keeper {
+            // Steps that run finish first, as with every gateway, and their answers are said. Why one did
+            // not end well it has told itself.
+            let _ = keeper.await;
+        }
     };
-    stop.send_replace(true);
-    if let Some(keeper) = keeper {
-        // Steps that run finish first, as with every gateway.
+    let carried = bridge::carry(line, tokio::io::stdin(), tokio::io::stdout(), finish).await;
+    let is_stopped = stop.send_replace(true);
+    if let Some(keeper) = keeper.filter(|keeper| !keeper.is_finished()) {
         keeper.await?;
     }
     if is_stopped {

@@ -44,10 +44,14 @@ impl Lock {
         {
             tries += 1;
             if tries == TRIES {
+                let holder = holder(root).unwrap_or_else(|| "another process".to_owned());
+                let way_out = match is_bridge(&holder) {
+                    true => "it is a `stepgate mcp`, so close its client, or end it with SIGTERM",
+                    false => "wait for it to end",
+                };
                 bail!(
-                    "`{}` is in use by {}: wait for it to end, or name another directory with --data",
+                    "`{}` is in use by {holder}: {way_out}, or name another directory with --data",
                     root.display(),
-                    holder(root).as_deref().unwrap_or("another process")
                 );
             }
             std::thread::sleep(TRY_PAUSE);
@@ -73,6 +77,14 @@ pub(super) fn holder(root: &Path) -> Option<String> {
     let _ = file.and_then(|mut file| file.read_to_string(&mut pid));
     let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
     Some(if is_number { format!("process {pid}") } else { "another process".to_owned() })
+}
+
+/// Whether the process that holds a directory does so for a client over standard input, which may stay
+/// for long. Where that cannot be seen, it is like any other.
+fn is_bridge(holder: &str) -> bool {
+    let Some(pid) = holder.strip_prefix("process ") else { return false };
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|argument| argument == b"mcp")
 }
 
 /// Whether somebody else has it. Where it cannot be locked at all, nobody has.

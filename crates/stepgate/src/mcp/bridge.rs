@@ -5,6 +5,7 @@
 mod lines;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,14 @@ use lines::{Lines, Next};
 
 /// Requests at one time. What comes beyond them waits its turn.
 const REQUESTS_MAX: usize = 64;
+/// Requests that are here at one time, those that wait their turn included. More are refused.
+const REQUESTS_HELD_MAX: u32 = 1024;
+/// How long it may take to hand on a message that nobody waits for an answer to.
+const WORD_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it may take to end the session when the client has left.
+const LEAVE_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long it may take to say the last answers of a gateway that has stopped.
+const FINISH_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Messages that wait to be written.
 const OUTPUT_MAX: usize = 256;
 /// How long it takes until a lost stream of the gateway's own messages is opened again.
@@ -36,11 +45,13 @@ const INTERNAL_ERROR: i32 = -32603;
 /// From this version on there is no session, and every message says its version.
 const STATELESS: &str = "2026-07-28";
 
-/// Carries messages until the input ends.
+/// Carries messages until the input ends, or until it is told to finish: what was answered by then is
+/// still said.
 pub(crate) async fn carry(
     line: Line,
     input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin + Send + 'static,
+    finish: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (say, said) = mpsc::channel(OUTPUT_MAX);
     let writer = tokio::spawn(write(said, output));
@@ -49,12 +60,25 @@ pub(crate) async fn carry(
         say,
         state: Mutex::default(),
         places: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        held: Arc::new(Semaphore::new(REQUESTS_HELD_MAX as usize)),
     });
     let mut lines = Lines::new(input);
-    while let Some(next) = lines.next().await? {
+    let mut finish = pin!(finish);
+    loop {
+        let next = tokio::select! {
+            next = lines.next() => next?,
+            () = &mut finish => {
+                let all = bridge.held.acquire_many(REQUESTS_HELD_MAX);
+                let _ = tokio::time::timeout(FINISH_WAIT_MAX, all).await;
+                break;
+            }
+        };
         match next {
-            Next::Line(text) => bridge.receive(text).await?,
-            Next::TooLong => bridge.refuse(&Value::Null, PARSE_ERROR, "the line is too long").await,
+            Some(Next::Line(text)) => bridge.receive(text).await,
+            Some(Next::TooLong) => {
+                bridge.refuse(&Value::Null, PARSE_ERROR, "the line is too long").await;
+            }
+            None => break,
         }
     }
     bridge.leave().await;
@@ -78,6 +102,7 @@ struct Bridge {
     say: mpsc::Sender<Value>,
     state: Mutex<State>,
     places: Arc<Semaphore>,
+    held: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -95,51 +120,67 @@ impl Bridge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn receive(self: &Arc<Self>, text: Vec<u8>) -> anyhow::Result<()> {
+    async fn receive(self: &Arc<Self>, text: Vec<u8>) {
         let message = match strict::parse(&text, DEPTH_MAX, Integers::Any) {
             Ok(message) if message.is_object() => message,
             Ok(_) => {
-                self.refuse(&Value::Null, INVALID_REQUEST, "a message is one JSON object").await;
-                return Ok(());
+                return self
+                    .refuse(&Value::Null, INVALID_REQUEST, "a message is one JSON object")
+                    .await;
             }
             Err(why) => {
                 let why = format!("not strict JSON: {why}");
-                self.refuse(&Value::Null, PARSE_ERROR, &why).await;
-                return Ok(());
+                return self.refuse(&Value::Null, PARSE_ERROR, &why).await;
             }
         };
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         match (method.as_str(), message.get("id")) {
             // Everything after it depends on it.
             ("initialize", Some(_)) => self.ask(&message, text).await,
-            (_, Some(id)) if !method.is_empty() => {
-                let id = id.to_string();
-                let place = Arc::clone(&self.places).acquire_owned().await?;
-                let bridge = Arc::clone(self);
-                let key = id.clone();
-                let task = tokio::spawn(async move {
-                    bridge.ask(&message, text).await;
-                    bridge.state().under_way.remove(&key);
-                    drop(place);
-                });
-                if !task.is_finished() {
-                    self.state().under_way.insert(id, task.abort_handle());
-                }
-            }
+            (_, Some(_)) if !method.is_empty() => self.begin(message, text).await,
             ("notifications/cancelled", None) => self.cancel(&message, text).await,
             ("notifications/initialized", None) => {
-                self.ask(&message, text).await;
+                self.hand_on(&message, text).await;
                 self.listen();
             }
-            (_, _) => self.ask(&message, text).await,
+            (_, _) => self.hand_on(&message, text).await,
         }
-        Ok(())
+    }
+
+    /// Begins a request. It waits for its turn by itself: what comes after it, and may be what others
+    /// wait for, is heard meanwhile.
+    async fn begin(self: &Arc<Self>, message: Value, text: Vec<u8>) {
+        let id = message.get("id").cloned().unwrap_or_default();
+        let Ok(held) = Arc::clone(&self.held).try_acquire_owned() else {
+            let why = "too many requests at one time: come again when some are answered";
+            return self.refuse(&id, INTERNAL_ERROR, why).await;
+        };
+        let id = id.to_string();
+        let (bridge, key) = (Arc::clone(self), id.clone());
+        let task = tokio::spawn(async move {
+            let place = bridge.places.acquire().await;
+            bridge.ask(&message, text).await;
+            bridge.state().under_way.remove(&key);
+            drop((place, held));
+        });
+        if !task.is_finished() {
+            self.state().under_way.insert(id, task.abort_handle());
+        }
+    }
+
+    /// Sends a message that has no answer. A gateway that does not take it must not keep the rest from
+    /// being heard.
+    async fn hand_on(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
+        let asked = self.ask(message, text);
+        if tokio::time::timeout(WORD_WAIT_MAX, asked).await.is_err() {
+            show::note("the gateway does not take a message: it is left out");
+        }
     }
 
     /// Without a session, to hang up is to cancel; with one, the gateway is told.
     async fn cancel(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
         if self.state().session.is_some() {
-            return self.ask(message, text).await;
+            return self.hand_on(message, text).await;
         }
         let id = message.pointer("/params/requestId").map(Value::to_string).unwrap_or_default();
         let under_way = self.state().under_way.remove(&id);
@@ -288,7 +329,8 @@ impl Bridge {
         if session {
             let headers = self.headers(&Value::Null);
             // A session that is not ended is forgotten by and by.
-            let _ = self.line.exchange(Method::DELETE, "/mcp", &headers, Vec::new()).await;
+            let ended = self.line.exchange(Method::DELETE, "/mcp", &headers, Vec::new());
+            let _ = tokio::time::timeout(LEAVE_WAIT_MAX, ended).await;
         }
     }
 }

@@ -104,14 +104,11 @@ fn several_share_one_directory_and_when_the_one_that_serves_leaves_another_takes
     assert_eq!(first.leave(), Some(0));
     // Meanwhile nobody answers, and the client is told to ask again.
     let mut id = 1;
-    loop {
+    until("another serves the directory", || {
         id += 1;
         let result = second.ask(id, "tools/call", json!({ "name": "THINK", "arguments": {} }));
-        if !result.is_null() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+        !result.is_null()
+    });
     assert_eq!(second.leave(), Some(0));
 }
 
@@ -158,4 +155,94 @@ fn a_client_that_shakes_hands_gets_a_session_and_hears_of_changes() {
     let policies = "permit (principal, action == Action::\"THINK\", resource);";
     std::fs::write(scene.place.path().join("policies/all.cedar"), policies).unwrap();
     assert_eq!(process.hear()["method"], "notifications/tools/list_changed");
+}
+
+/// A call of a client that shakes no hands.
+fn call(id: u64, name: &str, arguments: Value) -> String {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({ "name": name, "arguments": arguments, "_meta": meta });
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
+}
+
+#[test]
+fn one_that_holds_the_directory_and_is_stopped_answers_the_calls_that_run() {
+    let scene = Scene::new("honours_key = true");
+    let policies = "permit (principal, action, resource);";
+    std::fs::write(scene.place.path().join("policies/all.cedar"), policies).unwrap();
+    let mut process = Process::start(&scene, &["mcp"]);
+    process.think(1);
+    std::fs::write(scene.file("hold-after"), "").unwrap();
+    process.say(&call(2, "fixture__act", json!({ "value": 1 })));
+    until("the tool is reached", || scene.file("hold-after.reached").exists());
+    let pid = rustix::process::Pid::from_child(&process.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let socket = scene.place.path().join("stepgate.sock");
+    until("nobody listens", || !socket.exists());
+    std::fs::remove_file(scene.file("hold-after")).unwrap();
+    let answer = process.hear();
+    assert_eq!(answer["result"]["structuredContent"], json!({ "value": 1 }), "{answer}");
+    assert_eq!(process.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn requests_that_wait_keep_nothing_else_from_being_heard() {
+    let scene = Scene::new("honours_key = true");
+    let mut process = Process::start(&scene, &["mcp"]);
+    process.think(1);
+    let waiting = 70;
+    for id in 0..waiting {
+        process.say(&call(100 + id, "fixture__act", json!({ "value": id })));
+    }
+    // Without a session, this is to hang up: the others get their turn.
+    for id in 0..waiting {
+        let params = json!({ "requestId": 100 + id });
+        let word =
+            json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+        process.say(&word.to_string());
+    }
+    process.think(2);
+    for id in 0..waiting {
+        process.say(&call(200 + id, "fixture__act", json!({ "value": id })));
+    }
+    // And the end of the input is heard at once, whoever waits.
+    drop(process.stdin.take());
+    let begin = std::time::Instant::now();
+    assert_eq!(process.child.wait().unwrap().code(), Some(0));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(15), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_gateway_that_does_not_answer_keeps_no_client_from_leaving() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = Gateway::start(&scene.place);
+    let mut process = Process::start(&scene, &["mcp"]);
+    let client = json!({ "name": "test", "version": "1" });
+    let params =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+    let initialize = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+    process.say(&initialize.to_string());
+    process.hear();
+    gateway.signal(rustix::process::Signal::STOP);
+    let begin = std::time::Instant::now();
+    assert_eq!(process.leave(), Some(0));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
+    gateway.signal(rustix::process::Signal::CONT);
+}
+
+#[test]
+fn one_that_keeps_a_gateway_from_starting_is_named_with_the_way_out() {
+    let scene = Scene::new("honours_key = true");
+    let mut process = Process::start(&scene, &["mcp"]);
+    process.think(1);
+    let refused = scene.stepgate(&["serve", "--bind", "127.0.0.1:0"]);
+    assert_ne!(refused.code, 0);
+    let way_out = format!(
+        "process {}: it is a `stepgate mcp`, so close its client, or end it with SIGTERM",
+        process.child.id()
+    );
+    assert!(refused.stderr.contains(&way_out), "{}", refused.stderr);
+    assert_eq!(process.leave(), Some(0));
 }
