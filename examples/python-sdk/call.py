@@ -65,6 +65,13 @@ async def call(tool, arguments, reasoning, tasks=False):
         said(result.content[0].text)
 
 
+def refusals(error):
+    """What the gateway itself said against the request: the SDK wraps it in groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return [said for one in error.exceptions for said in refusals(one)]
+    return [error] if isinstance(error, MCPError) else []
+
+
 def is_lost(error):
     """Whether nobody knows what became of the call. An answer of the gate, even a refusal, is none of these."""
     if isinstance(error, BaseExceptionGroup):
@@ -94,7 +101,14 @@ async def main():
         for tool in listed.tools:
             print(f"{tool.name}\t{tool.description}")
         return 0
-    result = await call(asked.tool, json.loads(asked.arguments), asked.reasoning, asked.tasks)
+    try:
+        result = await call(asked.tool, json.loads(asked.arguments), asked.reasoning, asked.tasks)
+    except Exception as error:
+        refused = refusals(error)
+        if not refused:
+            raise
+        said(refused[0].message)
+        return 1
     print(result.model_dump_json(by_alias=True, exclude_none=True))
     return 1 if result.is_error else 0
 

@@ -24,6 +24,8 @@ const clientInfo = { name: "stepgate-example", version: "1.0.0" };
 const TIMEOUT_MS = 120_000;
 // Verdicts that are no end: the call goes on, and the same call again joins it.
 const OPEN = ["APPROVAL_REQUIRED", "IN_PROGRESS"];
+// The gateway could not answer, and the call may go on.
+const INTERNAL_ERROR = -32603;
 // Answers in a row that may be lost before it gives up: about two minutes.
 const LOST_MAX = 240;
 
@@ -57,7 +59,8 @@ async function call(
       say(result.content.map((part) => (part.type === "text" ? part.text : "")).join("\n"));
     } catch (error) {
       // An answer of the gate, even a refusal, is final; after anything else nobody knows.
-      if (error instanceof ProtocolError || ++lost > LOST_MAX) throw error;
+      const isFinal = error instanceof ProtocolError && error.code !== INTERNAL_ERROR;
+      if (isFinal || ++lost > LOST_MAX) throw error;
       say("the answer was lost; asking again with the same key");
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
@@ -84,7 +87,13 @@ if (tool === undefined) {
   const { tools } = await withClient((client) => client.listTools());
   for (const { name, description } of tools) console.log(`${name}\t${description}`);
 } else {
-  const result = await call(tool, JSON.parse(args), values.reasoning, values.tasks);
-  console.log(JSON.stringify(result));
-  process.exitCode = result.isError ? 1 : 0;
+  try {
+    const result = await call(tool, JSON.parse(args), values.reasoning, values.tasks);
+    console.log(JSON.stringify(result));
+    process.exitCode = result.isError ? 1 : 0;
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    say(error.message);
+    process.exitCode = 1;
+  }
 }
