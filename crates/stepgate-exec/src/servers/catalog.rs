@@ -10,7 +10,7 @@ use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
 use super::definition::Definition;
 use super::err::StartError;
-use super::schema::{Input, Output, Unreadable};
+use super::schema::{Input, Output, SchemaError, Unreadable};
 use super::spec::{DeliverySpec, ServerSpec, ToolSpec};
 
 /// The definitions that operators have accepted, of all servers.
@@ -58,7 +58,7 @@ pub(super) struct Offer {
 }
 
 /// The tools of one server, by the names that it gives them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Catalog {
     entries: BTreeMap<String, Entry>,
 }
@@ -114,8 +114,9 @@ impl Catalog {
 
     /// Reads the list of a server that is known. What is not as configured is not offered, and what is
     /// missing is gone.
-    pub(super) fn refresh(&mut self, spec: &ServerSpec, list: &[Value], pins: &Pins) {
-        let mut before = std::mem::take(&mut self.entries);
+    pub(super) fn refreshed(self, spec: &ServerSpec, list: &[Value], pins: &Pins) -> Self {
+        let mut before = self.entries;
+        let mut entries = BTreeMap::new();
         for definition in list.iter().filter_map(|entry| Definition::read(entry).ok()) {
             if starts_processes(&definition.name) {
                 continue;
@@ -124,19 +125,20 @@ impl Catalog {
             let known = before.remove(&name);
             let offer = match (offer(spec, &definition, pins), known) {
                 (Ok(offer), _) => offer,
-                (Err(_), Some(Entry { offer: Some(known), .. })) => {
-                    Some(unreadable(&known, &definition))
+                (Err(why), Some(Entry { offer: Some(known), .. })) => {
+                    Some(unreadable(&known, &definition, &why))
                 }
                 (Err(_), Some(Entry { offer: None, .. }) | None) => None,
             };
-            self.entries.insert(name, Entry { definition, offer });
+            entries.insert(name, Entry { definition, offer });
         }
         for (name, Entry { definition, offer }) in before {
             if let Some(offer) = offer {
                 let offer = Some(offer.with(Standing::Gone));
-                self.entries.insert(name, Entry { definition, offer });
+                entries.insert(name, Entry { definition, offer });
             }
         }
+        Self { entries }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -153,12 +155,24 @@ impl Catalog {
 
     /// Compares a tool with what is accepted now.
     pub(super) fn compare(&mut self, name: &ToolName, pins: &Pins) {
-        let entry = self.entries.get_mut(name.tool());
-        let Some(offer) = entry.and_then(|entry| entry.offer.as_mut()) else { return };
+        if let Some(entry) = self.entries.get_mut(name.tool()) {
+            entry.compare(pins);
+        }
+    }
+
+    /// Compares every tool with what is accepted now.
+    pub(super) fn compare_all(&mut self, pins: &Pins) {
+        self.entries.values_mut().for_each(|entry| entry.compare(pins));
+    }
+}
+
+impl Entry {
+    fn compare(&mut self, pins: &Pins) {
+        let Some(offer) = self.offer.as_mut() else { return };
         match offer.tool.standing {
             Standing::Gone => {}
             Standing::Accepted | Standing::Changed => {
-                let standing = pins.standing(name, offer.tool.definition_digest);
+                let standing = pins.standing(&offer.tool.name, offer.tool.definition_digest);
                 *offer = offer.clone().with(standing);
             }
         }
@@ -196,20 +210,30 @@ fn offer(
     let name = ToolName::of(&spec.name, &definition.name)
         .map_err(|_| unusable("a proposal cannot spell its name".to_owned()))?;
     let delivery = delivery(spec, &definition.name, mode, said.delivery)?;
-    let input = Input::compile(&definition.input_schema).map_err(unusable)?;
-    let output = definition.output_schema.as_ref().map(Output::compile);
-    let output = output.transpose().map_err(unusable)?.map(Arc::new);
+    let (contract, output) = match promises(definition) {
+        Ok((input, output)) => (Arc::new(input) as Arc<dyn Contract>, output.map(Arc::new)),
+        // The tool is known and cannot be called; the server and its other tools go on.
+        Err(costly @ SchemaError::TooCostly(_)) => (Arc::new(Unreadable(costly)) as _, None),
+        Err(SchemaError::Unusable(why)) => return Err(unusable(why)),
+    };
     let tool = Tool {
         mode,
         delivery,
         definition_digest: definition.digest,
         standing: pins.standing(&name, definition.digest),
         redacted: said.redacted.unwrap_or_default(),
-        contract: Arc::new(input) as Arc<dyn Contract>,
+        contract,
         name,
     };
     let timeout = said.timeout.unwrap_or(ToolSpec::TIMEOUT);
     Ok(Some(Offer { tool: Arc::new(tool), output, timeout }))
+}
+
+/// What a tool asks and promises, compiled.
+fn promises(definition: &Definition) -> Result<(Input, Option<Output>), SchemaError> {
+    let input = Input::compile(&definition.input_schema)?;
+    let output = definition.output_schema.as_ref().map(Output::compile).transpose()?;
+    Ok((input, output))
 }
 
 fn delivery(
@@ -242,11 +266,11 @@ fn delivery(
 }
 
 /// A tool whose definition has become one that cannot be used.
-fn unreadable(known: &Offer, definition: &Definition) -> Offer {
+fn unreadable(known: &Offer, definition: &Definition, why: &StartError) -> Offer {
     let tool = Tool {
         definition_digest: definition.digest,
         standing: Standing::Changed,
-        contract: Arc::new(Unreadable),
+        contract: Arc::new(Unreadable(SchemaError::Unusable(why.to_string()))),
         ..Tool::clone(&known.tool)
     };
     Offer { tool: Arc::new(tool), output: None, timeout: known.timeout }

@@ -1,6 +1,9 @@
 //! JSON Schemas of tools: closed where they are silent, and never fetched from anywhere.
 
 mod close;
+mod effort;
+mod outline;
+mod reference;
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
@@ -8,45 +11,91 @@ use stepgate_core::action::InvalidArgs;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::tool::Contract;
 
+use effort::{Effort, TooMuch};
+use outline::Outline;
+
+/// Largest pattern of a schema, compiled.
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
 /// What a tool asks of its arguments: its input schema, closed.
-pub(crate) struct Input(Validator);
+#[derive(Debug)]
+pub(crate) struct Input(Judge);
 
 /// What a tool promises of its structured result: its output schema, as it is.
-pub(crate) struct Output(Validator);
+#[derive(Debug)]
+pub(crate) struct Output(Judge);
+
+/// A schema that is compiled, and what it costs to ask it.
+struct Judge {
+    validator: Validator,
+    effort: Effort,
+}
+
+/// Why a schema cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SchemaError {
+    /// It is none, or says what cannot be held to.
+    #[error("{0}")]
+    Unusable(String),
+    /// It may be one, at a price that nobody pays.
+    #[error("{0}")]
+    TooCostly(String),
+}
 
 impl Input {
-    pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
+    pub(crate) fn compile(schema: &Value) -> Result<Self, SchemaError> {
+        let draft = draft_of(schema)?;
+        let outline = Outline::of(schema, draft)?;
         // The schema itself must be one, too: what is added could hide what is wrong.
-        validator(schema)?;
-        validator(&close::closed(schema)).map(Self)
+        validator(schema, draft)?;
+        let closed = close::closed(schema, &outline, draft)?;
+        let validator = validator(&closed, draft)?;
+        Ok(Self(Judge { validator, effort: Effort::of(&outline) }))
     }
 }
 
 impl Output {
-    pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
-        validator(schema).map(Self)
+    pub(crate) fn compile(schema: &Value) -> Result<Self, SchemaError> {
+        let draft = draft_of(schema)?;
+        let outline = Outline::of(schema, draft)?;
+        let validator = validator(schema, draft)?;
+        Ok(Self(Judge { validator, effort: Effort::of(&outline) }))
     }
 
     /// Holds, or where it does not.
     pub(crate) fn check(&self, structured: &Value) -> Result<(), String> {
-        self.0.validate(structured).map_err(|error| broken(&error).to_string())
+        self.0.judge(structured).map_err(|broken| broken.to_string())
     }
 }
 
 impl Contract for Input {
     fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs> {
         // The validator wants a value; arguments are small.
-        let args = Value::Object(args.clone());
-        self.0.validate(&args).map_err(|error| broken(&error))
+        self.0.judge(&Value::Object(args.clone()))
     }
 }
 
-/// A tool whose schema cannot be read: nothing keeps its contract.
-pub(crate) struct Unreadable;
+impl Judge {
+    fn judge(&self, value: &Value) -> Result<(), InvalidArgs> {
+        self.effort.check(value).map_err(|TooMuch| {
+            InvalidArgs::new("args", "would cost too much to check against the tool's schema")
+        })?;
+        self.validator.validate(value).map_err(|error| broken(&error))
+    }
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Judge").finish_non_exhaustive()
+    }
+}
+
+/// A tool whose schema cannot be used, and why: nothing keeps its contract.
+pub(crate) struct Unreadable(pub(crate) SchemaError);
 
 impl Contract for Unreadable {
     fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
-        Err(InvalidArgs::new("args", "the tool's schema cannot be read"))
+        Err(InvalidArgs::new("args", format!("the tool cannot be used: {}", self.0)))
     }
 }
 
@@ -71,18 +120,20 @@ fn broken(error: &ValidationError<'_>) -> InvalidArgs {
     InvalidArgs::new(place, rule)
 }
 
-fn validator(schema: &Value) -> Result<Validator, String> {
+fn validator(schema: &Value, draft: Draft) -> Result<Validator, SchemaError> {
     // Features that fetch are off, so a reference to anywhere else is an error here.
     jsonschema::options()
-        .with_draft(draft_of(schema)?)
-        .with_pattern_options(PatternOptions::regex())
+        .with_draft(draft)
+        .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
         .should_validate_formats(true)
         .build(schema)
-        .map_err(|error| format!("its schema is not valid: {}", error.masked()))
+        .map_err(|error| {
+            SchemaError::Unusable(format!("its schema is not valid: {}", error.masked()))
+        })
 }
 
 /// The draft that a schema names; the newest where it names none, as MCP says.
-fn draft_of(schema: &Value) -> Result<Draft, String> {
+fn draft_of(schema: &Value) -> Result<Draft, SchemaError> {
     let Some(named) = schema.get("$schema") else {
         return Ok(Draft::Draft202012);
     };
@@ -93,8 +144,10 @@ fn draft_of(schema: &Value) -> Result<Draft, String> {
             Ok(Draft::Draft7)
         }
         _ => {
-            let named: String = address.chars().take(80).collect();
-            Err(format!("its schema is of `{named}`, and only drafts 2020-12 and 07 are known"))
+            let named = outline::short(address);
+            Err(SchemaError::Unusable(format!(
+                "its schema is of `{named}`, and only drafts 2020-12 and 07 are known"
+            )))
         }
     }
 }

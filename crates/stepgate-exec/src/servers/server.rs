@@ -78,7 +78,7 @@ impl Server {
         let (link, list) = server.connect().await.map_err(|Refusal { why, stderr }| {
             StartError::Start { server: server.spec.name.clone(), why, stderr }
         })?;
-        server.catalog = RwLock::new(Catalog::read(&server.spec, &list, &server.pins)?);
+        server.catalog = RwLock::new(server.read(list).await?);
         server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
         let server = Arc::new(server);
         tokio::spawn(Arc::clone(&server).supervise(link, stop));
@@ -170,7 +170,7 @@ impl Server {
                 () = self.list_changed.notified() => {
                     let list = link.connection.list();
                     match tokio::time::timeout(self.spec.limits.start_wait, list).await {
-                        Ok(Ok(list)) => self.refresh(&list),
+                        Ok(Ok(list)) => self.refresh(list).await,
                         // Tools that cannot be known cannot be used.
                         Ok(Err(why)) => return why,
                         Err(_) => return too_slow(self.spec.limits.start_wait),
@@ -192,7 +192,7 @@ impl Server {
             *pause = pause.saturating_mul(2).min(self.spec.limits.restart_pause_max);
             match self.connect().await {
                 Ok((link, list)) => {
-                    self.refresh(&list);
+                    self.refresh(list).await;
                     return link;
                 }
                 Err(Refusal { why, stderr }) => {
@@ -203,9 +203,31 @@ impl Server {
         }
     }
 
-    fn refresh(&self, list: &[Value]) {
+    /// Reads the first list of the server. Schemas are somebody else's programs: they are compiled where
+    /// nobody waits.
+    async fn read(&self, list: Vec<Value>) -> Result<Catalog, StartError> {
+        let (spec, pins) = (self.spec.clone(), self.pins.clone());
+        let read = tokio::task::spawn_blocking(move || Catalog::read(&spec, &list, &pins)).await;
+        read.unwrap_or_else(|stopped| {
+            let why = format!("its list of tools was not read: {stopped}");
+            Err(StartError::Start { server: self.spec.name.clone(), why, stderr: vec![] })
+        })
+    }
+
+    /// Reads the list of the server again. The tools are looked at as they were until it is read, and the
+    /// lock is held for a moment only.
+    async fn refresh(&self, list: Vec<Value>) {
+        let before = self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (spec, pins) = (self.spec.clone(), self.pins.clone());
+        let read = tokio::task::spawn_blocking(move || before.refreshed(&spec, &list, &pins)).await;
         let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
-        catalog.refresh(&self.spec, list, &self.pins);
+        *catalog = match read {
+            Ok(catalog) => catalog,
+            // Tools that cannot be known cannot be used.
+            Err(_) => std::mem::take(&mut *catalog).refreshed(&self.spec, &[], &self.pins),
+        };
+        // An operator may have accepted a tool meanwhile.
+        catalog.compare_all(&self.pins);
     }
 
     pub(super) fn line(&self) -> Line {

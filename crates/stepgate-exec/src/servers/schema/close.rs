@@ -5,37 +5,46 @@
 //! item), never inside a composition (`allOf`, `$ref` and the like): two halves of one object, each
 //! closed on its own, would refuse each other's properties.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
+use jsonschema::Draft;
 use serde_json::json;
 use stepgate_core::json::{Map, Value};
 
-/// Keywords whose schemas judge the same value.
-const SAME_VALUE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-const SAME_VALUE: [&str; 3] = ["if", "then", "else"];
-const SAME_VALUE_MAPS: [&str; 1] = ["dependentSchemas"];
-/// Keywords whose schemas judge a value inside.
-const INNER: [&str; 4] = ["items", "additionalProperties", "additionalItems", "contains"];
-const INNER_LISTS: [&str; 2] = ["items", "prefixItems"];
-const INNER_MAPS: [&str; 2] = ["properties", "patternProperties"];
-/// Keywords that only keep schemas for others to refer to.
-const KEPT: [&str; 2] = ["$defs", "definitions"];
-/// Longest chain of references that is followed.
-const REFERENCES_MAX: usize = 32;
+use super::SchemaError;
+use super::outline::Outline;
+
+/// Most names and parts that are looked at to close a schema.
+const WORK_MAX: usize = 1_000_000;
 
 /// The schema, closed.
-pub(super) fn closed(schema: &Value) -> Value {
+pub(super) fn closed(
+    schema: &Value,
+    outline: &Outline<'_>,
+    draft: Draft,
+) -> Result<Value, SchemaError> {
     let mut closed = schema.clone();
-    close_inside(&mut closed, schema);
-    if let Value::Object(members) = &mut closed {
-        match names_of(schema, schema) {
-            Names::Open => {}
-            // A tool that names no argument takes none.
-            Names::Silent => add_rule(members, &BTreeSet::new()),
-            Names::Only(names) => add_rule(members, &names),
+    let mut work_left = WORK_MAX;
+    let mut places: Vec<usize> = (0..outline.places.len()).collect();
+    // The deepest first: a place that is put into another one takes with it what is inside.
+    places.sort_by_key(|at| {
+        let pointer = outline.places.get(*at).map_or("", |place| &place.pointer);
+        std::cmp::Reverse(pointer.matches('/').count())
+    });
+    for at in places {
+        let Some(place) = outline.places.get(at).filter(|place| place.is_closed) else { continue };
+        let names = match names_of(outline, at, &mut work_left)? {
+            Names::Open => continue,
+            // A tool that names no argument takes none; an object inside may be anything.
+            Names::Silent if place.pointer.is_empty() => Named::default(),
+            Names::Silent => continue,
+            Names::Only(names) => names,
+        };
+        if let Some(part) = closed.pointer_mut(&place.pointer) {
+            close(part, &names, place.pointer.is_empty(), draft);
         }
     }
-    closed
+    Ok(closed)
 }
 
 /// Which properties a schema lets an object have.
@@ -43,127 +52,123 @@ enum Names {
     /// It does not speak of properties.
     Silent,
     /// It names these.
-    Only(BTreeSet<String>),
+    Only(Named),
     /// It says that there may be others.
     Open,
 }
 
-impl Names {
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Open, _) | (_, Self::Open) => Self::Open,
-            (Self::Silent, names) | (names, Self::Silent) => names,
-            (Self::Only(mut names), Self::Only(more)) => {
-                names.extend(more);
-                Self::Only(names)
+/// Properties by name, and by pattern.
+#[derive(Default)]
+struct Named {
+    names: BTreeSet<String>,
+    patterns: BTreeSet<String>,
+}
+
+/// What a place and every other that judges the same value name together, each asked once.
+fn names_of(outline: &Outline<'_>, at: usize, work_left: &mut usize) -> Result<Names, SchemaError> {
+    let mut named: Option<Named> = None;
+    let mut seen = HashSet::from([at]);
+    let mut next = vec![at];
+    while let Some(at) = next.pop() {
+        let Some(place) = outline.places.get(at) else { continue };
+        let mut cost = 1;
+        match names_in(place.schema) {
+            Names::Open => return Ok(Names::Open),
+            Names::Silent => {}
+            Names::Only(more) => {
+                cost += more.names.len() + more.patterns.len();
+                let named = named.get_or_insert_default();
+                named.names.extend(more.names);
+                named.patterns.extend(more.patterns);
             }
         }
+        *work_left = work_left.checked_sub(cost).ok_or_else(|| {
+            SchemaError::TooCostly(format!(
+                "its schema names its properties more than {WORK_MAX} times over"
+            ))
+        })?;
+        next.extend(place.naming.iter().filter(|part| seen.insert(**part)));
     }
+    Ok(named.map_or(Names::Silent, Names::Only))
 }
 
-fn names_of(schema: &Value, root: &Value) -> Names {
-    names_within(schema, root, REFERENCES_MAX)
-}
-
-fn names_within(schema: &Value, root: &Value, references_left: usize) -> Names {
-    let Value::Object(members) = schema else {
-        return Names::Silent;
-    };
-    let says_how_many = ["additionalProperties", "unevaluatedProperties", "patternProperties"];
-    if says_how_many.iter().any(|keyword| members.contains_key(*keyword)) {
-        // It has spoken itself: what it refuses, it refuses without our help.
+/// What a schema itself names, whatever its parts do.
+fn names_in(schema: &Value) -> Names {
+    let Value::Object(members) = schema else { return Names::Silent };
+    let others: Vec<&Value> = ["additionalProperties", "unevaluatedProperties"]
+        .iter()
+        .filter_map(|keyword| members.get(*keyword))
+        .collect();
+    if others.iter().any(|others| !is_never(others)) {
         return Names::Open;
     }
-    let mut names = match members.get("properties") {
-        Some(Value::Object(properties)) => Names::Only(properties.keys().cloned().collect()),
-        Some(_) | None => Names::Silent,
-    };
-    for part in same_value_parts(members) {
-        names = names.and(names_within(part, root, references_left));
-    }
-    if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
-        let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        names = names.and(match (target, references_left.checked_sub(1)) {
-            (Some(target), Some(left)) => names_within(target, root, left),
-            (Some(_), None) | (None, _) => Names::Open,
-        });
-    }
-    names
-}
-
-fn same_value_parts(members: &Map<String, Value>) -> Vec<&Value> {
-    let lists = SAME_VALUE_LISTS.iter().filter_map(|keyword| members.get(*keyword)?.as_array());
-    let maps = SAME_VALUE_MAPS.iter().filter_map(|keyword| members.get(*keyword)?.as_object());
-    let single = SAME_VALUE.iter().filter_map(|keyword| members.get(*keyword));
-    lists.flatten().chain(maps.flat_map(Map::values)).chain(single).collect()
-}
-
-/// Closes what stands inside, and leaves the schema itself as it is.
-fn close_inside(schema: &mut Value, root: &Value) {
-    let Value::Object(members) = schema else {
-        return;
-    };
-    for (keyword, value) in members.iter_mut() {
-        let keyword = keyword.as_str();
-        if SAME_VALUE.contains(&keyword) {
-            close_inside(value, root);
-        } else if SAME_VALUE_LISTS.contains(&keyword) {
-            each_item(value, |part| close_inside(part, root));
-        } else if SAME_VALUE_MAPS.contains(&keyword) || KEPT.contains(&keyword) {
-            each_member(value, |part| close_inside(part, root));
-        } else if INNER_MAPS.contains(&keyword) {
-            each_member(value, |part| close_value(part, root));
-        } else if INNER_LISTS.contains(&keyword) && value.is_array() {
-            each_item(value, |part| close_value(part, root));
-        } else if INNER.contains(&keyword) {
-            close_value(value, root);
+    let keys = |keyword: &str| members.get(keyword).and_then(Value::as_object).map(Map::keys);
+    let patterns: BTreeSet<String> =
+        keys("patternProperties").into_iter().flatten().cloned().collect();
+    match (keys("properties"), others.is_empty(), patterns.is_empty()) {
+        (_, true, false) => Names::Open,
+        (None, true, true) => Names::Silent,
+        (names, _, _) => {
+            Names::Only(Named { names: names.into_iter().flatten().cloned().collect(), patterns })
         }
     }
 }
 
-/// Closes a schema that judges a value of its own, where it names properties.
-fn close_value(schema: &mut Value, root: &Value) {
-    let names = names_of(schema, root);
-    close_inside(schema, root);
-    let (Names::Only(names), Value::Object(members)) = (names, &mut *schema) else {
-        return;
-    };
-    if members.contains_key("$ref") {
-        // Draft 07 ignores whatever stands beside a reference.
-        *schema = json!({ "allOf": [schema.take()] });
-    }
-    if let Value::Object(members) = schema {
-        add_rule(members, &names);
+/// Whether nothing keeps a schema.
+fn is_never(schema: &Value) -> bool {
+    match schema {
+        Value::Bool(welcome) => !welcome,
+        Value::Object(members) => match members.get("not") {
+            Some(Value::Bool(all)) => *all,
+            Some(Value::Object(rules)) => rules.is_empty(),
+            Some(_) | None => false,
+        },
+        Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => false,
     }
 }
 
 /// Adds the rule that no property has another name.
-fn add_rule(members: &mut Map<String, Value>, names: &BTreeSet<String>) {
-    let is_plain = same_value_parts(members).is_empty() && !members.contains_key("$ref");
-    if is_plain {
+fn close(part: &mut Value, names: &Named, is_whole: bool, draft: Draft) {
+    let Value::Object(members) = &mut *part else { return };
+    let composes = ["allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies"];
+    let refers = ["$ref", "$dynamicRef"];
+    if !composes.iter().chain(&refers).any(|keyword| members.contains_key(*keyword)) {
         members.insert("additionalProperties".to_owned(), Value::Bool(false));
         return;
     }
-    let rule = match names.is_empty() {
-        true => json!({ "propertyNames": false }),
-        false => json!({ "propertyNames": { "enum": names } }),
-    };
-    match members.get_mut("allOf") {
-        Some(Value::Array(parts)) => parts.push(rule),
-        Some(_) | None => {
-            members.insert("allOf".to_owned(), json!([rule]));
+    // Draft 07 ignores whatever stands beside a reference, so the reference steps aside. The whole must
+    // stay where it is, because its definitions are referred to.
+    if draft == Draft::Draft7 && members.contains_key("$ref") {
+        if is_whole {
+            let reference = members.remove("$ref");
+            add_part(members, json!({ "$ref": reference }));
+        } else {
+            *part = json!({ "allOf": [part.take()] });
+        }
+    }
+    if let Value::Object(members) = part {
+        add_part(members, rule_of(names));
+    }
+}
+
+fn rule_of(Named { names, patterns }: &Named) -> Value {
+    match (names.is_empty(), patterns.is_empty()) {
+        (true, true) => json!({ "propertyNames": false }),
+        (false, true) => json!({ "propertyNames": { "enum": names } }),
+        (_, false) => {
+            let patterns = patterns.iter().map(|pattern| json!({ "pattern": pattern }));
+            let named = (!names.is_empty()).then(|| json!({ "enum": names }));
+            let choices: Vec<Value> = named.into_iter().chain(patterns).collect();
+            json!({ "propertyNames": { "anyOf": choices } })
         }
     }
 }
 
-fn each_item(value: &mut Value, close: impl Fn(&mut Value)) {
-    if let Value::Array(items) = value {
-        items.iter_mut().for_each(close);
-    }
-}
-
-fn each_member(value: &mut Value, close: impl Fn(&mut Value)) {
-    if let Value::Object(members) = value {
-        members.values_mut().for_each(close);
+fn add_part(members: &mut Map<String, Value>, part: Value) {
+    match members.get_mut("allOf") {
+        Some(Value::Array(parts)) => parts.push(part),
+        Some(_) | None => {
+            members.insert("allOf".to_owned(), json!([part]));
+        }
     }
 }

@@ -115,7 +115,93 @@ fn a_schema_that_refers_to_itself_is_closed_and_ends() {
     });
     check(tree, &[(json!({ "root": { "value": 1, "left": { "value": 2 } } }), "ok")]);
     let looped = json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/a" } } });
-    let _ = close::closed(&looped);
+    let why = "its schema refers to itself for the same value, without end";
+    assert_eq!(refused(&looped), SchemaError::Unusable(why.to_owned()));
+}
+
+fn refused(schema: &Value) -> SchemaError {
+    Input::compile(schema).unwrap_err()
+}
+
+/// Definitions `d0`, `d1` and so on, each made from the number of the next one.
+fn chain(length: usize, link: impl Fn(&str) -> Value) -> Value {
+    let link = |at: usize| link(&format!("#/$defs/d{}", at + 1));
+    let mut defs: Map<String, Value> = (0..length).map(|at| (format!("d{at}"), link(at))).collect();
+    defs.insert(format!("d{length}"), json!({ "properties": { "a": { "type": "string" } } }));
+    json!({ "$ref": "#/$defs/d0", "$defs": defs })
+}
+
+#[test]
+fn a_schema_that_doubles_with_every_reference_is_too_costly_and_known_at_once() {
+    let keywords = ["allOf", "anyOf", "oneOf"];
+    for keyword in keywords {
+        let bomb = chain(30, |next| json!({ keyword: [{ "$ref": next }, { "$ref": next }] }));
+        let costly = "its schema would judge one value more than 16384 times";
+        assert_eq!(refused(&bomb), SchemaError::TooCostly(costly.to_owned()), "{keyword}");
+        assert!(Output::compile(&bomb).is_err(), "{keyword}");
+    }
+    let again =
+        chain(30, |next| json!({ "allOf": [{ "$ref": next }], "unevaluatedProperties": false }));
+    assert!(matches!(refused(&again), SchemaError::TooCostly(_)));
+    let inside =
+        chain(30, |next| json!({ "properties": { "x": { "$ref": next }, "y": { "$ref": next } } }));
+    check(inside, &[(json!({ "x": { "y": {} } }), "ok")]);
+}
+
+#[test]
+fn a_schema_at_its_limits_is_used_and_beyond_them_is_too_costly() {
+    let doubling =
+        |length| chain(length, |next| json!({ "allOf": [{ "$ref": next }, { "$ref": next }] }));
+    // 2^n leaves, two places for each link above them, and the root.
+    check(
+        doubling(11),
+        &[(json!({ "a": "b" }), "ok"), (json!({ "b": "b" }), "args: unknown argument")],
+    );
+    assert!(matches!(refused(&doubling(13)), SchemaError::TooCostly(_)));
+    let long = |length| chain(length, |next| json!({ "$ref": next }));
+    check(long(63), &[(json!({ "a": "b" }), "ok")]);
+    assert!(matches!(refused(&long(64)), SchemaError::TooCostly(_)));
+    let wide = |count: usize| {
+        let names = (0..count).map(|at| (format!("p{at}"), json!({})));
+        json!({ "properties": names.collect::<Map<_, _>>() })
+    };
+    check(wide(outline::PLACES_MAX - 1), &[(json!({ "p7": 1 }), "ok")]);
+    let why = "its schema has more than 4096 parts";
+    assert_eq!(refused(&wide(outline::PLACES_MAX)), SchemaError::TooCostly(why.to_owned()));
+}
+
+/// A value of this many levels.
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!({}), |inner, _| json!({ "n": inner }))
+}
+
+#[test]
+fn a_value_that_doubles_the_work_with_every_level_is_refused_unjudged() {
+    let twice = json!({ "properties": { "n": { "$ref": "#/$defs/node" } }, "$defs": { "node": { "allOf": [
+        { "properties": { "n": { "$ref": "#/$defs/node" } } },
+        { "properties": { "n": { "$ref": "#/$defs/node" } } },
+    ] } } });
+    let costly = "args: would cost too much to check against the tool's schema";
+    check(twice.clone(), &[(nested(8), "ok"), (nested(60), costly)]);
+    assert!(Output::compile(&twice).unwrap().check(&nested(60)).is_err());
+}
+
+#[test]
+fn a_deep_value_and_a_long_schema_fit_the_stack() {
+    let deep = json!({ "properties": { "n": { "$ref": "#/$defs/a" } }, "$defs": {
+        "a": { "allOf": [{ "allOf": [{ "anyOf": [{ "$ref": "#/$defs/b" }] }] }] },
+        "b": { "properties": { "n": { "$ref": "#/$defs/a" } } },
+    } });
+    check(deep, &[(nested(60), "ok")]);
+}
+
+#[test]
+fn a_schema_that_names_its_properties_again_and_again_is_too_costly() {
+    let named: Map<_, _> = (0..1200).map(|at| (format!("p{at}"), json!(true))).collect();
+    let used: Map<_, _> =
+        (0..2000).map(|at| (format!("u{at}"), json!({ "$ref": "#/$defs/wide" }))).collect();
+    let schema = json!({ "properties": used, "$defs": { "wide": { "properties": named } } });
+    assert!(matches!(refused(&schema), SchemaError::TooCostly(_)));
 }
 
 #[test]

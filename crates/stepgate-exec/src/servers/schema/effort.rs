@@ -1,0 +1,103 @@
+//! How much a value costs to judge, known before it is judged.
+//!
+//! A schema that refers to itself twice for what is inside a value doubles its work with every level of the
+//! value, and the value is somebody else's. So the visits are counted first, up to a limit; what goes
+//! beyond is refused unjudged.
+
+use std::collections::BTreeMap;
+
+use stepgate_core::json::Value;
+
+use super::outline::Outline;
+
+/// Most visits of a part of the schema to a part of the value.
+pub(super) const VISITS_MAX: usize = 1_000_000;
+/// Longest chain of such visits, each because of the one before.
+pub(super) const DEPTH_MAX: usize = 400;
+
+/// The outline of a schema, as far as it says what judging costs.
+pub(super) struct Effort(Vec<Step>);
+
+struct Step {
+    same: Vec<usize>,
+    named: BTreeMap<String, usize>,
+    inner: Vec<usize>,
+    name_rule: Option<usize>,
+    looks: usize,
+}
+
+/// A value that would cost too much.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMuch;
+
+impl Effort {
+    pub(super) fn of(outline: &Outline<'_>) -> Self {
+        let steps = outline.places.iter().map(|place| Step {
+            same: place.same.clone(),
+            named: place.named.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect(),
+            inner: place.inner.clone(),
+            name_rule: place.name_rule,
+            looks: place.looks(),
+        });
+        Self(steps.collect())
+    }
+
+    /// Whether a value can be judged at a price that is fair.
+    pub(super) fn check(&self, value: &Value) -> Result<(), TooMuch> {
+        let mut visits_left = VISITS_MAX;
+        self.visit(0, Some(value), 0, &mut visits_left)
+    }
+
+    /// Visits a value; a name, where there is none.
+    fn visit(
+        &self,
+        at: usize,
+        value: Option<&Value>,
+        depth: usize,
+        visits_left: &mut usize,
+    ) -> Result<(), TooMuch> {
+        if depth > DEPTH_MAX {
+            return Err(TooMuch);
+        }
+        *visits_left = visits_left.checked_sub(1).ok_or(TooMuch)?;
+        let Some(step) = self.0.get(at) else { return Ok(()) };
+        for _ in 0..step.looks {
+            for part in &step.same {
+                self.visit(*part, value, depth + 1, visits_left)?;
+            }
+            match value {
+                Some(Value::Array(items)) => {
+                    for item in items {
+                        self.visit_inner(step, None, item, depth, visits_left)?;
+                    }
+                }
+                Some(Value::Object(members)) => {
+                    for (name, member) in members {
+                        self.visit_inner(step, Some(name), member, depth, visits_left)?;
+                    }
+                }
+                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => {
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_inner(
+        &self,
+        step: &Step,
+        name: Option<&String>,
+        value: &Value,
+        depth: usize,
+        visits_left: &mut usize,
+    ) -> Result<(), TooMuch> {
+        let named = name.and_then(|name| step.named.get(name));
+        for part in named.into_iter().chain(&step.inner) {
+            self.visit(*part, Some(value), depth + 1, visits_left)?;
+        }
+        match (name, step.name_rule) {
+            (Some(_), Some(rule)) => self.visit(rule, None, depth + 1, visits_left),
+            (Some(_), None) | (None, _) => Ok(()),
+        }
+    }
+}

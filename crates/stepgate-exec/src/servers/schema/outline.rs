@@ -1,0 +1,312 @@
+//! A schema taken apart: its places, what judges what, and where references lead.
+//!
+//! A schema is a program that its server writes, and thirty small definitions that each refer twice to
+//! the next make a billion visits. So everything that is asked of a schema is asked of its outline, in which
+//! each place stands once; what cannot be followed, or would cost too much, is refused here, before
+//! anything is compiled.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jsonschema::Draft;
+use stepgate_core::json::{Map, Value};
+
+use super::SchemaError;
+use super::reference::{Anchors, escaped};
+
+/// Most places of a schema.
+pub(super) const PLACES_MAX: usize = 4096;
+/// Most places that judge one and the same value, each counted as often as it is reached.
+pub(super) const SAME_VALUE_VISITS_MAX: usize = 16_384;
+/// Longest chain of places that judge one and the same value.
+pub(super) const SAME_VALUE_DEPTH_MAX: usize = 64;
+
+/// Keywords whose schemas judge the same value.
+const SAME_VALUE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+const SAME_VALUE: [&str; 2] = ["then", "else"];
+const SAME_VALUE_MAPS: [&str; 2] = ["dependentSchemas", "dependencies"];
+/// Keywords whose schemas judge a value inside.
+const INNER: [&str; 6] = [
+    "items",
+    "additionalProperties",
+    "additionalItems",
+    "contains",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+];
+const INNER_LISTS: [&str; 2] = ["items", "prefixItems"];
+/// Keywords that only keep schemas for others to refer to.
+const KEPT: [&str; 2] = ["$defs", "definitions"];
+/// Keywords that look at the other places of a value once more.
+const LOOKS_AGAIN: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
+
+/// A schema taken apart. The first place is the schema itself.
+pub(super) struct Outline<'a> {
+    pub(super) places: Vec<Place<'a>>,
+    index: HashMap<String, usize>,
+}
+
+/// A place in a schema that is a schema.
+pub(super) struct Place<'a> {
+    /// Where it is.
+    pub(super) pointer: String,
+    pub(super) schema: &'a Value,
+    /// Whether it judges a value of its own, and is more than a question: inside `if` and `not` a stricter
+    /// schema would mean a laxer one outside.
+    pub(super) is_closed: bool,
+    /// The places that judge the same value.
+    pub(super) same: Vec<usize>,
+    /// Those of them that count for its names.
+    pub(super) naming: Vec<usize>,
+    /// The places of properties.
+    pub(super) named: BTreeMap<&'a str, usize>,
+    /// The places of whatever else is inside.
+    pub(super) inner: Vec<usize>,
+    /// The place that judges names.
+    pub(super) name_rule: Option<usize>,
+}
+
+/// What a place is to the one around it.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    Same,
+    If,
+    Not,
+    Named(&'a str),
+    Inner,
+    NameRule,
+    Kept,
+}
+
+/// A place that is to be read, and whose it is.
+struct Found<'a> {
+    pointer: String,
+    schema: &'a Value,
+    role: Role<'a>,
+}
+
+impl<'a> Outline<'a> {
+    /// Takes a schema apart.
+    pub(super) fn of(root: &'a Value, draft: Draft) -> Result<Self, SchemaError> {
+        let mut outline = Self { places: Vec::new(), index: HashMap::new() };
+        outline.read(String::new(), root, true, false)?;
+        let mut anchors = Anchors::of(root, draft);
+        let mut next = 0;
+        // What is referred to may stand where no schema is expected, and refer on.
+        while next < outline.places.len() {
+            let Some(place) = outline.places.get(next) else { break };
+            anchors.read(&place.pointer, place.schema)?;
+            next += 1;
+        }
+        let mut next = 0;
+        while let Some(place) = outline.places.get(next) {
+            for reference in anchors.references(place.schema) {
+                let target = anchors.resolve(reference)?;
+                let target = outline.target(root, reference, target)?;
+                if let Some(place) = outline.places.get_mut(next) {
+                    place.same.push(target);
+                    place.naming.push(target);
+                }
+            }
+            next += 1;
+        }
+        Visits::count(&outline)?;
+        Ok(outline)
+    }
+
+    /// The place that a reference leads to.
+    fn target(
+        &mut self,
+        root: &'a Value,
+        reference: &str,
+        pointer: String,
+    ) -> Result<usize, SchemaError> {
+        if let Some(known) = self.index.get(&pointer) {
+            return Ok(*known);
+        }
+        let Some(schema) = root.pointer(&pointer) else {
+            return Err(SchemaError::Unusable(format!(
+                "its schema refers to `{}`, which is not in it",
+                short(reference)
+            )));
+        };
+        self.read(pointer, schema, false, false)
+    }
+
+    /// Reads a place and everything in it.
+    fn read(
+        &mut self,
+        pointer: String,
+        schema: &'a Value,
+        stands: bool,
+        asks: bool,
+    ) -> Result<usize, SchemaError> {
+        if let Some(known) = self.index.get(&pointer) {
+            return Ok(*known);
+        }
+        if self.places.len() >= PLACES_MAX {
+            return Err(SchemaError::TooCostly(format!(
+                "its schema has more than {PLACES_MAX} parts"
+            )));
+        }
+        let at = self.places.len();
+        self.index.insert(pointer.clone(), at);
+        let found = found_in(&pointer, schema);
+        self.places.push(Place {
+            pointer,
+            schema,
+            is_closed: stands && !asks,
+            same: Vec::new(),
+            naming: Vec::new(),
+            named: BTreeMap::new(),
+            inner: Vec::new(),
+            name_rule: None,
+        });
+        for Found { pointer, schema, role } in found {
+            let (stands, inner_asks) = match role {
+                Role::Same | Role::Kept | Role::NameRule => (false, asks),
+                Role::If | Role::Not => (false, true),
+                Role::Named(_) | Role::Inner => (true, asks),
+            };
+            let part = self.read(pointer, schema, stands, inner_asks)?;
+            let Some(place) = self.places.get_mut(at) else { continue };
+            match role {
+                Role::Same | Role::If => {
+                    place.same.push(part);
+                    place.naming.push(part);
+                }
+                Role::Not => place.same.push(part),
+                Role::Named(name) => {
+                    place.named.insert(name, part);
+                }
+                Role::Inner => place.inner.push(part),
+                Role::NameRule => place.name_rule = Some(part),
+                Role::Kept => {}
+            }
+        }
+        Ok(at)
+    }
+}
+
+impl Place<'_> {
+    /// How often the other places of its value are looked at because of it.
+    pub(super) fn looks(&self) -> usize {
+        let again = LOOKS_AGAIN.iter().filter(|keyword| self.schema.get(*keyword).is_some());
+        // Once to judge, and once or twice more to find what is left.
+        1 + 2 * again.count()
+    }
+}
+
+/// The schemas directly in a schema.
+fn found_in<'a>(pointer: &str, schema: &'a Value) -> Vec<Found<'a>> {
+    let Value::Object(members) = schema else { return Vec::new() };
+    let mut found = Vec::new();
+    for (keyword, value) in members {
+        let keyword = keyword.as_str();
+        let pointer = format!("{pointer}/{}", escaped(keyword));
+        let mut one = |role| found.push(Found { pointer: pointer.clone(), schema: value, role });
+        match keyword {
+            "if" => one(Role::If),
+            "not" => one(Role::Not),
+            "propertyNames" => one(Role::NameRule),
+            _ if SAME_VALUE.contains(&keyword) => one(Role::Same),
+            _ if INNER.contains(&keyword) && !value.is_array() => one(Role::Inner),
+            "properties" => found.extend(members_of(&pointer, value, |name| Role::Named(name))),
+            "patternProperties" => found.extend(members_of(&pointer, value, |_| Role::Inner)),
+            _ if SAME_VALUE_MAPS.contains(&keyword) => {
+                // A dependency may also be a list of names.
+                let schemas = members_of(&pointer, value, |_| Role::Same);
+                found.extend(schemas.filter(|found| !found.schema.is_array()));
+            }
+            _ if KEPT.contains(&keyword) => {
+                found.extend(members_of(&pointer, value, |_| Role::Kept));
+            }
+            _ if SAME_VALUE_LISTS.contains(&keyword) => {
+                found.extend(items_of(&pointer, value, Role::Same));
+            }
+            _ if INNER_LISTS.contains(&keyword) => {
+                found.extend(items_of(&pointer, value, Role::Inner));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn members_of<'a>(
+    pointer: &str,
+    value: &'a Value,
+    role: impl Fn(&'a str) -> Role<'a>,
+) -> impl Iterator<Item = Found<'a>> {
+    let members = value.as_object().into_iter().flat_map(Map::iter);
+    members.map(move |(name, schema)| Found {
+        pointer: format!("{pointer}/{}", escaped(name)),
+        schema,
+        role: role(name),
+    })
+}
+
+fn items_of<'a>(
+    pointer: &str,
+    value: &'a Value,
+    role: Role<'a>,
+) -> impl Iterator<Item = Found<'a>> {
+    let items = value.as_array().into_iter().flatten().enumerate();
+    items.map(move |(index, schema)| Found { pointer: format!("{pointer}/{index}"), schema, role })
+}
+
+/// How many visits one value costs, at every place.
+struct Visits<'a> {
+    outline: &'a Outline<'a>,
+    /// By place: nothing yet, under way, or the number.
+    counted: Vec<Option<Option<usize>>>,
+}
+
+impl<'a> Visits<'a> {
+    fn count(outline: &'a Outline<'a>) -> Result<(), SchemaError> {
+        let mut visits = Self { outline, counted: vec![None; outline.places.len()] };
+        (0..outline.places.len()).try_for_each(|place| visits.of(place, 0).map(|_| ()))
+    }
+
+    fn of(&mut self, at: usize, depth: usize) -> Result<usize, SchemaError> {
+        if depth > SAME_VALUE_DEPTH_MAX {
+            return Err(SchemaError::TooCostly(format!(
+                "its schema refers on and on: more than {SAME_VALUE_DEPTH_MAX} parts in a row judge \
+                 the same value"
+            )));
+        }
+        match self.counted.get(at) {
+            Some(Some(Some(known))) => return Ok(*known),
+            Some(Some(None)) => {
+                let why = "its schema refers to itself for the same value, without end";
+                return Err(SchemaError::Unusable(why.to_owned()));
+            }
+            Some(None) | None => {}
+        }
+        let Some(place) = self.outline.places.get(at) else { return Ok(0) };
+        self.note(at, None);
+        let mut visits = 0_usize;
+        for part in &place.same {
+            visits = visits.saturating_add(self.of(*part, depth + 1)?);
+        }
+        let visits = visits.saturating_mul(place.looks()).saturating_add(1);
+        if visits > SAME_VALUE_VISITS_MAX {
+            return Err(SchemaError::TooCostly(format!(
+                "its schema would judge one value more than {SAME_VALUE_VISITS_MAX} times"
+            )));
+        }
+        self.note(at, Some(visits));
+        Ok(visits)
+    }
+
+    fn note(&mut self, at: usize, visits: Option<usize>) {
+        if let Some(counted) = self.counted.get_mut(at) {
+            *counted = Some(visits);
+        }
+    }
+}
+
+/// A text of the schema's that a message repeats.
+pub(super) fn short(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    text.chars().take(CHARS_MAX).collect()
+}

@@ -1,0 +1,110 @@
+//! References within a schema: by pointer, by anchor, or by its own address. Any other cannot be followed,
+//! and a schema with one is refused: what it names would not be known.
+
+use std::collections::HashMap;
+
+use jsonschema::Draft;
+use stepgate_core::json::Value;
+
+use super::outline::short;
+use super::{SchemaError, draft_of};
+
+/// The names that a schema gives to its places.
+pub(super) struct Anchors {
+    draft: Draft,
+    /// The address that the schema says is its own.
+    address: Option<String>,
+    pointers: HashMap<String, String>,
+    /// A part that says it has an address of its own: references in it are not ours.
+    moved: Option<String>,
+}
+
+impl Anchors {
+    pub(super) fn of(root: &Value, draft: Draft) -> Self {
+        let address = root.get("$id").and_then(Value::as_str);
+        let address = address.map(|address| address.trim_end_matches('#').to_owned());
+        Self { draft, address, pointers: HashMap::new(), moved: None }
+    }
+
+    /// Notes what a place calls itself.
+    pub(super) fn read(&mut self, pointer: &str, schema: &Value) -> Result<(), SchemaError> {
+        if schema.get("$schema").is_some() && draft_of(schema)? != self.draft {
+            let why = "a part of its schema is of another draft than the whole";
+            return Err(SchemaError::Unusable(why.to_owned()));
+        }
+        let text = |keyword: &str| schema.get(keyword).and_then(Value::as_str);
+        let id = text("$id").filter(|_| !pointer.is_empty());
+        let mut names = Vec::new();
+        if self.draft == Draft::Draft7 {
+            match id.map(|id| (id, id.strip_prefix('#'))) {
+                Some((_, Some(name))) => names.push(name),
+                Some((id, None)) => self.moved = Some(id.to_owned()),
+                None => {}
+            }
+        } else {
+            self.moved = id.map(str::to_owned).or(self.moved.take());
+            names.extend(text("$anchor"));
+            names.extend(text("$dynamicAnchor").filter(|name| Some(*name) != text("$anchor")));
+        }
+        for name in names {
+            if self.pointers.insert(name.to_owned(), pointer.to_owned()).is_some() {
+                let name = short(name);
+                let why = format!("two parts of its schema have the anchor `{name}`");
+                return Err(SchemaError::Unusable(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The references of a place.
+    pub(super) fn references<'a>(&self, schema: &'a Value) -> impl Iterator<Item = &'a str> {
+        let keywords: &[&str] = match self.draft == Draft::Draft7 {
+            true => &["$ref"],
+            false => &["$ref", "$dynamicRef"],
+        };
+        keywords.iter().filter_map(|keyword| schema.get(*keyword)?.as_str())
+    }
+
+    /// The pointer to where a reference leads.
+    pub(super) fn resolve(&self, reference: &str) -> Result<String, SchemaError> {
+        let refused = |why: &str| {
+            let reference = short(reference);
+            SchemaError::Unusable(format!("its schema refers to `{reference}`, {why}"))
+        };
+        if self.moved.is_some() {
+            return Err(refused("and a part of it has an address (`$id`) of its own"));
+        }
+        let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        if !address.is_empty() && self.address.as_deref() != Some(address) {
+            return Err(refused("which is not in it"));
+        }
+        let Some(fragment) = decoded(fragment) else {
+            return Err(refused("which is no reference"));
+        };
+        if fragment.is_empty() || fragment.starts_with('/') {
+            return Ok(fragment);
+        }
+        self.pointers.get(&fragment).cloned().ok_or_else(|| refused("which is not in it"))
+    }
+}
+
+/// A name as it stands in a pointer.
+pub(super) fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// A fragment without its percent signs.
+fn decoded(fragment: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(fragment.len());
+    let mut rest = fragment.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+            bytes.push(u8::try_from(high * 16 + low).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
