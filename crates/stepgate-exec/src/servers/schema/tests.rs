@@ -241,3 +241,102 @@ fn a_schema_that_refers_elsewhere_or_is_none_is_refused() {
         assert!(Output::compile(&schema).is_err(), "{schema}");
     }
 }
+
+/// A schema, and arguments that it must refuse although no part of it does so for the whole.
+fn slips() -> Vec<(Value, Value)> {
+    let a = json!({ "properties": { "a": {} }, "additionalProperties": false });
+    let b = json!({ "properties": { "b": {} } });
+    let k = json!({ "$anchor": "opt", "properties": { "k": { "type": "string" } } });
+    let node = json!({ "$dynamicAnchor": "node", "properties": { "k": { "type": "string" } } });
+    let never = json!({ "properties": { "a": {} }, "additionalProperties": { "not": {} } });
+    let swept = json!({ "properties": { "a": {} }, "unevaluatedProperties": false });
+    let odd = json!({ "properties": { "p": { "properties": { "k": {} } } } });
+    let draft_07 = "http://json-schema.org/draft-07/schema#";
+    let evil = json!({ "k": "x", "evil": 1 });
+    vec![
+        (json!({ "anyOf": [a, b] }), json!({ "b": 1, "evil": 2 })),
+        (json!({ "anyOf": [never, b] }), json!({ "b": 1, "evil": 2 })),
+        (json!({ "anyOf": [swept, b] }), json!({ "b": 1, "evil": 2 })),
+        (json!({ "$ref": "#opt", "$defs": { "o": k } }), evil.clone()),
+        (json!({ "allOf": [{ "$ref": "#opt" }], "$defs": { "o": k } }), evil.clone()),
+        (json!({ "$dynamicRef": "#node", "$defs": { "o": node } }), evil.clone()),
+        (json!({ "$ref": "#/$defs/a%20b", "$defs": { "a b": k } }), evil.clone()),
+        (
+            json!({ "$id": "https://e.invalid/t", "$ref": "https://e.invalid/t#opt", "$defs": { "o": k } }),
+            evil.clone(),
+        ),
+        (
+            json!({ "$schema": draft_07, "$ref": "#/definitions/o", "definitions": { "o": {
+                "type": "object", "properties": { "k": { "type": "string" } },
+            } } }),
+            evil.clone(),
+        ),
+        (
+            json!({ "$schema": draft_07, "allOf": [{ "$ref": "#opt" }], "definitions": { "o": {
+                "$id": "#opt", "properties": { "k": { "type": "string" } },
+            } } }),
+            evil,
+        ),
+        (
+            json!({ "$ref": "#/components/o", "components": { "o": odd } }),
+            json!({ "p": { "k": 1, "evil": 2 } }),
+        ),
+    ]
+}
+
+#[test]
+fn what_no_part_of_a_composition_names_is_refused() {
+    for (schema, args) in slips() {
+        let verdict = judged(&schema, args.clone());
+        assert!(verdict.ends_with("unknown argument"), "{schema}: {verdict}");
+        let Value::Object(mut known) = args else { panic!("arguments are an object") };
+        known.remove("evil");
+        if let Some(Value::Object(inner)) = known.get_mut("p") {
+            inner.remove("evil");
+        }
+        assert_eq!(judged(&schema, Value::Object(known)), "ok", "{schema}");
+    }
+}
+
+#[test]
+fn a_part_that_names_by_pattern_and_refuses_the_rest_names_by_pattern() {
+    let x = json!({ "patternProperties": { "^x-": {} }, "additionalProperties": false });
+    let schema = json!({ "anyOf": [x, { "properties": { "b": {} } }] });
+    let rows = [
+        (json!({ "x-1": 1 }), "ok"),
+        (json!({ "b": 1 }), "ok"),
+        (json!({ "b": 1, "y": 1 }), "args: unknown argument"),
+    ];
+    check(schema, &rows);
+}
+
+#[test]
+fn a_reference_that_cannot_be_followed_within_the_schema_is_refused() {
+    let inner = json!({ "$id": "https://e.invalid/inner", "properties": { "k": {} } });
+    let rows = [
+        json!({ "$ref": "#nobody" }),
+        json!({ "$ref": "inner", "$defs": { "o": inner } }),
+        json!({ "$ref": "#/$defs/o", "$defs": { "o": inner } }),
+        json!({ "$ref": "https://json-schema.org/draft/2020-12/schema" }),
+        json!({ "$ref": "#a", "$defs": { "o": { "$anchor": "a" }, "p": { "$anchor": "a" } } }),
+        json!({ "properties": { "a": { "$schema": "http://json-schema.org/draft-07/schema#" } } }),
+    ];
+    for schema in rows {
+        assert!(matches!(refused(&schema), SchemaError::Unusable(_)), "{schema}");
+    }
+}
+
+#[test]
+fn a_condition_is_not_made_stricter_than_it_is() {
+    let ask = json!({ "properties": { "o": { "properties": { "k": { "const": 1 } } } } });
+    let schema = json!({
+        "properties": { "o": { "type": "object" }, "b": {} },
+        "if": ask,
+        "then": { "required": ["b"] },
+    });
+    let rows = [
+        (json!({ "o": { "k": 1, "more": 2 } }), "args: \"b\" is a required property"),
+        (json!({ "o": { "k": 2 } }), "ok"),
+    ];
+    check(schema, &rows);
+}
