@@ -71,6 +71,8 @@ pub struct ListedTool {
     pub mode: Option<Mode>,
     /// Whether an operator knows this definition, where it is offered.
     pub standing: Option<Standing>,
+    /// Arguments that are journalled as their digest only, where it is offered.
+    pub redacted: Vec<String>,
     /// What the server calls it for people.
     pub title: Option<String>,
     /// What the server says that it does.
@@ -190,6 +192,7 @@ fn listed(server: &Server) -> Vec<ListedTool> {
             tool: entry.definition.name.clone(),
             mode: tool.map(|tool| tool.mode),
             standing: tool.map(|tool| tool.standing),
+            redacted: tool.map(|tool| tool.redacted.clone()).unwrap_or_default(),
             title: entry.definition.title.clone(),
             description: entry.definition.description.clone(),
             input_schema: entry.definition.input_schema.clone(),

@@ -142,6 +142,8 @@ impl Case {
     pub(crate) fn run(&self, set: &PolicySet, tools: &[ToolShape]) -> Option<Finding> {
         let message = match self.call(tools) {
             Ok(call) => {
+                // As the gate asks: redacted arguments are digests.
+                let call = call.written();
                 let request = PolicyRequest { principal_id: &self.principal_id, call: &call };
                 self.mismatch(&set.decide(request))?
             }
@@ -225,7 +227,7 @@ fn stand_in(tool: &ToolShape) -> Tool {
         delivery: Delivery::Ask,
         definition_digest: Digest::ZERO,
         standing: Standing::Gone,
-        redacted: Vec::new(),
+        redacted: tool.redacted.clone(),
         contract: Arc::new(Uncallable),
     }
 }

@@ -17,7 +17,7 @@ use crate::nesting::STACK_BYTES;
 use crate::rule::{self, Rule};
 use crate::schema::{self, Vocabulary, group_of};
 use crate::set::{Entry, PolicySet, Subject};
-use crate::shape::{self, Shape, ToolShape};
+use crate::shape::{Shape, ToolShape};
 use crate::validate;
 
 /// A set, or why there is none.
@@ -137,7 +137,7 @@ fn assemble(
     findings: &mut Vec<Finding>,
 ) -> Result<PolicySet, String> {
     let vocabulary = Vocabulary::new()?;
-    let shapes: Vec<Shape> = tools.iter().map(|tool| shape::of_args(&tool.input_schema)).collect();
+    let shapes: Vec<Shape> = tools.iter().map(ToolShape::args).collect();
     let schema = schema::of_tools(tools, &shapes)?;
     validate::validate(schema, &vocabulary, &rules, tools, findings)?;
     let entries = index(&vocabulary, &rules, tools, shapes)?;

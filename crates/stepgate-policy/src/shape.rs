@@ -21,12 +21,28 @@ pub struct ToolShape {
     pub mode: Mode,
     /// The JSON Schema of its arguments.
     pub input_schema: Value,
+    /// Arguments that policies do not see, because the gate shows them as digests.
+    pub redacted: Vec<String>,
 }
 
 impl ToolShape {
     /// The schema of an argument, where the tool has such a one.
     pub(crate) fn argument(&self, name: &str) -> Option<&Value> {
         self.input_schema.get("properties")?.get(name)
+    }
+
+    /// What policies see of its arguments.
+    pub(crate) fn args(&self) -> Shape {
+        let mut args = of_args(&self.input_schema);
+        if let Shape::Record(attributes) = &mut args {
+            attributes.retain(|name, _| !self.is_redacted(name));
+        }
+        args
+    }
+
+    /// Whether policies do not see an argument.
+    pub(crate) fn is_redacted(&self, name: &str) -> bool {
+        self.redacted.iter().any(|redacted| redacted == name)
     }
 
     /// Whether an argument must be given.
@@ -53,7 +69,7 @@ pub(crate) struct Attribute {
     pub(crate) required: bool,
 }
 
-/// What policies see of the arguments of a tool.
+/// What Cedar can type of the arguments of a tool.
 pub(crate) fn of_args(input_schema: &Value) -> Shape {
     let mut reader = Reader { root: input_schema, attributes_left: ATTRIBUTES_MAX };
     Shape::Record(reader.record(input_schema, ARGS_DEPTH_MAX))

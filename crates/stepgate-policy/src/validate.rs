@@ -14,7 +14,7 @@ use crate::finding::{Finding, Place, Severity, message_of, offset_of};
 use crate::literal::Known;
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, Vocabulary, group_of, groups};
-use crate::shape::{self, Shape, ToolShape};
+use crate::shape::{Shape, ToolShape};
 
 /// Everything that is wrong with policies which can be read.
 pub(crate) fn validate(
@@ -169,6 +169,13 @@ fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
             names.join(", ")
         ));
     }
+    if let Some(hidden) = having.iter().find(|tool| tool.is_redacted(argument)) {
+        return Some(format!(
+            "`@cap` names `{argument}`, which is redacted for `{}`: every call with it would be refused; \
+             cap another argument",
+            hidden.name
+        ));
+    }
     let wrong = having.iter().find(|tool| !can_be_capped(tool, argument))?;
     Some(format!(
         "`@cap` names `{argument}`, which is not a number for `{}`: every call of it would be \
@@ -179,7 +186,7 @@ fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
 
 /// Whether an argument is a number, as far as its schema tells.
 fn can_be_capped(tool: &ToolShape, argument: &str) -> bool {
-    match shape::of_args(&tool.input_schema) {
+    match tool.args() {
         Shape::Record(args) => {
             args.get(argument).is_none_or(|attribute| attribute.shape.is_numeric())
         }

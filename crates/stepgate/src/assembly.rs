@@ -191,7 +191,12 @@ pub(crate) fn shapes(listing: &[ListedTool]) -> Vec<ToolShape> {
     offered
         .filter_map(|(listed, mode)| {
             let name = ToolName::of(&listed.server, &listed.tool).ok()?;
-            Some(ToolShape { name, mode, input_schema: listed.input_schema.clone() })
+            Some(ToolShape {
+                name,
+                mode,
+                input_schema: listed.input_schema.clone(),
+                redacted: listed.redacted.clone(),
+            })
         })
         .collect()
 }

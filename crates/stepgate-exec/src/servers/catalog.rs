@@ -1,6 +1,6 @@
 //! The tools of one server: what it describes, what the configuration says, what an operator accepted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
 use super::definition::Definition;
 use super::err::StartError;
-use super::schema::{Input, Output, SchemaError, Unreadable};
+use super::schema::{Arguments, Input, Output, SchemaError, Unreadable};
 use super::spec::{DeliverySpec, ServerSpec, ToolSpec};
 
 /// The definitions that operators have accepted, of all servers.
@@ -55,6 +55,8 @@ pub(super) struct Offer {
     pub(super) tool: Arc<Tool>,
     pub(super) output: Option<Arc<Output>>,
     pub(super) timeout: Duration,
+    /// None where the schema cannot be used.
+    arguments: Option<Arguments>,
 }
 
 /// The tools of one server, by the names that it gives them.
@@ -90,7 +92,33 @@ impl Catalog {
         }
         let catalog = Self { entries };
         catalog.check_status_tools(spec)?;
+        catalog.check_redacted(spec)?;
         Ok(catalog)
+    }
+
+    /// What a server redacts for all of its tools, one of them must have.
+    fn check_redacted(&self, spec: &ServerSpec) -> Result<(), StartError> {
+        let arguments: Option<Vec<&Arguments>> =
+            self.offers().map(|offer| offer.arguments.as_ref()).collect();
+        // Without tools there is nothing to hide, and of a schema that cannot be used nothing is known.
+        let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) else {
+            return Ok(());
+        };
+        let mut redacted = spec.tool.redacted.iter().flatten();
+        let is_known = |name: &&String| arguments.iter().any(|arguments| arguments.has(name));
+        match redacted.find(|name| !is_known(name)) {
+            None => Ok(()),
+            Some(argument) => {
+                let known: BTreeSet<&String> =
+                    arguments.iter().flat_map(|arguments| &arguments.named).collect();
+                Err(StartError::Redacted {
+                    server: spec.name.clone(),
+                    tool: None,
+                    argument: argument.clone(),
+                    known: known.into_iter().cloned().collect(),
+                })
+            }
+        }
     }
 
     fn check_status_tools(&self, spec: &ServerSpec) -> Result<(), StartError> {
@@ -210,10 +238,15 @@ fn offer(
     let name = ToolName::of(&spec.name, &definition.name)
         .map_err(|_| unusable("a proposal cannot spell its name".to_owned()))?;
     let delivery = delivery(spec, &definition.name, mode, said.delivery)?;
-    let (contract, output) = match promises(definition) {
-        Ok((input, output)) => (Arc::new(input) as Arc<dyn Contract>, output.map(Arc::new)),
+    let (contract, arguments, output) = match promises(definition) {
+        Ok((input, output)) => {
+            let arguments = input.arguments().clone();
+            check_redacted(spec, &definition.name, &arguments)?;
+            let contract = Arc::new(input) as Arc<dyn Contract>;
+            (contract, Some(arguments), output.map(Arc::new))
+        }
         // The tool is known and cannot be called; the server and its other tools go on.
-        Err(costly @ SchemaError::TooCostly(_)) => (Arc::new(Unreadable(costly)) as _, None),
+        Err(costly @ SchemaError::TooCostly(_)) => (Arc::new(Unreadable(costly)) as _, None, None),
         Err(SchemaError::Unusable(why)) => return Err(unusable(why)),
     };
     let tool = Tool {
@@ -226,7 +259,21 @@ fn offer(
         name,
     };
     let timeout = said.timeout.unwrap_or(ToolSpec::TIMEOUT);
-    Ok(Some(Offer { tool: Arc::new(tool), output, timeout }))
+    Ok(Some(Offer { tool: Arc::new(tool), output, timeout, arguments }))
+}
+
+/// What a tool's own table redacts, the tool must have.
+fn check_redacted(spec: &ServerSpec, tool: &str, arguments: &Arguments) -> Result<(), StartError> {
+    let redacted = spec.tools.get(tool).and_then(|tool| tool.redacted.as_ref());
+    match redacted.into_iter().flatten().find(|name| !arguments.has(name)) {
+        None => Ok(()),
+        Some(argument) => Err(StartError::Redacted {
+            server: spec.name.clone(),
+            tool: Some(tool.to_owned()),
+            argument: argument.clone(),
+            known: arguments.named.iter().cloned().collect(),
+        }),
+    }
 }
 
 /// What a tool asks and promises, compiled.
@@ -273,5 +320,8 @@ fn unreadable(known: &Offer, definition: &Definition, why: &StartError) -> Offer
         contract: Arc::new(Unreadable(SchemaError::Unusable(why.to_string()))),
         ..Tool::clone(&known.tool)
     };
-    Offer { tool: Arc::new(tool), output: None, timeout: known.timeout }
+    Offer { tool: Arc::new(tool), output: None, timeout: known.timeout, arguments: None }
 }
+
+#[cfg(test)]
+mod tests;

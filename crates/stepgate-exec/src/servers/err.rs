@@ -54,6 +54,22 @@ pub enum StartError {
         /// What it has.
         known: Vec<String>,
     },
+    /// The configuration hides an argument that there is not, so that it would hide nothing.
+    #[error(
+        "`{argument}` cannot be redacted for {}: no such argument is in the schema; correct \
+         `redacted`, which has names of arguments and not paths into them; {} {}",
+        owner(.server, .tool.as_deref()), whose(.tool.as_deref()), named(.known)
+    )]
+    Redacted {
+        /// The server.
+        server: String,
+        /// The tool whose table names it; none, where the server's does.
+        tool: Option<String>,
+        /// As configured.
+        argument: String,
+        /// What there is.
+        known: Vec<String>,
+    },
     /// A tool that writes, and nobody has said what becomes of a call in doubt.
     #[error(
         "the tool `{server}.{tool}` writes, and nothing says what becomes of a call in doubt: set \
@@ -105,6 +121,7 @@ impl StartError {
             | Self::Start { server, .. }
             | Self::CommandExecution { server, .. }
             | Self::UnknownTool { server, .. }
+            | Self::Redacted { server, .. }
             | Self::NoDelivery { server, .. }
             | Self::StatusTool { server, .. }
             | Self::Definition { server, .. } => server,
@@ -116,6 +133,20 @@ fn last_words(stderr: &[String]) -> String {
     match stderr {
         [] => String::new(),
         lines => format!("; its last words:\n  {}", lines.join("\n  ")),
+    }
+}
+
+fn owner(server: &str, tool: Option<&str>) -> String {
+    match tool {
+        Some(tool) => format!("the tool `{server}.{tool}`"),
+        None => format!("any tool of the server `{server}`"),
+    }
+}
+
+fn whose(tool: Option<&str>) -> &'static str {
+    match tool {
+        Some(_) => "it has",
+        None => "they have",
     }
 }
 

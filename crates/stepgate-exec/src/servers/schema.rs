@@ -11,6 +11,7 @@ use stepgate_core::action::InvalidArgs;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::tool::Contract;
 
+pub(crate) use close::Arguments;
 use effort::{Effort, TooMuch};
 use outline::Outline;
 
@@ -19,7 +20,10 @@ const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
 /// What a tool asks of its arguments: its input schema, closed.
 #[derive(Debug)]
-pub(crate) struct Input(Judge);
+pub(crate) struct Input {
+    judge: Judge,
+    arguments: Arguments,
+}
 
 /// What a tool promises of its structured result: its output schema, as it is.
 #[derive(Debug)]
@@ -50,7 +54,13 @@ impl Input {
         validator(schema, draft)?;
         let closed = close::closed(schema, &outline, draft)?;
         let validator = validator(&closed, draft)?;
-        Ok(Self(Judge { validator, effort: Effort::of(&outline) }))
+        let judge = Judge { validator, effort: Effort::of(&outline) };
+        Ok(Self { judge, arguments: Arguments::of(&outline)? })
+    }
+
+    /// The names of the arguments.
+    pub(crate) fn arguments(&self) -> &Arguments {
+        &self.arguments
     }
 }
 
@@ -71,7 +81,7 @@ impl Output {
 impl Contract for Input {
     fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs> {
         // The validator wants a value; arguments are small.
-        self.0.judge(&Value::Object(args.clone()))
+        self.judge.judge(&Value::Object(args.clone()))
     }
 }
 

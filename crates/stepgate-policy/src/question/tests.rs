@@ -28,7 +28,12 @@ fn tool() -> ToolShape {
             } },
         } },
     } });
-    ToolShape { name: ToolName::parse("s.t").unwrap(), mode: Mode::Draft, input_schema }
+    ToolShape {
+        name: ToolName::parse("s.t").unwrap(),
+        mode: Mode::Draft,
+        input_schema,
+        redacted: vec![],
+    }
 }
 
 fn prepared() -> (Vocabulary, Schema, HashMap<String, Entry>) {

@@ -13,6 +13,7 @@ mod decisions;
 mod arguments;
 mod annotations;
 mod validation;
+mod definitions;
 mod directories;
 mod cases;
 mod explanations;

@@ -97,7 +97,8 @@ fn music_schema() -> Value {
 
 /// What policies know of a tool.
 pub(crate) fn shape(name: &str, mode: Mode, input_schema: Value) -> ToolShape {
-    ToolShape { name: ToolName::parse(name).unwrap(), mode, input_schema }
+    let name = ToolName::parse(name).unwrap();
+    ToolShape { name, mode, input_schema, redacted: vec![] }
 }
 
 /// A call as a proposal makes it: a core action, or a tool of [`tools`].

@@ -91,10 +91,12 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<Vec<ToolShape>
 
 fn shape(tool: &Value) -> Option<ToolShape> {
     let mode = tool.get("mode")?.as_str()?;
+    let redacted = tool.get("redacted").and_then(Value::as_array).into_iter().flatten();
     Some(ToolShape {
         name: ToolName::parse(tool.get("name")?.as_str()?).ok()?,
         mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
         input_schema: tool.get("input_schema")?.clone(),
+        redacted: redacted.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
     })
 }
 

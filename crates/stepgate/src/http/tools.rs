@@ -31,6 +31,9 @@ struct ToolObject {
     description: Option<String>,
     input_schema: Option<Value>,
     output_schema: Option<Value>,
+    /// Arguments that are journalled as their digest, and that policies do not see.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    redacted: Vec<String>,
     /// Of the tool's server; none for core actions.
     server_state: Option<&'static str>,
     /// Why the server is down.
@@ -84,6 +87,7 @@ fn tool_object(listed: &ListedTool) -> ToolObject {
         description: listed.description.clone(),
         input_schema: Some(listed.input_schema.clone()),
         output_schema: listed.output_schema.clone(),
+        redacted: listed.redacted.clone(),
         server_state: Some(server_state),
         server_trouble,
     }

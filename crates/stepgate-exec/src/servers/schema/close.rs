@@ -47,6 +47,42 @@ pub(super) fn closed(
     Ok(closed)
 }
 
+/// The names of a tool's arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arguments {
+    /// Those that its schema spells.
+    pub(crate) named: BTreeSet<String>,
+    /// Whether there may be others.
+    pub(crate) is_open: bool,
+}
+
+impl Arguments {
+    /// The arguments of the whole schema.
+    pub(super) fn of(outline: &Outline<'_>) -> Result<Self, SchemaError> {
+        let mut work_left = WORK_MAX;
+        let names = names_of(outline, 0, &mut work_left)?;
+        let mut named = BTreeSet::new();
+        let mut seen = HashSet::from([0]);
+        let mut next = vec![0];
+        while let Some(place) = next.pop().and_then(|at| outline.places.get(at)) {
+            named.extend(place.named.keys().map(|name| (*name).to_owned()));
+            next.extend(place.naming.iter().filter(|part| seen.insert(**part)));
+        }
+        let is_open = match names {
+            Names::Open => true,
+            Names::Silent => false,
+            Names::Only(Named { patterns, .. }) => !patterns.is_empty(),
+        };
+        Ok(Self { named, is_open })
+    }
+
+    /// Whether a call can have an argument of this name. Where others are welcome it may have any, but
+    /// what looks like a path is a mistake.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.named.contains(name) || (self.is_open && !name.contains(['.', '/']))
+    }
+}
+
 /// Which properties a schema lets an object have.
 enum Names {
     /// It does not speak of properties.

@@ -11,6 +11,7 @@ fn why_a_server_is_down_is_not_for_agents() {
         tool: "set_volume".into(),
         mode: Some(Mode::ExecuteGated),
         standing: Some(Standing::Accepted),
+        redacted: vec![],
         title: None,
         description: None,
         input_schema: json!({}),
