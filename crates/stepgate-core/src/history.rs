@@ -26,6 +26,23 @@ pub struct PastDecision {
     pub ruling: Ruling,
     /// The policies that decided.
     pub policies: Vec<String>,
+    /// The caps that the call could not have, where it was denied for that.
+    pub refused_caps: Option<BTreeMap<String, i64>>,
+}
+
+impl PastDecision {
+    /// What another policy's answer would come to. The call's contract is not known here, but the caps that
+    /// it could not have are: with the same ones it would be denied again.
+    pub fn would_be(&self, decision: &PolicyDecision) -> Ruling {
+        match Ruling::of(decision, &self.call) {
+            Ruling::Permit(_) | Ruling::RequireApproval(_)
+                if self.refused_caps.as_ref() == Some(&decision.caps) =>
+            {
+                Ruling::Deny
+            }
+            ruling @ (Ruling::Permit(_) | Ruling::RequireApproval(_) | Ruling::Deny) => ruling,
+        }
+    }
 }
 
 /// A decision without its reasons, so that two can be compared.
@@ -77,10 +94,11 @@ pub fn past_decision(
         }
     }
     let Some(request) = asked else { return Ok(None) };
-    let caps = |cap: Option<&Value>| {
+    let caps = |cap: Option<&Value>| -> BTreeMap<String, i64> {
         let caps = cap.and_then(Value::as_object).into_iter().flatten();
         caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
     };
+    let mut refused_caps = None;
     let (ruling, policies) = match (&dossier.approval, &decided) {
         // Whatever a person, or time, made of it: policy had asked for a person, and said so then.
         (Some(approval), _) => {
@@ -90,7 +108,10 @@ pub fn past_decision(
         (None, Some(decision)) if decision.policy_hash.is_some() => {
             let ruling = match decision.decision {
                 Verdict::Approve => Ruling::Permit(caps(decision.meta.cap.as_ref())),
-                Verdict::Deny => Ruling::Deny,
+                Verdict::Deny => {
+                    refused_caps = decision.meta.cap.as_ref().map(|cap| caps(Some(cap)));
+                    Ruling::Deny
+                }
                 Verdict::NeedsApproval => Ruling::RequireApproval(BTreeMap::new()),
             };
             (ruling, decision.meta.policies.clone())
@@ -100,7 +121,7 @@ pub fn past_decision(
     let call = call_of(tools, &request.proposal)
         .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
     let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
-    Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies }))
+    Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies, refused_caps }))
 }
 
 /// The decision that a person was asked for.

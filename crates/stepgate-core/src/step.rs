@@ -111,7 +111,7 @@ pub fn weigh(gate: &Gate, submission: &Submission) -> Result<Weighed, Failure> {
     let proposal = p3_validate_schema::validate_schema(gate, &mut trail, object)?;
     let action = p4_validate_action::validate_action(gate, proposal)?;
     let args = p5_validate_args::validate_args(&trail, action)?;
-    Ok(p6_authorize::weigh(gate, &submission.principal_id, &args.call))
+    Ok(p6_authorize::weigh(gate, &submission.principal_id, args))
 }
 
 /// Goes on with a paused step where a person, or time, decided.

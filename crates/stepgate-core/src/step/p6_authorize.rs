@@ -157,7 +157,13 @@ impl Ground {
         }
     }
 
-    /// A rule that no policy can lift: of the sandbox, of the pins, of the caps.
+    /// A policy that permits, with caps that the call cannot have.
+    fn of_cap(policy: &PolicyDecision, rule: &str) -> Self {
+        let caps = policy.caps.iter().map(|(name, max)| (name.clone(), Value::from(*max)));
+        Self::of_policy(policy, Some(Value::Object(caps.collect())), format!("cap: {rule}"))
+    }
+
+    /// A rule that no policy can lift: of the sandbox, of the pins.
     fn of_rule(keeper: &str, rule: &str) -> Self {
         Self {
             rationale: format!("{keeper}: {rule}"),
@@ -186,7 +192,7 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
     };
     let (args, cap) = match cap::lower(args, &policy.caps) {
         Ok(lowered) => lowered,
-        Err(rule) => return Ruling::Deny(Ground::of_rule("cap", rule)),
+        Err(rule) => return Ruling::Deny(Ground::of_cap(&policy, rule)),
     };
     match reason {
         None => match make_ready(gate, &args.call).await {
@@ -209,18 +215,25 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
 pub struct Weighed {
     /// What was asked for.
     pub call: Call,
-    /// The rule that refuses it whatever policy says: of the sandbox, or of the pins.
+    /// The rule that refuses it whatever policy says: of the sandbox, of the pins, or of the caps.
     pub rule: Option<String>,
     /// What policy says.
     pub decision: PolicyDecision,
 }
 
 /// Says what would be decided, and decides nothing.
-pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, call: &Call) -> Weighed {
-    let written = call.written().into_owned();
+pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> Weighed {
+    let written = args.call.written().into_owned();
     let decision = gate.policy.decide(PolicyRequest { principal_id, call: &written });
-    let rule = judge_name(gate, call).map(|ground| ground.rationale);
-    Weighed { call: written, rule, decision }
+    let by_name = judge_name(gate, &args.call);
+    let ground = by_name.or_else(|| match decision.verdict {
+        PolicyVerdict::Deny => None,
+        PolicyVerdict::Permit | PolicyVerdict::RequireApproval(_) => {
+            let refused = cap::lower(args, &decision.caps).err();
+            refused.map(|rule| Ground::of_cap(&decision, rule))
+        }
+    });
+    Weighed { call: written, rule: ground.map(|ground| ground.rationale), decision }
 }
 
 /// What is refused by its name, or by what its name stands for.

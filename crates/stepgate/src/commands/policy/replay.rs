@@ -46,7 +46,7 @@ pub(super) async fn replay(
             asked += 1;
             let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
             let decision = set.decide(request);
-            let ruling = Ruling::of(&decision, &past.call);
+            let ruling = past.would_be(&decision);
             if ruling == past.ruling {
                 continue;
             }

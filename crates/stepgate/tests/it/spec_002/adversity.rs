@@ -21,7 +21,7 @@ use stepgate_core::ports::{
     Failed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Said, World,
 };
 use stepgate_core::recover::{self, Report, Scope};
-use stepgate_core::run::{Notice, Status, Word};
+use stepgate_core::run::{Notice, Payload, Status, Word};
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
 use stepgate_core::time::Timestamp;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use super::bench::Behaviour;
 use super::{AGENDA, House, VOLUME, artifacts, effect_status, events, guarantee, operator};
-use crate::gate::{Acting, AskAlways, DenyAll, Fixture, StopsAt, id, proposal, submit};
+use crate::gate::{Acting, AskAlways, DenyAll, Fixture, StopsAt, agent, id, proposal, submit};
 use crate::spec_004::assert_verified;
 
 const STATUS: &str = "sonos.was_it_done";
@@ -451,11 +451,28 @@ async fn a_cap_that_cannot_be_applied_refuses_the_call() {
         house.bench.change(VOLUME, |tool| tool.contract = Arc::new(Loud));
         house.fixture.gate.policy = Arc::new(Watcher { cap: Some(cap), ..Watcher::default() });
         let args = json!({ "volume": 20, "pin": 1234, "idempotency_key": "x" });
-        let answer = house.set_volume(1, args).await;
+        let answer = house.set_volume(1, args.clone()).await;
         assert_eq!(answer.word, Word::Outcome(Outcome::Denied), "{expected}");
         let record = house.dossier(&answer).await.record.unwrap().0.body().unwrap();
         assert_eq!(record.detail.as_deref(), Some(expected));
         assert_eq!(house.bench.sent(), [], "{expected}");
+        // Whoever asks what would be decided is told the same.
+        let submission = step::Submission {
+            session_id: id(9).parse().unwrap(),
+            principal_id: agent(),
+            payload: Payload::whole(proposal(2, VOLUME, args).as_bytes()),
+        };
+        let weighed = step::weigh(&house.fixture.gate, &submission).unwrap();
+        assert_eq!(weighed.rule.as_deref(), Some(expected));
+        // And so is whoever asks the same policy, or another one, about the past.
+        let past = past_decision(&*house.bench, &house.dossier(&answer).await).unwrap().unwrap();
+        let asked = |cap| {
+            let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
+            Watcher { cap, ..Watcher::default() }.decide(request)
+        };
+        assert_eq!((&past.ruling, &past.policies), (&Ruling::Deny, &asked(None).policies));
+        assert_eq!(past.would_be(&asked(Some(cap))), Ruling::Deny, "{expected}");
+        assert_eq!(past.would_be(&asked(None)), Ruling::Permit(BTreeMap::new()), "{expected}");
         house.verified().await;
     }
 }
