@@ -140,6 +140,13 @@ fn json(value: toml::Value) -> Option<Value> {
 impl Case {
     /// What is wrong, where the policies do not decide as the case says.
     pub(crate) fn run(&self, set: &PolicySet, tools: &[ToolShape]) -> Option<Finding> {
+        if !self.can_be_tried(tools) {
+            let message = format!(
+                "the case `{}` is not tried: the definition of `{}` has changed, and nobody has accepted it",
+                self.name, self.action
+            );
+            return Some(Finding::at(Severity::Warning, &self.file, Some(self.place), message));
+        }
         let message = match self.call(tools) {
             Ok(call) => {
                 // As the gate asks: redacted arguments are digests.
@@ -151,6 +158,12 @@ impl Case {
         };
         let message = format!("the case `{}`: {message}", self.name);
         Some(Finding::at(Severity::Error, &self.file, Some(self.place), message))
+    }
+
+    /// Whether it is about something that operators know.
+    pub(crate) fn can_be_tried(&self, tools: &[ToolShape]) -> bool {
+        let is_about = |tool: &&ToolShape| tool.name.as_str() == self.action;
+        tools.iter().find(is_about).is_none_or(|tool| tool.is_accepted)
     }
 
     fn mismatch(&self, decision: &PolicyDecision) -> Option<String> {

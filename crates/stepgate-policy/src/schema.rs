@@ -91,7 +91,12 @@ pub(crate) fn of_tools(tools: &[ToolShape], shapes: &[Shape]) -> Result<Schema, 
         actions.insert(action.name().to_owned(), described);
     }
     for (tool, shape) in tools.iter().zip(shapes) {
-        let described = action_of(tool.mode.as_str(), "Tool", shape);
+        let group = tool.mode.as_str();
+        let described = match tool.is_accepted {
+            true => action_of(group, "Tool", shape),
+            // It can be named, and nothing is held against a schema that nobody has accepted.
+            false => json!({ "memberOf": [{ "id": group }] }),
+        };
         actions.insert(tool.name.to_string(), described);
     }
     let fragment = json!({ "": {

@@ -23,6 +23,9 @@ pub struct ToolShape {
     pub input_schema: Value,
     /// Arguments that policies do not see, because the gate shows them as digests.
     pub redacted: Vec<String>,
+    /// Whether an operator has accepted this definition. Where not, no call comes as far as policies, and
+    /// they are not held to a schema that nobody has agreed to.
+    pub is_accepted: bool,
 }
 
 impl ToolShape {

@@ -87,6 +87,18 @@ fn warned(
 ) -> Option<Finding> {
     match warning {
         ValidationWarning::ImpossiblePolicy(_) | ValidationWarning::InvalidActionApplication(_) => {
+            if let Some(changed) =
+                tools.iter().find(|tool| !tool.is_accepted && covers(vocabulary, rule, tool))
+            {
+                return Some(rule.finding(
+                    Severity::Warning,
+                    format!(
+                        "`{}` is not checked: the definition of `{}` has changed, and every call of it \
+                         is denied until `stepgate tools accept`; correct the policy for it first",
+                        rule.name, changed.name
+                    ),
+                ));
+            }
             let group = empty_group(vocabulary, rule, tools);
             Some(match group {
                 Some(group) => rule.finding(
@@ -142,7 +154,7 @@ fn wrong_caps(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Vec<
         return vec![rule.finding(Severity::Error, message)];
     }
     let covered: Vec<&ToolShape> =
-        tools.iter().filter(|tool| covers(vocabulary, rule, tool)).collect();
+        tools.iter().filter(|tool| tool.is_accepted && covers(vocabulary, rule, tool)).collect();
     if covered.is_empty() {
         return Vec::new();
     }

@@ -18,7 +18,7 @@ use stepgate_core::json::Value;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{NoToolServers, Store};
-use stepgate_core::tool::ToolName;
+use stepgate_core::tool::{Standing, ToolName};
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{ListedTool, Progress, ServerSpec, Servers, StartError};
@@ -196,6 +196,7 @@ pub(crate) fn shapes(listing: &[ListedTool]) -> Vec<ToolShape> {
                 mode,
                 input_schema: listed.input_schema.clone(),
                 redacted: listed.redacted.clone(),
+                is_accepted: listed.standing != Some(Standing::Changed),
             })
         })
         .collect()

@@ -33,6 +33,7 @@ fn tool() -> ToolShape {
         mode: Mode::Draft,
         input_schema,
         redacted: vec![],
+        is_accepted: true,
     }
 }
 

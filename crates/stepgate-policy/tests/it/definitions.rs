@@ -1,10 +1,10 @@
-//! Tools whose arguments are hidden.
+//! Tools whose arguments are hidden, or whose definition nobody has accepted.
 
 use serde_json::json;
 use stepgate_core::tool::Mode;
 use stepgate_policy::{PolicySet, ToolShape};
 
-use crate::world::{directory, errors_in, shape};
+use crate::world::{directory, errors_in, shape, tools};
 
 /// A door that opens with a password, which no policy sees.
 fn door() -> ToolShape {
@@ -39,4 +39,47 @@ fn a_case_is_decided_as_the_gate_decides() {
                 args = { password = \"x\" }\nexpect = \"permit\"\n";
     let directory = directory(&[("p.cedar", policy), ("p.cases.toml", case)]);
     assert_eq!(PolicySet::load(directory.path(), &[door()]).unwrap().cases(), 1);
+}
+
+/// The usual tools, of which one has another argument than its policy knows.
+fn renamed(is_accepted: bool) -> Vec<ToolShape> {
+    let mut tools = tools();
+    let schema = json!({ "type": "object", "properties": { "loudness": { "type": "integer" } } });
+    tools[0] = ToolShape { is_accepted, ..shape("sonos.set_volume", Mode::ExecuteGated, schema) };
+    tools
+}
+
+const QUIET: &str = r#"
+    @id("quiet") @cap("volume <= 30") permit (principal, action == Action::"sonos.set_volume", resource)
+        when { context.args.volume < 50 };
+    @id("private") forbid (principal, action == Action::"calendar.get_agenda", resource);
+"#;
+const QUIET_CASE: &str = "[[case]]\nname = \"loud\"\nprincipal = \"agent\"\n\
+                          action = \"sonos.set_volume\"\nargs = { volume = 60 }\nexpect = \"deny\"\n";
+
+#[test]
+fn a_definition_that_nobody_has_accepted_does_not_keep_policies_from_being_loaded() {
+    let directory = directory(&[("p.cedar", QUIET), ("p.cases.toml", QUIET_CASE)]);
+    let set = PolicySet::load(directory.path(), &renamed(false)).unwrap();
+    assert_eq!(set.policies().collect::<Vec<_>>(), ["quiet", "private"]);
+    assert_eq!(set.cases(), 0);
+    let warnings: Vec<&str> =
+        set.warnings().iter().map(|finding| finding.message.as_str()).collect();
+    let expected = [
+        "the case `loud` is not tried: the definition of `sonos.set_volume` has changed, and nobody has \
+         accepted it",
+        "`quiet` is not checked: the definition of `sonos.set_volume` has changed, and every call of it is \
+         denied until `stepgate tools accept`; correct the policy for it first",
+    ];
+    assert_eq!(warnings, expected);
+}
+
+#[test]
+fn policies_are_held_to_a_definition_that_is_accepted_and_to_all_others() {
+    let directory = directory(&[("p.cedar", QUIET), ("p.cases.toml", QUIET_CASE)]);
+    let errors = errors_in(directory.path(), &renamed(true));
+    assert!(errors.iter().any(|error| error.contains("attribute `args.volume`")), "{errors:?}");
+    let everywhere = "permit (principal, action, resource) when { context.args.day == \"x\" };";
+    let directory = crate::world::directory(&[("p.cedar", everywhere)]);
+    assert!(!errors_in(directory.path(), &renamed(false)).is_empty());
 }

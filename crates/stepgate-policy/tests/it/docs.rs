@@ -73,6 +73,15 @@ fn what_the_page_says_is_told_is_told() {
     let empty = [("k.cedar", "permit (principal, action in Action::\"draft\", resource);")];
     let case = "[[case]]\nname = ''\nprincipal = 'a'\naction = 'THINK'\nexpect = 'permit'";
     let case = [("l.cases.toml", case)];
+    let mut unaccepted = tools();
+    unaccepted[0].is_accepted = false;
+    let waiting = [
+        ("m.cedar", "permit (principal, action == Action::\"sonos.set_volume\", resource);"),
+        (
+            "m.cases.toml",
+            "[[case]]\nname = ''\nprincipal = 'a'\naction = 'sonos.set_volume'\nexpect = 'permit'",
+        ),
+    ];
     let messages = |files: &[(&str, &str)], tools: &[_]| {
         let checked = check(directory(files).path(), tools);
         checked.findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
@@ -82,6 +91,7 @@ fn what_the_page_says_is_told_is_told() {
         messages(&later, &tools()),
         messages(&empty, &[]),
         messages(&case, &tools()),
+        messages(&waiting, &unaccepted),
     ]
     .concat();
     let table = PAGE.split("| what is told |").nth(1).unwrap().split("## Limits").next().unwrap();
@@ -91,7 +101,7 @@ fn what_the_page_says_is_told_is_told() {
         .flat_map(|cell| cell.split('`').step_by(2))
         .filter(|phrase| !phrase.is_empty())
         .collect();
-    assert_eq!(phrases.len(), 12);
+    assert_eq!(phrases.len(), 14);
     for phrase in phrases {
         assert!(told.iter().any(|message| message.contains(phrase)), "{phrase}: {told:#?}");
     }

@@ -98,7 +98,7 @@ fn music_schema() -> Value {
 /// What policies know of a tool.
 pub(crate) fn shape(name: &str, mode: Mode, input_schema: Value) -> ToolShape {
     let name = ToolName::parse(name).unwrap();
-    ToolShape { name, mode, input_schema, redacted: vec![] }
+    ToolShape { name, mode, input_schema, redacted: vec![], is_accepted: true }
 }
 
 /// A call as a proposal makes it: a core action, or a tool of [`tools`].

@@ -86,7 +86,8 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<Vec<ToolShape>
     let servers = assembly::start_servers(data, &config, pins, late, Arc::new(|_| {})).await?;
     let shapes = assembly::shapes(&servers.listing());
     servers.shutdown().await;
-    Ok(shapes)
+    // Nothing is known here of what was accepted: policies are held to what the servers say now.
+    Ok(shapes.into_iter().map(|shape| ToolShape { is_accepted: true, ..shape }).collect())
 }
 
 fn shape(tool: &Value) -> Option<ToolShape> {
@@ -97,6 +98,7 @@ fn shape(tool: &Value) -> Option<ToolShape> {
         mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
         input_schema: tool.get("input_schema")?.clone(),
         redacted: redacted.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+        is_accepted: tool.get("standing").and_then(Value::as_str) != Some("changed"),
     })
 }
 

@@ -227,6 +227,40 @@ fn a_tool_whose_description_changes_between_two_starts_is_denied_until_accepted(
 }
 
 #[test]
+fn a_changed_definition_that_policies_do_not_fit_stops_neither_a_start_nor_a_reload() {
+    let scene = Scene::new("honours_key = true");
+    let file = scene.place.path().join("policies/all.cedar");
+    let small = "@id(\"small\") forbid (principal, action == Action::\"fixture.act\", resource)
+        when { context.args.value > 50 };";
+    let policies = format!("{}{small}", fs::read_to_string(&file).unwrap());
+    fs::write(&file, &policies).unwrap();
+    drop(Gateway::start(&scene.place));
+    scene.configure("honours_key = true", &["--renamed"]);
+    let listed = scene.stepgate(&["tools"]);
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    assert!(listed.stdout.contains("changed"), "{}", listed.stdout);
+    let mut gateway = Gateway::start(&scene.place);
+    let status = |gateway: &Gateway, number: u32, tool: &str, args: Value| {
+        gateway.propose(&proposal(number, tool, args)).status
+    };
+    assert_eq!(status(&gateway, 1, "fixture.act", json!({ "amount": 1 })), 403);
+    assert_eq!(status(&gateway, 2, "fixture.look", json!({})), 200);
+    // What an operator forbids now is forbidden now.
+    let forbid = "@id(\"no\") forbid (principal, action == Action::\"fixture.look\", resource);";
+    fs::write(&file, format!("{policies}{forbid}")).unwrap();
+    gateway.until_it_says("policies reloaded");
+    assert_eq!(status(&gateway, 3, "fixture.look", json!({})), 403);
+    // Accepted, the definition holds for the policies too, and they do not fit it.
+    let accepted = scene.stepgate(&["tools", "accept", "fixture.act"]);
+    assert_eq!(accepted.code, 0, "{}", accepted.stderr);
+    gateway.until_it_says("policies not reloaded");
+    assert_eq!(status(&gateway, 4, "fixture.act", json!({ "amount": 1 })), 403);
+    assert_eq!(status(&gateway, 5, "fixture.look", json!({})), 403);
+    drop(gateway);
+    scene.verified();
+}
+
+#[test]
 fn policies_reload_and_a_bad_set_never_replaces_a_good_one() {
     let scene = Scene::new("honours_key = true");
     let mut gateway = Gateway::start(&scene.place);
