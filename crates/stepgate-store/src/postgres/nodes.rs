@@ -177,7 +177,9 @@ impl Node {
             executors,
         ];
         let rows = self.point.ask(Query::new(sql, values)).await?;
-        if rows.is_empty() {
+        // An answer that comes when the old lease is over says too little: a node that does not wait for
+        // renewals under way, as older ones do not, may have taken runs over in between.
+        if rows.is_empty() || Instant::now() >= good_until {
             return self.become_another().await;
         }
         self.hold(Lease { incarnation, good_until: asked + self.lease_time });
@@ -256,14 +258,27 @@ impl Node {
     async fn try_claim(&self, run_id: RunId) -> Result<bool, StoreError> {
         let incarnation = self.incarnation();
         // No rows where there is nothing to claim, and one without an epoch where another has it.
+        //
+        // INVARIANT: who takes a run over from a node whose lease has lapsed writes that node's row too. So it
+        // waits for a renewal that is not committed yet and judges by what came of it, and one that comes
+        // later finds the lease ended. The run is taken only from the owner who was judged: whoever has it
+        // by then may be younger than what this statement sees.
         let sql = format!(
-            "WITH there AS (SELECT 1 FROM tool_runs WHERE tool_run_id = $1 AND {IS_UNFINISHED}),
+            "WITH there AS MATERIALIZED (
+               SELECT owner, epoch FROM tool_runs WHERE tool_run_id = $1 AND {IS_UNFINISHED}),
+             ended AS (
+               UPDATE nodes SET expires_at = least(expires_at, clock_timestamp()) FROM there
+               WHERE incarnation = there.owner AND incarnation <> $2
+                 AND expires_at <= clock_timestamp() RETURNING incarnation),
+             free AS MATERIALIZED (
+               SELECT owner, epoch FROM there WHERE owner IS NULL OR owner = $2
+                 OR owner IN (SELECT incarnation FROM ended)
+                 OR NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = owner)),
              claimed AS (
-               UPDATE tool_runs SET owner = $2, epoch = epoch + 1
-               WHERE tool_run_id = $1 AND {IS_UNFINISHED} AND (owner IS NULL OR owner = $2
-                 OR NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = owner
-                                AND expires_at > clock_timestamp()))
-               RETURNING epoch)
+               UPDATE tool_runs SET owner = $2, epoch = tool_runs.epoch + 1 FROM free
+               WHERE tool_run_id = $1 AND {IS_UNFINISHED} AND tool_runs.epoch = free.epoch
+                 AND tool_runs.owner IS NOT DISTINCT FROM free.owner
+               RETURNING tool_runs.epoch)
              SELECT (SELECT epoch FROM claimed) AS epoch FROM there"
         );
         let values: Vec<_> = vec![Box::new(run_id.to_string()) as _, Box::new(incarnation) as _];

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::StateCode;
-use stepgate_core::ports::{Elsewhere, EventQuery, Store, StoreError, Unreached};
+use stepgate_core::ports::{Elsewhere, EventQuery, Node, Store, StoreError, Unreached};
 use stepgate_core::session::{Head, Session, SessionKind};
 use stepgate_store::{PostgresOptions, PostgresStore};
 use uuid::Uuid;
@@ -199,6 +199,84 @@ async fn a_step_of_a_batch_that_is_fenced_out_harms_no_other() {
             (number, Ok(())) => assert_ne!(number % 3, 0),
         }
     }
+}
+
+/// Renewals of a node are done, and nobody sees them before the gate is open.
+const STALLED_RENEWALS: &str =
+    "CREATE TABLE gate (is_open boolean); INSERT INTO gate VALUES (false);
+    CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      WHILE NOT (SELECT is_open FROM gate) LOOP PERFORM pg_sleep(0.02); END LOOP;
+      RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER stall AFTER UPDATE ON nodes DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+      WHEN (NEW.node_id = 'stalled' AND OLD.expires_at < NEW.expires_at) EXECUTE FUNCTION stall()";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_is_not_committed_yet_keeps_the_run_from_others_or_loses_it() {
+    let house = House::new();
+    let options = PostgresOptions {
+        node_id: "stalled".into(),
+        lease: Duration::from_secs(4),
+        ..PostgresOptions::default()
+    };
+    let (stalled, other) = (house.node_with(options).await, house.node("rival").await);
+    let desk = Desk::open(stalled.clone()).await;
+    let mut step = desk.step();
+    stalled.lock_new_trace(step.id()).await.unwrap();
+    stalled.commit(step.opening()).await.unwrap();
+    let before = other.nodes().await.unwrap();
+    let number = |nodes: &[Node]| {
+        let of_it = nodes.iter().filter(|node| node.node_id == "stalled");
+        of_it.map(|node| node.incarnation).max()
+    };
+    house.sql(STALLED_RENEWALS);
+    until("the lease does not lapse", async || other.has_stray_runs().await.unwrap()).await;
+    let run_id = step.id();
+    let taking = {
+        let other = other.clone();
+        tokio::spawn(async move { other.acquire_trace_lock(run_id).await })
+    };
+    let waits = "SELECT count(*) FROM pg_stat_activity
+                 WHERE application_name = 'stepgate rival' AND wait_event_type = 'Lock'";
+    until("the other node neither waits nor takes the run", async || {
+        taking.is_finished() || house.sql(waits) != "0"
+    })
+    .await;
+    assert!(!taking.is_finished(), "the run was taken while its node renewed its lease");
+    house.sql("UPDATE gate SET is_open = true");
+    // The answer came when the old lease was over: whoever was told of it before would have the run.
+    until("the node believes a late answer", async || {
+        number(&other.nodes().await.unwrap()) > number(&before)
+    })
+    .await;
+    assert_eq!(code(stalled.may_dispatch(run_id).await), StateCode::ConcurrentExecution);
+    // Another node may have it when the lease is over that the renewal gave.
+    if taking.await.unwrap().is_err() {
+        until("the run is nobody's", async || other.acquire_trace_lock(run_id).await.is_ok()).await;
+    }
+    assert_eq!(other.may_dispatch(run_id).await, Ok(()));
+    assert_eq!(house.epoch(run_id), "2");
+}
+
+/// The other half: a renewal that is sent before a takeover and arrives after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_takeover_ends_the_lease_for_good() {
+    let house = House::new();
+    let patient = PostgresOptions { lease: Duration::from_secs(600), ..PostgresOptions::default() };
+    let paused = house.node_with(PostgresOptions { node_id: "paused".into(), ..patient }).await;
+    let other = house.node("other").await;
+    let desk = Desk::open(paused.clone()).await;
+    let mut step = desk.step();
+    paused.lock_new_trace(step.id()).await.unwrap();
+    paused.commit(step.opening()).await.unwrap();
+    house.expire("paused");
+    let before = house.sql("SELECT ctid FROM nodes WHERE node_id = 'paused'");
+    other.acquire_trace_lock(step.id()).await.unwrap();
+    // A row that is written again is looked at again by whoever waits for it.
+    assert_ne!(house.sql("SELECT ctid FROM nodes WHERE node_id = 'paused'"), before);
+    paused.renew_lease().await.unwrap();
+    assert_eq!(code(paused.may_dispatch(step.id()).await), StateCode::ConcurrentExecution);
 }
 
 #[tokio::test]
