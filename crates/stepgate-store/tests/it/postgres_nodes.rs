@@ -284,7 +284,7 @@ async fn a_call_is_sent_only_while_the_lease_leaves_a_margin() {
     let house = House::new();
     let options = PostgresOptions {
         node_id: "short".into(),
-        lease: Duration::from_millis(900),
+        lease: Duration::from_secs(6),
         dispatch_margin: Duration::from_millis(200),
         ..PostgresOptions::default()
     };
@@ -451,7 +451,7 @@ async fn whatever_another_node_writes_is_noticed() {
 #[tokio::test]
 async fn a_node_that_the_server_has_forgotten_registers_again() {
     let house = House::new();
-    let short = PostgresOptions { lease: Duration::from_millis(900), ..PostgresOptions::default() };
+    let short = PostgresOptions { lease: Duration::from_secs(4), ..PostgresOptions::default() };
     let node = house.node_with(short).await;
     let desk = Desk::open(node.clone()).await;
     house.sql("DELETE FROM nodes");
