@@ -53,7 +53,7 @@ use crate::rows::{
 use cells::{all, one};
 use link::{Around, Failed, Query, send};
 use listen::Listener;
-use open::Address;
+use open::{Address, Lines};
 use point::{Durability, Point, told};
 use writer::Writer;
 
@@ -100,16 +100,17 @@ impl PostgresStore {
         drop(open::first(&pool, &address.shown, false).await?);
         let shown = address.shown.clone();
         let other = |error: StoreError| OpenError::Other { shown, detail: error.to_string() };
-        let own = Point::new(pool.clone(), options.answer_wait, Durability::Before);
+        let lines = Lines::new(pool.clone(), &address, &options);
+        let own = Point::new(lines.clone(), options.answer_wait, Durability::Before);
         let node = nodes::Node::register(own, &options).await.map_err(other)?;
         let told = Arc::clone(&node);
         let is_own = move |incarnation| told.incarnation() == incarnation;
         let listener = Listener::start(address, pool.clone(), options.answer_wait, is_own);
         let renewing = tokio::spawn(Arc::clone(&node).keep_renewing());
         let (leaving, left) = watch::channel(false);
-        let writer = Writer::start(pool.clone(), Arc::clone(&node), &options, left);
+        let writer = Writer::start(lines.clone(), Arc::clone(&node), &options, left);
         Ok(Self {
-            point: Point::new(pool.clone(), options.answer_wait, Durability::After),
+            point: Point::new(lines, options.answer_wait, Durability::After),
             readers: Readers { source: Source::Pool(pool), patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
             desk: Some(Desk { writer, node, listener, renewing, leaving }),
@@ -122,6 +123,7 @@ impl PostgresStore {
         let address = Address::of(url, &options)?;
         let pool = address.pool(&options, true);
         let connection = open::first(&pool, &address.shown, true).await?;
+        let lines = Lines::new(pool, &address, &options);
         // The moment is that of the first read.
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
                      SET LOCAL idle_in_transaction_session_timeout = 0;
@@ -130,7 +132,7 @@ impl PostgresStore {
         begun.map_err(|error| error::while_opening(&address.shown, &error))?;
         let source = Source::OneMoment(Arc::new(tokio::sync::Mutex::new(connection)));
         Ok(Self {
-            point: Point::new(pool, options.answer_wait, Durability::After),
+            point: Point::new(lines, options.answer_wait, Durability::After),
             readers: Readers { source, patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
             desk: None,

@@ -18,7 +18,7 @@ use tokio_postgres::Row;
 use super::cells::{escaped, plain};
 use super::error::while_opening;
 use super::link::Value;
-use super::open::{self, Address, PostgresOptions};
+use super::open::{self, Address, Lines, PostgresOptions};
 use super::point::{Durability, Point};
 use super::schema::{self, Standing};
 use super::{PostgresStore, Readers, Source};
@@ -78,6 +78,7 @@ impl PostgresStore {
         let address = Address::of(url, &options)?;
         let pool = address.pool(&options, false);
         let connection = open::connected(&pool, &address.shown, false).await?;
+        let lines = Lines::new(pool, &address, &options);
         let lift = |error: tokio_postgres::Error| while_opening(&address.shown, &error);
         connection.batch_execute(&format!("BEGIN; {PATIENT}")).await.map_err(lift)?;
         match schema::lay_out(&connection, &address.shown).await? {
@@ -103,7 +104,7 @@ impl PostgresStore {
         let connection = Arc::new(Mutex::new(connection));
         let source = Source::OneMoment(Arc::clone(&connection));
         let store = Self {
-            point: Point::new(pool, options.answer_wait, Durability::After),
+            point: Point::new(lines, options.answer_wait, Durability::After),
             readers: Readers { source, patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
             desk: None,

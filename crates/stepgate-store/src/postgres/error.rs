@@ -205,6 +205,11 @@ pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
         UNEXPECTED if said.starts_with("nodes:") => StoreError::Unavailable(
             "PostgreSQL does not know this node any more; it registers again in a moment".into(),
         ),
+        UNEXPECTED if said.starts_with("synchronous_commit:") => StoreError::Unavailable(
+            "PostgreSQL has synchronous_commit = off, and a crash would lose what it acknowledges; \
+             set it to on"
+                .into(),
+        ),
         code if code.starts_with("23") || code == UNEXPECTED || code == REFUSED => {
             refusal(StateCode::InvalidTransition, format!("the database refused a row: {said}"))
         }

@@ -19,6 +19,12 @@ pub(super) const BY_KEYS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;
      SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 
+/// Fails where the commit would be acknowledged before it is durable, and keeps whoever reloads the server's
+/// settings from making it so until the commit. The condition of what a node believes after the answer.
+pub(super) const IS_KEPT: &str = "stepgate_expect('synchronous_commit',
+    (set_config('synchronous_commit', current_setting('synchronous_commit'), true) <> 'off')
+    ::int::bigint, 1)";
+
 /// A value of a statement.
 pub(super) type Value = Box<dyn ToSql + Sync + Send>;
 

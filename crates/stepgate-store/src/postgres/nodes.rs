@@ -15,7 +15,7 @@ use stepgate_core::journal::StateCode;
 use stepgate_core::ports::StoreError;
 use tokio::sync::Notify;
 
-use super::link::{Query, Value};
+use super::link::{IS_KEPT, Query, Value};
 use super::list::IS_UNFINISHED;
 use super::open::PostgresOptions;
 use super::point::Point;
@@ -167,9 +167,12 @@ impl Node {
         }
         // What was told to an incarnation that is gone meanwhile is told again here.
         let [policy_hash, executors] = locked(&self.told).columns();
-        let sql = "UPDATE nodes SET expires_at = clock_timestamp() + $2 * interval '1 millisecond',
-                     policy_hash = $3, executors = $4
-                   WHERE incarnation = $1 AND expires_at > clock_timestamp() RETURNING 1::bigint";
+        let sql = format!(
+            "UPDATE nodes SET expires_at = clock_timestamp() + $2 * interval '1 millisecond',
+               policy_hash = $3, executors = $4
+             WHERE incarnation = $1 AND expires_at > clock_timestamp()
+             RETURNING 1::bigint, {IS_KEPT}"
+        );
         let values = vec![
             Box::new(incarnation) as _,
             Box::new(self.lease_ms()) as _,
@@ -189,9 +192,11 @@ impl Node {
     async fn become_another(&self) -> Result<(), StoreError> {
         let asked = Instant::now();
         let [policy_hash, executors] = locked(&self.told).columns();
-        let sql = "INSERT INTO nodes (node_id, expires_at, policy_hash, executors)
-                   VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond', $3, $4)
-                   RETURNING incarnation";
+        let sql = format!(
+            "INSERT INTO nodes (node_id, expires_at, policy_hash, executors)
+             VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond', $3, $4)
+             RETURNING incarnation, {IS_KEPT}"
+        );
         let values = vec![
             Box::new(self.node_id.clone()) as _,
             Box::new(self.lease_ms()) as _,
@@ -279,7 +284,7 @@ impl Node {
                WHERE tool_run_id = $1 AND {IS_UNFINISHED} AND tool_runs.epoch = free.epoch
                  AND tool_runs.owner IS NOT DISTINCT FROM free.owner
                RETURNING tool_runs.epoch)
-             SELECT (SELECT epoch FROM claimed) AS epoch FROM there"
+             SELECT (SELECT epoch FROM claimed) AS epoch, {IS_KEPT} FROM there"
         );
         let values: Vec<_> = vec![Box::new(run_id.to_string()) as _, Box::new(incarnation) as _];
         let rows = self.point.ask(Query::new(sql, values)).await?;

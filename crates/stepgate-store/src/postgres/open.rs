@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
+    ClientWrapper, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+    Timeouts,
 };
 use rustls::{ClientConfig, RootCertStore};
+use stepgate_core::ports::StoreError;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{OpenError, while_opening};
+use super::error::{OpenError, while_open, while_opening, while_waiting};
+use super::link::BY_KEYS;
+use super::point::Durability;
 use super::schema::{self, Standing};
 use crate::locks::LOCK_WAIT_DEFAULT;
 
@@ -136,6 +140,41 @@ impl Address {
         // It only fails without a runtime, which is named above.
         #[expect(clippy::expect_used, reason = "the one error is that no runtime is named")]
         pool.build().expect("a runtime is named")
+    }
+}
+
+/// Where connections come from that somebody keeps for itself.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    pool: Pool,
+    shown: Arc<str>,
+    wait: Duration,
+}
+
+impl Lines {
+    pub(super) fn new(pool: Pool, address: &Address, options: &PostgresOptions) -> Self {
+        Self { pool, shown: address.shown.as_str().into(), wait: options.connect_wait }
+    }
+
+    /// A connection for statements by keys. What is to be durable before the answer goes only to a server
+    /// that keeps what it acknowledges: it may be another one than at the start, or set up differently.
+    pub(super) async fn open(&self, durability: Durability) -> Result<ClientWrapper, StoreError> {
+        let opening = async {
+            let fresh = self.pool.get().await.map_err(|error| while_waiting(&error))?;
+            let fresh = Object::take(fresh);
+            let set = match durability {
+                Durability::Before => {
+                    let checked = check_server(&fresh, &self.shown, false).await;
+                    checked.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+                    BY_KEYS.to_owned()
+                }
+                Durability::After => format!("{BY_KEYS}; SET synchronous_commit = off"),
+            };
+            fresh.batch_execute(&set).await.map_err(|error| while_open(&error))?;
+            Ok(fresh)
+        };
+        let slow = |_| StoreError::Unavailable("PostgreSQL is too slow, or away".into());
+        tokio::time::timeout(self.wait, opening).await.map_err(slow)?
     }
 }
 

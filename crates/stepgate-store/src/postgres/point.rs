@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Object, Pool};
+use deadpool_postgres::ClientWrapper;
 use stepgate_core::ids::SessionId;
 use stepgate_core::ports::StoreError;
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
 use super::error;
-use super::link::{Around, BY_KEYS, Failed, Query, send};
+use super::link::{Around, Failed, Query, send};
+use super::open::Lines;
 
 /// How many steps can be under way on all nodes together, at most. So many indexes are left out where the
 /// database has lost the last that it gave.
@@ -43,7 +44,7 @@ pub(super) enum Durability {
 /// The connection, made anew where it was lost.
 #[derive(Debug)]
 pub(super) struct Point {
-    pool: Pool,
+    lines: Lines,
     patience: Duration,
     durability: Durability,
     client: tokio::sync::Mutex<Option<Arc<ClientWrapper>>>,
@@ -51,9 +52,9 @@ pub(super) struct Point {
 }
 
 impl Point {
-    pub(super) fn new(pool: Pool, patience: Duration, durability: Durability) -> Arc<Self> {
+    pub(super) fn new(lines: Lines, patience: Duration, durability: Durability) -> Arc<Self> {
         let client = tokio::sync::Mutex::default();
-        Arc::new(Self { pool, patience, durability, client, indexes: Mutex::default() })
+        Arc::new(Self { lines, patience, durability, client, indexes: Mutex::default() })
     }
 
     /// Gives the connection back.
@@ -176,16 +177,7 @@ impl Point {
         {
             return Ok(Arc::clone(there));
         }
-        let fresh = self.pool.get().await.map_err(|error| error::while_waiting(&error))?;
-        let fresh = Arc::new(Object::take(fresh));
-        let lift = |error: tokio_postgres::Error| error::while_open(&error);
-        fresh.batch_execute(BY_KEYS).await.map_err(lift)?;
-        match self.durability {
-            Durability::Before => {}
-            Durability::After => {
-                fresh.batch_execute("SET synchronous_commit = off").await.map_err(lift)?;
-            }
-        }
+        let fresh = Arc::new(self.lines.open(self.durability).await?);
         *client = Some(Arc::clone(&fresh));
         Ok(fresh)
     }

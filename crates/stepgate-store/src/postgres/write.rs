@@ -13,7 +13,7 @@ use stepgate_core::session::{Head, Link, Session};
 
 use super::cells::escaped;
 use super::facts::Ownership;
-use super::link::{Query, Value};
+use super::link::{IS_KEPT, Query, Value};
 use crate::plan::{Chain, NewRun, Rows, SealedChange};
 
 /// What one write comes to.
@@ -89,9 +89,10 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
 }
 
 fn mark(Stamp { incarnation, batch }: Stamp) -> Query {
-    let sql =
+    let sql = format!(
         "WITH changed AS (UPDATE nodes SET last_batch = $2 WHERE incarnation = $1 RETURNING 1)
-               SELECT stepgate_expect('nodes', count(*), 1) FROM changed";
+         SELECT stepgate_expect('nodes', count(*), 1), {IS_KEPT} FROM changed"
+    );
     Query::new(sql, vec![Box::new(incarnation), Box::new(batch)])
 }
 

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{ClientWrapper, Object, Pool};
+use deadpool_postgres::ClientWrapper;
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error;
 use super::facts::{Care, Facts, Needs, Ownership};
-use super::link::{Around, BY_KEYS, Failed, Query, send};
+use super::link::{Around, Failed, Query, send};
 use super::listen::{DECIDED, ENDED};
 use super::nodes::{Claim, Node, taken_over};
-use super::open::PostgresOptions;
-use super::point::told;
+use super::open::{Lines, PostgresOptions};
+use super::point::{Durability, told};
 use super::write::{Moved, Planned, Stamp, statements};
 use crate::plan::{Chain, Rows, Write, plan};
 
@@ -62,14 +62,14 @@ pub(super) struct Writer {
 impl Writer {
     /// Starts the task.
     pub(super) fn start(
-        pool: Pool,
+        lines: Lines,
         node: Arc<Node>,
         options: &PostgresOptions,
         mut left: watch::Receiver<bool>,
     ) -> Self {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
         let writing = Writing {
-            pool,
+            lines,
             node,
             client: None,
             memory: Facts::default(),
@@ -103,7 +103,7 @@ impl Writer {
 
 /// What writing needs.
 struct Writing {
-    pool: Pool,
+    lines: Lines,
     node: Arc<Node>,
     client: Option<ClientWrapper>,
     /// Where open traces and sessions stand, as far as this node knows.
@@ -356,20 +356,17 @@ impl Writing {
     ///
     /// The row that a batch stamps stays locked until the batch is over, so whoever reads it under its
     /// lock reads the end of the story, also where the server is still at work on the lost connection.
-    async fn was_committed(&mut self, stamp: Stamp, deadline: Instant) -> Option<bool> {
+    async fn was_committed(&self, stamp: Stamp, deadline: Instant) -> Option<bool> {
         let sql = "SELECT last_batch FROM nodes WHERE incarnation = $1 FOR UPDATE";
         loop {
             let query = Query::new(sql, vec![Box::new(stamp.incarnation)]);
-            let patience = self.patience;
-            if let Ok(client) = self.connected().await {
-                match send(client, Around::Nothing, &[query], patience).await {
-                    Ok(rows) => {
-                        let row = rows.first().and_then(|rows| rows.first());
-                        let last: Option<i64> = row.and_then(|row| row.try_get(0).ok());
-                        return Some(last == Some(stamp.batch));
-                    }
-                    Err(_) => self.client = None,
-                }
+            // A connection of its own, for this may be asked of a server that is not written to any more.
+            if let Ok(client) = self.lines.open(Durability::After).await
+                && let Ok(rows) = send(&client, Around::Nothing, &[query], self.patience).await
+            {
+                let row = rows.first().and_then(|rows| rows.first());
+                let last: Option<i64> = row.and_then(|row| row.try_get(0).ok());
+                return Some(last == Some(stamp.batch));
             }
             if Instant::now() >= deadline {
                 return None;
@@ -380,11 +377,7 @@ impl Writing {
 
     async fn connected(&mut self) -> Result<&ClientWrapper, StoreError> {
         if self.client.as_ref().is_none_or(|client| client.is_closed()) {
-            let fresh = self.pool.get().await.map_err(|error| error::while_waiting(&error))?;
-            let fresh = Object::take(fresh);
-            let lift = |error: tokio_postgres::Error| error::while_open(&error);
-            fresh.batch_execute(BY_KEYS).await.map_err(lift)?;
-            self.client = Some(fresh);
+            self.client = Some(self.lines.open(Durability::Before).await?);
         }
         self.client.as_ref().ok_or_else(|| StoreError::Unavailable("not connected".into()))
     }

@@ -53,7 +53,7 @@ impl House {
     }
 }
 
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !is_so().await {
         assert!(tokio::time::Instant::now() < deadline, "{what}");

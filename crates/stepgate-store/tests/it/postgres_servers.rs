@@ -10,6 +10,7 @@ use stepgate_store::postgres::OpenError;
 use stepgate_store::{PostgresOptions, PostgresStore};
 
 use crate::desk::Desk;
+use crate::postgres_nodes::until;
 use crate::server;
 
 fn options() -> PostgresOptions {
@@ -129,6 +130,53 @@ async fn a_server_that_is_full_or_read_only_is_unavailable_and_recovers() {
         assert_eq!(desk.store.dossier(step.id()).await, Ok(None));
         sql("DROP TRIGGER fail ON journal; DROP FUNCTION fail()");
         assert_eq!(desk.store.commit(opening).await, Ok(()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_begins_to_lose_what_it_acknowledges_is_written_to_no_more() {
+    let cluster = Cluster::start(&Settings::default()).unwrap();
+    let database = cluster.database().unwrap();
+    let desk = Desk::open(Arc::new(open(&cluster.url(&database)).await.unwrap())).await;
+    let sql = |sql: &str| cluster.sql("postgres", sql).unwrap();
+    let settings = [
+        // Seen by a connection that is there already, and by one that is made anew.
+        ("ALTER SYSTEM", "SELECT pg_reload_conf()".to_owned()),
+        (
+            &format!("ALTER DATABASE {database}"),
+            format!(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE datname = '{database}'"
+            ),
+        ),
+    ];
+    for (whose, take_effect) in settings {
+        desk.finished().await;
+        sql(&format!("{whose} SET synchronous_commit = off"));
+        sql(&take_effect);
+        let mut step = desk.step();
+        let mut opening = step.opening();
+        until("the server is written to", async || {
+            match desk.store.commit(opening.clone()).await {
+                Err(StoreError::Unavailable(why)) => why.contains("synchronous_commit"),
+                // The server takes a new setting when it likes.
+                Ok(()) => {
+                    step = desk.step();
+                    opening = step.opening();
+                    false
+                }
+                Err(other) => panic!("{other}"),
+            }
+        })
+        .await;
+        assert_eq!(desk.store.dossier(step.id()).await, Ok(None));
+        sql(&format!("{whose} RESET synchronous_commit"));
+        sql(&take_effect);
+        until("the server is not written to again", async || {
+            desk.store.commit(opening.clone()).await.is_ok()
+        })
+        .await;
+        assert!(desk.store.dossier(step.id()).await.unwrap().is_some());
     }
 }
 
