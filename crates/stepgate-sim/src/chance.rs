@@ -12,6 +12,11 @@ impl Chance {
         chance
     }
 
+    /// A stream of its own, which leaves this one as it is.
+    pub(crate) fn aside(&self) -> Self {
+        Self(stirred(self.0 ^ 0x5ca1_ab1e_0ddb_a11d))
+    }
+
     /// The next number: a counter, well stirred.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

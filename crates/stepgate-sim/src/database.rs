@@ -50,6 +50,8 @@ pub(crate) struct Database {
     sabotage: Option<Sabotage>,
     owners: BTreeMap<RunId, Ownership>,
     leases: BTreeMap<u64, Instant>,
+    /// Renewals that are done and not committed: nobody sees them, and whoever writes the row waits.
+    renewals: BTreeMap<u64, Instant>,
     /// Until when nobody is answered.
     pub(crate) down_until: Instant,
     /// How often it died.
@@ -73,6 +75,7 @@ impl Database {
             sabotage,
             owners: BTreeMap::new(),
             leases: BTreeMap::new(),
+            renewals: BTreeMap::new(),
             down_until: 0,
             outages: 0,
             written: Vec::new(),
@@ -107,13 +110,25 @@ impl Database {
         incarnation
     }
 
-    /// Renews a lease that is still good.
+    /// Renews a lease that is still good, without a commit.
     pub(crate) fn renew(&mut self, incarnation: u64, now: Instant) -> bool {
         let is_good = self.is_alive(incarnation, now) || self.is(Sabotage::RenewLapsed);
         if is_good {
-            self.leases.insert(incarnation, now + LEASE);
+            self.renewals.insert(incarnation, now + LEASE);
         }
         is_good
+    }
+
+    /// Commits a renewal, unless the store died before.
+    pub(crate) fn commit_renewal(&mut self, incarnation: u64) {
+        if let Some(expires) = self.renewals.remove(&incarnation) {
+            self.leases.insert(incarnation, expires);
+        }
+    }
+
+    /// Whether a renewal is under way.
+    pub(crate) fn is_renewing(&self, incarnation: u64) -> bool {
+        self.renewals.contains_key(&incarnation)
     }
 
     /// Lets a lease end then, whatever was agreed.
@@ -137,7 +152,10 @@ impl Database {
         }
         let is_free =
             held.owner.is_none_or(|owner| owner == incarnation || self.is_gone(owner, now));
-        if !is_free {
+        // A claim writes the row of the owner that it judges, so it waits for a renewal of it.
+        let waits = held.owner.is_some_and(|owner| owner != incarnation && self.is_renewing(owner))
+            && !self.is(Sabotage::RenewUnseen);
+        if !is_free || waits {
             return (false, None);
         }
         let epoch = held.epoch + 1;
@@ -275,6 +293,7 @@ impl Database {
     /// Dies, and is back after so long. What was answered is there again, unless nothing was synced.
     pub(crate) fn crash(&mut self, now: Instant, back_after: Instant, forgets: usize) {
         self.outages += 1;
+        self.renewals.clear();
         self.down_until = now + back_after;
         if !self.is(Sabotage::SkipFsync) {
             return;

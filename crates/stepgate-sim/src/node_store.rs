@@ -24,7 +24,7 @@ use crate::node::Seat;
 use crate::sabotage::Sabotage;
 use crate::schedule::Instant;
 use crate::signal::Bell;
-use crate::weather::{Fate, LEASE, LOCK_WAIT, MARGIN, MS, SECOND};
+use crate::weather::{Fate, LEASE, LOCK_WAIT, MARGIN, MS, SECOND, STALL_MAX};
 use crate::world::Sim;
 
 /// How often a run that another node works on is asked for again.
@@ -112,12 +112,50 @@ impl NodeStore {
         if asked >= good_until && !self.sim.is_sabotaged(Sabotage::RenewLapsed) {
             return self.become_another().await;
         }
-        let renewed = self.ask("renew", move |database, now| database.renew(incarnation, now));
-        if !renewed.await? {
+        let is_renewed = self.renewed_in_store(incarnation).await?;
+        let believes = self.sim.is_sabotaged(Sabotage::RenewLapsed)
+            || self.sim.is_sabotaged(Sabotage::RenewUnseen);
+        let is_late = self.own_now() >= good_until && !believes;
+        if !is_renewed || is_late {
             return self.become_another().await;
         }
         self.hold(Lease { incarnation, good_until: asked + LEASE });
         Ok(())
+    }
+
+    /// Renews in the store, which may take its time between the look at the old lease and the commit.
+    async fn renewed_in_store(&self, incarnation: u64) -> Result<bool, StoreError> {
+        let stalls = self.sim.is_stormy() && self.sim.weather.renewal_stalls > 0;
+        let stall = match stalls && self.sim.happens(self.sim.weather.renewal_stalls) {
+            true => self.sim.between(MS, STALL_MAX),
+            false => 0,
+        };
+        let (sim, outages) = (Arc::clone(&self.sim), locked(&self.sim.database).outages);
+        let asking = self.ask("renew", move |database, now| {
+            if database.is_renewing(incarnation) {
+                return Err(away("renew"));
+            }
+            let is_renewed = database.renew(incarnation, now);
+            match stall {
+                0 => database.commit_renewal(incarnation),
+                _ => sim.clone().spawn(crate::schedule::Group::WORLD, async move {
+                    sim.sleep(stall).await;
+                    locked(&sim.database).commit_renewal(incarnation);
+                }),
+            }
+            Ok(is_renewed)
+        });
+        let is_renewed = asking.await??;
+        if stall > 0 && is_renewed {
+            self.sim.note("stall", self.seat.node, stall, || {
+                format!("the renewal of {incarnation} is seen after {} ms", stall / MS)
+            });
+            self.sim.sleep(stall).await;
+        }
+        match locked(&self.sim.database).outages == outages {
+            true => Ok(is_renewed),
+            false => Err(away("renew")),
+        }
     }
 
     async fn become_another(&self) -> Result<(), StoreError> {

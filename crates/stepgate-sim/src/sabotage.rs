@@ -20,6 +20,9 @@ pub enum Sabotage {
     SkipMargin,
     /// A lease that has lapsed is renewed instead of being another one.
     RenewLapsed,
+    /// A run is claimed without a look at a renewal that is not committed yet, and an answer that came too
+    /// late is believed.
+    RenewUnseen,
     /// A call is sent for a run whose owner the node was never told.
     TrustUnclaimed,
     /// Runs are taken over from nodes that are alive.
@@ -36,7 +39,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every sabotage.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SkipFence,
         Self::SplitCommit,
         Self::DropInFlight,
@@ -44,6 +47,7 @@ impl Sabotage {
         Self::AnswerEarly,
         Self::SkipMargin,
         Self::RenewLapsed,
+        Self::RenewUnseen,
         Self::TrustUnclaimed,
         Self::TakeOverLiving,
         Self::DecideTwice,
@@ -62,6 +66,7 @@ impl Sabotage {
             Self::AnswerEarly => "answer-early",
             Self::SkipMargin => "skip-margin",
             Self::RenewLapsed => "renew-lapsed",
+            Self::RenewUnseen => "renew-unseen",
             Self::TrustUnclaimed => "trust-unclaimed",
             Self::TakeOverLiving => "take-over-living",
             Self::DecideTwice => "decide-twice",

@@ -19,6 +19,8 @@ pub(crate) const LOCK_WAIT: Instant = 5 * SECOND;
 pub(crate) const WAY_MAX: Instant = SECOND;
 /// How long a tool may take before nobody waits for it.
 pub(crate) const TOOL_TIMEOUT: Instant = 4 * SECOND;
+/// How long a renewal may be on its way to its commit.
+pub(crate) const STALL_MAX: Instant = 7 * SECOND;
 /// How long a person has to decide.
 pub(crate) const APPROVAL_TTL_MS: u64 = 15_000;
 /// How long everything may take after the last fault.
@@ -84,6 +86,8 @@ pub(crate) struct Weather {
     pub(crate) outages: u64,
     /// How long the store takes at most.
     pub(crate) store_delay_max: Instant,
+    /// How often in a thousand a renewal is done and seen by nobody for a while.
+    pub(crate) renewal_stalls: u64,
     /// How long a node is stopped at most.
     pub(crate) pause_max: Instant,
     /// How often in a thousand a proposal is sent to two nodes at once.
@@ -119,6 +123,7 @@ const TOOL_FATES: [ToolFate; 6] = [
 
 impl Weather {
     pub(crate) fn of(chance: &mut Chance) -> Self {
+        let renewal_stalls = chance.aside().pick(&[0, 0, 0, 0, 60, 250], 0);
         let mut kinds = |often: &[u64]| chance.pick(often, 0);
         let store = FATES.map(|fate| (fate, kinds(&[0, 0, 0, 4, 15, 40, 100]))).to_vec();
         let tools = TOOL_FATES.map(|fate| (fate, kinds(&[0, 0, 30, 150]))).to_vec();
@@ -132,6 +137,7 @@ impl Weather {
             sandbox_stops: chance.pick(&[0, 0, 60], 0),
             outages: chance.pick(&[0, 0, 8, 25], 0),
             store_delay_max: chance.pick(&[2 * MS, 20 * MS, 400 * MS], MS),
+            renewal_stalls,
             pause_max: chance.pick(&[2 * SECOND, 15 * SECOND], SECOND),
             twice: chance.pick(&[0, 200, 600], 0),
             reused: chance.pick(&[0, 0, 150], 0),
