@@ -238,6 +238,17 @@ pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| !code.code().starts_with("57P"))
 }
 
+/// Whether the server would say the same to every other write.
+pub(super) fn takes_nothing(error: &tokio_postgres::Error) -> bool {
+    let is_lossy = |said: String| said.starts_with("synchronous_commit:");
+    error.code().is_some_and(|code| match code.code() {
+        // Read-only, full, out of connections, told to stop statements that take long, or lossy.
+        "25006" | "53100" | "53300" | "57014" => true,
+        UNEXPECTED => is_lossy(told(error)),
+        code => code.starts_with("58"),
+    })
+}
+
 /// Whether the statement only failed because one before it did.
 pub(super) fn is_aftermath(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)

@@ -64,8 +64,12 @@ impl Point {
 
     /// Asks for rows by a key.
     pub(super) async fn ask(&self, query: Query) -> Result<Vec<Row>, StoreError> {
-        let client = self.client().await?;
-        match send(&client, Around::Nothing, &[query], self.patience).await {
+        let deadline = tokio::time::Instant::now() + self.patience;
+        // Whoever waits for the connection waits behind all that did, each for as long as it takes to fail.
+        let connecting = tokio::time::timeout_at(deadline, self.client()).await;
+        let client = connecting.map_err(|_| told(Failed::Silent(self.patience)))??;
+        let patience = deadline.saturating_duration_since(tokio::time::Instant::now());
+        match send(&client, Around::Nothing, &[query], patience).await {
             Ok(mut rows) => Ok(rows.pop().unwrap_or_default()),
             Err(failed) => {
                 if client.is_closed() || matches!(failed, Failed::Silent(_)) {
@@ -108,10 +112,13 @@ impl Point {
             };
             let count = i64::try_from(callers.len()).unwrap_or(i64::MAX);
             let last = self.reserve(session_id, count, highest).await;
-            if let Ok(last) = &last
-                && let Some(waiting) = self.indexes().get_mut(&session_id)
-            {
-                waiting.highest = *last;
+            let mut callers = callers;
+            if let Some(waiting) = self.indexes().get_mut(&session_id) {
+                match &last {
+                    Ok(last) => waiting.highest = *last,
+                    // Who came meanwhile would wait for the same once more.
+                    Err(_) => callers.append(&mut waiting.callers),
+                }
             }
             for (caller, place) in callers.into_iter().zip(1..) {
                 let given = last.clone().and_then(|last| {
@@ -201,7 +208,7 @@ pub(super) fn told(failed: Failed) -> StoreError {
         Failed::Told(error) => error::while_open(&error),
         Failed::Silent(patience) => StoreError::Unavailable(format!(
             "PostgreSQL has not answered for {} seconds",
-            patience.as_secs()
+            patience.as_secs_f32().round()
         )),
     }
 }

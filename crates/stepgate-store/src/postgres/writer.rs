@@ -33,6 +33,9 @@ const ALONE_MAX: usize = 3;
 /// How long to wait before the server is asked for a connection again.
 const CONNECT_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long the server has to answer at least, also to a write that waited long for its turn.
+const ANSWER_WAIT_MIN: Duration = Duration::from_secs(2);
+
 /// What a write is answered: the session, where one was to be opened.
 type Answer = Result<Option<Session>, StoreError>;
 
@@ -40,6 +43,8 @@ struct Job {
     write: Write,
     /// What the caller believed to own when it asked.
     claim: Option<Claim>,
+    /// When its caller has waited for long enough.
+    deadline: Instant,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -57,6 +62,7 @@ impl Job {
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: mpsc::Sender<Job>,
+    patience: Duration,
 }
 
 impl Writer {
@@ -86,7 +92,7 @@ impl Writer {
             };
             writing.serve(jobs, batch_jobs_max, left).await;
         });
-        Self { queue }
+        Self { queue, patience: options.answer_wait }
     }
 
     /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
@@ -94,7 +100,10 @@ impl Writer {
     pub(super) async fn write(&self, write: Write, claim: Option<Claim>) -> Answer {
         let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
         let (answer, answered) = oneshot::channel();
-        self.queue.send(Job { write, claim, answer }).await.map_err(|_| stopped())?;
+        let deadline = Instant::now() + self.patience;
+        let sending = self.queue.send(Job { write, claim, deadline, answer });
+        let sent = tokio::time::timeout(self.patience, sending).await;
+        sent.map_err(|_| not_in_time())?.map_err(|_| stopped())?;
         answered
             .await
             .map_err(|_| StoreError::AnswerLost("the writer stopped before it answered".into()))?
@@ -115,8 +124,10 @@ struct Writing {
 
 /// Why a batch was not written.
 enum Trouble {
-    /// Nothing of it was written: the database refuses it, or cannot be asked.
+    /// Nothing of it was written: the database refuses something in it, or the connection was cut.
     Refused(StoreError),
+    /// Nothing of it was written, and nothing else would be: the server does not answer, or takes nothing.
+    Away(StoreError),
     /// It was written or not, and nobody can be asked.
     Unknown(StoreError),
 }
@@ -161,40 +172,55 @@ impl Writing {
     }
 
     async fn write_batch(&mut self, batch: Vec<Job>) {
-        let left = match self.attempt(&batch, Care::Trusting).await {
-            Ok(done) => answer(batch, done),
-            Err(Trouble::Refused(_)) => batch,
-            Err(Trouble::Unknown(error)) => return refuse(batch, &error),
-        };
-        if left.is_empty() {
-            return;
+        let mut left = batch;
+        for care in [Care::Trusting, Care::Doubting] {
+            left = in_time(left);
+            if left.is_empty() {
+                return;
+            }
+            left = match self.attempt(&left, care).await {
+                Ok(done) => answer(left, done),
+                Err(Trouble::Refused(_)) => left,
+                Err(Trouble::Away(error) | Trouble::Unknown(error)) => return refuse(left, &error),
+            };
         }
-        let left = match self.attempt(&left, Care::Doubting).await {
-            Ok(done) => answer(left, done),
-            Err(Trouble::Refused(_)) => left,
-            Err(Trouble::Unknown(error)) => return refuse(left, &error),
-        };
-        for job in left {
-            self.write_alone(job).await;
+        let mut left = VecDeque::from(left);
+        while let Some(job) = left.pop_front() {
+            // Where one finds nobody to ask, the others would wait for the same.
+            if let Some(away) = self.write_alone(job).await {
+                return refuse(left.into(), &away);
+            }
         }
     }
 
     /// Tries a write alone. Another node may be in its way in the instant between look and write, so it
-    /// looks again before it believes that the database refuses the write itself.
-    async fn write_alone(&mut self, job: Job) {
+    /// looks again before it believes that the database refuses the write itself. Answers why the server
+    /// cannot be asked, where it cannot.
+    async fn write_alone(&mut self, job: Job) -> Option<StoreError> {
         let mut batch = vec![job];
         for tries_left in (0..ALONE_MAX).rev() {
+            batch = in_time(batch);
+            if batch.is_empty() {
+                return None;
+            }
             match self.attempt(&batch, Care::Doubting).await {
                 Ok(done) => {
                     batch = answer(batch, done);
-                    return refuse(batch, &StoreError::Unavailable("not decided".into()));
+                    refuse(batch, &StoreError::Unavailable("not decided".into()));
+                    return None;
                 }
                 Err(Trouble::Refused(StoreError::State(_))) if tries_left > 0 => {}
                 Err(Trouble::Refused(error) | Trouble::Unknown(error)) => {
-                    return refuse(batch, &error);
+                    refuse(batch, &error);
+                    return None;
+                }
+                Err(Trouble::Away(error)) => {
+                    refuse(batch, &error);
+                    return Some(error);
                 }
             }
         }
+        None
     }
 
     /// Writes a batch in one transaction, or nothing of it.
@@ -223,8 +249,9 @@ impl Writing {
         care: Care,
         facts: &mut Facts,
     ) -> Result<Done, Trouble> {
-        let deadline = Instant::now() + self.patience;
-        self.learn(batch, care, facts).await?;
+        let first = batch.iter().map(|job| job.deadline).min();
+        let deadline = first.unwrap_or_else(Instant::now);
+        self.learn(batch, care, facts, deadline).await?;
         let before = facts.chains();
         let (planned, answers) = self.plan(batch, care, facts);
         let moved = moved(&planned, &before, facts);
@@ -255,7 +282,13 @@ impl Writing {
     }
 
     /// Reads what the plans will ask for and nobody remembers.
-    async fn learn(&mut self, batch: &[Job], care: Care, facts: &mut Facts) -> Result<(), Trouble> {
+    async fn learn(
+        &mut self,
+        batch: &[Job],
+        care: Care,
+        facts: &mut Facts,
+        deadline: Instant,
+    ) -> Result<(), Trouble> {
         let needs = Needs::of(batch.iter().map(|job| &job.write), facts, care);
         if needs.is_empty() && care == Care::Trusting {
             return Ok(());
@@ -264,13 +297,13 @@ impl Writing {
             Care::Trusting => Around::Nothing,
             Care::Doubting => Around::Begin,
         };
-        let patience = self.patience;
-        let client = self.connected().await.map_err(Trouble::Refused)?;
+        let patience = self.patience_until(deadline);
+        let client = self.connected().await.map_err(Trouble::Away)?;
         let rows = match send(client, around, &needs.queries(care), patience).await {
             Ok(rows) => rows,
             Err(failed) => {
                 self.client = None;
-                return Err(Trouble::Refused(told(failed)));
+                return Err(nothing_written(failed));
             }
         };
         let learnt = facts.learn(&rows);
@@ -322,9 +355,9 @@ impl Writing {
         stamp: Stamp,
         deadline: Instant,
     ) -> Result<(), Trouble> {
-        let patience = self.patience;
+        let patience = self.patience_until(deadline);
         if around == Around::Whole {
-            self.connected().await.map_err(Trouble::Refused)?;
+            self.connected().await.map_err(Trouble::Away)?;
         }
         // INVARIANT: a transaction that began before goes on where it began. On another connection each
         // statement would be a commit of its own.
@@ -338,13 +371,13 @@ impl Writing {
         };
         match &failed {
             Failed::Told(error) if error::is_refusal(error) => {
-                return Err(Trouble::Refused(told(failed)));
+                return Err(nothing_written(failed));
             }
             Failed::Told(_) | Failed::Silent(_) => self.client = None,
         }
         match self.was_committed(stamp, deadline).await {
             Some(true) => Ok(()),
-            Some(false) => Err(Trouble::Refused(told(failed))),
+            Some(false) => Err(nothing_written(failed)),
             None => {
                 let why = told(failed).to_string();
                 Err(Trouble::Unknown(StoreError::AnswerLost(why)))
@@ -360,9 +393,10 @@ impl Writing {
         let sql = "SELECT last_batch FROM nodes WHERE incarnation = $1 FOR UPDATE";
         loop {
             let query = Query::new(sql, vec![Box::new(stamp.incarnation)]);
+            let patience = self.patience_until(deadline);
             // A connection of its own, for this may be asked of a server that is not written to any more.
             if let Ok(client) = self.lines.open(Durability::After).await
-                && let Ok(rows) = send(&client, Around::Nothing, &[query], self.patience).await
+                && let Ok(rows) = send(&client, Around::Nothing, &[query], patience).await
             {
                 let row = rows.first().and_then(|rows| rows.first());
                 let last: Option<i64> = row.and_then(|row| row.try_get(0).ok());
@@ -375,6 +409,12 @@ impl Writing {
         }
     }
 
+    /// How long the server may be silent.
+    fn patience_until(&self, deadline: Instant) -> Duration {
+        let left = deadline.saturating_duration_since(Instant::now());
+        left.clamp(ANSWER_WAIT_MIN.min(self.patience), self.patience)
+    }
+
     async fn connected(&mut self) -> Result<&ClientWrapper, StoreError> {
         if self.client.as_ref().is_none_or(|client| client.is_closed()) {
             self.client = Some(self.lines.open(Durability::Before).await?);
@@ -384,7 +424,8 @@ impl Writing {
 
     async fn roll_back(&mut self) {
         let Some(client) = &self.client else { return };
-        if client.batch_execute("ROLLBACK").await.is_err() {
+        let rolling = client.batch_execute("ROLLBACK");
+        if !matches!(tokio::time::timeout(ANSWER_WAIT_MIN, rolling).await, Ok(Ok(()))) {
             self.client = None;
         }
     }
@@ -471,6 +512,28 @@ fn answer(batch: Vec<Job>, done: Done) -> Vec<Job> {
         }
     }
     left
+}
+
+/// Those whose callers have not waited for too long. Nothing of the others was sent, or the server told that
+/// nothing was written.
+fn in_time(batch: Vec<Job>) -> Vec<Job> {
+    let now = Instant::now();
+    let (late, left) = batch.into_iter().partition(|job: &Job| job.deadline <= now);
+    refuse(late, &not_in_time());
+    left
+}
+
+fn not_in_time() -> StoreError {
+    StoreError::Unavailable("PostgreSQL is too slow, or away: nothing was written in time".into())
+}
+
+/// What a failure means where nothing was written.
+fn nothing_written(failed: Failed) -> Trouble {
+    let is_away = match &failed {
+        Failed::Told(error) => error::takes_nothing(error),
+        Failed::Silent(_) => true,
+    };
+    if is_away { Trouble::Away(told(failed)) } else { Trouble::Refused(told(failed)) }
 }
 
 fn refuse(batch: Vec<Job>, error: &StoreError) {

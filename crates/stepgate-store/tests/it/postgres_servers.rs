@@ -248,6 +248,80 @@ async fn connections_that_are_cut_lose_and_repeat_nothing() {
     assert_eq!(desk.store.counts().await.unwrap().events, 2 + desk.head().await.number);
 }
 
+/// Sends a signal to every process of a server.
+fn signal_all(cluster: &Cluster, signal: &str) {
+    let data = cluster.directory().join("data");
+    let is_its = |process: &std::fs::DirEntry| {
+        std::fs::read_link(process.path().join("cwd")).is_ok_and(|directory| directory == data)
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter(is_its);
+    let mut kill = std::process::Command::new("kill");
+    kill.arg(signal).args(processes.map(|process| process.file_name()));
+    assert!(kill.status().unwrap().success());
+}
+
+/// Lets a server go on that was stopped, however the test ends: only so does it end.
+struct Stopped<'a>(&'a Cluster);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        signal_all(self.0, "-CONT");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_a_server_that_is_silent_are_told_so_together() {
+    let cluster = Cluster::start(&Settings::default()).unwrap();
+    let url = cluster.url(&cluster.database().unwrap());
+    let hasty = PostgresOptions {
+        connect_wait: Duration::from_secs(1),
+        answer_wait: Duration::from_secs(4),
+        batch_jobs_max: 4,
+        ..PostgresOptions::default()
+    };
+    let desk = Desk::open(Arc::new(PostgresStore::open(&url, hasty).await.unwrap())).await;
+    desk.finished().await;
+    let mut answers = Vec::new();
+    {
+        signal_all(&cluster, "-STOP");
+        let _stopped = Stopped(&cluster);
+        let begun = tokio::time::Instant::now();
+        let mut tasks = Vec::new();
+        for number in 0..24 {
+            let desk = desk.clone();
+            tasks.push(tokio::spawn(async move {
+                let mut step = desk.step();
+                let answer = match number % 3 {
+                    0 => desk.store.next_step_index(desk.session).await.map(drop),
+                    _ => desk.store.commit(step.opening()).await,
+                };
+                (step.id(), answer)
+            }));
+        }
+        for task in tasks {
+            answers.push(task.await.unwrap());
+        }
+        // The wait itself, the look for what became of the first batch, and a slow machine.
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(12), "{took:?}");
+    }
+    until("the server does not answer again", async || {
+        let mut step = desk.step();
+        desk.store.commit(step.opening()).await.is_ok()
+    })
+    .await;
+    for (run_id, answer) in answers {
+        match answer {
+            // It was sent, and the server may have done it when it went on.
+            Err(StoreError::AnswerLost(_)) => {}
+            Err(StoreError::Unavailable(_)) => {
+                assert_eq!(desk.store.dossier(run_id).await, Ok(None));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_gives_no_step_index_again() {
     let mut cluster = Cluster::start(&Settings::default()).unwrap();
