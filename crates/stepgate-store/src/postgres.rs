@@ -9,6 +9,7 @@ mod write;
 mod read;
 mod list;
 mod cells;
+mod columns;
 mod point;
 mod nodes;
 mod waiting;

@@ -249,6 +249,13 @@ pub(super) fn takes_nothing(error: &tokio_postgres::Error) -> bool {
     })
 }
 
+/// Whether a prepared statement is not what the server has any more.
+pub(super) fn is_outdated(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::FEATURE_NOT_SUPPORTED || *code == SqlState::INVALID_SQL_STATEMENT_NAME
+    })
+}
+
 /// Whether the statement only failed because one before it did.
 pub(super) fn is_aftermath(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)

@@ -14,6 +14,7 @@ use stepgate_core::session::{Session, SessionKind, Uniqueness};
 use tokio_postgres::Row;
 
 use super::cells::all;
+use super::columns::rows_of;
 use super::link::Query;
 use super::read::trace_from;
 use crate::plan::{Chain, Rows, Trace, View, Write, is_only_one};
@@ -379,29 +380,36 @@ impl Needs {
 }
 
 /// A kind of which there is one in the store is found whoever asks for it.
-const SESSIONS_SQL: &str = "SELECT * FROM sessions WHERE session_id IN
+const SESSIONS_SQL: &str = concat!(
+    rows_of!(sessions),
+    " WHERE session_id IN
     (SELECT unnest($1::text[])
      UNION SELECT there.session_id FROM unnest($2::text[], $3::text[]) AS asked (principal, of_kind)
        JOIN sessions AS there ON there.principal_id = principal AND there.kind = of_kind
      UNION SELECT session_id FROM sessions WHERE kind = 'system' AND 'system' = ANY($3))
-    ORDER BY session_id";
+    ORDER BY session_id"
+);
 
-const TRACES_SQL: &str = "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status,
+const TRACES_SQL: &str = concat!(
+    "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status,
     run.owner, run.epoch,
     EXISTS (SELECT 1 FROM sealed_payloads AS sealed
             WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed, entry.*
     FROM tool_runs AS run LEFT JOIN LATERAL
-      (SELECT * FROM journal WHERE trace_id = run.tool_run_id
+      (",
+    rows_of!(journal),
+    " WHERE trace_id = run.tool_run_id
        ORDER BY sequence_number DESC LIMIT 1) AS entry ON true
-    WHERE run.tool_run_id = ANY($1) ORDER BY run.tool_run_id";
+    WHERE run.tool_run_id = ANY($1) ORDER BY run.tool_run_id"
+);
 
-const RUNS_SQL: &str = "SELECT * FROM tool_runs WHERE tool_run_id = ANY($1)";
+const RUNS_SQL: &str = concat!(rows_of!(tool_runs), " WHERE tool_run_id = ANY($1)");
 
 const EFFECTS_SQL: &str =
-    "SELECT * FROM effects WHERE idempotency_key = ANY($1) OR trace_id = ANY($2)";
+    concat!(rows_of!(effects), " WHERE idempotency_key = ANY($1) OR trace_id = ANY($2)");
 
 const APPROVALS_SQL: &str =
-    "SELECT * FROM approvals WHERE approval_id = ANY($1) OR tool_run_id = ANY($2)";
+    concat!(rows_of!(approvals), " WHERE approval_id = ANY($1) OR tool_run_id = ANY($2)");
 
 const CHECKPOINTS_SQL: &str = "SELECT trace_id, checkpoint_sequence_number FROM checkpoints
     WHERE trace_id = ANY($1)";

@@ -10,7 +10,7 @@ use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
-use super::error::is_aftermath;
+use super::error::{is_aftermath, is_outdated};
 
 /// How statements by keys are done: each is planned once, and finds its rows by an index whatever the
 /// server believes about the size of a table. A plan that was made for an empty table would read all of
@@ -93,16 +93,38 @@ pub(super) async fn send(
     patience: Duration,
 ) -> Result<Vec<Vec<Row>>, Failed> {
     let sending = async {
-        let mut statements = Vec::with_capacity(queries.len());
-        for query in queries {
-            statements.push(client.prepare_cached(&query.sql).await?);
+        match prepared(client, around, queries).await {
+            // The tables are others than when the statements were prepared, or somebody made the server
+            // forget them. It has done nothing, so it is asked again.
+            Err(error) if is_outdated(&error) => {
+                client.statement_cache.clear();
+                match around {
+                    Around::Nothing | Around::Snapshot | Around::Whole => {
+                        prepared(client, around, queries).await
+                    }
+                    // What began before is over.
+                    Around::Begin | Around::Commit => Err(error),
+                }
+            }
+            answer => answer,
         }
-        all_in_order(client, around, queries, &statements).await
     };
     match tokio::time::timeout(patience, sending).await {
         Ok(answer) => answer.map_err(Failed::Told),
         Err(_) => Err(Failed::Silent(patience)),
     }
+}
+
+async fn prepared(
+    client: &ClientWrapper,
+    around: Around,
+    queries: &[Query],
+) -> Result<Vec<Vec<Row>>, Error> {
+    let mut statements = Vec::with_capacity(queries.len());
+    for query in queries {
+        statements.push(client.prepare_cached(&query.sql).await?);
+    }
+    all_in_order(client, around, queries, &statements).await
 }
 
 type Answering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, Error>> + Send + 'a>>;

@@ -10,6 +10,7 @@ use stepgate_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::cells::escaped;
+use super::columns::rows_of;
 use super::link::{Query, Value};
 use crate::rows::{Cells, Table};
 
@@ -72,17 +73,19 @@ pub(super) fn runs(query: &RunQuery) -> Query {
     }
     let Some(principal_id) = &query.principal_id else {
         return conditions.query(query.limit, |conditions| {
-            format!("SELECT * FROM tool_runs WHERE true{conditions} ORDER BY position DESC LIMIT #")
+            let rows = rows_of!(tool_runs);
+            format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
         });
     };
     // The newest runs of each of the principal's sessions, merged: neither the runs of others are
     // read nor all of a principal who has most of them.
     conditions.values.push(Box::new(principal_id.as_str().to_owned()));
     let principal = format!("${}", conditions.values.len());
+    let rows = rows_of!(tool_runs);
     conditions.query(query.limit, |conditions| {
         format!(
             "SELECT run.* FROM sessions CROSS JOIN LATERAL
-               (SELECT * FROM tool_runs WHERE tool_runs.session_id = sessions.session_id{conditions}
+               ({rows} WHERE tool_runs.session_id = sessions.session_id{conditions}
                 ORDER BY position DESC LIMIT #) AS run
              WHERE sessions.principal_id = {principal} ORDER BY run.position DESC LIMIT #"
         )
@@ -111,7 +114,8 @@ pub(super) fn approvals(query: &ApprovalQuery) -> Query {
         conditions.add_text(is_theirs, principal_id.as_str());
     }
     conditions.query(query.limit, |conditions| {
-        format!("SELECT * FROM approvals WHERE true{conditions} ORDER BY position DESC LIMIT #")
+        let rows = rows_of!(approvals);
+        format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
     })
 }
 
@@ -138,7 +142,8 @@ pub(super) fn events(query: &EventQuery) -> Query {
         conditions.add("tool_run_id IS NULL", None);
     }
     conditions.query(query.limit, |conditions| {
-        format!("SELECT * FROM events WHERE true{conditions} ORDER BY position LIMIT #")
+        let rows = rows_of!(events);
+        format!("{rows} WHERE true{conditions} ORDER BY position LIMIT #")
     })
 }
 
@@ -218,7 +223,8 @@ fn executor_ids(cells: &Cells<'_>) -> Result<Vec<String>, StoreError> {
 
 /// Events that belong to no run, oldest first.
 pub(super) fn loose_events() -> Query {
-    Query::new("SELECT * FROM events WHERE tool_run_id IS NULL ORDER BY position", Vec::new())
+    let sql = concat!(rows_of!(events), " WHERE tool_run_id IS NULL ORDER BY position");
+    Query::new(sql, Vec::new())
 }
 
 /// The ids of runs, newest first.

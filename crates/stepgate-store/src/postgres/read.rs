@@ -10,6 +10,7 @@ use stepgate_core::session::SessionKind;
 use tokio_postgres::Row;
 
 use super::cells::{all, one};
+use super::columns::rows_of;
 use super::link::Query;
 use crate::plan::Trace;
 use crate::rows::{
@@ -25,13 +26,16 @@ fn by_text(sql: &'static str, key: impl ToString) -> Query {
 
 /// A session.
 pub(super) fn session(session_id: SessionId) -> Query {
-    by_text("SELECT * FROM sessions WHERE session_id = $1", session_id)
+    by_text(concat!(rows_of!(sessions), " WHERE session_id = $1"), session_id)
 }
 
 /// The first session of this kind that belongs to the principal.
 pub(super) fn session_of(principal_id: &PrincipalId, kind: SessionKind) -> Query {
-    let sql = "SELECT * FROM sessions WHERE principal_id = $1 AND kind = $2
-               ORDER BY position LIMIT 1";
+    let sql = concat!(
+        rows_of!(sessions),
+        " WHERE principal_id = $1 AND kind = $2
+               ORDER BY position LIMIT 1"
+    );
     let values =
         vec![Box::new(principal_id.as_str().to_owned()) as _, Box::new(kind.as_str()) as _];
     Query::new(sql, values)
@@ -39,8 +43,11 @@ pub(super) fn session_of(principal_id: &PrincipalId, kind: SessionKind) -> Query
 
 /// The default session that a principal has on this node.
 pub(super) fn default_session_of(principal_id: &PrincipalId, node_id: Option<&str>) -> Query {
-    let sql = "SELECT * FROM sessions WHERE principal_id = $1 AND kind = 'default'
-               AND node_id IS NOT DISTINCT FROM $2";
+    let sql = concat!(
+        rows_of!(sessions),
+        " WHERE principal_id = $1 AND kind = 'default'
+               AND node_id IS NOT DISTINCT FROM $2"
+    );
     let values = vec![
         Box::new(principal_id.as_str().to_owned()) as _,
         Box::new(node_id.map(str::to_owned)) as _,
@@ -50,7 +57,7 @@ pub(super) fn default_session_of(principal_id: &PrincipalId, node_id: Option<&st
 
 /// Every session, in the order of their ids.
 pub(super) fn sessions() -> Query {
-    Query::new("SELECT * FROM sessions ORDER BY session_id", Vec::new())
+    Query::new(concat!(rows_of!(sessions), " ORDER BY session_id"), Vec::new())
 }
 
 /// Where a trace stands: a row with its last entry beside it.
@@ -58,13 +65,17 @@ pub(super) fn trace(run_id: RunId) -> Query {
     by_text(TRACE, run_id)
 }
 
-const TRACE: &str = "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status,
+const TRACE: &str = concat!(
+    "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status,
     EXISTS (SELECT 1 FROM sealed_payloads AS sealed
             WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed, entry.*
     FROM tool_runs AS run LEFT JOIN LATERAL
-      (SELECT * FROM journal WHERE trace_id = run.tool_run_id
+      (",
+    rows_of!(journal),
+    " WHERE trace_id = run.tool_run_id
        ORDER BY sequence_number DESC LIMIT 1) AS entry ON true
-    WHERE run.tool_run_id = $1";
+    WHERE run.tool_run_id = $1"
+);
 
 /// Where a trace stands, from a row of [`trace`].
 pub(super) fn trace_from(cells: &Cells<'_>) -> Result<Trace, StoreError> {
@@ -82,55 +93,64 @@ pub(super) fn trace_from(cells: &Cells<'_>) -> Result<Trace, StoreError> {
 
 /// The entries after a sequence number.
 pub(super) fn entries(run_id: RunId, after: u64) -> Query {
-    let sql = "SELECT * FROM journal WHERE trace_id = $1 AND sequence_number > $2
-               ORDER BY sequence_number";
+    let sql = concat!(
+        rows_of!(journal),
+        " WHERE trace_id = $1 AND sequence_number > $2
+               ORDER BY sequence_number"
+    );
     let after = i64::try_from(after).unwrap_or(i64::MAX);
     Query::new(sql, vec![Box::new(run_id.to_string()), Box::new(after)])
 }
 
 /// The checkpoint with the highest sequence number.
 pub(super) fn latest_checkpoint(run_id: RunId) -> Query {
-    let sql = "SELECT * FROM checkpoints WHERE trace_id = $1
-               ORDER BY checkpoint_sequence_number DESC LIMIT 1";
+    let sql = concat!(
+        rows_of!(checkpoints),
+        " WHERE trace_id = $1
+               ORDER BY checkpoint_sequence_number DESC LIMIT 1"
+    );
     by_text(sql, run_id)
 }
 
 /// What a key is bound to.
 pub(super) fn binding(key: &IdempotencyKey) -> Query {
-    by_text("SELECT * FROM effects WHERE idempotency_key = $1", key.as_str())
+    by_text(concat!(rows_of!(effects), " WHERE idempotency_key = $1"), key.as_str())
 }
 
 /// The event of this id.
 pub(super) fn event(event_id: ArtifactId) -> Query {
-    by_text("SELECT * FROM events WHERE event_id = $1", event_id)
+    by_text(concat!(rows_of!(events), " WHERE event_id = $1"), event_id)
 }
 
 /// An approval.
 pub(super) fn approval(approval_id: ApprovalId) -> Query {
-    by_text("SELECT * FROM approvals WHERE approval_id = $1", approval_id)
+    by_text(concat!(rows_of!(approvals), " WHERE approval_id = $1"), approval_id)
 }
 
 /// A run.
 pub(super) fn run(run_id: RunId) -> Query {
-    by_text("SELECT * FROM tool_runs WHERE tool_run_id = $1", run_id)
+    by_text(concat!(rows_of!(tool_runs), " WHERE tool_run_id = $1"), run_id)
 }
 
 fn record(run_id: RunId) -> Query {
-    by_text("SELECT * FROM records WHERE tool_run_id = $1", run_id)
+    by_text(concat!(rows_of!(records), " WHERE tool_run_id = $1"), run_id)
 }
 
 /// Everything about one run.
 pub(super) fn dossier(run_id: RunId) -> Vec<Query> {
-    let checkpoints = "SELECT * FROM checkpoints WHERE trace_id = $1
-                       ORDER BY checkpoint_sequence_number";
+    let checkpoints = concat!(
+        rows_of!(checkpoints),
+        " WHERE trace_id = $1
+                       ORDER BY checkpoint_sequence_number"
+    );
     vec![
         run(run_id),
         entries(run_id, 0),
         by_text(checkpoints, run_id),
-        by_text("SELECT * FROM approvals WHERE tool_run_id = $1", run_id),
-        by_text("SELECT * FROM effects WHERE trace_id = $1", run_id),
-        by_text("SELECT * FROM events WHERE tool_run_id = $1 ORDER BY position", run_id),
-        by_text("SELECT * FROM sealed_payloads WHERE tool_run_id = $1", run_id),
+        by_text(concat!(rows_of!(approvals), " WHERE tool_run_id = $1"), run_id),
+        by_text(concat!(rows_of!(effects), " WHERE trace_id = $1"), run_id),
+        by_text(concat!(rows_of!(events), " WHERE tool_run_id = $1 ORDER BY position"), run_id),
+        by_text(concat!(rows_of!(sealed_payloads), " WHERE tool_run_id = $1"), run_id),
         record(run_id),
     ]
 }
@@ -162,7 +182,8 @@ pub(super) fn dossier_from(rows: &[Vec<Row>]) -> Result<Option<Dossier>, StoreEr
 
 /// What the answer to a known proposal is made of.
 pub(super) fn recollection(run_id: RunId) -> Vec<Query> {
-    let tail = "SELECT * FROM journal WHERE trace_id = $1 ORDER BY sequence_number DESC LIMIT 1";
+    let tail =
+        concat!(rows_of!(journal), " WHERE trace_id = $1 ORDER BY sequence_number DESC LIMIT 1");
     vec![run(run_id), record(run_id), by_text(tail, run_id)]
 }
 

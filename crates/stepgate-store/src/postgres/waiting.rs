@@ -6,6 +6,7 @@ use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::{StoreError, Unreached};
 use stepgate_core::time::Timestamp;
 
+use super::columns::rows_of;
 use super::link::Query;
 use super::list::IS_UNFINISHED;
 use crate::rows::Cells;
@@ -26,10 +27,11 @@ pub(super) struct Call {
 pub(super) fn calls() -> Query {
     let sql = format!(
         "SELECT entry.trace_id, entry.ts, entry.artifact FROM tool_runs CROSS JOIN LATERAL
-           (SELECT * FROM journal WHERE trace_id = tool_run_id
+           ({} WHERE trace_id = tool_run_id
             ORDER BY sequence_number DESC LIMIT 1) AS entry
          WHERE {IS_UNFINISHED} AND entry.artifact_type = 'tool_call'
-         ORDER BY tool_runs.position LIMIT $1"
+         ORDER BY tool_runs.position LIMIT $1",
+        rows_of!(journal)
     );
     Query::new(sql, vec![Box::new(CALLS_MAX)])
 }

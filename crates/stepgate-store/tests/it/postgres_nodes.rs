@@ -7,7 +7,9 @@ use std::time::Duration;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::StateCode;
-use stepgate_core::ports::{Elsewhere, EventQuery, Node, Store, StoreError, Unreached};
+use stepgate_core::ports::{
+    ApprovalQuery, Elsewhere, EventQuery, Node, RunQuery, Store, StoreError, Unreached,
+};
 use stepgate_core::session::{Head, Session, SessionKind};
 use stepgate_store::{PostgresOptions, PostgresStore};
 use uuid::Uuid;
@@ -468,6 +470,53 @@ async fn a_node_that_the_server_has_forgotten_registers_again() {
     })
     .await;
     assert_eq!(node.commit(step.closing()).await, Ok(()));
+}
+
+/// As a node of the next version does when it starts beside one that runs.
+#[tokio::test]
+async fn a_migration_does_not_stop_nodes_that_run() {
+    let house = House::new();
+    let node = house.node("running").await;
+    let desk = Desk::open(node.clone()).await;
+    let everything = async || {
+        let mut step = desk.step();
+        let (pausing, asked) = step.pausing();
+        node.commit(pausing).await?;
+        node.acquire_trace_lock(step.id()).await?;
+        node.commit(step.granting(&asked).0).await?;
+        node.commit(step.closing()).await?;
+        node.release_trace_lock(step.id()).await?;
+        node.next_step_index(desk.session).await?;
+        node.binding(&step.key).await?.unwrap();
+        node.load_state(step.id()).await?.unwrap();
+        node.load_latest_checkpoint(step.id()).await?.unwrap();
+        node.dossier(step.id()).await?.unwrap();
+        node.recall(step.id()).await?.unwrap();
+        node.sessions().await?;
+        node.approvals(ApprovalQuery { limit: 2, ..ApprovalQuery::default() }).await?;
+        node.runs(RunQuery { limit: 2, ..RunQuery::default() }).await?;
+        node.runs(RunQuery { limit: 2, principal_id: Some(agent()), ..RunQuery::default() })
+            .await?;
+        node.events(EventQuery { limit: 2, ..EventQuery::default() }).await?;
+        node.loose_events().await?;
+        node.nodes().await?;
+        node.unreached().await?;
+        node.renew_lease().await
+    };
+    assert_eq!(everything().await, Ok(()));
+    for table in "nodes sessions tool_runs journal records checkpoints approvals events effects \
+                  sealed_payloads step_indexes"
+        .split(' ')
+    {
+        house.sql(&format!("ALTER TABLE {table} ADD COLUMN of_the_next_version text"));
+    }
+    assert_eq!(everything().await, Ok(()));
+    // Also what no name can help: the same column of another type.
+    for (table, column) in [("effects", "tool_server"), ("tool_runs", "ts"), ("sessions", "ts")] {
+        house.sql(&format!("DROP TRIGGER IF EXISTS {table}_fixed ON {table}"));
+        house.sql(&format!("ALTER TABLE {table} ALTER COLUMN {column} TYPE varchar COLLATE \"C\""));
+    }
+    assert_eq!(everything().await, Ok(()));
 }
 
 #[tokio::test]
