@@ -10,6 +10,7 @@ use stepgate_core::ids::RunId;
 use stepgate_core::ports::Elsewhere;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_postgres::AsyncMessage;
 
 use super::link::{Around, send};
@@ -32,12 +33,19 @@ pub(super) const ENDED: &str = "ended";
 /// What came from other nodes.
 #[derive(Debug)]
 pub(super) struct Listener {
-    told: Mutex<mpsc::Receiver<Elsewhere>>,
+    hearing: Mutex<Hearing>,
     /// The last event that was there at the last look.
     seen: AtomicI64,
     pool: Pool,
     patience: Duration,
     listening: JoinHandle<()>,
+}
+
+/// What was told, and when to look for what was not.
+#[derive(Debug)]
+struct Hearing {
+    told: mpsc::Receiver<Elsewhere>,
+    look_at: Instant,
 }
 
 impl Drop for Listener {
@@ -62,7 +70,8 @@ impl Listener {
                 tokio::time::sleep(CONNECT_AGAIN).await;
             }
         });
-        Self { told: Mutex::new(told), seen: AtomicI64::new(-1), pool, patience, listening }
+        let hearing = Mutex::new(Hearing { told, look_at: Instant::now() + LOOK_AGAIN });
+        Self { hearing, seen: AtomicI64::new(-1), pool, patience, listening }
     }
 
     /// Listens no more.
@@ -70,18 +79,24 @@ impl Listener {
         self.listening.abort();
     }
 
-    /// The next thing that another node did, or that there may be more.
+    /// The next thing that another node did, or that there may be more. Looks by the clock, however much is
+    /// told: tokens that are revoked, and tools that are accepted, are told to nobody.
     pub(super) async fn next(&self) -> Elsewhere {
-        let mut told = self.told.lock().await;
+        let mut hearing = self.hearing.lock().await;
+        let Hearing { told, look_at } = &mut *hearing;
         loop {
-            match tokio::time::timeout(LOOK_AGAIN, told.recv()).await {
+            if Instant::now() >= *look_at {
+                let has_more = self.has_more().await;
+                *look_at = Instant::now() + LOOK_AGAIN;
+                if has_more {
+                    return Elsewhere::More;
+                }
+            }
+            match tokio::time::timeout_at(*look_at, told.recv()).await {
                 Ok(Some(elsewhere)) => return elsewhere,
                 // Whoever tells is gone; the looking goes on.
-                Ok(None) => tokio::time::sleep(LOOK_AGAIN).await,
+                Ok(None) => tokio::time::sleep_until(*look_at).await,
                 Err(_) => {}
-            }
-            if self.has_more().await {
-                return Elsewhere::More;
             }
         }
     }

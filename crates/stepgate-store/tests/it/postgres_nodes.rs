@@ -438,6 +438,33 @@ async fn a_decision_on_one_node_is_heard_on_another() {
     }
 }
 
+/// Whoever is told something all the time still looks for what nobody tells, tokens that were revoked above all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_that_keep_coming_keep_nobody_from_looking() {
+    let house = House::new();
+    let (waiting, deciding) = (house.node("waiting").await, house.node("deciding").await);
+    let desk = Desk::open(deciding.clone()).await;
+    let mut told = 0;
+    let mut looked = false;
+    let mut heard = waiting.elsewhere().await;
+    until("nobody looks while decisions come", async || {
+        let mut step = desk.step();
+        let (pausing, asked) = step.pausing();
+        deciding.commit(pausing).await.unwrap();
+        deciding.acquire_trace_lock(step.id()).await.unwrap();
+        deciding.commit(step.granting(&asked).0).await.unwrap();
+        deciding.release_trace_lock(step.id()).await.unwrap();
+        match heard {
+            Elsewhere::More => looked = told > 0,
+            Elsewhere::Decided(_) | Elsewhere::Ended(_) => told += 1,
+        }
+        // There is always one more to hear: it is told as soon as the next one is decided.
+        heard = tokio::time::timeout(PATIENCE, waiting.elsewhere()).await.unwrap();
+        looked
+    })
+    .await;
+}
+
 /// What nobody tells is found by looking.
 #[tokio::test]
 async fn whatever_another_node_writes_is_noticed() {
