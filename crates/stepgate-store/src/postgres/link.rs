@@ -60,7 +60,7 @@ impl Around {
         match self {
             Self::Nothing | Self::Commit => None,
             Self::Snapshot => Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
-            Self::Begin | Self::Whole => Some("BEGIN"),
+            Self::Begin | Self::Whole => Some("BEGIN ISOLATION LEVEL READ COMMITTED"),
         }
     }
 

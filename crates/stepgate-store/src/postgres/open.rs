@@ -120,9 +120,11 @@ impl Address {
         let mut config = self.config.clone();
         let read_only = if is_read_only { " -c default_transaction_read_only=on" } else { "" };
         let given = config.get_options().unwrap_or_default();
-        // A node that stops in the middle of a transaction holds rows that others need.
+        // A node that stops in the middle of a transaction holds rows that others need. Statements wait for
+        // such rows and go on with what they are then, whatever isolation the database is set to.
         config.options(format!(
-            "{given} -c idle_in_transaction_session_timeout=5s -c lock_timeout=10s{read_only}"
+            "{given} -c idle_in_transaction_session_timeout=5s -c lock_timeout=10s \
+             -c default_transaction_isolation=read\\ committed{read_only}"
         ));
         let manager = Manager::from_config(
             config,

@@ -180,6 +180,32 @@ async fn a_server_that_begins_to_lose_what_it_acknowledges_is_written_to_no_more
     }
 }
 
+/// Nodes that write in one session, where the database is set up for something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_isolation_that_a_database_is_set_to_changes_nothing() {
+    for isolation in ["repeatable read", "serializable"] {
+        let database = server::shared().database().unwrap();
+        let set = format!("ALTER DATABASE {database} SET default_transaction_isolation");
+        server::shared().sql("postgres", &format!("{set} = '{isolation}'")).unwrap();
+        let url = server::shared().url(&database);
+        let desk = Desk::open(Arc::new(open(&url).await.unwrap())).await;
+        let other = Desk { store: Arc::new(open(&url).await.unwrap()), ..desk.clone() };
+        let mut tasks = Vec::new();
+        for number in 0..16 {
+            let desk = if number % 2 == 0 { desk.clone() } else { other.clone() };
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..10 {
+                    desk.store.next_step_index(desk.session).await.unwrap();
+                    desk.finished().await;
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
 /// Every answer is true, whatever happens to the connections: what was said to be written is there, and
 /// what was said not to be is not.
 async fn answers_are_true(desk: &Desk, steps: usize) -> (usize, usize) {
