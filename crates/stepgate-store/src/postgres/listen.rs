@@ -26,6 +26,11 @@ const TELLINGS_MAX: usize = 1024;
 /// How long to wait before the server is asked for a connection again.
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
+/// Where the nodes of a store tell each other something, in SQL. The name of a schema may be as long as that of
+/// a channel, so it is not written out.
+pub(super) const CHANNEL: &str = "'stepgate ' ||
+    left(encode(sha256(convert_to(current_schema()::text, 'UTF8')), 'hex'), 32)";
+
 /// The words of a telling.
 pub(super) const DECIDED: &str = "decided";
 pub(super) const ENDED: &str = "ended";
@@ -135,8 +140,8 @@ async fn listen(
         }
     };
     let asking = async {
-        let sql = "SELECT format('LISTEN %I', 'stepgate ' || current_schema())";
-        let row = client.query_typed_one(sql, &[]).await?;
+        let sql = format!("SELECT format('LISTEN %I', {CHANNEL})");
+        let row = client.query_typed_one(&sql, &[]).await?;
         client.batch_execute(row.get(0)).await?;
         // The connection lives as long as its client.
         std::future::pending::<Result<(), tokio_postgres::Error>>().await

@@ -14,6 +14,7 @@ use stepgate_core::session::{Head, Link, Session};
 use super::cells::escaped;
 use super::facts::Ownership;
 use super::link::{IS_KEPT, Query, Value};
+use super::listen::CHANNEL;
 use crate::plan::{Chain, NewRun, Rows, SealedChange};
 
 /// What one write comes to.
@@ -391,9 +392,8 @@ fn tellings(planned: &[Planned<'_>], stamp: Stamp) -> Option<Query> {
         Some(format!("{} {run_id} {}", planned.telling?, stamp.incarnation))
     });
     let rows: Vec<_> = told.collect();
-    let sql = "SELECT pg_notify('stepgate ' || current_schema(), telling)
-               FROM unnest($1::text[]) AS telling";
-    some(&rows, sql, |rows| vec![texts(rows, String::clone)])
+    let sql = format!("SELECT pg_notify({CHANNEL}, telling) FROM unnest($1::text[]) AS telling");
+    (!rows.is_empty()).then(|| Query::new(sql, vec![texts(&rows, String::clone)]))
 }
 
 fn some<T>(rows: &[T], sql: &'static str, values: impl Fn(&[T]) -> Vec<Value>) -> Option<Query> {

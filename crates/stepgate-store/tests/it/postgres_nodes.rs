@@ -465,6 +465,27 @@ async fn decisions_that_keep_coming_keep_nobody_from_looking() {
     .await;
 }
 
+#[tokio::test]
+async fn a_decision_is_heard_also_where_the_schema_has_a_long_name() {
+    let schema = format!("{}_{}", server::fresh_schema(), "x".repeat(50));
+    server::shared().sql("postgres", &format!("CREATE SCHEMA {schema}")).unwrap();
+    let house = House { schema };
+    let (waiting, deciding) = (house.node("waiting").await, house.node("deciding").await);
+    let desk = Desk::open(deciding.clone()).await;
+    let hearing =
+        tokio::spawn(async move { while waiting.elsewhere().await == Elsewhere::More {} });
+    until("nothing was heard", async || {
+        let mut step = desk.step();
+        let (pausing, asked) = step.pausing();
+        deciding.commit(pausing).await.unwrap();
+        deciding.acquire_trace_lock(step.id()).await.unwrap();
+        deciding.commit(step.granting(&asked).0).await.unwrap();
+        deciding.release_trace_lock(step.id()).await.unwrap();
+        hearing.is_finished()
+    })
+    .await;
+}
+
 /// What nobody tells is found by looking.
 #[tokio::test]
 async fn whatever_another_node_writes_is_noticed() {
