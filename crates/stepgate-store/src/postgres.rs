@@ -73,6 +73,7 @@ pub struct PostgresStore {
 struct Desk {
     writer: Writer,
     node: Arc<nodes::Node>,
+    lines: Lines,
     listener: Listener,
     renewing: JoinHandle<()>,
     /// Says that the store is left.
@@ -101,7 +102,7 @@ impl PostgresStore {
         drop(open::first(&pool, &address.shown, false).await?);
         let shown = address.shown.clone();
         let other = |error: StoreError| OpenError::Other { shown, detail: error.to_string() };
-        let lines = Lines::new(pool.clone(), &address, &options);
+        let lines = Lines::new(&address, &options);
         let own = Point::new(lines.clone(), options.answer_wait, Durability::Before);
         let node = nodes::Node::register(own, &options).await.map_err(other)?;
         let told = Arc::clone(&node);
@@ -111,10 +112,10 @@ impl PostgresStore {
         let (leaving, left) = watch::channel(false);
         let writer = Writer::start(lines.clone(), Arc::clone(&node), &options, left);
         Ok(Self {
-            point: Point::new(lines, options.answer_wait, Durability::After),
+            point: Point::new(lines.clone(), options.answer_wait, Durability::After),
             readers: Readers { source: Source::Pool(pool), patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
-            desk: Some(Desk { writer, node, listener, renewing, leaving }),
+            desk: Some(Desk { writer, node, lines, listener, renewing, leaving }),
         })
     }
 
@@ -124,7 +125,7 @@ impl PostgresStore {
         let address = Address::of(url, &options)?;
         let pool = address.pool(&options, true);
         let connection = open::first(&pool, &address.shown, true).await?;
-        let lines = Lines::new(pool, &address, &options);
+        let lines = Lines::new(&address, &options);
         // The moment is that of the first read.
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
                      SET LOCAL idle_in_transaction_session_timeout = 0;
@@ -421,6 +422,7 @@ impl Store for PostgresStore {
         desk.leaving.send_replace(true);
         desk.listener.stop();
         self.point.stop().await;
+        desk.lines.close();
         match &self.readers.source {
             Source::Pool(pool) => pool.close(),
             Source::OneMoment(_) => {}

@@ -78,7 +78,7 @@ impl PostgresStore {
         let address = Address::of(url, &options)?;
         let pool = address.pool(&options, false);
         let connection = open::connected(&pool, &address.shown, false).await?;
-        let lines = Lines::new(pool, &address, &options);
+        let lines = Lines::new(&address, &options);
         let lift = |error: tokio_postgres::Error| while_opening(&address.shown, &error);
         connection.batch_execute(&format!("BEGIN; {PATIENT}")).await.map_err(lift)?;
         match schema::lay_out(&connection, &address.shown).await? {

@@ -33,8 +33,8 @@ pub struct PostgresOptions {
     pub queue_jobs_max: usize,
     /// How many writes share one commit at most.
     pub batch_jobs_max: usize,
-    /// How many connections read at a time. Four more write, look up keys,
-    /// renew the lease and listen.
+    /// How many connections read at a time. Four more write, look up keys, renew the lease and listen, and a
+    /// fifth asks what became of a commit whose answer was lost.
     pub readers_max: usize,
     /// How long a caller waits for a trace's lock.
     pub lock_wait: Duration,
@@ -132,7 +132,7 @@ impl Address {
             ManagerConfig { recycling_method: RecyclingMethod::Fast },
         );
         let pool = Pool::builder(manager)
-            .max_size(options.readers_max.max(1) + 4)
+            .max_size(options.readers_max.max(1))
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
                 wait: Some(options.connect_wait),
@@ -154,8 +154,16 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(pool: Pool, address: &Address, options: &PostgresOptions) -> Self {
+    /// From a pool of their own, which holds none of them: so whoever writes never waits behind readers, and
+    /// readers do not take the places of those that are kept.
+    pub(super) fn new(address: &Address, options: &PostgresOptions) -> Self {
+        let pool = address.pool(options, false);
         Self { pool, shown: address.shown.as_str().into(), wait: options.connect_wait }
+    }
+
+    /// Opens no more.
+    pub(super) fn close(&self) {
+        self.pool.close();
     }
 
     /// A connection for statements by keys. What is to be durable before the answer goes only to a server

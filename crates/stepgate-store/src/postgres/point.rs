@@ -19,6 +19,9 @@ use super::open::Lines;
 /// database has lost the last that it gave.
 const UNDER_WAY_MAX: i64 = 100_000;
 
+/// How many sessions are remembered with their highest index.
+const SESSIONS_MAX: usize = 10_000;
+
 /// What a caller who waits for an index is told.
 type Given = Result<u64, StoreError>;
 
@@ -86,6 +89,7 @@ impl Point {
         let (caller, given) = oneshot::channel();
         let is_first = {
             let mut indexes = self.indexes();
+            make_room(&mut indexes);
             let waiting = indexes.entry(session_id).or_default();
             waiting.callers.push(caller);
             !std::mem::replace(&mut waiting.is_asked, true)
@@ -202,6 +206,14 @@ impl Point {
     }
 }
 
+/// Forgets the sessions that nobody waits for, where there are too many. The database knows their indexes too;
+/// only where it forgets them at the same time does it go on from what it finds in its rows.
+fn make_room(indexes: &mut HashMap<SessionId, Waiting>) {
+    if indexes.len() >= SESSIONS_MAX {
+        indexes.retain(|_, waiting| waiting.is_asked);
+    }
+}
+
 /// What a failure means where nothing was to be written.
 pub(super) fn told(failed: Failed) -> StoreError {
     match failed {
@@ -212,3 +224,6 @@ pub(super) fn told(failed: Failed) -> StoreError {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests;

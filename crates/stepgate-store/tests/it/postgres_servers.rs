@@ -206,6 +206,38 @@ async fn the_isolation_that_a_database_is_set_to_changes_nothing() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_has_as_many_connections_as_the_documentation_says() {
+    let schema = server::fresh_schema();
+    let (url, node_id) = (server::url_of(&schema), format!("counted {schema}"));
+    let named = PostgresOptions { node_id: node_id.clone(), readers_max: 2, ..options() };
+    let desk = Desk::open(Arc::new(PostgresStore::open(&url, named).await.unwrap())).await;
+    let step = desk.finished().await;
+    let reading: Vec<_> = (0..40)
+        .map(|_| {
+            let (desk, run_id) = (desk.clone(), step.id());
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    desk.store.dossier(run_id).await.unwrap();
+                    desk.store.next_step_index(desk.session).await.unwrap();
+                }
+                desk.finished().await;
+            })
+        })
+        .collect();
+    let count = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'stepgate {node_id}'"
+    );
+    while reading.iter().any(|task| !task.is_finished()) {
+        let found: usize = server::shared().sql("postgres", &count).unwrap().parse().unwrap();
+        assert!(found <= 2 + 5, "{found}");
+        tokio::task::yield_now().await;
+    }
+    for task in reading {
+        task.await.unwrap();
+    }
+}
+
 /// Every answer is true, whatever happens to the connections: what was said to be written is there, and
 /// what was said not to be is not.
 async fn answers_are_true(desk: &Desk, steps: usize) -> (usize, usize) {
