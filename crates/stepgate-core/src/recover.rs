@@ -79,20 +79,29 @@ pub struct Report {
 }
 
 /// Which runs recovery brings to their end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Those of core actions: it depends on nobody else, and ends before the first request.
     Core,
     /// Those of tool servers: it goes on beside the requests, for as long as the servers need.
     Servers,
+    /// Those of one tool server, so that it keeps no other waiting.
+    Server(String),
+    /// Those of tool servers but these.
+    OtherServers(Vec<String>),
 }
 
 impl Scope {
-    fn covers(self, tool_name: Option<&str>) -> bool {
+    fn covers(&self, tool_name: Option<&str>) -> bool {
         let is_core = tool_name.is_some_and(|name| Action::parse(name).is_some());
+        let server = tool_name.and_then(|name| name.split_once('.')).map(|(server, _)| server);
         match self {
             Self::Core => is_core,
             Self::Servers => !is_core,
+            Self::Server(name) => !is_core && server == Some(name),
+            Self::OtherServers(names) => {
+                !is_core && !names.iter().any(|name| server == Some(name.as_str()))
+            }
         }
     }
 }

@@ -283,7 +283,7 @@ async fn keep_recovering(sim: Arc<Sim>, process: Arc<Process>) {
 async fn recover_all(sim: &Arc<Sim>, process: &Process, scopes: &[Scope]) -> bool {
     let mut has_more = false;
     for scope in scopes {
-        match recover::recover(&process.gate, *scope).await {
+        match recover::recover(&process.gate, scope.clone()).await {
             Ok(report) => {
                 for (run_id, why) in &report.stuck {
                     sim.note("stuck", process.seat.node, number_of(run_id.as_uuid()), || {

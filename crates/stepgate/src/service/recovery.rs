@@ -1,9 +1,13 @@
-//! Recovery beside the requests: runs of tool servers at the start, and later whatever a fault left.
+//! Recovery beside the requests: runs of tool servers at the start, and later whatever a fault left. Each
+//! server has passes of its own, so that a call which takes its time keeps no other server's waiting.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stepgate_core::recover::{self, Report, Scope};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{Service, is_set};
 use crate::show;
@@ -16,24 +20,85 @@ const STRAY_LOOK: Duration = Duration::from_secs(1);
 
 pub(super) async fn keep_recovering(service: Arc<Service>) {
     let mut leaving = service.leaving();
+    let mut passes = Passes::of(&service);
     // What belongs to core actions was recovered before the first request.
-    let mut scopes: &[Scope] = &[Scope::Servers];
+    passes.begin(&service, |scope| *scope != Scope::Core);
     let mut pause = PAUSE_MIN;
+    let mut next = Instant::now() + pause;
     loop {
-        let has_more = recover_all(&service, scopes).await;
-        scopes = &[Scope::Core, Scope::Servers];
         tokio::select! {
-            () = tokio::time::sleep(pause), if has_more => pause = (pause * 2).min(PAUSE_MAX),
-            // A node that let go of a run and died before its own recovery left nothing that looks stray.
-            () = tokio::time::sleep(PAUSE_MAX), if !has_more => {}
-            () = stray_runs(&service) => pause = PAUSE_MIN,
+            () = passes.one_ends() => {}
+            // Also where nothing is known to be left: a node that let go of a run and died before its own
+            // recovery left nothing that looks stray.
+            () = tokio::time::sleep_until(next) => {
+                let has_more = passes.has_more();
+                passes.begin(&service, |_| true);
+                pause = if has_more { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MAX };
+                next = Instant::now() + pause;
+            }
+            () = stray_runs(&service) => {
+                passes.begin(&service, |_| true);
+                pause = PAUSE_MIN;
+                next = Instant::now() + pause;
+            }
             () = service.left.notified() => {
                 // Whoever left it may still be letting go.
-                tokio::time::sleep(PAUSE_MIN).await;
                 pause = PAUSE_MIN;
+                next = next.min(Instant::now() + pause);
             }
             () = is_set(&mut leaving) => return,
         }
+    }
+}
+
+/// A pass over the runs of each scope, one at a time.
+struct Passes {
+    scopes: Vec<Scope>,
+    under_way: HashSet<usize>,
+    /// What the last pass left, and the next may end.
+    left: HashSet<usize>,
+    ending: JoinSet<(usize, bool)>,
+}
+
+impl Passes {
+    fn of(service: &Service) -> Self {
+        let tools = service.gate.tools.tools();
+        let mut servers: Vec<_> = tools.iter().map(|it| it.name.server().to_owned()).collect();
+        servers.dedup();
+        let each = servers.iter().cloned().map(Scope::Server);
+        let scopes = [Scope::Core].into_iter().chain(each);
+        let scopes = scopes.chain([Scope::OtherServers(servers.clone())]).collect();
+        Self { scopes, under_way: HashSet::new(), left: HashSet::new(), ending: JoinSet::new() }
+    }
+
+    /// Begins a pass over these, but those whose last one has not ended.
+    fn begin(&mut self, service: &Arc<Service>, is_due: impl Fn(&Scope) -> bool) {
+        for (index, scope) in self.scopes.iter().enumerate().filter(|(_, scope)| is_due(scope)) {
+            if self.under_way.insert(index) {
+                let (service, scope) = (Arc::clone(service), scope.clone());
+                self.ending.spawn(async move { (index, leaves_something(&service, scope).await) });
+            }
+        }
+    }
+
+    /// Until a pass ends; for ever where none is under way.
+    async fn one_ends(&mut self) {
+        match self.ending.join_next().await {
+            Some(Ok((index, leaves_something))) => {
+                self.under_way.remove(&index);
+                match leaves_something {
+                    true => self.left.insert(index),
+                    false => self.left.remove(&index),
+                };
+            }
+            // One that panicked is not begun again: what it is about would do so once more.
+            Some(Err(_)) => {}
+            None => std::future::pending().await,
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        !self.left.is_empty() || !self.under_way.is_empty()
     }
 }
 
@@ -49,18 +114,12 @@ async fn stray_runs(service: &Service) {
 }
 
 /// Whether anything is left that the next try may end.
-async fn recover_all(service: &Service, scopes: &[Scope]) -> bool {
-    let mut has_more = false;
-    for scope in scopes {
-        match recover::recover(&service.gate, *scope).await {
-            Ok(Report { in_doubt, stuck, .. }) => {
-                has_more |= !in_doubt.is_empty() || !stuck.is_empty();
-            }
-            Err(fault) => {
-                show::note(format!("recovery goes on later: {fault}"));
-                has_more = true;
-            }
+async fn leaves_something(service: &Service, scope: Scope) -> bool {
+    match recover::recover(&service.gate, scope).await {
+        Ok(Report { in_doubt, stuck, .. }) => !in_doubt.is_empty() || !stuck.is_empty(),
+        Err(fault) => {
+            show::note(format!("recovery goes on later: {fault}"));
+            true
         }
     }
-    has_more
 }
