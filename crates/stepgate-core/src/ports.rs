@@ -380,6 +380,10 @@ pub trait Store: Send + Sync {
     /// Events, oldest first.
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;
 
+    /// The position of the last event; 0 where there is none. No event comes at a smaller position later, so
+    /// whoever asks this first, then reads events and finds none, need never look up to here again.
+    async fn last_position(&self) -> Result<u64, StoreError>;
+
     /// Everything about one run.
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
 

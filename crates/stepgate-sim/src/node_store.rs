@@ -587,6 +587,10 @@ impl Store for NodeStore {
         self.read("events", |rows| at_once(rows.events(query))).await
     }
 
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        self.read("last_position", |rows| at_once(rows.last_position())).await
+    }
+
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
         self.read("dossier", |rows| at_once(rows.dossier(run_id))).await
     }

@@ -236,6 +236,11 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.events(query).await
     }
 
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        self.faults.alive()?;
+        self.inner.last_position().await
+    }
+
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
         self.faults.alive()?;
         self.inner.dossier(run_id).await

@@ -174,6 +174,10 @@ impl Store for MemoryStore {
         Ok(self.rows().events(&query))
     }
 
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        Ok(self.rows().last_position())
+    }
+
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
         Ok(self.rows().dossier(run_id))
     }

@@ -341,6 +341,12 @@ impl Store for PostgresStore {
         })
     }
 
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        let rows = self.readers.rows(list::last_position()).await?;
+        let last: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+        Ok(last.and_then(|last| u64::try_from(last).ok()).unwrap_or(0))
+    }
+
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
         read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
     }

@@ -290,6 +290,10 @@ impl Store for SqliteStore {
         self.readers.read(query).await
     }
 
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        self.readers.read(list::last_position).await
+    }
+
     async fn open_approvals(&self) -> Result<u64, StoreError> {
         self.readers.read(list::open_approvals).await
     }

@@ -360,6 +360,10 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.events(query).await
     }
 
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        self.inner.last_position().await
+    }
+
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
         self.inner.dossier(run_id).await
     }

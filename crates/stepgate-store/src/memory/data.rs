@@ -257,6 +257,11 @@ impl Data {
         placed.map(|(position, event)| PlacedEvent { position, event: event.clone() }).collect()
     }
 
+    /// The last position of an event.
+    pub(super) fn last_position(&self) -> u64 {
+        self.history.len() as u64
+    }
+
     /// Whether a session belongs to the principal who is asked for, where one is.
     fn is_in_session_of(&self, principal_id: Option<&PrincipalId>, session_id: SessionId) -> bool {
         principal_id.is_none_or(|principal_id| {

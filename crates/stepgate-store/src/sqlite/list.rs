@@ -102,6 +102,14 @@ pub(super) fn open_approvals(connection: &Connection) -> Result<u64, StoreError>
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
+/// The last position of an event.
+pub(super) fn last_position(connection: &Connection) -> Result<u64, StoreError> {
+    let sql = "SELECT coalesce(max(position), 0) FROM events";
+    let last = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let last = last.map_err(|error| error::while_open(&error))?;
+    Ok(u64::try_from(last).unwrap_or(0))
+}
+
 fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
     if let Some(before) = query.before {

@@ -205,6 +205,7 @@ async fn events_are_followed_page_by_page(desk: Desk) {
     let whole = EventQuery { limit: 100, ..EventQuery::default() };
     let whole = desk.store.events(whole).await.unwrap();
     assert_eq!(whole.len(), 12);
+    assert_eq!(desk.store.last_position().await, Ok(12));
     let mut followed: Vec<PlacedEvent> = Vec::new();
     loop {
         let after = followed.last().map_or(0, |placed| placed.position);
