@@ -467,7 +467,7 @@ async fn decisions_that_keep_coming_keep_nobody_from_looking() {
 
 #[tokio::test]
 async fn a_decision_is_heard_also_where_the_schema_has_a_long_name() {
-    let schema = format!("{}_{}", server::fresh_schema(), "x".repeat(50));
+    let schema = format!("{}_{}", server::fresh_schema(), "x".repeat(57));
     server::shared().sql("postgres", &format!("CREATE SCHEMA {schema}")).unwrap();
     let house = House { schema };
     let (waiting, deciding) = (house.node("waiting").await, house.node("deciding").await);
