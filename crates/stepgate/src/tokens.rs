@@ -133,8 +133,14 @@ impl Tokens {
     /// Reads what other nodes did to tokens since the last time. What this one did is there already.
     pub(crate) async fn read_on(&self, gate: &Gate) -> anyhow::Result<()> {
         let _changing = self.changing.lock().await;
+        let seen = self.seen.load(Ordering::Relaxed);
+        // Asked before the events: those of others up to here are not looked at again.
+        let looked_at = gate.store.last_position().await?;
+        if looked_at <= seen {
+            return Ok(());
+        }
         let mut query = EventQuery {
-            after: self.seen.load(Ordering::Relaxed),
+            after: seen,
             principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
             event_types: vec![EventType::TokenCreated, EventType::TokenRevoked],
             loose_only: true,
@@ -142,7 +148,10 @@ impl Tokens {
         };
         loop {
             let page = gate.store.events(query.clone()).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else {
+                self.seen.fetch_max(looked_at, Ordering::Relaxed);
+                return Ok(());
+            };
             query.after = last.position;
             let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
             for placed in &page {

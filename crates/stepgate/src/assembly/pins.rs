@@ -47,8 +47,13 @@ impl Reading {
     }
 }
 
-/// What was accepted after this position, and the position of the last event of it.
+/// What was accepted after this position, and the position up to which was looked.
 async fn accepted_after(gate: &Gate, after: u64) -> Result<(Pins, u64), Fault> {
+    // Asked before the events: those of others up to here are not looked at again.
+    let looked_at = gate.store.last_position().await?;
+    if looked_at <= after {
+        return Ok((Pins::new(), after));
+    }
     let mut query = EventQuery {
         after,
         principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
@@ -59,7 +64,7 @@ async fn accepted_after(gate: &Gate, after: u64) -> Result<(Pins, u64), Fault> {
     let mut pins = Pins::new();
     loop {
         let page = gate.store.events(query.clone()).await?;
-        let Some(last) = page.last() else { return Ok((pins, query.after)) };
+        let Some(last) = page.last() else { return Ok((pins, query.after.max(looked_at))) };
         query.after = last.position;
         pins.extend(page.iter().filter_map(|placed| pin(&placed.event.payload)));
     }

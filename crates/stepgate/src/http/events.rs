@@ -14,7 +14,7 @@ use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::{Stream, stream};
 use serde::Deserialize;
-use stepgate_core::ports::{EventQuery, PlacedEvent, Store, StoreError};
+use stepgate_core::ports::{EventQuery, PlacedEvent};
 use tokio::sync::watch;
 
 use super::admit::{Caller, Reader};
@@ -48,7 +48,7 @@ pub(super) async fn follow(
         Some(Err(_)) => return Err(not_ours()),
     };
     let last_seen = match asked {
-        "latest" => latest(&*app.service.gate.store).await?,
+        "latest" => app.service.gate.store.last_position().await?,
         id => id.parse().ok().filter(|id| *id <= POSITION_MAX).ok_or_else(not_ours)?,
     };
     let stream = Following {
@@ -68,20 +68,6 @@ pub(super) async fn follow(
 
 fn not_ours() -> Problem {
     Problem::malformed("`Last-Event-ID` and `after` take the id of an event of this stream")
-}
-
-/// The position of the last event, found by halving: nothing else is asked of the store.
-async fn latest(store: &dyn Store) -> Result<u64, StoreError> {
-    let (mut least, mut most) = (0, POSITION_MAX);
-    while least < most {
-        let middle = least + (most - least) / 2;
-        let query = EventQuery { after: middle, limit: 1, ..EventQuery::default() };
-        match store.events(query).await?.first() {
-            Some(later) => least = later.position,
-            None => most = middle,
-        }
-    }
-    Ok(least)
 }
 
 fn event(placed: &PlacedEvent) -> Event {
@@ -123,8 +109,14 @@ impl Following {
                 limit: PAGE,
                 ..EventQuery::default()
             };
-            self.read = self.app.service.gate.store.events(query).await.ok()?.into();
+            let store = &self.app.service.gate.store;
+            let looked_at = store.last_position().await.ok()?;
+            if looked_at > self.after {
+                self.read = store.events(query).await.ok()?.into();
+            }
             if self.read.is_empty() {
+                // What is there by then and is not for this reader is never looked at again.
+                self.after = self.after.max(looked_at);
                 // What had happened before the process began to leave is told first.
                 if *self.leaving.borrow() {
                     return None;
