@@ -15,8 +15,8 @@ pub(crate) use close::Arguments;
 use effort::{Effort, TooMuch};
 use outline::Outline;
 
-/// Largest pattern of a schema, compiled.
-const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+/// Largest pattern of a schema, compiled. A class such as `\w` is large, and repeated it is that much larger.
+const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
 
 /// What a tool asks of its arguments: its input schema, closed.
 #[derive(Debug)]
