@@ -90,13 +90,10 @@ impl<'a> Outline<'a> {
         let mut outline = Self { places: Vec::new(), index: HashMap::new() };
         outline.read(String::new(), root, true, false)?;
         let mut anchors = Anchors::of(root, draft);
-        let mut next = 0;
-        // What is referred to may stand where no schema is expected, and refer on.
-        while next < outline.places.len() {
-            let Some(place) = outline.places.get(next) else { break };
+        for place in &outline.places {
             anchors.read(&place.pointer, place.schema)?;
-            next += 1;
         }
+        // What is referred to may stand where no schema is expected, and refer on.
         let mut next = 0;
         while let Some(place) = outline.places.get(next) {
             for reference in anchors.references(place.schema) {
