@@ -457,8 +457,9 @@ async fn a_cap_that_cannot_be_applied_refuses_the_call() {
         assert_eq!(record.detail.as_deref(), Some(expected));
         assert_eq!(house.bench.sent(), [], "{expected}");
         // Whoever asks what would be decided is told the same.
+        let session = house.fixture.gate.default_session(&agent()).await.unwrap();
         let submission = step::Submission {
-            session_id: id(9).parse().unwrap(),
+            session_id: session.session_id,
             principal_id: agent(),
             payload: Payload::whole(proposal(2, VOLUME, args).as_bytes()),
         };
