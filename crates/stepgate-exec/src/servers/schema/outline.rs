@@ -207,7 +207,7 @@ fn found_in<'a>(pointer: &str, schema: &'a Value) -> Vec<Found<'a>> {
             "propertyNames" => one(Role::NameRule),
             _ if SAME_VALUE.contains(&keyword) => one(Role::Same),
             _ if INNER.contains(&keyword) && !value.is_array() => one(Role::Inner),
-            "properties" => found.extend(members_of(&pointer, value, |name| Role::Named(name))),
+            "properties" => found.extend(members_of(&pointer, value, Role::Named)),
             "patternProperties" => found.extend(members_of(&pointer, value, |_| Role::Inner)),
             _ if SAME_VALUE_MAPS.contains(&keyword) => {
                 // A dependency may also be a list of names.
