@@ -31,6 +31,7 @@ pub struct Bundle {
     /// The last checkpoint.
     pub checkpoint: Option<Checkpoint>,
     /// The opening in the session's chain, while there is no record: the record covers all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<OpenObject>,
     /// The record, where the step is over.
     pub record: Option<RecordObject>,

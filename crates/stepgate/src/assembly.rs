@@ -154,10 +154,13 @@ pub(crate) async fn start_servers(
 fn specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
     // Absolute, whatever the servers' own directories are. What decides about a tool is beyond its reach,
     // also where it is not in the data directory.
-    let decisive = [Some(data.root().to_owned()), Some(data.policies(config)), data.config_file()];
+    let base = data.base();
+    let key = config.serve.tls(&base)?.map(|pair| pair.key).filter(|key| key.exists());
+    let root = Some(data.root().to_owned());
+    let decisive = [root, Some(data.policies(config)), data.config_file(), key];
     let hidden = decisive.into_iter().flatten().map(std::path::absolute);
     let hidden = hidden.collect::<std::io::Result<Vec<_>>>()?;
-    let (base, node_id) = (data.base(), data.node_id(config)?);
+    let node_id = data.node_id(config)?;
     let environment = |name: &str| std::env::var(name).ok();
     servers::specs(&config.servers, &base, &hidden, node_id.as_deref(), &environment)
         .map_err(|error| error.context(format!("`{}` is not valid", data.config_shown())))

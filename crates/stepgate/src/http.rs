@@ -11,6 +11,7 @@ mod events;
 mod metrics;
 mod openapi;
 mod page;
+mod places;
 mod policy;
 mod problem;
 mod public_url;
@@ -41,6 +42,7 @@ use crate::service::Service;
 pub(crate) use admit::{Caller, LOCAL_HEADER, Peer, Proposer};
 use console::Logins;
 pub(crate) use metrics::{Metrics, OpenConnection};
+use places::Places;
 pub(crate) use problem::Problem;
 pub(crate) use public_url::{PublicUrl, Scheme};
 use rate::Rates;
@@ -125,6 +127,7 @@ pub(crate) struct App {
     public_url: PublicUrl,
     logins: Logins,
     rates: Rates,
+    places: Arc<Places>,
     log: AccessLog,
 }
 
@@ -139,7 +142,19 @@ impl App {
         let metrics = Metrics::new();
         let mcp = Door::new(&service, limits.mcp.clone(), limits.body_bytes_max, &public_url);
         let agent = OnceLock::new();
-        Arc::new(Self { service, limits, metrics, mcp, agent, public_url, logins, rates, log })
+        let places = Places::of(limits.connections_max);
+        Arc::new(Self {
+            service,
+            limits,
+            metrics,
+            mcp,
+            agent,
+            public_url,
+            logins,
+            rates,
+            places,
+            log,
+        })
     }
 
     /// How people's browsers reach it.

@@ -6,7 +6,7 @@ use stepgate_sim::{Options, Sabotage, simulate, sweep};
 const SEEDS: u64 = 20_000;
 
 /// A missing guard must be noticed by a seed below this one.
-const SABOTAGE_SEED_MAX: u64 = 10_000;
+const SABOTAGE_SEED_MAX: u64 = 50_000;
 
 fn table() -> Vec<(Sabotage, u64)> {
     let page = include_str!("../../../../docs/simulation.md");

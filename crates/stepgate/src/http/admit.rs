@@ -13,12 +13,16 @@ use axum::response::Response;
 use futures_util::FutureExt;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 
+use super::places::Place;
 use super::{AccessLog, App, Problem, console, routes};
 use crate::show;
 use crate::tokens::Role;
 
 /// Names the local principal on a connection that only the owner of the data directory can make.
 pub(crate) const LOCAL_HEADER: &str = "stepgate-local";
+
+/// When somebody who has too many requests under way may try again.
+const PLACE_RETRY_S: u64 = 1;
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +77,15 @@ pub(super) async fn admit(
             Some(principal_id)
         }),
     };
+    let peer = request.extensions().get::<Peer>().copied();
     let (who, answer) = match admitted {
-        Ok(who) => (who, answered(next, request).await),
+        Ok(who) => match placed(&app, who.as_ref(), peer) {
+            Ok(place) => {
+                let answer = answered(next, request).await;
+                (who, answer.map(|response| kept(place, response)))
+            }
+            Err(problem) => (who, Err(problem)),
+        },
         Err(problem) => (None, Err(problem)),
     };
     let mut response = answer.unwrap_or_else(|problem| console::refused(&path, problem));
@@ -83,6 +94,27 @@ pub(super) async fn admit(
     }
     let line = Line { method: &method, path: &path, who: who.as_ref(), start };
     finish(&app, &line, response)
+}
+
+/// A place for a request that came over the network. What comes over the socket is limited there.
+fn placed(
+    app: &App,
+    who: Option<&PrincipalId>,
+    peer: Option<Peer>,
+) -> Result<Option<Place>, Problem> {
+    match (who, peer) {
+        (Some(who), Some(Peer::Address(_))) => {
+            app.places.take(who).map(Some).ok_or_else(|| Problem::too_many(PLACE_RETRY_S))
+        }
+        (_, _) => Ok(None),
+    }
+}
+
+fn kept(place: Option<Place>, response: Response) -> Response {
+    match place {
+        Some(place) => place.kept_by(response),
+        None => response,
+    }
 }
 
 /// The handler's answer. A panic in it is ours, and ends this request alone.

@@ -19,6 +19,28 @@ async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
 }
 
 #[tokio::test]
+async fn a_principal_with_half_of_the_connections_gets_no_more_and_others_do() {
+    let serve = ServeLimits { connections_max: 5, ..ServeLimits::default() };
+    let house = House::with(serve, Limits::default()).await;
+    let listen = async || {
+        let request = house.request("GET", "/v1/events", &house.alice, String::new());
+        house.router.clone().oneshot(request).await.unwrap()
+    };
+    let [first, second] = [listen().await, listen().await];
+    assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK));
+    let refused = house.get(&house.alice, "/v1/runs").await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1")));
+    assert_eq!(house.get(&house.bob, "/v1/runs").await.status, 200);
+    assert_eq!(house.get("", "/healthz").await.status, 200);
+    drop(first);
+    // An answer that is whole keeps no place.
+    for _ in 0..3 {
+        assert_eq!(house.get(&house.alice, "/v1/runs").await.status, 200);
+    }
+    drop(second);
+}
+
+#[tokio::test]
 async fn a_page_of_long_rows_ends_early_and_the_next_one_goes_on() {
     let house = House::new().await;
     let count = 12;

@@ -583,7 +583,7 @@ async fn a_payload_that_was_changed_while_a_person_thought_is_not_sent() {
     drop(connection);
     house.fixture.gate.store = Arc::new(SqliteStore::open(&path, Default::default()).unwrap());
     let Err(Refused::Fault(fault)) = house.approve(approval_id).await else { panic!() };
-    assert!(fault.to_string().contains("the payload is not what was asked"), "{fault}");
+    assert!(fault.to_string().contains("payload does not follow from the rest"), "{fault}");
     assert_eq!(house.bench.sent(), []);
 }
 
