@@ -19,7 +19,7 @@ use crate::failure::ExecutionFailure;
 use crate::idempotency::Binding;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::{Appended, Checkpoint, ExecutionState, StateError};
-use crate::json::Value;
+use crate::json::{Map, Value};
 use crate::record::Record;
 use crate::run::{Run, Status};
 use crate::session::{Link, Session, SessionKind};
@@ -699,8 +699,13 @@ pub struct PolicyDecision {
     pub policies: Vec<String>,
     /// Digest of the policy set.
     pub policy_hash: Digest,
-    /// The largest value that an argument of a tool may have; the argument is lowered to it.
+    /// The largest value that an argument of a tool may have; the argument is lowered to it. The verdict
+    /// is also about the lowered arguments.
     pub caps: BTreeMap<String, i64>,
+    /// Why it is denied, where the names of the policies do not say it. For the record, not for the agent.
+    pub detail: Option<String>,
+    /// The defaults of the tool's schema that policies saw for omitted arguments, by JSON Pointer.
+    pub defaults: Map<String, Value>,
 }
 
 /// What permits.

@@ -265,6 +265,10 @@ pub struct DecisionMeta {
     #[serde(default, deserialize_with = "strict::some_value")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Value>,
+    /// The declared defaults that policy saw for omitted arguments, by JSON Pointer.
+    #[serde(default, deserialize_with = "strict::some_value")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<Value>,
     /// Digest of the NEEDS_APPROVAL decision that came before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_approval_digest: Option<Digest>,

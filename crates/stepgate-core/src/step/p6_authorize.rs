@@ -28,7 +28,6 @@ use crate::tool::Standing;
 
 pub use person::Person;
 
-pub(crate) use cap::exceeds;
 pub(super) use cap::{applied, tighten};
 pub(super) use person::authorize_by_person;
 pub(crate) use person::{Question, approved_digest};
@@ -146,12 +145,14 @@ struct Ground {
 
 impl Ground {
     fn of_policy(policy: &PolicyDecision, cap: Option<Value>, rationale: String) -> Self {
+        let defaults = Some(&policy.defaults).filter(|defaults| !defaults.is_empty());
         Self {
             rationale,
             policy_hash: Some(policy.policy_hash),
             meta: DecisionMeta {
                 policies: policy.policies.clone(),
                 cap,
+                defaults: defaults.cloned().map(Value::Object),
                 ..DecisionMeta::default()
             },
         }
@@ -183,9 +184,10 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
         PolicyVerdict::Permit => None,
         PolicyVerdict::RequireApproval(reason) => Some(reason.clone()),
         PolicyVerdict::Deny => {
-            let rationale = match policy.policies.as_slice() {
-                [] => "no policy permits it".to_owned(),
-                policies => format!("denied by {}", policies.join(", ")),
+            let rationale = match (&policy.detail, policy.policies.as_slice()) {
+                (Some(detail), _) => detail.clone(),
+                (None, []) => "no policy permits it".to_owned(),
+                (None, policies) => format!("denied by {}", policies.join(", ")),
             };
             return Ruling::Deny(Ground::of_policy(&policy, None, rationale));
         }

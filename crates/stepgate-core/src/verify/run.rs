@@ -1,6 +1,7 @@
 //! One run: its journal, its record, its row and everything around them, each from the others.
 
 use crate::approval::{Approval, ApprovalStatus};
+use crate::call::exceeds;
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
 use crate::failure::{ExecutionFailure, Outcome, Phase};
@@ -13,7 +14,7 @@ use crate::ports::{Dossier, LinkedEvent};
 use crate::record::{Record, RecordBody};
 use crate::run::{Arrival, Run, Status};
 use crate::session::{self, Link, LinkKind};
-use crate::step::{Question, Readable, approved_digest, asked_digest, exceeds, response_of};
+use crate::step::{Question, Readable, approved_digest, asked_digest, response_of};
 
 use super::{Problem, chain, place_of};
 

@@ -34,7 +34,7 @@ fn a_policy_cannot_read_or_cap_a_redacted_argument() {
 #[test]
 fn a_case_is_decided_as_the_gate_decides() {
     let policy = "permit (principal, action == Action::\"door.open\", resource)
-        when { context.left_out.contains(\"password\") };";
+        when { context.unseen.contains(\"password\") };";
     let case = "[[case]]\nname = \"hidden\"\nprincipal = \"agent\"\naction = \"door.open\"\n\
                 args = { password = \"x\" }\nexpect = \"permit\"\n";
     let directory = directory(&[("p.cedar", policy), ("p.cases.toml", case)]);
