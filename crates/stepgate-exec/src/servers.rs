@@ -35,7 +35,7 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::Value;
 use stepgate_core::late::LateResult;
 use stepgate_core::ports::{Effect, Failed, Hold, Sending, ToolServers};
-use stepgate_core::tool::{Mode, Standing, Tool, ToolName, is_server_name};
+use stepgate_core::tool::{Contract, Mode, Standing, Tool, ToolName, is_server_name};
 use tokio::sync::watch;
 
 pub use err::StartError;
@@ -45,6 +45,12 @@ pub use spec::{DeliverySpec, Secret, ServerLimits, ServerSpec, ToolSpec, Transpo
 use catalog::Pins;
 use progress::Listener;
 use server::{Line, Server};
+
+/// What a tool with this input schema asks of its arguments, or why the schema cannot be used.
+pub fn contract(input_schema: &Value) -> Result<Arc<dyn Contract>, String> {
+    let input = schema::Input::compile(input_schema).map_err(|error| error.to_string())?;
+    Ok(Arc::new(input))
+}
 
 use crate::launcher::Launcher;
 
