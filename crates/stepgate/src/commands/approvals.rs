@@ -48,8 +48,13 @@ fn block(approval: &Value) -> String {
         server if server == "core" => text("/context/tool_name"),
         server => format!("{server}.{}", text("/context/tool_name")),
     };
+    let defaults = approval.pointer("/context/needs_approval/meta/defaults");
+    let defaults = match defaults.map(Value::to_string) {
+        Some(defaults) => format!("\n  by default  {}", show::printable(&defaults)),
+        None => String::new(),
+    };
     format!(
-        "{}  {}  until {}\n  who   {}\n  what  {tool} {shown}{rest}\n  why   {}",
+        "{}  {}  until {}\n  who   {}\n  what  {tool} {shown}{rest}{defaults}\n  why   {}",
         text("/approval_id"),
         text("/status"),
         text("/expires_at"),

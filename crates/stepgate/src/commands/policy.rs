@@ -151,16 +151,33 @@ fn explained(reply: &Value) -> String {
         text(reply, "tool").unwrap_or_default(),
         text(reply, "verdict").unwrap_or_default()
     )];
-    let details = [("rule", "refused by"), ("reason", "a person is asked because")];
+    let details = [
+        ("rule", "refused by"),
+        ("detail", "denied because"),
+        ("reason", "a person is asked because"),
+    ];
     for (name, label) in details {
         lines.extend(text(reply, name).map(|text| format!("  {label} {text}")));
     }
     let caps = reply.get("caps").and_then(Value::as_object).cloned().unwrap_or_default();
     lines.extend(caps.iter().map(|(name, max)| format!("  `{name}` is lowered to {max}")));
+    let defaults = reply.get("defaults").and_then(Value::as_object).cloned().unwrap_or_default();
+    lines.extend(defaults.iter().map(|(place, value)| {
+        let name = place.trim_start_matches('/').replace('/', ".");
+        let (name, value) = (show::printable(&name), show::printable(&value.to_string()));
+        format!("  `{name}` is not given: policies see the tool's default, {value}")
+    }));
     let explanation = reply.get("explanation").cloned().unwrap_or_default();
+    for unseen in list(explanation.get("unseen")) {
+        let (argument, why) = (text(&unseen, "argument"), text(&unseen, "why"));
+        let (argument, why) = (argument.unwrap_or_default(), why.unwrap_or_default());
+        lines.push(format!("  policies cannot see `{argument}`: {why}"));
+    }
     lines.extend(text(&explanation, "not_asked").map(|why| format!("  not asked: {why}")));
     for request in list(explanation.get("requests")) {
-        lines.push(format!("  {}", text(&request, "resource").unwrap_or_default()));
+        let is_capped = request.get("is_capped").and_then(Value::as_bool) == Some(true);
+        let lowered = if is_capped { ", with the arguments lowered" } else { "" };
+        lines.push(format!("  {}{lowered}", text(&request, "resource").unwrap_or_default()));
         for policy in list(request.get("policies")) {
             let outcome = match policy.get("outcome") {
                 Some(Value::String(word)) => word.replace('_', " "),
@@ -176,5 +193,12 @@ fn explained(reply: &Value) -> String {
             ));
         }
     }
+    let notes = list(explanation.get("notes"));
+    lines.extend(
+        notes
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|note| format!("  note: {}; such a call is denied", show::printable(note))),
+    );
     lines.join("\n")
 }
