@@ -8,6 +8,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::tool::ToolName;
 
 use crate::commands::mcp_config;
+use crate::commands::token::Life;
 use crate::tokens::Role;
 
 const EXAMPLES: &str = "\
@@ -58,7 +59,8 @@ pub(crate) struct Global {
     /// instead of the data directory; with the token in STEPGATE_TOKEN or in --token-file.
     #[arg(long, global = true, value_name = "URL", env = "STEPGATE_URL")]
     pub(crate) url: Option<String>,
-    /// The file with the token for --url.
+    /// The file with the token for --url; on the data directory, with the operator's token for a command that
+    /// decides. Without one, such a command asks at the terminal.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Print JSON, one value a line.
@@ -139,8 +141,10 @@ Examples:
 Examples:
   stepgate approve 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10
   stepgate approve ID ID --note 'checked with the owner'
+  stepgate --token-file operator.token approve ID      without a terminal
 
-Several are decided one by one, each for itself. The principal that asked cannot decide.")]
+The call is shown in full at the terminal, and you are asked. Several are decided one by one, each for \
+itself. The principal that asked cannot decide, and neither can a process of the agent's client.")]
     Approve(DecideArgs),
     /// Deny what waits for a person. The step is never executed.
     #[command(after_help = "\
@@ -449,7 +453,7 @@ pub(crate) struct DecideArgs {
     /// The approvals' ids, as `stepgate approvals` lists them.
     #[arg(value_name = "ID", required = true, num_args = 1..=100)]
     pub(crate) ids: Vec<ApprovalId>,
-    /// Why; it is recorded, and whoever asked can read it.
+    /// Why; it is recorded, for operators and auditors.
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 }
@@ -465,7 +469,8 @@ pub(crate) enum TokenCommand {
     /// Make a token and print it, once.
     #[command(after_help = "\
 Examples:
-  stepgate token create --name ci-agent --role agent > ci.token")]
+  stepgate token create --name ci-agent --role agent > ci.token
+  stepgate token create --name night-shift --role operator --expires-in 30d")]
     Create {
         /// Who comes with it: the principal that policies and records name.
         #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
@@ -473,8 +478,11 @@ Examples:
         /// What it may be used for.
         #[arg(long)]
         role: Role,
+        /// How long it is good for, such as `12h` or `30d`; until it is revoked otherwise.
+        #[arg(long, value_name = "TIME")]
+        expires_in: Option<Life>,
     },
-    /// List the tokens that are good.
+    /// List the tokens that were not revoked, and when they expire.
     #[command(after_help = "\
 Examples:
   stepgate token list --json")]
@@ -492,7 +500,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct OneRun {
-    /// The run's id, or `last` for the newest.
+    /// The run's id, or `last` for the newest of the agent that acts on this directory (`agent`); over --url,
+    /// for the newest that the token may see.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
 }

@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod canon;
 mod chat;
+mod confirm;
 mod decide;
 mod doctor;
 mod follow;
@@ -19,7 +20,7 @@ mod run;
 mod runs;
 mod serve;
 mod step;
-mod token;
+pub(crate) mod token;
 mod tools;
 mod verify;
 

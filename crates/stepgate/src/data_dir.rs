@@ -297,6 +297,6 @@ fn way_out(error: &io::Error) -> &'static str {
     }
 }
 
-fn local_agent() -> Result<PrincipalId, Fault> {
+pub(crate) fn local_agent() -> Result<PrincipalId, Fault> {
     Ok(PrincipalId::parse(LOCAL_AGENT)?)
 }

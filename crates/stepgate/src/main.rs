@@ -13,6 +13,7 @@ mod config;
 mod data_dir;
 mod http;
 mod hub;
+mod local;
 mod mcp;
 mod server;
 mod service;

@@ -159,8 +159,11 @@ impl Listeners {
                     Err(error) => refused(&error).await,
                 },
                 accepted = self.socket.accept() => match accepted {
-                    Ok((stream, _)) if peer::is_owner(&stream) => connections.begin(stream, Peer::Local),
-                    Ok(_) => {}
+                    Ok((stream, _)) => {
+                        if let Some(process) = peer::owner(&stream) {
+                            connections.begin(stream, Peer::Local(process));
+                        }
+                    }
                     Err(error) => refused(&error).await,
                 },
             }
@@ -251,7 +254,7 @@ impl Connections {
     fn seat(&self, peer: Peer) -> Option<Seat> {
         let places = match peer {
             Peer::Address(_) => &self.places,
-            Peer::Local => &self.local_places,
+            Peer::Local(_) => &self.local_places,
         };
         Some(Seat {
             peer,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::gate::{Fault, Gate};
-use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
@@ -71,7 +71,7 @@ impl Service {
         hub: Arc<Hub>,
         control: Option<Arc<Control>>,
     ) -> anyhow::Result<Arc<Self>> {
-        let tokens = Tokens::load(&gate).await?;
+        let tokens = Tokens::load(&*gate.store).await?;
         Ok(Arc::new(Self {
             gate,
             hub,
@@ -150,6 +150,9 @@ impl Service {
         person: Person,
     ) -> Result<Decided, Refused> {
         let approval = self.approval(approval_id).await?;
+        if self.is_own_request(&approval, &person) {
+            return Err(Refused::OwnRequest);
+        }
         match approval.status {
             ApprovalStatus::Pending => {}
             ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired => {
@@ -202,6 +205,24 @@ impl Service {
             (None, _) | (_, None) => true,
         };
         Ok(answers || self.gate.store.nodes().await?.is_empty())
+    }
+
+    /// Whether whoever decides is behind the request, or the other way round.
+    fn is_own_request(&self, approval: &Approval, person: &Person) -> bool {
+        let approver_id = match person {
+            Person::Grants { approver_id, .. } | Person::Refuses { approver_id, .. } => approver_id,
+            Person::Nobody => return false,
+        };
+        let context = strict::stored(&approval.approval_context_json).unwrap_or_default();
+        let asker = context.get("principal_id").and_then(Value::as_str);
+        // What cannot be read is not decided.
+        let asker = asker.and_then(|asker| PrincipalId::parse(asker).ok());
+        asker.is_none_or(|asker| self.tokens.are_linked(&asker, approver_id))
+    }
+
+    /// Whether a token is still good.
+    pub(crate) fn is_live(&self, token_id: ArtifactId) -> bool {
+        self.tokens.is_live(token_id, self.gate.world.now())
     }
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Approval, Refused> {

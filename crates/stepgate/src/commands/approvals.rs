@@ -12,7 +12,7 @@ pub(super) async fn approvals(
     data: &DataDir,
     args: ApprovalsArgs,
 ) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Operator).await?;
+    let mut client = Client::of(global, data, As::Auditor).await?;
     let filter = match args.status.as_str() {
         "all" => String::new(),
         status => format!("&status={status}"),
@@ -33,13 +33,22 @@ pub(super) async fn approvals(
 /// One approval with everything that the person decides on: what is not seen must not be approved.
 fn block(approval: &Value) -> String {
     const ARGS_CHARS_MAX: usize = 4096;
+    told(approval, ARGS_CHARS_MAX)
+}
+
+/// The same with all of its arguments, however long they are.
+pub(super) fn whole(approval: &Value) -> String {
+    told(approval, usize::MAX)
+}
+
+fn told(approval: &Value, args_chars_max: usize) -> String {
     let text = |pointer: &str| {
         show::printable(approval.pointer(pointer).and_then(Value::as_str).unwrap_or("-"))
     };
     let args = approval.pointer("/context/args").map(Value::to_string).unwrap_or_default();
     let args = show::printable(&args);
-    let hidden = args.chars().count().saturating_sub(ARGS_CHARS_MAX);
-    let shown: String = args.chars().take(ARGS_CHARS_MAX).collect();
+    let hidden = args.chars().count().saturating_sub(args_chars_max);
+    let shown: String = args.chars().take(args_chars_max).collect();
     let rest = match hidden {
         0 => String::new(),
         _ => format!("\n        {hidden} more characters: `stepgate approvals --json` shows all"),

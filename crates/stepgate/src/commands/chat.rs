@@ -18,7 +18,7 @@ use super::serve::Signals;
 use super::{FAULT, WAITING};
 use crate::cli::{ChatArgs, Global};
 use crate::client::sse::{Events, Received};
-use crate::client::{self, As, Line};
+use crate::client::{self, Line};
 use crate::data_dir::DataDir;
 use crate::show;
 use tell::{Failure, Teller};
@@ -27,11 +27,11 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
     let (stop, stopped) = watch::channel(false);
     let (agent, operator, keeper) = match client::remote(global)? {
         // A token is one principal, and nobody decides on what they asked for themselves.
-        Some(target) => (Line::new(target, As::Agent), None, None),
+        Some(target) => (Line::of_agent(target), None, None),
         None => {
             let keeper = keep(data, stopped).await?;
-            let line = |role| Line::new(client::socket(data), role);
-            (line(As::Agent), Some(line(As::Operator)), Some(keeper))
+            let operator = Line::of_operator(global, data)?;
+            (Line::of_agent(client::socket(data)), Some(operator), Some(keeper))
         }
     };
     let mut chat = Chat {

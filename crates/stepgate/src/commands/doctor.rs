@@ -4,12 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use stepgate_core::ports::{Store, Unreached};
+use stepgate_core::ports::{Store, Unreached, World};
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
 
 use crate::data_dir::DataDir;
 use crate::server::Tls;
+use crate::tokens::{SOON_S, Tokens};
+use crate::world::RealWorld;
 use crate::{show, store};
 
 /// Below this much free space a store may soon be unable to record.
@@ -33,6 +35,7 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         check("certificate", certificate(data)),
         check("tool servers", tool_servers(data)),
         check("interrupted runs", interrupted(data).await),
+        check("tokens", tokens(data).await),
         check("executors", executors(data).await),
     ];
     for Check { name, ok, detail } in &checks {
@@ -147,6 +150,21 @@ async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
         0 => "none".into(),
         count => format!("{count}: the next step, or `stepgate recover`, goes on with them"),
     })
+}
+
+/// A token that ends locks its principal out, and the gateway cannot tell its holder before.
+async fn tokens(data: &DataDir) -> anyhow::Result<String> {
+    let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
+    if !is_elsewhere && !data.database().exists() {
+        return Ok("none".into());
+    }
+    let tokens = Tokens::load(&*store::read(data).await?).await?.list();
+    let soon = RealWorld.now().plus_ms(SOON_S * 1000);
+    let ending = tokens.iter().filter_map(|token| {
+        let at = token.expires_at.filter(|at| *at <= soon)?;
+        Some(format!("; {} of `{}` ends {at}", token.token_id, token.principal_id))
+    });
+    Ok(format!("{}{}", tokens.len(), ending.collect::<String>()))
 }
 
 /// Where nobody serves, whoever comes next may reach everything.

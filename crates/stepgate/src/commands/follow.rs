@@ -8,7 +8,7 @@ use crate::data_dir::DataDir;
 use crate::show::{self, DIM};
 
 pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
-    let Some(mut client) = Client::elsewhere(global, data, As::Operator).await? else {
+    let Some(mut client) = Client::elsewhere(global, data, As::Auditor).await? else {
         anyhow::bail!(
             "nobody serves this directory: start `stepgate serve`, or name one with --url"
         );

@@ -75,7 +75,7 @@ fn line(finding: &Finding) -> String {
 /// The tools that policies can name: of the process that holds the directory, or as the configured
 /// servers say now. Policies are not loaded for it, so that broken ones can be checked.
 async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<Vec<ToolShape>> {
-    if let Some(mut client) = Client::elsewhere(global, data, As::Operator).await? {
+    if let Some(mut client) = Client::elsewhere(global, data, As::Auditor).await? {
         let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
         let tools = reply.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
         return Ok(tools.iter().filter_map(shape).collect());
@@ -116,7 +116,7 @@ async fn explain(
         "action": tool,
         "args": args,
     });
-    let mut client = Client::of(global, data, As::Operator).await?;
+    let mut client = Client::of(global, data, As::Auditor).await?;
     let path = format!("/v1/policy/evaluate?principal={}", encoded(principal.as_str()));
     let reply = client.ask(Method::POST, &path, Some(&proposal)).await?;
     let reply = reply.json().with_context(|| {

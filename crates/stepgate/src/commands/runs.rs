@@ -9,21 +9,23 @@ use stepgate_core::json::strict;
 use stepgate_core::ports::{Dossier, RunQuery, Store};
 use stepgate_core::run::Status;
 
+use super::confirm;
 use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand};
 use crate::client::{As, Client};
 use crate::commands::{follow, step};
-use crate::data_dir::DataDir;
+use crate::data_dir::{self, DataDir};
 use crate::show::{self, Cell, Table, timeline};
 
 pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
     match args.command {
         Some(RunsCommand::Resolve(args)) => {
-            let mut client = Client::of(global, data, As::Operator).await?;
+            let question = format!("settle the call of run {} as {}?", args.run, word(&args));
+            let mut client = confirm::operator(global, data, &question).await?;
             resolve(&mut client, &args).await
         }
         None if args.list.follow => follow::follow(global, data).await,
         command if global.url.is_some() => {
-            let mut client = Client::of(global, data, As::Operator).await?;
+            let mut client = Client::of(global, data, As::Auditor).await?;
             from_afar(&mut client, command, args.list, global.json).await
         }
         command => {
@@ -85,14 +87,18 @@ async fn from_afar(
     Ok(0)
 }
 
+/// The run that is named. Over a URL `last` is the newest that the token may see, whoever asked for it.
 async fn named(client: &mut Client, one: &OneRun) -> anyhow::Result<String> {
     if one.run != "last" {
         let id: RunId = one.run.parse()?;
         return Ok(id.to_string());
     }
     let reply = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
-    let newest = reply.pointer("/runs/0/tool_run_id").and_then(Value::as_str);
-    Ok(newest.context("there is no run yet")?.to_owned())
+    let text = |name: &str| reply.pointer(&format!("/runs/0/{name}")).and_then(Value::as_str);
+    let newest = text("tool_run_id").context("there is no run yet")?;
+    let (run, owner) = (newest, text("principal_id").unwrap_or_default());
+    show::note(format!("last: run {} of `{}`", show::printable(run), show::printable(owner)));
+    Ok(newest.to_owned())
 }
 
 fn filter(args: &ListArgs) -> String {
@@ -119,13 +125,16 @@ fn escaped(text: &str) -> String {
     text.bytes().map(one).collect()
 }
 
-async fn resolve(client: &mut Client, args: &ResolveArgs) -> anyhow::Result<u8> {
-    let word = match (args.settled.succeeded, args.settled.failed) {
+fn word(args: &ResolveArgs) -> &'static str {
+    match (args.settled.succeeded, args.settled.failed) {
         (true, _) => "succeeded",
         (_, true) => "failed",
         (false, false) => "redispatch",
-    };
-    let mut body = json!({ "as": word });
+    }
+}
+
+async fn resolve(client: &mut Client, args: &ResolveArgs) -> anyhow::Result<u8> {
+    let mut body = json!({ "as": word(args) });
     if let (Some(text), Value::Object(members)) = (&args.result, &mut body) {
         let result = strict::stored(text).map_err(|bad| anyhow::anyhow!("--result: {bad}"))?;
         members.insert("result".into(), result);
@@ -186,14 +195,22 @@ fn row(run: &RunObject) -> [Cell; 7] {
 }
 
 async fn dossier(store: &dyn Store, one: &OneRun) -> anyhow::Result<Dossier> {
-    let run_id: RunId = if one.run == "last" {
-        let newest = store.run_ids(None, 1).await?;
-        *newest.first().context("there is no run yet")?
-    } else {
-        one.run.parse()?
-    };
+    let run_id: RunId = if one.run == "last" { last(store).await? } else { one.run.parse()? };
     match store.dossier(run_id).await? {
         Some(dossier) => Ok(dossier),
         None => bail!("there is no run {run_id}: `stepgate runs` lists them"),
     }
+}
+
+/// The newest run of the agent that `run`, `step`, `chat` and `mcp` act as on this directory. What others
+/// asked for over HTTP is theirs.
+async fn last(store: &dyn Store) -> anyhow::Result<RunId> {
+    let principal_id = data_dir::local_agent()?;
+    let query =
+        RunQuery { principal_id: Some(principal_id.clone()), limit: 1, ..Default::default() };
+    let newest = store.runs(query).await?;
+    let Some(run) = newest.first() else {
+        bail!("there is no run of `{principal_id}` yet: `stepgate runs` lists those of everybody");
+    };
+    Ok(run.arrival.run_id)
 }

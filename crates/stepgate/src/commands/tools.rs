@@ -5,6 +5,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::tool::ToolName;
 
+use super::confirm;
 use crate::cli::{Global, ToolsArgs, ToolsCommand};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
@@ -14,14 +15,17 @@ use crate::show::{self, Cell, Table};
 const DEFINITION_CHARS: usize = 12;
 
 pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Operator).await?;
     match args.command {
         None => {
+            let mut client = Client::of(global, data, As::Auditor).await?;
             let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
             let tools = reply.get("tools").and_then(Value::as_array).cloned();
             list(&tools.unwrap_or_default(), global.json)?;
         }
         Some(ToolsCommand::Accept { names, definition }) => {
+            let listed: Vec<_> = names.iter().map(ToolName::as_str).collect();
+            let question = format!("accept {} as `stepgate tools` shows it?", listed.join(", "));
+            let mut client = confirm::operator(global, data, &question).await?;
             for name in names {
                 let path = format!("/v1/tools/{}/accept", name.as_str().replace('/', "%2F"));
                 let seen = match &definition {

@@ -21,6 +21,7 @@ use super::page::{self, Page};
 use super::routes::{Id, Params};
 use super::{App, Problem, body};
 use crate::service::{Decided, expires_at};
+use crate::tokens::Role;
 
 /// Most approvals that one request decides.
 const BATCH_MAX: usize = 100;
@@ -57,6 +58,29 @@ impl ApprovalObject {
             resolution: approval.resolution.clone(),
             url: app.public_url.approval(approval.approval_id),
             response: None,
+        }
+    }
+
+    /// As the agent that asked sees it: neither what the operator noted, nor which policies asked for a
+    /// person.
+    pub(super) fn for_agent(app: &App, approval: &Approval) -> Self {
+        let mut object = Self::of(app, approval);
+        if let Some(resolution) = &mut object.resolution {
+            resolution.note = None;
+        }
+        if let Value::Object(members) = &mut object.context {
+            for name in ["executor_id", "needs_approval", "needs_approval_digest"] {
+                members.remove(name);
+            }
+        }
+        object
+    }
+
+    /// As this caller may see it.
+    fn seen_by(caller: &Caller, app: &App, approval: &Approval) -> Self {
+        match caller.role {
+            Role::Agent => Self::for_agent(app, approval),
+            Role::Operator | Role::Auditor => Self::of(app, approval),
         }
     }
 
@@ -102,7 +126,8 @@ pub(super) async fn list(
     };
     let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
     let next_before = rows.last().filter(|_| is_full).map(|approval| approval.approval_id);
-    let approvals = rows.iter().map(|approval| ApprovalObject::of(&app, approval)).collect();
+    let approvals =
+        rows.iter().map(|approval| ApprovalObject::seen_by(&caller, &app, approval)).collect();
     Ok(Json(Approvals { approvals, next_before }))
 }
 

@@ -14,14 +14,14 @@ use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
 use stepgate_core::step::{self, Submission, Weighed};
 use stepgate_policy::Explanation;
 
-use super::admit::Operator;
+use super::admit::Watcher;
 use super::routes::Params;
 use super::{App, Problem, body};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EvaluateParams {
-    /// As whom it is asked; as the operator otherwise.
+    /// As whom it is asked; as the one who asks otherwise.
     principal: Option<PrincipalId>,
 }
 
@@ -43,7 +43,7 @@ struct Evaluation {
 
 pub(super) async fn evaluate(
     State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Watcher(caller): Watcher,
     Params(params): Params<EvaluateParams>,
     body: Body,
 ) -> Result<Response, Problem> {

@@ -9,8 +9,10 @@ use stepgate_core::gate::Fault;
 use stepgate_core::journal::StateCode;
 use stepgate_core::ports::StoreError;
 use stepgate_core::step::Refused;
+use stepgate_core::time::Timestamp;
 
 use super::routes;
+use crate::local::NoPerson;
 use crate::show;
 
 /// An answer that is no outcome.
@@ -41,6 +43,36 @@ impl Problem {
         let message = "a valid token is needed: `Authorization: Bearer TOKEN`";
         Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
             .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
+    }
+
+    /// A token whose time is over.
+    pub(crate) fn expired(at: Timestamp) -> Self {
+        let message = format!("this token expired at {at}: ask an operator for a new one");
+        Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
+            .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
+    }
+
+    /// An operator's request without a token, from a process where no person can be.
+    pub(crate) fn no_person(why: NoPerson) -> Self {
+        let message = match why {
+            NoPerson::NoTerminal => {
+                "this needs an operator: do it in the foreground of a terminal, or with an \
+                 operator's token (--token-file FILE)"
+            }
+            NoPerson::Agents => {
+                "this process belongs to an agent's client or runs in its terminal, and an agent \
+                 does not decide: do it in another terminal, or with an operator's token \
+                 (--token-file FILE)"
+            }
+        };
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
+    }
+
+    /// A decision on a request of one's own.
+    fn own_request() -> Self {
+        let message = "you asked for this yourself, or your token and the one that asked come from \
+                       one maker: another operator has to decide";
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
     }
 
     pub(crate) fn forbidden() -> Self {
@@ -179,7 +211,7 @@ impl From<Refused> for Problem {
             Refused::NoSuchApproval => Self::not_found(),
             Refused::AlreadyDecided => Self::conflict("the approval is decided already"),
             Refused::NotInDoubt => Self::conflict("the run has no call in doubt"),
-            Refused::OwnRequest => Self::forbidden(),
+            Refused::OwnRequest => Self::own_request(),
             Refused::OutOfReach => Self::conflict(
                 "this node does not reach the call's executor: decide on one that does, `stepgate \
                  nodes` shows which",

@@ -98,7 +98,7 @@ pub(super) fn all() -> Vec<Route> {
 
 /// Those that change something.
 fn working() -> Vec<Route> {
-    use Access::{Operator, Proposer};
+    use Access::{Operator, Proposer, Watcher};
     let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
     let mcp = |method, handler, summary| Route {
         method,
@@ -154,7 +154,7 @@ fn working() -> Vec<Route> {
         ),
         post(
             "/v1/policy/evaluate",
-            Operator,
+            Watcher,
             routing::post(policy::evaluate),
             doc("What would be decided on a proposal", &[(200, "Evaluation"), (422, "Error")])
                 .query(&[("principal", "as whom it is asked")])
@@ -185,7 +185,7 @@ fn working() -> Vec<Route> {
 
 /// Those that only look.
 fn looking() -> Vec<Route> {
-    use Access::{Operator, Public, Reader, Watcher};
+    use Access::{Public, Reader, Watcher};
     const RUN_QUERY: &[(&str, &str)] = &[
         ("status", "only runs with this status"),
         ("tool", "only runs of this tool"),
@@ -215,7 +215,7 @@ fn looking() -> Vec<Route> {
         ),
         get(
             "/v1/runs/{id}/export",
-            Reader,
+            Watcher,
             routing::get(runs::export),
             doc("A run that anyone can verify", &[(200, "Bundle")]),
         ),
@@ -251,7 +251,7 @@ fn looking() -> Vec<Route> {
         ),
         get(
             "/v1/tokens",
-            Operator,
+            Watcher,
             routing::get(tokens::list),
             doc("The tokens that are good", &[(200, "Tokens")]),
         ),

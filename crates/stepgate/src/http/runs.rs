@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::json::canonical;
@@ -16,11 +16,13 @@ use stepgate_core::ports::{Dossier, RunQuery};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::step::Settlement;
 
-use super::admit::{Caller, Operator, Reader};
+use super::admit::{Caller, Operator, Reader, Watcher};
+use super::approvals::ApprovalObject;
 use super::page::{self, Page};
 use super::routes::{Id, Params};
 use super::{App, Problem, body, steps};
 use crate::show::timeline;
+use crate::tokens::Role;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,12 +78,26 @@ pub(super) async fn show(
     Id(run_id): Id<RunId>,
 ) -> Result<Json<Value>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
-    Ok(Json(timeline::object(&dossier)?))
+    Ok(Json(match caller.role {
+        Role::Agent => agents_view(&app, &dossier),
+        Role::Operator | Role::Auditor => timeline::object(&dossier)?,
+    }))
+}
+
+/// What an agent may know of its own run. Journal, record and events say who refused it, by which rule,
+/// and what operators noted: they are for operators and auditors.
+fn agents_view(app: &App, dossier: &Dossier) -> Value {
+    let approval = dossier.approval.as_ref();
+    json!({
+        "run": RunObject::of(&dossier.run),
+        "states": timeline::states(dossier),
+        "approval": approval.map(|approval| ApprovalObject::for_agent(app, approval)),
+    })
 }
 
 pub(super) async fn export(
     State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Watcher(caller): Watcher,
     Id(run_id): Id<RunId>,
 ) -> Result<Json<Bundle>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;

@@ -10,7 +10,7 @@ use anyhow::Context;
 use stepgate_core::ids::PrincipalId;
 
 use crate::service::Service;
-use crate::tokens::Role;
+use crate::tokens::{Maker, NewToken, Role};
 
 /// Makes the two tokens that are not there yet, and says where both are. A file that exists is never
 /// touched.
@@ -19,8 +19,13 @@ pub(crate) async fn make_tokens(service: &Service, root: &Path) -> anyhow::Resul
     for (role, file) in [Role::Operator, Role::Agent].into_iter().zip(&mut files) {
         *file = root.join(format!("{}.token", role.as_str()));
         if !file.exists() {
-            let principal = PrincipalId::parse(role.as_str())?;
-            let (_, secret) = service.tokens.create(&service.gate, principal, role, None).await?;
+            let new = NewToken {
+                principal_id: PrincipalId::parse(role.as_str())?,
+                role,
+                maker: Maker::Start,
+                life_s: None,
+            };
+            let (_, secret) = service.tokens.create(&service.gate, new).await?;
             write(file, secret.reveal())
                 .with_context(|| format!("cannot write `{}`", file.display()))?;
         }

@@ -21,10 +21,9 @@ const DIGEST_CHARS: usize = 12;
 pub(crate) fn object(dossier: &Dossier) -> anyhow::Result<Value> {
     let bundle = Bundle::of(dossier)?;
     let events: Vec<_> = dossier.events.iter().map(|linked| &linked.event).collect();
-    let states: Vec<_> = states(dossier).into_iter().map(Status::as_str).collect();
     Ok(json!({
         "run": RunObject::of(&dossier.run),
-        "states": states,
+        "states": states(dossier),
         "entries": bundle.entries,
         "artifacts": bundle.artifacts,
         "checkpoint": bundle.checkpoint,
@@ -60,7 +59,7 @@ pub(crate) fn print(dossier: &Dossier) -> anyhow::Result<()> {
 }
 
 /// The states that the run has gone through, to the one that it is in.
-fn states(dossier: &Dossier) -> Vec<Status> {
+pub(crate) fn states(dossier: &Dossier) -> Vec<Status> {
     let has = |event_type| dossier.events.iter().any(|it| it.event.event_type == event_type);
     let mut states = vec![Status::Started];
     if has(EventType::ApprovalRequested) {

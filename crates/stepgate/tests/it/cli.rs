@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::binary::{Place, command, finish};
 use crate::gate::{id, proposal};
+use crate::http_client::{self, Gateway};
 
 fn lines_of_json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -530,6 +531,29 @@ fn doctor_finds_nothing_wrong_with_a_used_directory() {
     assert_eq!(output.code, 0, "{}", output.stdout);
     let checks = lines_of_json(&place.stepgate(["doctor", "--json"], "").stdout);
     assert!(checks.iter().all(|check| check["ok"] == json!(true)), "{checks:?}");
+}
+
+#[test]
+fn the_last_run_is_the_directorys_own_and_not_that_of_another_principal() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let made = place.stepgate(["token", "create", "--name", "bob", "--role", "agent"], "").stdout;
+    let own = place.stepgate(["run", "THINK", "--reasoning", "mine"], "");
+    assert_eq!(own.code, 0, "{}", own.stderr);
+    let others = http_client::proposal("FINISH", json!({ "response": "his" }));
+    assert_eq!(gateway.send("POST", "/v1/steps", made.trim(), &others).status, 200);
+    let last = place.stepgate(["runs", "show", "last", "--json"], "");
+    let last: Value = serde_json::from_str(&last.stdout).unwrap();
+    assert_eq!(
+        (&last["run"]["principal_id"], &last["run"]["tool_name"]),
+        (&json!("agent"), &json!("THINK"))
+    );
+    // Over a URL it is the newest that the token sees, and whose it is is said.
+    let token = place.path().join("operator.token");
+    let url = gateway.url();
+    let args = ["--url", &url, "--token-file", token.to_str().unwrap(), "runs", "show", "last"];
+    let newest = place.stepgate(args, "");
+    assert!(newest.stderr.contains("of `bob`"), "{newest:?}");
 }
 
 #[test]

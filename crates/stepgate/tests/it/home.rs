@@ -15,6 +15,7 @@ use crate::binary::{Output, Place, finish};
 use crate::docs::readme::blocks;
 use crate::docs::{read, root};
 use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
+use crate::terminal::at_a_terminal;
 
 /// A copy of the example, so that nothing is written into the repository, and a data directory.
 struct Home {
@@ -290,7 +291,12 @@ fn the_readme_of_the_example_does_what_it_says() {
             let script = format!("{setting}{}", block.replace("ID", &id));
             let mut sh = Command::new("sh");
             sh.env_clear().env("PATH", path()).current_dir(home.copy.path());
-            let output = finish(sh.args(["-u", "-c", &script]), b"");
+            sh.args(["-u", "-c", &script]);
+            // A person approves at a terminal.
+            let output = match block.contains("stepgate approve") {
+                true => at_a_terminal(&sh, "y\n"),
+                false => finish(&mut sh, b""),
+            };
             if let Some(rest) = output.stderr.split("`stepgate approve ").nth(1) {
                 id = rest.split('`').next().unwrap().to_owned();
             }

@@ -40,4 +40,5 @@ mod spec_001;
 mod spec_002;
 mod spec_004;
 mod tamper;
+mod terminal;
 mod tls;

@@ -21,7 +21,7 @@ fn why_a_server_is_down_is_not_for_agents() {
     };
     for (role, is_told) in [(Role::Agent, false), (Role::Operator, true), (Role::Auditor, true)] {
         let principal_id = PrincipalId::parse("somebody").unwrap();
-        let caller = Caller { principal_id, role, token_id: None };
+        let caller = Caller { principal_id, role, token_id: None, is_owner: false };
         let [shown] = &listed(std::slice::from_ref(&listed_tool), &caller)[..] else {
             panic!("one is listed");
         };

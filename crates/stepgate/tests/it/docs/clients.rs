@@ -17,7 +17,7 @@ fn printed(line: &str) -> String {
 fn every_clients_page_shows_what_the_command_on_it_prints() {
     let rows = [
         ("claude-code", "json", 2),
-        ("claude-desktop", "json", 1),
+        ("claude-desktop", "json", 2),
         ("cursor", "json", 2),
         ("vscode", "json", 2),
         ("codex", "toml", 2),
