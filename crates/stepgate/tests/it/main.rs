@@ -32,6 +32,7 @@ mod mcp_clients;
 mod mcp_conformance;
 mod mcp_sameness;
 mod mcp_scene;
+mod no_self_approval;
 mod nodes;
 mod policy_cli;
 mod scene;
