@@ -48,7 +48,8 @@ pub(crate) struct Table<const N: usize> {
     rows: Vec<[Cell; N]>,
 }
 
-/// A text in its style; the style is stripped where nobody sees it.
+/// A text in its style; the style is stripped where nobody sees it. The text may be a server's or an agent's,
+/// so it is always printable.
 pub(crate) struct Cell {
     text: String,
     style: Style,
@@ -56,12 +57,12 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn plain(text: impl ToString) -> Self {
-        Self { text: text.to_string(), style: Style::new() }
+        Self { text: printable(&text.to_string()), style: Style::new() }
     }
 
     /// What an operator should look at.
     pub(crate) fn alarming(text: impl ToString) -> Self {
-        Self { text: text.to_string(), style: ERROR }
+        Self { text: printable(&text.to_string()), style: ERROR }
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) async fn keep(
             if let Some(gateway) = gateway.take() {
                 let mut stop = stop.clone();
                 if let Err(error) = gateway.run(async move { is_set(&mut stop).await }).await {
-                    show::note(format!("{error:#}"));
+                    show::note(show::printable_lines(&format!("{error:#}")));
                 }
             }
             tokio::select! {

@@ -34,10 +34,10 @@ fn tell_how_to_go_on(response: &str) {
     let response: Value = serde_json::from_str(response).unwrap_or_default();
     let text = |pointer: &str| response.pointer(pointer).and_then(Value::as_str);
     match (text("/outcome"), text("/result/approval_id")) {
-        (Some("APPROVAL_REQUIRED"), Some(approval)) => show::note(format!(
+        (Some("APPROVAL_REQUIRED"), Some(approval)) => show::note(show::printable(&format!(
             "waiting for a person: `stepgate approve {approval}` or `stepgate deny {approval}`; \
              the same proposal id asked again gets the outcome"
-        )),
+        ))),
         (Some("VALIDATION_ERROR" | "DENIED" | "EXECUTION_ERROR"), _) => {
             show::note("`stepgate runs show last` says why");
         }
