@@ -93,8 +93,8 @@ fn warned(
                 return Some(rule.finding(
                     Severity::Warning,
                     format!(
-                        "`{}` is not checked: the definition of `{}` has changed, and every call of it \
-                         is denied until `stepgate tools accept`; correct the policy for it first",
+                        "`{}` is not checked: `{}` is off, or its definition is not accepted, and every \
+                         call of it is denied; see `stepgate tools`, and correct the policy for it first",
                         rule.name, changed.name
                     ),
                 ));

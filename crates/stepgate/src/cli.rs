@@ -198,16 +198,17 @@ Runs that were under way are recovered by the next start, as after a crash. Only
 restored: a backup of a broken store (`backup --no-verify`) is evidence, and `stepgate --data DIR verify` \
 looks at it.")]
     Restore(RestoreArgs),
-    /// List the tools that a proposal can name; accept a tool whose definition has changed.
+    /// List the tools that a proposal can name, and what is off; accept a tool that is new or has changed.
     #[command(after_help = "\
 Examples:
   stepgate tools
+  stepgate tools diff sonos.set_volume
   stepgate tools accept sonos.set_volume
   stepgate tools --json | jq 'select(.standing == \"changed\")'
 
 A tool is known by its definition: description and schemas. One that has changed since it was \
-accepted is denied until an operator accepts it. A tool without a mode in the configuration is not \
-offered.")]
+accepted, or that came to a server later, is denied until an operator accepts it. A tool without a mode \
+in the configuration is not offered.")]
     Tools(ToolsArgs),
     /// Check policies, explain a decision, or try changed policies on recorded history.
     #[command(after_help = "\
@@ -565,6 +566,18 @@ pub(crate) struct ToolsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolsCommand {
+    /// Show what has changed in a tool's definition since it was accepted.
+    #[command(after_help = "\
+Examples:
+  stepgate tools diff sonos.set_volume
+  stepgate tools diff sonos.set_volume --json
+
+Lines that begin with - are as accepted, with + as the server says now. A tool that is new has no other.")]
+    Diff {
+        /// The tool.
+        #[arg(value_name = "TOOL", value_parser = ToolName::parse)]
+        name: ToolName,
+    },
     /// Accept the present definitions of tools.
     #[command(after_help = "\
 Examples:

@@ -247,6 +247,9 @@ fn judge_name(gate: &Gate, call: &Call) -> Option<Ground> {
             Standing::Changed => {
                 Some(Ground::of_rule("pin", "the definition has changed since it was accepted"))
             }
+            Standing::New => {
+                Some(Ground::of_rule("pin", "the tool is new and no operator has accepted it"))
+            }
             Standing::Gone => Some(Ground::of_rule("pin", "the tool is gone")),
         },
     }

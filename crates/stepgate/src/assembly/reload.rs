@@ -20,8 +20,8 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn at(policies: &Path, servers: &Servers) -> Self {
-        Self { files: files(policies), tools: shapes(&servers.listing()) }
+    pub(super) fn at(policies: &Path, servers: &Servers, turned_off: &[String]) -> Self {
+        Self { files: files(policies), tools: shapes(servers, turned_off, policies) }
     }
 
     pub(super) fn tools(&self) -> &[ToolShape] {
@@ -48,7 +48,11 @@ pub(crate) async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Dur
     let mut seen = control.loaded.clone();
     loop {
         tokio::time::sleep(pause).await;
-        let look = Look::at(&control.policies, &control.servers);
+        // A server that was away at the start may have come.
+        if let Err(error) = control.accept_first_seen(&gate).await {
+            show::note(format!("new tool servers were not written down: {error:#}"));
+        }
+        let look = Look::at(&control.policies, &control.servers, &control.turned_off);
         if look != seen {
             reload(&gate, &control, &look.tools).await;
             seen = look;
@@ -71,9 +75,10 @@ async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
         }
         Ok(Ok(_)) => {}
         Ok(Err(error)) => show::note(format!(
-            "{}policies not reloaded:{:#} the ones before stay in force\n{error}",
+            "{}policies not reloaded:{:#} the ones before stay in force\n{}",
             show::ERROR,
-            show::ERROR
+            show::ERROR,
+            show::printable_lines(&error.to_string())
         )),
         Err(error) => show::note(format!("policies not reloaded: {error}")),
     }

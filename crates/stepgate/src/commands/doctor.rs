@@ -1,16 +1,22 @@
 //! `stepgate doctor`: looks at everything that must be right, changes nothing.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
+use axum::http::Method;
 use serde::Serialize;
+use serde_json::Value;
 use stepgate_core::ports::{Store, Unreached};
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
+use tokio::sync::mpsc;
 
+use crate::client::{self, As};
+use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::server::Tls;
-use crate::{show, store};
+use crate::{assembly, show, store};
 
 /// Below this much free space a store may soon be unable to record.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
@@ -32,6 +38,7 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         check("sandbox", sandbox(data)),
         check("certificate", certificate(data)),
         check("tool servers", tool_servers(data)),
+        check("tools", tools(data).await),
         check("interrupted runs", interrupted(data).await),
         check("executors", executors(data).await),
     ];
@@ -135,6 +142,47 @@ fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
         0 => "none in the configuration".into(),
         count => format!("{count}, kept away from the data directory by Landlock"),
     })
+}
+
+/// What is off: as the process that holds the directory says, or as the servers are when they are asked now.
+async fn tools(data: &DataDir) -> anyhow::Result<String> {
+    let config = data.load_config()?;
+    if config.servers.is_empty() {
+        return Ok("no tool servers in the configuration".into());
+    }
+    let off = match client::holder(data, As::Operator).await {
+        Some(mut client) => {
+            let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+            let off = reply.get("off").and_then(Value::as_array).cloned().unwrap_or_default();
+            let message = |off: &Value| off.get("message")?.as_str().map(str::to_owned);
+            off.iter().filter_map(message).collect()
+        }
+        None => off_now(data, &config).await?,
+    };
+    ensure!(off.is_empty(), "{}", off.join("\n"));
+    let turned_off = assembly::turned_off(&config);
+    Ok(match turned_off.is_empty() {
+        true => "all can be called".into(),
+        false => format!("all can be called; turned off: {}", turned_off.join(", ")),
+    })
+}
+
+/// Starts the servers, looks at their tools, and ends them. Nothing is accepted.
+async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>> {
+    let has_store = data.store_url(config)?.is_some() || data.database().exists();
+    let pins = match has_store {
+        true => assembly::pins::accepted(&*store::read(data).await?).await?,
+        false => assembly::pins::Pins::new(),
+    };
+    let (late, _) = mpsc::channel(1);
+    let servers = assembly::start_servers(data, config, pins, late, Arc::new(|_| {})).await?;
+    // What is seen for the first time is accepted at the first start.
+    for name in servers.first_seen() {
+        servers.accept(&name);
+    }
+    let off = servers.off().iter().map(ToString::to_string).collect();
+    servers.shutdown().await;
+    Ok(off)
 }
 
 async fn interrupted(data: &DataDir) -> anyhow::Result<String> {

@@ -70,7 +70,8 @@ pub(super) async fn admit(
     let admitted = match () {
         // A page knows people by their login alone, and everything else by a token alone.
         () if is_page => console::enter(&app, &mut request),
-        () if routes::is_public(&path) => Ok(None),
+        // Who shows a token is known by it also where none is needed: there may be more to see.
+        () if routes::is_public(&path) && !shows_token(&request) => Ok(None),
         () => identify(&app, &request).map(|caller| {
             let principal_id = caller.principal_id.clone();
             request.extensions_mut().insert(caller);
@@ -121,6 +122,10 @@ fn kept(place: Option<Place>, response: Response) -> Response {
 async fn answered(next: Next, request: Request) -> Result<Response, Problem> {
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     answer.map_err(|_| Problem::internal())
+}
+
+fn shows_token(request: &Request) -> bool {
+    request.headers().contains_key(header::AUTHORIZATION)
 }
 
 fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {

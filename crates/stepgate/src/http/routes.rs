@@ -250,6 +250,12 @@ fn looking() -> Vec<Route> {
             doc("What a proposal can name", &[(200, "Tools")]),
         ),
         get(
+            "/v1/tools/{id}",
+            Watcher,
+            routing::get(tools::show),
+            doc("A tool's definition beside the accepted one", &[(200, "ComparedTool")]),
+        ),
+        get(
             "/v1/tokens",
             Operator,
             routing::get(tokens::list),
@@ -265,7 +271,7 @@ fn looking() -> Vec<Route> {
             "/readyz",
             Public,
             routing::get(system::ready),
-            doc("The store answers", &[(200, "Health")]),
+            doc("The store answers; which parts are off", &[(200, "Ready")]),
         ),
         get(
             "/metrics",

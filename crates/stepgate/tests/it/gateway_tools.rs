@@ -336,10 +336,11 @@ fn what_a_tool_says_about_its_failure_is_shown_and_exported_and_not_answered() {
 }
 
 #[test]
-fn a_server_that_does_not_start_stops_serve_with_the_file_and_the_line() {
+fn a_required_server_that_does_not_start_stops_serve_with_the_file_and_the_line() {
     let scene = Scene::new("honours_key = true");
     let config = scene.place.path().join("stepgate.toml");
     let text = fs::read_to_string(&config).unwrap();
+    let text = text.replacen("mode = ", "required = true\nmode = ", 1);
     let rows = [
         (text.replace("tool_server.py", "no_such_server.py"), "line 3"),
         (text.replace("honours_key = true", ""), "honours_key"),

@@ -6,6 +6,7 @@ use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ports::{Effect, Failed, Said};
+use stepgate_exec::servers::{ServerLimits, ServerSpec};
 
 use super::house::{House, failed, own_error, text_result, with_timeout};
 
@@ -109,6 +110,28 @@ async fn an_answer_that_is_too_long_is_invalid_however_long_it_is() {
 }
 
 #[tokio::test]
+async fn a_result_may_be_as_long_as_the_limit_and_not_longer() {
+    let around = r#"{"content":[{"type":"text","text":""}]}"#.len();
+    for limit in [1024, ServerLimits::OUTPUT_BYTES, 64 << 20] {
+        let house =
+            House::ordinary(|spec| ServerSpec { limits: ServerLimits::for_output(limit), ..spec })
+                .await;
+        let giant = async |length: usize| {
+            house.run("house.giant", json!({ "bytes": length - around })).await
+        };
+        for length in [limit - 1, limit] {
+            let effect = giant(length).await;
+            assert!(matches!(effect, Effect::Done(Some(text)) if text.len() == length), "{length}");
+        }
+        let Effect::Failed(Failed { failure, detail, .. }) = giant(limit + 1).await else {
+            panic!("{limit} is no limit")
+        };
+        assert_eq!(failure, ExecutionFailure::OutputInvalid);
+        assert_eq!(detail, Some(format!("the result is longer than {limit} bytes")));
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_dies_in_a_call_leaves_doubt_at_once() {
     let house = House::ordinary(|spec| spec).await;
     let begun = Instant::now();
@@ -123,6 +146,38 @@ async fn a_server_that_floods_is_given_up() {
     let why = "it sent more than 1000 messages a second that nobody asked for";
     let lost = failed(ExecutionFailure::ToolFailed, why, true);
     assert_eq!(house.run("house.flood", json!({})).await, lost);
+}
+
+#[tokio::test]
+async fn a_server_that_writes_without_end_is_stopped_told_and_left_alone_for_a_while() {
+    use stepgate_exec::servers::{News, ServerState};
+    let rows = [
+        ("endless_line", "bytes without an end of line"),
+        ("empty_lines", "it sent more than 1000 messages a second that nobody asked for"),
+        ("long_garbage", "it sent more than 10551296 bytes a second that nobody asked for"),
+        ("endless_stderr", "it wrote more than 8388608 bytes a second to its standard error"),
+    ];
+    for (tool, why) in rows {
+        let house = House::ordinary(|mut spec| {
+            spec.limits.breaker_pause = Duration::from_secs(600);
+            spec
+        })
+        .await;
+        let Effect::Failed(lost) = house.run(&format!("house.{tool}"), json!({})).await else {
+            panic!("{tool} was done")
+        };
+        assert!(lost.in_doubt, "{tool}: {lost:?}");
+        super::house::until("the restart", async || {
+            let state = house.servers.listing()[0].server_state.clone();
+            (state == ServerState::Resting).then_some(())
+        })
+        .await;
+        let resting = failed(ExecutionFailure::Unavailable, "BREAKER_OPEN", false);
+        assert_eq!(house.run("house.echo", json!({})).await, resting, "{tool}");
+        let news = house.news.lock().unwrap().clone();
+        let [News::Off(off), News::Up(_)] = &*news else { panic!("{tool}: {news:?}") };
+        assert!(off.to_string().contains(why), "{tool}: {off}");
+    }
 }
 
 #[tokio::test]

@@ -10,12 +10,16 @@ fn why_a_server_is_down_is_not_for_agents() {
         server: "sonos".into(),
         tool: "set_volume".into(),
         mode: Some(Mode::ExecuteGated),
+        is_off: false,
+        trouble: None,
         standing: Some(Standing::Accepted),
         redacted: vec![],
         title: None,
         description: None,
         input_schema: json!({}),
         output_schema: None,
+        icons: None,
+        meta: Some(json!({ "build": 7 })),
         definition_digest: Digest::of("sonos"),
         server_state: ServerState::Down("cannot start `/srv/private/sonos`".into()),
     };
@@ -27,5 +31,7 @@ fn why_a_server_is_down_is_not_for_agents() {
         };
         assert_eq!(shown.server_state, Some("down"));
         assert_eq!(shown.server_trouble.is_some(), is_told, "{role:?}");
+        // No pin covers it.
+        assert_eq!(shown.meta.is_some(), is_told, "{role:?}");
     }
 }
