@@ -105,13 +105,17 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// What happened, where the server and the tool are named already; of its last words the last.
+    /// What happened, where the server and the tool are named already, with the end of its last words.
     pub(super) fn in_short(&self) -> String {
+        const LAST_WORDS_MAX: usize = 3;
         match self {
-            Self::Start { why, stderr, .. } => match stderr.last() {
-                Some(last) => format!("{why}: {last}"),
-                None => why.clone(),
-            },
+            Self::Start { why, stderr, .. } => {
+                let last = stderr.get(stderr.len().saturating_sub(LAST_WORDS_MAX)..);
+                match last.unwrap_or_default() {
+                    [] => why.clone(),
+                    last => format!("{why}: {}", last.join("; ")),
+                }
+            }
             Self::Definition { why, .. } => {
                 format!("{why}; set its `mode` to \"off\", or correct the server")
             }

@@ -89,13 +89,14 @@ impl Pins {
         let is_like = |same: fn(&Value, &Value) -> bool| {
             pin.definition.as_ref().is_some_and(|pinned| same(pinned, &definition.pinned))
         };
-        match pinning {
-            _ if is_like(same_meaning) => (Standing::Accepted, pin.digest),
-            Pinning::NamesAndTypes if is_like(same_shape) => {
-                (Standing::Accepted, definition.digest)
-            }
-            Pinning::Definition | Pinning::NamesAndTypes => (Standing::Changed, definition.digest),
+        if is_like(same_meaning) {
+            return (Standing::Accepted, pin.digest);
         }
+        let standing = match pinning {
+            Pinning::NamesAndTypes if is_like(same_shape) => Standing::Accepted,
+            Pinning::Definition | Pinning::NamesAndTypes => Standing::Changed,
+        };
+        (standing, definition.digest)
     }
 }
 

@@ -70,8 +70,15 @@ pub(super) async fn admit(
     let admitted = match () {
         // A page knows people by their login alone, and everything else by a token alone.
         () if is_page => console::enter(&app, &mut request),
-        // Who shows a token is known by it also where none is needed: there may be more to see.
-        () if routes::is_public(&path) && !shows_token(&request) => Ok(None),
+        () if routes::is_public(&path) => {
+            // Nobody needs a token here. Who shows a good one may see more.
+            if shows_token(&request)
+                && let Ok(caller) = identify(&app, &request)
+            {
+                request.extensions_mut().insert(caller);
+            }
+            Ok(None)
+        }
         () => identify(&app, &request).map(|caller| {
             let principal_id = caller.principal_id.clone();
             request.extensions_mut().insert(caller);

@@ -15,7 +15,7 @@ use crate::scene::{python, until};
 const POLICIES: &str = r#"
     @id("look") permit (principal, action in Action::"read_only", resource);
     @id("away") permit (principal, action == Action::"away.look", resource);
-    @id("all of away") forbid (principal, action, resource in Server::"away")
+    @id("all-of-away") forbid (principal, action, resource in Server::"away")
     when { context.mode == "draft" };
     @id("bad") forbid (principal, action == Action::"broken.bad", resource);
     @id("unwanted") forbid (principal, action == Action::"unwanted.look", resource);
@@ -115,7 +115,7 @@ fn the_good_server_serves_and_what_is_off_is_named_wherever_an_operator_looks() 
     let ready = |token: &str| gateway.send("GET", "/readyz", token, "");
     let all = ready(&gateway.operator);
     assert_eq!((all.status, parts(&all.json())), (200, expected.clone()));
-    for token in ["", &gateway.agent] {
+    for token in ["", "stale", &gateway.agent] {
         let counts = json!({ "status": "ready", "servers_off": 1, "tools_off": 9 });
         assert_eq!(ready(token).json(), counts, "{token}");
     }

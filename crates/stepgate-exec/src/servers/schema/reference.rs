@@ -59,10 +59,12 @@ impl Anchors {
 
     /// The references of a place.
     pub(super) fn references<'a>(&self, schema: &'a Value) -> impl Iterator<Item = &'a str> {
-        let keywords: &[&str] = match self.draft {
-            Draft::Draft201909 => &["$ref", "$recursiveRef"],
-            Draft::Draft202012 => &["$ref", "$dynamicRef"],
-            _ => &["$ref"],
+        let keywords: &[&str] = if self.draft == Draft::Draft202012 {
+            &["$ref", "$dynamicRef"]
+        } else if self.draft == Draft::Draft201909 {
+            &["$ref", "$recursiveRef"]
+        } else {
+            &["$ref"]
         };
         keywords.iter().filter_map(|keyword| schema.get(*keyword)?.as_str())
     }
