@@ -2,7 +2,7 @@
 //! differ at each start: the good one serves, and the others are named wherever an operator looks.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -56,6 +56,14 @@ impl Scene {
             server("unwanted", python, &[], "").replace("read_only", "off"),
         ];
         fs::write(self.place.path().join("stepgate.toml"), config.concat()).unwrap();
+    }
+
+    /// Puts the program of the server that is away where it is looked for, whole at once.
+    fn bring(&self) {
+        let unfinished = self.state.path().join("unfinished");
+        fs::write(&unfinished, format!("#!/bin/sh\nexec {} \"$@\"\n", python())).unwrap();
+        fs::set_permissions(&unfinished, PermissionsExt::from_mode(0o755)).unwrap();
+        fs::rename(&unfinished, self.away()).unwrap();
     }
 
     /// Where the program of the server that is away will be.
@@ -156,7 +164,7 @@ fn a_server_that_was_away_at_the_start_serves_when_it_comes() {
     let scene = Scene::new();
     let mut gateway = Gateway::start(&scene.place);
     assert_eq!(look(&gateway, "away.look"), 403);
-    symlink(python(), scene.away()).unwrap();
+    scene.bring();
     gateway.until_it_says("the tool server `away` is up");
     // Its tools are accepted on their first use, and the policies about them are loaded.
     until("the tool", || look(&gateway, "away.look") == 200);
