@@ -236,7 +236,10 @@ impl Server {
     fn tell_beside(&self, before: &[Off]) {
         // The tools of a server that is seen for the first time are accepted as such.
         let is_first = !self.pins.has_any_of(&self.spec.name);
-        let is_news = |off: &Off| !before.contains(off) && !(is_first && off.reason == Reason::New);
+        let is_news = |off: &Off| {
+            let is_trusted = is_first && off.reason == Reason::New;
+            !is_trusted && !before.contains(off)
+        };
         let news = off::tools_of(self).into_iter().filter(is_news);
         news.for_each(|off| (self.tell)(News::Off(off)));
     }

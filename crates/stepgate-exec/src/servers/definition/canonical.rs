@@ -2,7 +2,7 @@
 //! the validation of arguments.
 
 use stepgate_core::digest::Digest;
-use stepgate_core::json::{Map, Value};
+use stepgate_core::json::Value;
 
 /// Keywords whose value is a set: the order says nothing.
 const SETS: [&str; 6] = ["enum", "required", "type", "anyOf", "oneOf", "allOf"];
@@ -70,27 +70,24 @@ fn schema(value: &Value, depth: Depth) -> Value {
 }
 
 fn part(keyword: &str, value: &Value, depth: Depth) -> Value {
-    let is_schema = INNER.contains(&keyword);
-    let value = match value {
-        Value::Object(members) if NAMED.contains(&keyword) => {
-            let parts = members.iter().map(|(name, part)| (name.clone(), schema(part, depth)));
-            Value::Object(parts.collect::<Map<_, _>>())
-        }
-        Value::Array(parts) if is_schema => {
-            Value::Array(parts.iter().map(|part| schema(part, depth)).collect())
-        }
-        value if is_schema => schema(value, depth),
-        value => value.clone(),
+    if let (true, Value::Object(members)) = (NAMED.contains(&keyword), value) {
+        return members.iter().map(|(name, part)| (name.clone(), schema(part, depth))).collect();
+    }
+    let reduce = |value: &Value| match INNER.contains(&keyword) {
+        true => schema(value, depth),
+        false => value.clone(),
     };
-    match value {
-        Value::Array(members) if SETS.contains(&keyword) => set(members, keyword),
-        value => value,
+    let Value::Array(members) = value else { return reduce(value) };
+    let members: Vec<Value> = members.iter().map(reduce).collect();
+    match SETS.contains(&keyword) {
+        true => set(members, keyword),
+        false => Value::Array(members),
     }
 }
 
 /// A set in one order; a type that is alone stands for itself.
 fn set(mut members: Vec<Value>, keyword: &str) -> Value {
-    members.sort_by_cached_key(|member| Digest::of(member));
+    members.sort_by_cached_key(Digest::of);
     match (keyword, members.as_slice()) {
         ("type", [only]) => only.clone(),
         (_, _) => Value::Array(members),
