@@ -22,7 +22,7 @@ pub struct ServerSpec {
     pub tools: BTreeMap<String, ToolSpec>,
     /// What it may cost.
     pub limits: ServerLimits,
-    /// Directories that its process must not reach: the data directory.
+    /// Directories and files that its process must not reach: the data directory, and what is secret elsewhere.
     pub hidden: Vec<PathBuf>,
 }
 
