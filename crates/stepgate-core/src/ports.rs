@@ -450,6 +450,12 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Says which sandbox the name of an executor stands for, unless that is said already, and answers which
+    /// one it is. Two sandboxes under one name would be asked about each other's calls.
+    async fn claim_executor(&self, _executor_id: &str, mark: &str) -> Result<String, StoreError> {
+        Ok(mark.to_owned())
+    }
+
     /// Runs that nobody can go on with, because no living node reaches what their call was sent to.
     /// None where only one process can have the store: it reaches everything.
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
@@ -594,6 +600,12 @@ pub trait Executor: Send + Sync {
     /// AUTHORIZE's look at the world: resolves what the call touches, holds what it changes, reads
     /// what stands there. The error is the sandbox rule that says no.
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str>;
+
+    /// Whether the file that a person was asked about is the one that stands there now. Both are states before
+    /// the act of one call, as `prepare` reads them.
+    fn is_as_asked(&self, asked: &Value, now: &Value) -> bool {
+        asked == now
+    }
 
     /// Holds what the call changes, for a call whose state before the act is already recorded. None where
     /// others hold it for longer than recovery should wait: another node may wait for what this one holds.

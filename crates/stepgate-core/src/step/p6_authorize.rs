@@ -96,7 +96,7 @@ pub(super) async fn decide(
             let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
             Ok(authorized(trail, args, ready, decision))
         }
-        Ruling::Ask(ground, args) => person::pause(gate, trail, args, ground).await,
+        Ruling::Ask(ground, args, shown) => person::pause(gate, trail, args, ground, shown).await,
         Ruling::Deny(ground) => {
             let why = ground.rationale.clone();
             append_decision(gate, trail, Verdict::Deny, ground)?;
@@ -120,7 +120,8 @@ fn authorized(
 /// What names, pins, policy and the world say together. The arguments are as they would be sent.
 enum Ruling {
     Permit(Ground, ValidatedArgs, Ready),
-    Ask(Ground, ValidatedArgs),
+    /// With what stands where the call would act, where a decision is about that too.
+    Ask(Ground, ValidatedArgs, Option<Value>),
     Deny(Ground),
 }
 
@@ -204,7 +205,7 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
         },
         // Nothing is held while a person thinks.
         Some(reason) => match look(gate, &args.call).await {
-            Ok(()) => Ruling::Ask(Ground::of_policy(&policy, cap, reason), args),
+            Ok(shown) => Ruling::Ask(Ground::of_policy(&policy, cap, reason), args, shown),
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
         },
     }
@@ -269,11 +270,15 @@ async fn make_ready(gate: &Gate, call: &Call) -> Result<Ready, &'static str> {
     }
 }
 
-/// Asks the executor whether it would refuse, and keeps nothing.
-async fn look(gate: &Gate, call: &Call) -> Result<(), &'static str> {
+/// Asks the executor whether it would refuse, and keeps nothing but what a person decides on beside the
+/// call itself: which file is deleted or renamed, whatever comes to stand at its path.
+async fn look(gate: &Gate, call: &Call) -> Result<Option<Value>, &'static str> {
     match call {
-        Call::Core(_) => make_ready(gate, call).await.map(|_| ()),
-        Call::Server(_) => Ok(()),
+        Call::Core(core) => {
+            let ready = make_ready(gate, call).await?;
+            Ok(ready.pre_state.filter(|_| core.is_about_a_file_that_stands()))
+        }
+        Call::Server(_) => Ok(None),
     }
 }
 
@@ -333,11 +338,11 @@ pub(super) async fn authorize_again(
     // The call that the decision was about: nothing else may go on under it.
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
     let ready = match judge(gate, trail.principal_id(), args).await {
-        Ruling::Permit(_, args, _) | Ruling::Ask(_, args) if args.args != decided.args => {
+        Ruling::Permit(_, args, _) | Ruling::Ask(_, args, _) if args.args != decided.args => {
             Err("policy now caps the arguments differently".to_owned())
         }
         Ruling::Permit(_, _, ready) => Ok(ready),
-        Ruling::Ask(_, args) if trail.was_approved() => {
+        Ruling::Ask(_, args, _) if trail.was_approved() => {
             let ready = make_ready(gate, &args.call).await;
             ready.map_err(|rule| format!("sandbox: {rule}"))
         }
