@@ -403,6 +403,10 @@ impl Store for PostgresStore {
         self.desk()?.node.tell_executors(executor_ids).await
     }
 
+    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError> {
+        self.desk()?.node.claim_executor(executor_id, mark).await
+    }
+
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
         let rows = self.readers.rows(waiting::calls()).await?;
         let calls = all(&rows, JOURNAL, waiting::call_from)?;

@@ -300,6 +300,10 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.tell_executors(executor_ids).await
     }
 
+    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError> {
+        self.inner.claim_executor(executor_id, mark).await
+    }
+
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
         self.inner.unreached().await
     }
