@@ -188,6 +188,38 @@ fn a_variable_that_is_not_known_is_refused_with_those_that_are() {
 }
 
 #[test]
+fn variables_that_kubernetes_sets_for_a_service_are_not_ours() {
+    let refuse = |names: &[&str]| refuse_unknown_variables(names.iter().map(OsString::from));
+    let of_service = |name: &str| {
+        let links = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT"];
+        let ports = ["", "_PROTO", "_PORT", "_ADDR"].map(|end| format!("PORT_7420_TCP{end}"));
+        let links = links.map(str::to_owned).into_iter().chain(ports);
+        links.map(|link| format!("{name}_{link}")).collect::<Vec<_>>()
+    };
+    for service in ["STEPGATE", "STEPGATE_MAIN"] {
+        let names = of_service(service);
+        refuse(&names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    }
+    // Without the host it is no service's.
+    refuse(&["STEPGATE_PORT"]).unwrap_err();
+    refuse(&["STEPGATE_SERVICE_HOST", "STEPGATE_MAIN_PORT"]).unwrap_err();
+}
+
+#[test]
+fn a_misspelled_variable_is_answered_with_the_likely_one() {
+    let refuse = |name: &str| refuse_unknown_variables([OsString::from(name)]).unwrap_err();
+    for (name, likely) in [
+        ("STEPGATE_SERVE_BIN", "STEPGATE_SERVE_BIND"),
+        ("STEPGATE_DTAA", "STEPGATE_DATA"),
+        ("STEPGATE_LIMITS_JSON_DEPTHS_MAX", "STEPGATE_LIMITS_JSON_DEPTH_MAX"),
+    ] {
+        let error = refuse(name).to_string();
+        assert!(error.contains(&format!("did you mean `{likely}`")), "{error}");
+    }
+    assert!(!refuse("STEPGATE_SOMETHING_ELSE").to_string().contains("did you mean"));
+}
+
+#[test]
 fn the_published_schema_is_the_configurations_own() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/stepgate.schema.json");
     let schema = schemars::schema_for!(Config);
