@@ -2,13 +2,14 @@
 //! they run.
 
 mod first_policies;
+mod out_of_reach;
 mod pins;
 mod reload;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
@@ -17,7 +18,7 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{NoToolServers, Store};
+use stepgate_core::ports::{Executor, NoToolServers, Store};
 use stepgate_core::tool::{Standing, ToolName};
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
@@ -33,6 +34,8 @@ use crate::show;
 use crate::world::RealWorld;
 
 use reload::Look;
+
+pub(crate) use out_of_reach::warnings as out_of_reach;
 
 pub(crate) use reload::keep_reloading;
 
@@ -93,6 +96,9 @@ pub(crate) async fn assemble(
         .shared(config.sandbox.shared)
         .put_back(data.earlier()?);
     let sandbox = Arc::new(sandbox);
+    if data.store_url(config)?.is_some() {
+        refuse_another_sandbox(&sandbox, &*store).await?;
+    }
     sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
     // Nothing is asked of this gate before both of its placeholders are replaced.
     let mut gate = Gate {
@@ -132,6 +138,21 @@ pub(crate) async fn assemble(
     Ok((gate, Arc::new(Control { sandbox, servers, policy, policies, loaded, accepted })))
 }
 
+/// Refuses a sandbox under a name that the store knows another one by: calls that were sent to that one would
+/// be looked for here.
+async fn refuse_another_sandbox(sandbox: &Sandbox, store: &dyn Store) -> anyhow::Result<()> {
+    let (mark, name) = (sandbox.mark().await?, sandbox.id());
+    let known = store.claim_executor(name, &mark).await?;
+    ensure!(
+        known == mark,
+        "the sandbox here is not the one that the store knows as `{name}`: two nodes have the same \
+         `store.node_id`, or `sandbox.shared` is set and the directories are not the same one. Give this \
+         node a name of its own, or mount the directory that the others have. If this directory replaces \
+         the other one for good, write `{known}` and nothing else into its file `.stepgate-mark`"
+    );
+    Ok(())
+}
+
 /// Starts the servers of the configuration.
 pub(crate) async fn start_servers(
     data: &DataDir,
@@ -152,14 +173,7 @@ pub(crate) async fn start_servers(
 }
 
 fn specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
-    // Absolute, whatever the servers' own directories are. What decides about a tool is beyond its reach,
-    // also where it is not in the data directory.
-    let base = data.base();
-    let key = config.serve.tls(&base)?.map(|pair| pair.key).filter(|key| key.exists());
-    let root = Some(data.root().to_owned());
-    let decisive = [root, Some(data.policies(config)), data.config_file(), key];
-    let hidden = decisive.into_iter().flatten().map(std::path::absolute);
-    let hidden = hidden.collect::<std::io::Result<Vec<_>>>()?;
+    let (base, hidden) = (data.base(), data.hidden(config)?);
     let node_id = data.node_id(config)?;
     let environment = |name: &str| std::env::var(name).ok();
     servers::specs(&config.servers, &base, &hidden, node_id.as_deref(), &environment)

@@ -38,15 +38,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Data directory: database, sandbox, policies, tokens, configuration. Created on first use.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "STEPGATE_DATA",
-        default_value = "stepgate-data"
-    )]
-    pub(crate) data: PathBuf,
+    /// Data directory: database, sandbox, policies, tokens, configuration. Otherwise
+    /// `$XDG_DATA_HOME/stepgate`, which is `~/.local/share/stepgate` unless you have set that. `serve`, `mcp`,
+    /// `chat`, `step`, `run`, `token create` and `restore` make it; every other command needs one that is there.
+    #[arg(long, global = true, value_name = "DIR", env = "STEPGATE_DATA")]
+    pub(crate) data: Option<PathBuf>,
     /// The store, where it is not in the data directory: `postgres://USER@HOST/DATABASE`, which any
     /// number of nodes share, each with a data directory of its own.
     #[arg(long, global = true, value_name = "URL", env = "STEPGATE_STORE", hide_env_values = true)]

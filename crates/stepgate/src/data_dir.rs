@@ -1,11 +1,13 @@
 //! The data directory: one process holds it to write; readers need no permission of that process.
 
 mod lock;
+mod permissions;
+mod place;
 mod restored;
 mod restoring;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,13 +22,16 @@ use stepgate_core::session::Session;
 
 use crate::assembly::{self, Control};
 use crate::cli::Global;
-use crate::config::Config;
+use crate::config::{Config, servers};
+use crate::durable;
 use crate::hub::Hub;
 use crate::service::Service;
-use crate::store;
+use crate::{store, world};
 
 use lock::Lock;
 
+pub(crate) use permissions::refuse_writable_policies;
+pub(crate) use place::of_earlier_version;
 pub(crate) use restored::Restored;
 pub(crate) use restoring::{Extent, Staging};
 
@@ -46,6 +51,8 @@ pub(crate) struct DataDir {
     config: Option<PathBuf>,
     /// The store that the command line names.
     store: Option<String>,
+    /// Secret files that the command line names.
+    secrets: Vec<PathBuf>,
     /// Stores that other nodes see this process in.
     joined: Arc<Mutex<Vec<Arc<dyn Store>>>>,
 }
@@ -66,22 +73,42 @@ pub(crate) struct Held {
 }
 
 impl DataDir {
-    pub(crate) fn of(global: &Global) -> Self {
-        Self {
-            root: global.data.clone(),
-            config: global.config.clone(),
-            store: global.store.clone(),
-            joined: Arc::default(),
-        }
+    /// The directory that the command line names, or the user's own.
+    pub(crate) fn of(global: &Global) -> anyhow::Result<Self> {
+        let root = match &global.data {
+            Some(named) => named.clone(),
+            None => place::by_default(|name| std::env::var_os(name))?,
+        };
+        let (config, store) = (global.config.clone(), global.store.clone());
+        Ok(Self { config, store, ..Self::at(&root) })
     }
 
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), config: None, store: None, joined: Arc::default() }
+        let (config, store, secrets) = (None, None, Vec::new());
+        Self { root: root.to_owned(), config, store, secrets, joined: Arc::default() }
     }
 
     /// The same directory, with the store elsewhere.
     pub(crate) fn with_store(self, store: Option<String>) -> Self {
         Self { store, ..self }
+    }
+
+    /// The same directory, with a file that tool servers must not read either.
+    pub(crate) fn with_secret(mut self, file: PathBuf) -> Self {
+        self.secrets.push(file);
+        self
+    }
+
+    /// What tool servers must not reach: the directory itself, what decides about their tools, and every
+    /// file that a secret comes from. Absolute, whatever the servers' own directories are.
+    pub(crate) fn hidden(&self, config: &Config) -> anyhow::Result<Vec<PathBuf>> {
+        let base = self.base();
+        let decisive = [Some(self.root.clone()), Some(self.policies(config)), self.config_file()];
+        let keys = [config.serve.tls(&base)?.map(|pair| pair.key), config.agent.key_file(&base)];
+        let hidden = decisive.into_iter().chain(keys).flatten();
+        let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
+        let hidden = hidden.chain(self.secrets.iter().cloned()).map(std::path::absolute);
+        Ok(hidden.collect::<io::Result<_>>()?)
     }
 
     /// The URL of the store, where it is not in the directory.
@@ -163,12 +190,14 @@ impl DataDir {
 
     /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
+        world::refuse_unset_clock()?;
         let mut config = self.load_config()?;
         self.refuse_backup()?;
         create(&self.root)?;
         let lock = Lock::take(&self.root)?;
         // Nothing is made in a directory that is to be filled.
         self.refuse_restoring()?;
+        self.refuse_open_to_others(&config)?;
         create(&self.sandbox())?;
         self.name_node(&mut config)?;
         let hub = Hub::new();
@@ -230,10 +259,7 @@ impl DataDir {
         let mut chance = uuid::Uuid::new_v4().simple().to_string();
         chance.truncate(NODE_CHANCE_CHARS);
         let (path, node_id) = (self.root.join(NODE_ID), format!("{}-{chance}", config.node_id()));
-        let written = File::create(&path).and_then(|mut file| {
-            writeln!(file, "{node_id}")?;
-            file.sync_all()
-        });
+        let written = durable::write(&path, format!("{node_id}\n").as_bytes());
         written.with_context(|| format!("cannot write `{}`", path.display()))?;
         config.store.node_id = node_id;
         Ok(())

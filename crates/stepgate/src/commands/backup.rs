@@ -17,17 +17,15 @@ use crate::backup::manifest::{
     BackupFile, Engine, FORMAT, Manifest, SandboxPart, UnderWay, own_directory,
 };
 use crate::backup::{
-    CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, contents, counted, files_under_way,
-    progress,
+    CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, cannot_write, contents, counted,
+    files_under_way, progress,
 };
 use crate::cli::BackupArgs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
+use crate::durable::{self, PRIVATE};
 use crate::show;
 use crate::world::RealWorld;
-
-/// Nobody else reads what was restored, unless it was so before.
-const PRIVATE: u32 = 0o600;
 
 pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyhow::Result<u8> {
     let config = data.load_config()?;
@@ -95,6 +93,8 @@ async fn copy_store(
             data.root().display()
         );
     }
+    // SQLite would make it readable for others.
+    durable::write_new(&to, b"").map_err(|error| cannot_write(&to, error))?;
     let bar = progress("pages copied");
     let rows = SqliteStore::back_up(&data.database(), &to, |done, _| bar.set_position(done))?;
     bar.finish_and_clear();

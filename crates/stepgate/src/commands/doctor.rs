@@ -10,7 +10,7 @@ use stepgate_store::sqlite::SqliteStore;
 
 use crate::data_dir::DataDir;
 use crate::server::Tls;
-use crate::{show, store};
+use crate::{assembly, show, store};
 
 /// Below this much free space a store may soon be unable to record.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
@@ -62,7 +62,8 @@ fn configuration(data: &DataDir) -> anyhow::Result<String> {
 fn directory(data: &DataDir) -> anyhow::Result<String> {
     let root = data.root();
     if !root.exists() {
-        return Ok(format!("`{}` is not there yet: a first step creates it", root.display()));
+        // With a store elsewhere this command may be a visitor.
+        return Ok(format!("`{}` is not there: `stepgate serve` makes it", root.display()));
     }
     let mode = root.metadata()?.permissions().mode() & 0o777;
     ensure!(
@@ -125,12 +126,15 @@ fn certificate(data: &DataDir) -> anyhow::Result<String> {
 }
 
 fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
-    let count = data.load_config()?.servers.len();
+    let config = data.load_config()?;
+    let count = config.servers.len();
     ensure!(
         count == 0 || launcher::is_available(),
         "this kernel has no Landlock: the processes of tool servers can read the data directory; run \
          them as another user, or take a kernel with it"
     );
+    let out_of_reach = assembly::out_of_reach(data, &config)?;
+    ensure!(out_of_reach.is_empty(), "{}", out_of_reach.join("; "));
     Ok(match count {
         0 => "none in the configuration".into(),
         count => format!("{count}, kept away from the data directory by Landlock"),

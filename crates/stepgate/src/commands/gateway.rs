@@ -16,6 +16,7 @@ use crate::http::{self, AccessLog, App, PublicUrl, Scheme};
 use crate::mcp::Door;
 use crate::server::{Endpoint, Listeners, make_tokens};
 use crate::service::Service;
+use crate::show;
 
 /// A gateway that listens and does not answer yet.
 pub(super) struct Gateway {
@@ -36,6 +37,9 @@ impl Gateway {
         // Recovery of core actions is over when the directory is held, so before the first request.
         let held = data.hold().await?;
         recover::tell(&held.recovered);
+        for line in assembly::out_of_reach(data, &held.config)? {
+            show::note(format!("{}warning:{:#} {line}", show::ERROR, show::ERROR));
+        }
         let service = held.service().await?;
         let mut limits = held.config.serve_limits();
         limits.mcp.has_pages = endpoint.is_some();

@@ -86,6 +86,16 @@ pub(crate) struct ToolConfig {
     redacted: Option<Vec<String>>,
 }
 
+/// The files that secrets of servers come from. No server's process may read them, not even its own: it gets
+/// its secrets in its environment.
+pub(crate) fn secret_files(servers: &BTreeMap<String, ServerConfig>, base: &Path) -> Vec<PathBuf> {
+    let secrets = |server: &ServerConfig| {
+        let sources = server.secret_env.values().chain(server.secret_headers.values());
+        sources.filter_map(|source| source.file.clone()).collect::<Vec<_>>()
+    };
+    servers.values().flat_map(secrets).map(|file| base.join(file)).collect()
+}
+
 /// What a tool does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +152,23 @@ impl ServerConfig {
     /// Whether its tools have their own names over MCP.
     pub(crate) fn has_own_names(&self) -> bool {
         self.own_names
+    }
+
+    /// The directories that its process is told to work with: where it runs, and those among its arguments.
+    /// None for a server that is no process of ours.
+    pub(crate) fn directories(&self, base: &Path) -> Vec<PathBuf> {
+        if self.command.is_none() {
+            return Vec::new();
+        }
+        let runs_in = match &self.directory {
+            Some(directory) => base.join(directory),
+            None => std::env::current_dir().unwrap_or_default(),
+        };
+        // `--root=/srv/files` names a directory too.
+        let named = self.args.iter().map(|arg| arg.rsplit_once('=').map_or(&**arg, |(_, it)| it));
+        let named = named.filter(|arg| !arg.is_empty()).map(|arg| runs_in.join(arg));
+        let all = named.chain([runs_in.clone()]).filter_map(|path| path.canonicalize().ok());
+        all.filter(|path| path.is_dir()).collect()
     }
 
     fn is_shared(&self) -> bool {

@@ -1,14 +1,13 @@
 //! What the first `serve` makes: one token for an operator and one for an agent, each in a file that
 //! only the owner can read.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use stepgate_core::ids::PrincipalId;
 
+use crate::durable;
 use crate::service::Service;
 use crate::tokens::Role;
 
@@ -33,14 +32,8 @@ fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let temporary = file.with_extension("token.new");
     // Left over from a start that was cut off; the token in it was never told to anybody.
     let _ = fs::remove_file(&temporary);
-    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    out.write_all(text.as_bytes())?;
-    out.write_all(b"\n")?;
-    out.sync_all()?;
+    durable::write_new(&temporary, format!("{text}\n").as_bytes())?;
     fs::hard_link(&temporary, file)?;
     fs::remove_file(&temporary)?;
-    match file.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    durable::sync_names(file.parent())
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::binary::{Output, Place, command, finish};
+use crate::faults::shim::Shim;
 use crate::gate::proposal;
 
 const NOBODY: u32 = 65_534;
@@ -285,4 +286,21 @@ fn a_directory_without_the_right_to_write_is_said_with_the_way_out_and_can_still
     assert_eq!(fs::read(place.database()).unwrap(), before);
     set_modes(&place.path(), 0o700, 0o600);
     assert_eq!(finish(&mut command(&place.path(), ["run", "THINK"]), b"").code, 0);
+}
+
+/// A power cut after a start must not leave a directory of empty policies: that denies everything.
+#[test]
+fn the_first_policies_have_their_name_only_once_they_are_on_the_disk() {
+    let shim = Shim::new();
+    let place = Place::with(shim.variables());
+    // Where they are made before they get their name.
+    let made = place.path().join("policies.new");
+    fs::create_dir_all(&made).unwrap();
+    shim.break_fsync(&made);
+    let refused = place.stepgate(["run", "THINK"], "");
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("cannot write the first policies"), "{}", refused.stderr);
+    assert!(shim.hits() > 0 && !place.path().join("policies").exists());
+    shim.clear();
+    assert_eq!(place.stepgate(["run", "LIST_FILES", "path=/sandbox/"], "").code, 0);
 }

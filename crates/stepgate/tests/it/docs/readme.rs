@@ -37,7 +37,9 @@ impl Desk {
     fn shell(&self, script: &str) -> Command {
         let path = format!("{}:/usr/bin:/bin", self.directory.path().display());
         let mut command = Command::new("sh");
-        command.env_clear().env("PATH", path).current_dir(self.directory.path());
+        // A home of its own: the data of who runs the tests is not touched.
+        command.env_clear().env("PATH", path).env("HOME", self.directory.path());
+        command.current_dir(self.directory.path());
         command.args(["-u", "-c", script]);
         command
     }
@@ -111,7 +113,7 @@ fn the_commands_of_the_readme_do_what_it_says() {
     let decided = desk.sh(&decide.replace("ID", id)).stdout;
     assert!(decided.contains("a file is deleted") && decided.contains("approved"), "{decided}");
 
-    let file = desk.directory.path().join("stepgate-data/sandbox/hello.txt");
+    let file = desk.directory.path().join(".local/share/stepgate/sandbox/hello.txt");
     while file.exists() {
         assert!(begin.elapsed() < PATIENCE, "it is never deleted");
     }
