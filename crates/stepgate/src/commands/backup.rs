@@ -77,6 +77,8 @@ async fn copy_store(
     target: &Target,
 ) -> anyhow::Result<(Engine, RowCounts)> {
     let to = target.at(DATABASE);
+    // SQLite would make it readable for others.
+    durable::write_new(&to, b"").map_err(|error| cannot_write(&to, error))?;
     if let Some(url) = data.store_url(config)? {
         let bar = progress("rows copied");
         let told = bar.clone();
@@ -93,8 +95,6 @@ async fn copy_store(
             data.root().display()
         );
     }
-    // SQLite would make it readable for others.
-    durable::write_new(&to, b"").map_err(|error| cannot_write(&to, error))?;
     let bar = progress("pages copied");
     let rows = SqliteStore::back_up(&data.database(), &to, |done, _| bar.set_position(done))?;
     bar.finish_and_clear();
