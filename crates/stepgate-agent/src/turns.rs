@@ -177,6 +177,7 @@ fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

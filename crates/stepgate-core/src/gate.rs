@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::action::{CORE_SERVER, Touch};
+use crate::attention;
 use crate::call::Call;
 use crate::event::{Event, EventType};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
@@ -46,6 +47,8 @@ pub struct Parked {
     /// Runs that wait for a person and were found sound. They are not read again until somebody decides,
     /// and then they are proven once more.
     sound: Arc<Mutex<HashSet<RunId>>>,
+    /// What was read of the list of runs that need a person.
+    told: attention::Reading,
 }
 
 impl Parked {
@@ -60,6 +63,10 @@ impl Parked {
     /// The runs that something is held for.
     pub(crate) fn runs(&self) -> Vec<RunId> {
         self.holds().keys().copied().collect()
+    }
+
+    pub(crate) fn told(&self) -> &attention::Reading {
+        &self.told
     }
 
     /// Notes that a run waits and is sound.

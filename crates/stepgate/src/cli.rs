@@ -222,7 +222,10 @@ Examples:
   stepgate --store postgres://gate@db/stepgate nodes
   stepgate nodes --json")]
     Nodes,
-    /// Bring every interrupted run to its end. Every other writing command does this first.
+    /// Bring every interrupted run to its end, and name those that need a person.
+    ///
+    /// Every other writing command does this first, and a gateway does it by itself; beside a gateway, this
+    /// command asks it for a pass now. Exits 1 where a run needs a person.
     #[command(after_help = "\
 Examples:
   stepgate recover

@@ -19,7 +19,6 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::cli::Global;
-use crate::commands::recover;
 use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App, LOCAL_HEADER, Peer};
 use connection::{Connection, Target};
@@ -143,9 +142,10 @@ impl Client {
         if let Some(client) = Self::elsewhere(global, data, role).await? {
             return Ok(client);
         }
-        let held = data.hold().await?;
-        recover::tell(&held.recovered);
+        let held = data.hold_recovered().await?;
+        held.tell().await;
         let service = held.service().await?;
+        service.expire_due().await;
         let serve = &held.config.serve;
         let public_url = serve.public_url(&serve.bind, serve.scheme()?)?;
         let app = App::new(service, held.config.serve_limits(), public_url, AccessLog::Silent);

@@ -13,7 +13,7 @@ mod mcp;
 pub(crate) mod mcp_config;
 mod nodes;
 mod policy;
-pub(crate) mod recover;
+mod recover;
 mod restore;
 mod run;
 mod runs;
@@ -79,7 +79,7 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
         Command::Verify(args) => verify::verify(data, args, json).await,
         Command::Backup(args) => backup::backup(data, args, json).await.map_err(explained),
         Command::Restore(args) => restore::restore(data, args, json).await.map_err(explained),
-        Command::Recover => recover::recover(data, json).await.map_err(explained),
+        Command::Recover => recover::recover(&global, data).await.map_err(explained),
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
         Command::Doctor => doctor::doctor(data, json).await,
@@ -103,7 +103,6 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Verify(_)
         | Command::Backup(_)
         | Command::Restore(_)
-        | Command::Recover
         | Command::Doctor => true,
         Command::Mcp(_)
         | Command::Chat(_)
@@ -116,6 +115,7 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Policy(_)
         | Command::Token(_)
         | Command::Runs(_)
+        | Command::Recover
         | Command::Canon(_)
         | Command::Digest(_)
         | Command::Bench(_)

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{PrincipalId, SessionId};
-use stepgate_core::ports::Store;
+use stepgate_core::ports::{Store, Unfinished};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
 
@@ -23,7 +24,7 @@ use crate::cli::Global;
 use crate::config::Config;
 use crate::hub::Hub;
 use crate::service::Service;
-use crate::store;
+use crate::{show, store};
 
 use lock::Lock;
 
@@ -161,7 +162,8 @@ impl DataDir {
         self.base().join(&config.policy.directory)
     }
 
-    /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
+    /// Takes the directory, creating what is missing, and brings interrupted runs of core actions to their
+    /// end. Whoever serves goes on with those of tool servers beside the requests.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
         let mut config = self.load_config()?;
         self.refuse_backup()?;
@@ -179,7 +181,27 @@ impl DataDir {
         let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
         self.forget_restored(&*gate.store, &control.sandbox).await?;
+        tell(&gate, &recovered).await;
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
+    }
+
+    /// Takes the directory for one command, and brings all interrupted runs to their end first: nothing else
+    /// may come that does.
+    pub(crate) async fn hold_recovered(&self) -> anyhow::Result<Held> {
+        let mut held = self.hold().await?;
+        let unfinished = held.gate.store.unfinished().await?;
+        let needs = attention::of(&held.gate).await?;
+        let is_told = |run: &Unfinished| needs.iter().any(|need| need.run_id == run.run_id);
+        let is_call =
+            |run: &&Unfinished| !run.is_waiting && !is_told(run) && Scope::Servers.covers(run);
+        let calls = unfinished.iter().filter(is_call).count();
+        if calls > 0 {
+            show::note(format!("going on with {calls} interrupted call(s) of tool servers first"));
+        }
+        let report = recover::recover(&held.gate, Scope::Servers).await?;
+        tell(&held.gate, &report).await;
+        held.recovered.add(report);
+        Ok(held)
     }
 
     fn joined(&self) -> MutexGuard<'_, Vec<Arc<dyn Store>>> {
@@ -247,6 +269,25 @@ impl Held {
         Service::new(self.gate.clone(), Arc::clone(&self.hub), control).await
     }
 
+    /// Tells people, on standard error, what was recovered and what needs them.
+    pub(crate) async fn tell(&self) {
+        self.tell_finished();
+        match attention::of(&self.gate).await {
+            Ok(needs) => needs.iter().map(show::attention::line).for_each(show::note),
+            Err(error) => show::note(format!("cannot read which runs need a person: {error}")),
+        }
+    }
+
+    /// Tells people what was brought to its end.
+    pub(crate) fn tell_finished(&self) {
+        match self.recovered.finished.len() {
+            0 => {}
+            count => show::note(format!(
+                "recovered {count} interrupted run(s); `stepgate runs` shows them"
+            )),
+        }
+    }
+
     /// The local agent's session: the one that is named, or its default one.
     pub(crate) async fn session(&self, named: Option<SessionId>) -> Result<Session, Fault> {
         let principal = local_agent()?;
@@ -254,6 +295,13 @@ impl Held {
             Some(id) => self.gate.named_session(id, &principal).await,
             None => self.gate.default_session(&principal).await,
         }
+    }
+}
+
+/// Makes durable which runs need a person. Where that is not possible now, the next recovery does it.
+async fn tell(gate: &Gate, report: &Report) {
+    if let Err(fault) = attention::tell(gate, report).await {
+        show::note(format!("which runs need a person is written down later: {fault}"));
     }
 }
 

@@ -13,21 +13,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement, Submission};
+use stepgate_core::time::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::assembly::Control;
 use crate::hub::Hub;
+use crate::show;
 use crate::tokens::Tokens;
 
-pub(crate) use expiry::expires_at;
+pub(crate) use expiry::{expires_at, has_expired};
 
 /// Most sessions that are remembered here; others are only looked up again.
 const SESSIONS_MAX: usize = 10_000;
@@ -53,6 +57,10 @@ pub(crate) struct Service {
     broken: watch::Sender<bool>,
     /// A run was left to recovery.
     left: Notify,
+    /// What recovery goes over, each by itself.
+    scopes: recovery::Scopes,
+    /// Runs that standard error has named as needing a person, and since when they did.
+    said: Mutex<HashMap<RunId, Timestamp>>,
 }
 
 /// What became of a decision.
@@ -73,6 +81,8 @@ impl Service {
     ) -> anyhow::Result<Arc<Self>> {
         let tokens = Tokens::load(&gate).await?;
         Ok(Arc::new(Self {
+            scopes: recovery::scopes(&gate),
+            said: Mutex::default(),
             gate,
             hub,
             tokens,
@@ -143,13 +153,34 @@ impl Service {
         Ok(Answer { replayed: first.replayed, ..answer })
     }
 
-    /// Decides on an approval. Answers as soon as the decision is durable: the step goes on behind it.
+    /// Decides on an approval. Answers as soon as the decision is durable: the step goes on behind it. A run
+    /// that does not verify is told to people, because no decision on it can be taken.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         approval_id: ApprovalId,
         person: Person,
     ) -> Result<Decided, Refused> {
         let approval = self.approval(approval_id).await?;
+        let run_id = approval.tool_run_id;
+        let decided = self.decide_on(approval, person).await;
+        if let Err(refused) = &decided
+            && let Some(error) = quarantine_of(refused)
+        {
+            let told = attention::tell_quarantined(&self.gate, run_id, error.to_string()).await;
+            if let Err(fault) = told {
+                show::note(format!("that {run_id} is quarantined is written down later: {fault}"));
+            }
+            self.say_what_needs_a_person().await;
+        }
+        decided
+    }
+
+    async fn decide_on(
+        self: &Arc<Self>,
+        approval: Approval,
+        person: Person,
+    ) -> Result<Decided, Refused> {
+        let approval_id = approval.approval_id;
         match approval.status {
             ApprovalStatus::Pending => {}
             ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired => {
@@ -357,6 +388,21 @@ impl RunningGuard {
 impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.running.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
+
+/// Why a run cannot be decided on, where it does not verify.
+pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
+    match refused {
+        Refused::Fault(Fault::Store(StoreError::State(error))) => {
+            (error.code == StateCode::RecoveryFailed).then_some(error)
+        }
+        Refused::Fault(_)
+        | Refused::NoSuchApproval
+        | Refused::AlreadyDecided
+        | Refused::NotInDoubt
+        | Refused::OwnRequest
+        | Refused::OutOfReach => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! How things look: clean tables, colour on a terminal, JSON that stays the same.
 
+pub(crate) mod attention;
 pub(crate) mod timeline;
 
 use std::fmt::Display;

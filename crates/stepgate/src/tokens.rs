@@ -273,6 +273,7 @@ fn apply(live: &mut Vec<Token>, event: &Event) -> anyhow::Result<()> {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -3,6 +3,7 @@
 use super::Answer;
 use super::p8_record::{TraceRecord, Trail};
 use crate::approval::ApprovalStatus;
+use crate::attention::{self, Kind};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::failure::Outcome;
@@ -48,12 +49,19 @@ pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
 /// The notice that nobody knows yet what became of a call.
 pub(super) fn in_doubt(trail: &Trail) -> Answer {
     let word = Word::Notice(Notice::InProgress);
-    let result = progress_notice(trail.run_id());
+    let result = progress_notice(trail.run_id(), None);
     trail.answer(word, trail.response(word, Some(&result), None), false)
 }
 
-fn progress_notice(run_id: RunId) -> String {
-    canonical::text_of(&serde_json::json!({ "run_id": run_id }))
+fn progress_notice(run_id: RunId, need: Option<Kind>) -> String {
+    canonical::text_of(&match need {
+        Some(kind) => serde_json::json!({
+            "message": kind.notice(),
+            "needs_person": kind.as_str(),
+            "run_id": run_id,
+        }),
+        None => serde_json::json!({ "run_id": run_id }),
+    })
 }
 
 fn approval_notice(approval_id: ApprovalId, run_id: RunId) -> String {
@@ -98,7 +106,7 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
     let known = recall(gate, run_id).await?;
     if known.record.is_none() {
         let dossier = gate.store.dossier(run_id).await?;
-        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?);
+        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?).await;
     }
     let answer = replayed(&known)?;
     let event = Event {
@@ -122,7 +130,7 @@ pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
         return replayed(&known);
     }
     let dossier = gate.store.dossier(run_id).await?;
-    notice(gate, &dossier.ok_or_else(|| unknown(run_id))?)
+    notice(gate, &dossier.ok_or_else(|| unknown(run_id))?).await
 }
 
 /// The answer of a run that is over.
@@ -154,7 +162,7 @@ fn replayed(known: &Recollection) -> Result<Answer, Fault> {
 }
 
 /// The notice for a known proposal that is not over: the same question again, or patience.
-fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
+async fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
     let arrival = &dossier.run.arrival;
     let pending =
         dossier.approval.as_ref().filter(|approval| approval.status == ApprovalStatus::Pending);
@@ -163,7 +171,11 @@ fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
             Word::Notice(Notice::ApprovalRequired),
             approval_notice(approval.approval_id, arrival.run_id),
         ),
-        None => (Word::Notice(Notice::InProgress), progress_notice(arrival.run_id)),
+        None => {
+            let need = attention::of_run(gate, arrival.run_id).await?;
+            let result = progress_notice(arrival.run_id, need.map(|need| need.kind));
+            (Word::Notice(Notice::InProgress), result)
+        }
     };
     let trail = super::restore::proposal_of(gate, dossier)?;
     Ok(answer(arrival, word, trail.response(word, Some(&result), None), true))

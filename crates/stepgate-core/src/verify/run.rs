@@ -116,6 +116,7 @@ fn opens(event_type: EventType) -> bool {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -144,6 +145,7 @@ fn closes(event_type: EventType) -> bool {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -174,6 +176,7 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -1,10 +1,13 @@
 //! `stepgate doctor`: looks at everything that must be right, changes nothing.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
+use anstream::adapter::strip_str;
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use stepgate_core::ports::{Store, Unreached};
+use stepgate_core::attention::{self, Reading};
+use stepgate_core::ports::{Store, Unfinished, Unreached};
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
 
@@ -14,6 +17,8 @@ use crate::{show, store};
 
 /// Below this much free space a store may soon be unable to record.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
+/// Most runs that one check names.
+const NAMED_MAX: usize = 20;
 
 #[derive(Serialize)]
 struct Check {
@@ -33,6 +38,7 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         check("certificate", certificate(data)),
         check("tool servers", tool_servers(data)),
         check("interrupted runs", interrupted(data).await),
+        check("attention", needing_a_person(data).await),
         check("executors", executors(data).await),
     ];
     for Check { name, ok, detail } in &checks {
@@ -137,15 +143,54 @@ fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
     })
 }
 
-async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
+/// The store, where there is one.
+async fn store_of(data: &DataDir) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
-    if !is_elsewhere && !data.database().exists() {
-        return Ok("none".into());
+    match is_elsewhere || data.database().exists() {
+        true => Ok(Some(store::read(data).await?)),
+        false => Ok(None),
     }
-    let store = store::read(data).await?;
-    Ok(match store.unfinished_runs().await?.len() {
-        0 => "none".into(),
-        count => format!("{count}: the next step, or `stepgate recover`, goes on with them"),
+}
+
+/// Runs that are under way, or were when a process died. Those that wait for an approval are neither, and
+/// those that need a person are named by themselves.
+async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
+    let Some(store) = store_of(data).await? else { return Ok("none".into()) };
+    let needs = attention::list(&*store, &Reading::default()).await?;
+    let is_told = |run: &Unfinished| needs.iter().any(|need| need.run_id == run.run_id);
+    let mut left = store.unfinished().await?;
+    left.retain(|run| !run.is_waiting && !is_told(run));
+    let goes_on = match data.holder() {
+        Some(_) => "the gateway is working on them",
+        None => "the next command, or `stepgate recover`, goes on with them",
+    };
+    Ok(match named(&left) {
+        names if left.is_empty() => format!("none{names}"),
+        names => format!("{}: {goes_on}{names}", left.len()),
+    })
+}
+
+fn named(runs: &[Unfinished]) -> String {
+    let name = |run: &Unfinished| {
+        format!("\n  {} {}", run.run_id, run.tool_name.as_deref().unwrap_or("-"))
+    };
+    let rest = match runs.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        count => format!("\n  and {count} more: `stepgate runs --status started` lists them"),
+    };
+    runs.iter().take(NAMED_MAX).map(name).chain([rest]).collect()
+}
+
+/// What recovery cannot end by itself.
+async fn needing_a_person(data: &DataDir) -> anyhow::Result<String> {
+    let Some(store) = store_of(data).await? else { return Ok("no run needs a person".into()) };
+    let needs = attention::list(&*store, &Reading::default()).await?;
+    let lines: Vec<String> = needs.iter().map(show::attention::line).collect();
+    let lines: Vec<_> = lines.iter().map(|line| strip_str(line).to_string()).collect();
+    ensure!(needs.is_empty(), "{} runs need a person\n  {}", needs.len(), lines.join("\n  "));
+    Ok(match store.open_approvals().await? {
+        0 => "no run needs a person".into(),
+        count => format!("{count} runs wait for an approval: `stepgate approvals` lists them"),
     })
 }
 

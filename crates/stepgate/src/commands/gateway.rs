@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::task::JoinHandle;
 
-use super::recover;
 use crate::agent::{self, Conversations};
 use crate::assembly;
 use crate::data_dir::{DataDir, Held};
@@ -35,7 +34,7 @@ impl Gateway {
     ) -> anyhow::Result<Self> {
         // Recovery of core actions is over when the directory is held, so before the first request.
         let held = data.hold().await?;
-        recover::tell(&held.recovered);
+        held.tell_finished();
         let service = held.service().await?;
         let mut limits = held.config.serve_limits();
         limits.mcp.has_pages = endpoint.is_some();

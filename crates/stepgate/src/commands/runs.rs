@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use axum::http::Method;
 use serde_json::{Value, json};
+use stepgate_core::attention::{self, Reading};
 use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::ids::RunId;
 use stepgate_core::json::strict;
@@ -13,6 +14,7 @@ use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand};
 use crate::client::{As, Client};
 use crate::commands::{follow, step};
 use crate::data_dir::DataDir;
+use crate::show::attention::NeedObject;
 use crate::show::{self, Cell, Table, timeline};
 
 pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
@@ -42,14 +44,17 @@ async fn at_hand(
     match command {
         None => {
             let runs = store.runs(query(args)?).await?;
-            list(&runs.iter().map(RunObject::of).collect::<Vec<_>>(), json)?;
+            let needs = attention(store).await?;
+            list(&runs.iter().map(RunObject::of).collect::<Vec<_>>(), &needs, json)?;
         }
         Some(RunsCommand::Show(one)) => {
             let dossier = dossier(store, &one).await?;
+            let needs = attention(store).await?;
+            let need = needs.iter().find(|need| need.run_id == dossier.run.arrival.run_id);
             if json {
-                show::json(&timeline::object(&dossier)?)?;
+                show::json(&timeline::object(&dossier, need)?)?;
             } else {
-                timeline::print(&dossier)?;
+                timeline::print(&dossier, need)?;
             }
         }
         Some(RunsCommand::Export(one)) => {
@@ -72,7 +77,10 @@ async fn from_afar(
         None => {
             let before = args.before.map(|id| id.to_string());
             let runs = client.list("runs", &filter(&args), before, args.limit).await?;
-            list(&serde_json::from_value::<Vec<RunObject>>(Value::Array(runs))?, json)?;
+            let needs = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
+            let needs = needs.get("attention").cloned().unwrap_or_else(|| json!([]));
+            let needs: Vec<NeedObject> = serde_json::from_value(needs)?;
+            list(&serde_json::from_value::<Vec<RunObject>>(Value::Array(runs))?, &needs, json)?;
             return Ok(0);
         }
         Some(RunsCommand::Show(one)) => format!("/v1/runs/{}", named(client, &one).await?),
@@ -155,7 +163,13 @@ fn query(args: ListArgs) -> anyhow::Result<RunQuery> {
     })
 }
 
-fn list(runs: &[RunObject], json: bool) -> anyhow::Result<()> {
+/// Every run that needs a person.
+async fn attention(store: &dyn Store) -> anyhow::Result<Vec<NeedObject>> {
+    let needs = attention::list(store, &Reading::default()).await?;
+    Ok(needs.iter().map(NeedObject::of).collect())
+}
+
+fn list(runs: &[RunObject], needs: &[NeedObject], json: bool) -> anyhow::Result<()> {
     if json {
         return runs.iter().try_for_each(show::json);
     }
@@ -166,7 +180,10 @@ fn list(runs: &[RunObject], json: bool) -> anyhow::Result<()> {
     for run in runs {
         table.add(row(run));
     }
-    show::say(table)
+    show::say(table)?;
+    // Beside the list, because the runs may be older than what it shows.
+    needs.iter().map(NeedObject::line).for_each(show::note);
+    Ok(())
 }
 
 fn row(run: &RunObject) -> [Cell; 7] {

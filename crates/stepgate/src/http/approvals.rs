@@ -10,6 +10,7 @@ use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
+use stepgate_core::attention::{self, Kind};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
 use stepgate_core::json::strict;
 use stepgate_core::ports::ApprovalQuery;
@@ -20,7 +21,7 @@ use super::admit::{Caller, Operator, Reader};
 use super::page::{self, Page};
 use super::routes::{Id, Params};
 use super::{App, Problem, body};
-use crate::service::{Decided, expires_at};
+use crate::service::{Decided, expires_at, has_expired};
 
 /// Most approvals that one request decides.
 const BATCH_MAX: usize = 100;
@@ -38,6 +39,9 @@ pub(super) struct ApprovalObject {
     /// What is asked: the call as it would be made, who asks, and why a person is needed.
     context: Value,
     resolution: Option<Resolution>,
+    /// Its run does not verify, so nobody can decide on it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    quarantined: bool,
     /// Its own page, for the person who decides.
     url: String,
     /// The step's response, where it ended together with the decision.
@@ -50,11 +54,15 @@ impl ApprovalObject {
         Self {
             approval_id: approval.approval_id,
             tool_run_id: approval.tool_run_id,
-            status: approval.status,
+            status: match has_expired(approval, app.service.gate.world.now()) {
+                true => ApprovalStatus::Expired,
+                false => approval.status,
+            },
             ts_requested: approval.ts_requested,
             expires_at: expires_at(approval),
             context: strict::stored(&approval.approval_context_json).unwrap_or_default(),
             resolution: approval.resolution.clone(),
+            quarantined: false,
             url: app.public_url.approval(approval.approval_id),
             response: None,
         }
@@ -102,8 +110,26 @@ pub(super) async fn list(
     };
     let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
     let next_before = rows.last().filter(|_| is_full).map(|approval| approval.approval_id);
-    let approvals = rows.iter().map(|approval| ApprovalObject::of(&app, approval)).collect();
+    let offered = rows.iter().map(|approval| ApprovalObject::of(&app, approval));
+    let quarantined = quarantined(&app).await?;
+    let offered = offered.map(|object| match quarantined.contains(&object.tool_run_id) {
+        true => ApprovalObject { quarantined: true, ..object },
+        false => object,
+    });
+    // What nobody can decide on any more is not offered, although its row still says that it is open.
+    let is_open =
+        |object: &ApprovalObject| object.status == ApprovalStatus::Pending && !object.quarantined;
+    let is_wanted =
+        |object: &ApprovalObject| params.status != Some(ApprovalStatus::Pending) || is_open(object);
+    let approvals = offered.filter(is_wanted).collect();
     Ok(Json(Approvals { approvals, next_before }))
+}
+
+/// Runs that do not verify.
+async fn quarantined(app: &App) -> Result<Vec<RunId>, Problem> {
+    let needs = attention::of(&app.service.gate).await?.into_iter();
+    let quarantined = needs.filter(|need| need.kind == Kind::Quarantined);
+    Ok(quarantined.map(|need| need.run_id).collect())
 }
 
 #[derive(Default, Deserialize)]

@@ -6,7 +6,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use stepgate_core::gate::Fault;
-use stepgate_core::journal::StateCode;
+use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::ports::StoreError;
 use stepgate_core::step::Refused;
 
@@ -73,6 +73,18 @@ impl Problem {
 
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "CONFLICT", message)
+    }
+
+    /// A run that cannot go on as it is, for operators: its code, and what exactly is wrong.
+    pub(crate) fn state(error: &StateError) -> Self {
+        Self::new(StatusCode::CONFLICT, error.code.as_str(), error.detail.clone())
+    }
+
+    /// The same for everybody else.
+    fn quarantined() -> Self {
+        let message = "this run does not verify and an operator must look at it: asking again changes \
+                       nothing until then";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", message)
     }
 
     pub(crate) fn too_slow() -> Self {
@@ -152,7 +164,7 @@ impl From<Fault> for Problem {
                 StateCode::InvalidTransition
                 | StateCode::SequenceGap
                 | StateCode::ChecksumMismatch
-                | StateCode::RecoveryFailed => Self::internal(),
+                | StateCode::RecoveryFailed => Self::quarantined(),
             },
             Fault::Store(
                 StoreError::KeyTaken
@@ -184,6 +196,11 @@ impl From<Refused> for Problem {
                 "this node does not reach the call's executor: decide on one that does, `stepgate \
                  nodes` shows which",
             ),
+            Refused::Fault(Fault::Store(StoreError::State(error)))
+                if error.code == StateCode::RecoveryFailed =>
+            {
+                Self::state(&error)
+            }
             Refused::Fault(fault) => fault.into(),
         }
     }

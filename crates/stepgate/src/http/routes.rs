@@ -135,6 +135,12 @@ fn working() -> Vec<Route> {
             doc("Say what became of a call in doubt", STEP_ANSWERS).body("Resolve"),
         ),
         post(
+            "/v1/recover",
+            Operator,
+            routing::post(runs::recover),
+            doc("Go on with interrupted runs now", &[(200, "Recovery")]),
+        ),
+        post(
             "/v1/approvals/{id}/approve",
             Operator,
             routing::post(approvals::approve),

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use stepgate_core::attention;
 
 use super::admit::{Reader, Watcher};
 use super::metrics::Present;
@@ -32,6 +33,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<R
         approvals_open: store.open_approvals().await?,
         steps_running: app.service.running(),
         runs_unreached: store.unreached().await?.iter().map(|waiting| waiting.runs).sum(),
+        needs: attention::of(&app.service.gate).await?,
     };
     let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -116,6 +116,12 @@ fn approval_of(answer: &Answer) -> Option<ApprovalId> {
     response.pointer("/result/approval_id")?.as_str()?.parse().ok()
 }
 
+/// Why a call goes on only when a person has looked at it.
+fn need_of(answer: &Answer) -> Option<String> {
+    let response: Value = serde_json::from_str(&answer.response).ok()?;
+    response.pointer("/result/message")?.as_str().map(str::to_owned)
+}
+
 /// The page of an approval.
 struct Page {
     id: ApprovalId,
@@ -197,9 +203,10 @@ fn told(shared: &Shared, call: &Call, answer: Answer) -> Waited {
     if !call.is_named {
         shared.unanswered.add(call.sameness, call.proposal_id.clone(), None);
     }
-    let why = match approval_of(&answer) {
-        Some(id) => format!("An operator must approve this call first (approval {id})"),
-        None => "This call is still running".to_owned(),
+    let why = match (approval_of(&answer), need_of(&answer)) {
+        (Some(id), _) => format!("An operator must approve this call first (approval {id})"),
+        (None, Some(need)) => format!("This call is not over: {need}"),
+        (None, None) => "This call is still running".to_owned(),
     };
     let (run_id, key) = (answer.run_id, call.proposal_id.as_str());
     let how = match call.is_named {

@@ -12,13 +12,14 @@ use stepgate_core::record::RecordBody;
 use stepgate_core::run::Status;
 use stepgate_core::step::response_of;
 
+use super::attention::NeedObject;
 use super::{DIM, printable, say, shortened, status};
 
 const TEXT_CHARS_MAX: usize = 400;
 const DIGEST_CHARS: usize = 12;
 
 /// Everything about a run as one object, for `--json`.
-pub(crate) fn object(dossier: &Dossier) -> anyhow::Result<Value> {
+pub(crate) fn object(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<Value> {
     let bundle = Bundle::of(dossier)?;
     let events: Vec<_> = dossier.events.iter().map(|linked| &linked.event).collect();
     let states: Vec<_> = states(dossier).into_iter().map(Status::as_str).collect();
@@ -31,14 +32,18 @@ pub(crate) fn object(dossier: &Dossier) -> anyhow::Result<Value> {
         "record": bundle.record,
         "events": events,
         "approval": dossier.approval,
+        "attention": need,
     }))
 }
 
 /// Prints the run for a person.
-pub(crate) fn print(dossier: &Dossier) -> anyhow::Result<()> {
+pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<()> {
     let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
     let body = body.map_err(anyhow::Error::msg)?;
     print_head(dossier, body.as_ref())?;
+    if let Some(need) = need {
+        line("attention", &need.line())?;
+    }
     say("")?;
     let arrival = &dossier.run.arrival;
     moment(&arrival.received_at.to_string(), "RECEIVE", &bytes(arrival.payload.length))?;
@@ -221,6 +226,7 @@ fn is_told(event_type: EventType) -> bool {
         | EventType::ToolFailed
         | EventType::PolicyViolation
         | EventType::ToolReplayed
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -518,7 +518,7 @@ fn recover_says_what_it_did() {
     let output = place.stepgate(["recover", "--json"], "");
     assert_eq!(
         output.stdout,
-        "{\"finished\":[],\"waiting\":[],\"in_doubt\":[],\"quarantined\":[],\"stuck\":[]}\n"
+        "{\"finished\":[],\"waiting\":[],\"in_doubt\":[],\"quarantined\":[],\"stuck\":[],\"attention\":[]}\n"
     );
     assert_eq!(output.code, 0);
 }

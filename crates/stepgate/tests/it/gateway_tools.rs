@@ -12,7 +12,7 @@ use crate::gate::proposal;
 use crate::http_client::{Gateway, PATIENCE, Reply};
 use crate::scene::{Scene, approve, kill, python, until};
 
-fn act(number: u32) -> String {
+pub(crate) fn act(number: u32) -> String {
     proposal(number, "fixture.act", json!({ "value": 1 }))
 }
 
@@ -30,7 +30,7 @@ fn outcome(gateway: &Gateway, payload: &str) -> Reply {
 }
 
 /// A gated call whose tool has come to this point when the gateway is killed.
-fn killed_at(scene: &Scene, point: &str) {
+pub(crate) fn killed_at(scene: &Scene, point: &str) {
     fs::write(scene.file(point), "").unwrap();
     let gateway = Gateway::start(&scene.place);
     assert_eq!(gateway.propose(&act(1)).status, 202);

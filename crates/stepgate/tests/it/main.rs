@@ -9,6 +9,7 @@
 )]
 
 mod agent;
+mod attention;
 mod backup;
 mod binary;
 mod cli;

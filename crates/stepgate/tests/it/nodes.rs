@@ -33,13 +33,13 @@ const LEASE_MS: u64 = 1500;
 const ANSWERS_MIN: usize = 12;
 
 /// A database that nodes share, each with a data directory of its own.
-struct House {
+pub(crate) struct House {
     database: String,
     url: String,
 }
 
 impl House {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let database = SERVER.database().unwrap();
         Self { url: SERVER.url(&database), database }
     }
@@ -66,12 +66,12 @@ impl House {
         Place::with(variables)
     }
 
-    fn sql(&self, sql: &str) -> anyhow::Result<String> {
+    pub(crate) fn sql(&self, sql: &str) -> anyhow::Result<String> {
         SERVER.sql(&self.database, sql)
     }
 
     /// Two places whose sandboxes are the same directory.
-    fn two(&self) -> [Place; 2] {
+    pub(crate) fn two(&self) -> [Place; 2] {
         let places = [self.place("first"), self.place("second")];
         fs::create_dir(places[0].path().join("sandbox")).unwrap();
         symlink(places[0].path().join("sandbox"), places[1].path().join("sandbox")).unwrap();
