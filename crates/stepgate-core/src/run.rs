@@ -149,7 +149,7 @@ pub struct Ending {
     pub output_json: Option<String>,
     /// The error, as the bytes that are answered.
     pub error_json: Option<String>,
-    /// From arrival to record.
+    /// From arrival to record, without the time that a person took to decide.
     pub latency_ms: u64,
 }
 

@@ -368,7 +368,11 @@ pub(super) async fn record(
     let result = p9_respond::answered(outcome, output_json.as_deref());
     let response = trail.response(Word::Outcome(outcome), result, error_json.as_deref());
     let body = record_body(gate, trail, failure, outcome, &response);
-    let latency_ms = body.completed_at.since_ms(body.received_at);
+    let person_ms = match trail.approval {
+        Some(_) => trail.journal.decided_after_ms(),
+        None => 0,
+    };
+    let latency_ms = body.completed_at.since_ms(body.received_at).saturating_sub(person_ms);
     let record = Record::seal(&body, Ending { output_json, error_json, latency_ms });
 
     let mut commit = trail.next_commit();

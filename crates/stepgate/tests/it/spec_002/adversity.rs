@@ -689,3 +689,18 @@ async fn a_second_dispatch_that_was_answered_ends_the_run_whatever_the_answer() 
         house.verified().await;
     }
 }
+
+#[tokio::test]
+async fn the_latency_of_a_run_leaves_out_the_time_that_a_person_took() {
+    let house = House::new();
+    let (answer, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
+    let before = house.fixture.gate.world.now();
+    for _ in 0..1000 {
+        house.fixture.gate.world.now();
+    }
+    let waited_ms = house.fixture.gate.world.now().since_ms(before);
+    house.approve(approval_id).await.unwrap();
+    let latency_ms = house.dossier(&answer).await.run.ending.unwrap().latency_ms;
+    assert!((1..waited_ms).contains(&latency_ms), "{latency_ms} of {waited_ms}");
+    house.verified().await;
+}
