@@ -7,6 +7,9 @@ mod cap;
 mod person;
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use super::Stop;
 use super::p5_validate_args::ValidatedArgs;
@@ -91,7 +94,7 @@ pub(super) async fn decide(
     trail: &mut Trail,
     args: ValidatedArgs,
 ) -> Result<AuthorizedRequest, Stop> {
-    match judge(gate, trail.principal_id(), args).await {
+    match judge_visibly(gate, trail, args).await? {
         Ruling::Permit(ground, args, ready) => {
             let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
             Ok(authorized(trail, args, ready, decision))
@@ -102,6 +105,37 @@ pub(super) async fn decide(
             append_decision(gate, trail, Verdict::Deny, ground)?;
             Err(Failure::PolicyViolation(why).into())
         }
+    }
+}
+
+/// Judges. A call that has to wait for its server's place is an accepted request: it gets its row before it
+/// waits, so that operators see it and a crash does not forget it.
+async fn judge_visibly(
+    gate: &Gate,
+    trail: &mut Trail,
+    args: ValidatedArgs,
+) -> Result<Ruling, Stop> {
+    let waits_for_a_place = match args.call {
+        Call::Core(_) => false,
+        Call::Server(_) => true,
+    };
+    let principal_id = trail.principal_id().clone();
+    let mut judging = pin!(judge(gate, &principal_id, args));
+    if let Some(ruling) = at_once(judging.as_mut()).await {
+        return Ok(ruling);
+    }
+    if waits_for_a_place {
+        trail.commit_request(gate).await?;
+    }
+    Ok(judging.await)
+}
+
+/// What a future gives without waiting; none where it has to wait.
+async fn at_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+    match polled {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }
 

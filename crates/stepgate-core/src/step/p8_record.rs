@@ -233,6 +233,14 @@ impl Trail {
         committed
     }
 
+    /// Makes the request durable before anything is decided, where it is not yet.
+    pub(super) async fn commit_request(&mut self, gate: &Gate) -> Result<(), Stop> {
+        match self.is_open {
+            true => Ok(()),
+            false => self.commit_opening(gate, Status::Started).await,
+        }
+    }
+
     /// Makes the question to a person durable, with a checkpoint.
     pub(super) async fn commit_pause(&mut self, gate: &Gate) -> Result<(), Stop> {
         self.commit_opening(gate, Status::ApprovalRequired).await

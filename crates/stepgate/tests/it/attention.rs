@@ -7,10 +7,11 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::binary::{Output, Place};
+use crate::gate::proposal;
 use crate::gateway_tools::{act, killed_at};
-use crate::http_client::Gateway;
+use crate::http_client::{Gateway, exchange, request};
 use crate::nodes;
-use crate::scene::{Scene, until};
+use crate::scene::{Scene, approve, until};
 
 /// Each way to say what happens in doubt, and how often the tool has acted in the end.
 const WAYS: [(&str, usize); 4] = [
@@ -282,4 +283,30 @@ fn doctor_tells_interrupted_runs_from_those_that_wait_for_an_approval() {
     let doctor = scene.stepgate(&["doctor"]).stdout;
     assert!(doctor.contains("1: the next command, or `stepgate recover`, goes on"), "{doctor}");
     assert!(doctor.contains(&format!("{run} fixture.act")), "{doctor}");
+}
+
+#[test]
+fn a_call_that_waits_for_its_servers_place_has_a_row() {
+    let scene = Scene::new("honours_key = true");
+    let config = scene.place.path().join("stepgate.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let one = "[servers.fixture]\nconcurrency = 1";
+    fs::write(&config, text.replace("[servers.fixture]", one)).unwrap();
+    fs::write(scene.file("hold-before"), "").unwrap();
+    let gateway = Gateway::start(&scene.place);
+    assert_eq!(gateway.propose(&act(1)).status, 202);
+    assert_eq!(approve(&gateway, &scene.pending()).status, 200);
+    until("the tool is reached", || scene.file("hold-before.reached").exists());
+    let look = proposal(2, "fixture.look", json!({}));
+    let request = request("POST", "/v1/steps", &gateway.agent, &[], &look);
+    let address = gateway.address;
+    let waiting = std::thread::spawn(move || exchange(address, request.as_bytes()).unwrap());
+    until("it has a row", || {
+        let runs = gateway.send("GET", "/v1/runs?tool=fixture.look", &gateway.operator, "");
+        runs.json()["runs"][0]["status"] == "started"
+    });
+    fs::remove_file(scene.file("hold-before")).unwrap();
+    assert_eq!(waiting.join().unwrap().json()["outcome"], "SUCCESS");
+    drop(gateway);
+    scene.verified();
 }
