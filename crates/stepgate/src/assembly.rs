@@ -53,6 +53,8 @@ pub(crate) struct Control {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) policy: Arc<LivePolicy>,
+    /// The data directory.
+    pub(crate) root: PathBuf,
     /// Where the policies are.
     pub(crate) policies: PathBuf,
     /// What they and the tools looked like when they were loaded first.
@@ -129,7 +131,8 @@ pub(crate) async fn assemble(
     note_policy(&gate, policy.current().digest()).await?;
     gate.policy = Arc::clone(&policy) as _;
     tokio::spawn(write_down(gate.clone(), arrivals));
-    Ok((gate, Arc::new(Control { sandbox, servers, policy, policies, loaded, accepted })))
+    let root = data.root().to_owned();
+    Ok((gate, Arc::new(Control { sandbox, servers, policy, root, policies, loaded, accepted })))
 }
 
 /// Starts the servers of the configuration.

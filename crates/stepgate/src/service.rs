@@ -4,6 +4,7 @@
 
 mod expiry;
 mod listening;
+mod readiness;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,8 @@ pub(crate) struct Service {
     broken: watch::Sender<bool>,
     /// A run was left to recovery.
     left: Notify,
+    /// Whether the store could be written when it was tried last.
+    tried: readiness::Last,
     /// What recovery goes over, each by itself.
     scopes: recovery::Scopes,
     /// Runs that standard error has named as needing a person, and since when they did.
@@ -83,6 +86,7 @@ impl Service {
         Ok(Arc::new(Self {
             scopes: recovery::scopes(&gate),
             said: Mutex::default(),
+            tried: readiness::Last::default(),
             gate,
             hub,
             tokens,

@@ -11,7 +11,7 @@ use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
 use crate::json::canonical;
-use crate::ports::{Dossier, Recollection};
+use crate::ports::{Dossier, Recollection, StoreError};
 use crate::record::RecordBody;
 use crate::run::{Arrival, Notice, Run, Word};
 
@@ -118,8 +118,11 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
         session_id: known.run.arrival.session_id,
         ts: gate.world.now(),
     };
-    gate.store.append_event(event).await?;
-    Ok(answer)
+    match gate.store.append_event(event).await {
+        // The answer itself is durable. A disk that is too full to note the replay is no reason to keep it.
+        Ok(()) | Err(StoreError::Unavailable(_)) => Ok(answer),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The answer to a run as it stands: the recorded one, or its notice. Nothing is written: whoever

@@ -18,12 +18,12 @@ pub(super) async fn healthy() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// The store answers, and the process is not on its way out.
+/// The store can be read and written, and the process is not on its way out.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
     if app.service.is_draining() {
         return Err(Problem::unavailable());
     }
-    app.service.gate.store.run_ids(None, 1).await?;
+    app.service.try_store().await?;
     Ok(Json(json!({ "status": "ready" })))
 }
 
