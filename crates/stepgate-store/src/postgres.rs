@@ -1,6 +1,7 @@
 //! The store in PostgreSQL: any number of nodes on one database.
 
 mod open;
+mod pooler;
 mod schema;
 mod link;
 mod writer;

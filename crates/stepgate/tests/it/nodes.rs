@@ -1,5 +1,6 @@
 //! Several gateways on one PostgreSQL, seen from outside.
 
+mod pooler;
 mod tools;
 mod turns;
 mod waiting;
