@@ -23,7 +23,7 @@ use crate::assembly::{self, Control};
 use crate::cli::Global;
 use crate::config::Config;
 use crate::hub::Hub;
-use crate::service::Service;
+use crate::service::{Service, refuse_behind};
 use crate::{show, store};
 
 use lock::Lock;
@@ -177,6 +177,7 @@ impl DataDir {
         let store = store::open(self, &config, &hub).await?;
         if self.store_url(&config)?.is_some() {
             self.joined().push(Arc::clone(&store));
+            refuse_behind(&*store, &self.root).await?;
         }
         let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;

@@ -2,6 +2,7 @@
 //!
 //! A step is a task of its own. A caller who leaves stops waiting, and never stops the step.
 
+mod behind;
 mod expiry;
 mod listening;
 mod readiness;
@@ -32,6 +33,7 @@ use crate::hub::Hub;
 use crate::show;
 use crate::tokens::Tokens;
 
+pub(crate) use behind::refuse as refuse_behind;
 pub(crate) use expiry::{expires_at, has_expired};
 
 /// Most sessions that are remembered here; others are only looked up again.
@@ -293,6 +295,7 @@ impl Service {
         tokio::spawn(expiry::keep_time(Arc::clone(self)));
         tokio::spawn(recovery::keep_recovering(Arc::clone(self)));
         tokio::spawn(listening::keep_listening(Arc::clone(self)));
+        tokio::spawn(behind::keep_looking(Arc::clone(self)));
     }
 
     /// A task that shutdown waits for.

@@ -1,5 +1,6 @@
 //! Several gateways on one PostgreSQL, seen from outside.
 
+mod back_in_time;
 mod pooler;
 mod tools;
 mod turns;
