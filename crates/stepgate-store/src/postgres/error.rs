@@ -106,7 +106,7 @@ pub enum OpenError {
     },
     /// What a connection sets does not stay with it.
     #[error(
-        "PostgreSQL at `{shown}` is behind a connection pooler that {detail}; name PostgreSQL itself, or let the pooler keep one server connection for each client (PgBouncer: pool_mode = session) and pass on the startup parameter `options`"
+        "PostgreSQL at `{shown}` is behind a connection pooler that {detail}; name PostgreSQL itself, or a pooler that keeps one server connection for each client (PgBouncer: pool_mode = session) with the settings that docs/nodes.md names"
     )]
     Pooler {
         /// The URL without its password.
