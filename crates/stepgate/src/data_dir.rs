@@ -163,7 +163,7 @@ impl DataDir {
     }
 
     /// Takes the directory, creating what is missing, and brings interrupted runs of core actions to their
-    /// end. Whoever serves goes on with those of tool servers beside the requests.
+    /// end. A gateway goes on with those of tool servers beside the requests.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
         let mut config = self.load_config()?;
         self.refuse_backup()?;
@@ -186,8 +186,8 @@ impl DataDir {
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
     }
 
-    /// Takes the directory for one command, and brings all interrupted runs to their end first: nothing else
-    /// may come that does.
+    /// Takes the directory for one command, and brings all interrupted runs to their end first: no gateway may
+    /// ever be started that does.
     pub(crate) async fn hold_recovered(&self) -> anyhow::Result<Held> {
         let mut held = self.hold().await?;
         let unfinished = held.gate.store.unfinished().await?;

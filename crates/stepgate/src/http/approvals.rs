@@ -39,7 +39,7 @@ pub(super) struct ApprovalObject {
     /// What is asked: the call as it would be made, who asks, and why a person is needed.
     context: Value,
     resolution: Option<Resolution>,
-    /// Its run does not verify, so nobody can decide on it.
+    /// Its run does not verify, so no decision on it can be taken.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     quarantined: bool,
     /// Its own page, for the person who decides.
@@ -116,7 +116,7 @@ pub(super) async fn list(
         true => ApprovalObject { quarantined: true, ..object },
         false => object,
     });
-    // What nobody can decide on any more is not offered, although its row still says that it is open.
+    // What cannot be decided any more is not offered, although its row still says that it is pending.
     let is_open =
         |object: &ApprovalObject| object.status == ApprovalStatus::Pending && !object.quarantined;
     let is_wanted =

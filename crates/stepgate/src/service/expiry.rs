@@ -38,7 +38,7 @@ pub(crate) fn has_expired(approval: &Approval, now: Timestamp) -> bool {
 }
 
 impl Service {
-    /// Lets time decide on what is due, for a command that nobody else keeps the time of.
+    /// Ends the approvals that have expired, for a command without a gateway that would have done so.
     pub(crate) async fn expire_due(self: &Arc<Self>) {
         let mut due = match read_open(self).await {
             Ok(due) => due,

@@ -68,7 +68,7 @@ fn events(place: &Place) -> i64 {
     connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// Whoever looks anywhere is told about the run, with the way out.
+/// Every place that an operator looks at names the run, with the way out.
 fn is_told_everywhere(place: &Place, run: &str) {
     let way_out = format!("`stepgate runs resolve {run} --succeeded` or `--failed`");
     for (args, code) in [(["runs"].as_slice(), 0), (&["runs", "show", run], 0), (&["doctor"], 1)] {

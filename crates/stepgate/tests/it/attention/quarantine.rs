@@ -1,4 +1,4 @@
-//! A run that does not verify: nobody can decide on it, and everybody who asks is told so.
+//! A run that does not verify: it cannot be decided on, and every caller who tries is told so.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn a_quarantined_run_is_not_offered_and_operators_are_told_its_code() {
     assert_eq!(gateway.metric("stepgate_runs_needing_person{kind=\"quarantined\"}"), 1);
     drop(gateway);
 
-    // After a start: recovery has found it before anybody decides.
+    // After a start: recovery has found it before a decision is tried.
     let mut gateway = Gateway::start(&scene.place);
     gateway.until_it_says("quarantined");
     assert_eq!(approvals(&gateway, "?status=pending"), Vec::<Value>::new());
