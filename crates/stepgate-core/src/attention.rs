@@ -157,9 +157,10 @@ pub async fn of(gate: &Gate) -> Result<Vec<Need>, StoreError> {
     list(&*gate.store, gate.parked.told()).await
 }
 
-/// What is on the list about this run.
-pub async fn of_run(gate: &Gate, run_id: RunId) -> Result<Option<Need>, StoreError> {
-    Ok(of(gate).await?.into_iter().find(|need| need.run_id == run_id))
+/// What the list said about this run when this process read it last: after every recovery. Callers who ask
+/// again and again cost the store nothing.
+pub(crate) fn known(gate: &Gate, run_id: RunId) -> Option<Kind> {
+    gate.parked.told().read().open.get(&run_id).map(|need| need.kind)
 }
 
 /// Tells what a recovery left to people, where that is not known yet. The answer is what is new.

@@ -106,7 +106,7 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
     let known = recall(gate, run_id).await?;
     if known.record.is_none() {
         let dossier = gate.store.dossier(run_id).await?;
-        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?).await;
+        return notice(gate, &dossier.ok_or_else(|| unknown(run_id))?);
     }
     let answer = replayed(&known)?;
     let event = Event {
@@ -133,7 +133,7 @@ pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
         return replayed(&known);
     }
     let dossier = gate.store.dossier(run_id).await?;
-    notice(gate, &dossier.ok_or_else(|| unknown(run_id))?).await
+    notice(gate, &dossier.ok_or_else(|| unknown(run_id))?)
 }
 
 /// The answer of a run that is over.
@@ -165,7 +165,7 @@ fn replayed(known: &Recollection) -> Result<Answer, Fault> {
 }
 
 /// The notice for a known proposal that is not over: the same question again, or patience.
-async fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
+fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
     let arrival = &dossier.run.arrival;
     let pending =
         dossier.approval.as_ref().filter(|approval| approval.status == ApprovalStatus::Pending);
@@ -175,9 +175,8 @@ async fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
             approval_notice(approval.approval_id, arrival.run_id),
         ),
         None => {
-            let need = attention::of_run(gate, arrival.run_id).await?;
-            let result = progress_notice(arrival.run_id, need.map(|need| need.kind));
-            (Word::Notice(Notice::InProgress), result)
+            let need = attention::known(gate, arrival.run_id);
+            (Word::Notice(Notice::InProgress), progress_notice(arrival.run_id, need))
         }
     };
     let trail = super::restore::proposal_of(gate, dossier)?;
