@@ -116,6 +116,8 @@ pub enum Failure {
     },
     /// Nobody decided in time.
     ApprovalExpired,
+    /// The principal has as many open approvals as it may; the limit.
+    TooManyApprovals(u64),
     /// The executor refused after AUTHORIZE had agreed: the rule.
     RefusedAtExecution(String),
     /// It could not be done; what only the record is told.
@@ -186,7 +188,7 @@ impl Failure {
                 "POLICY_VIOLATION",
                 "Action is not permitted by policy",
             ),
-            Self::DeniedByOperator { .. } | Self::ApprovalExpired => {
+            Self::DeniedByOperator { .. } | Self::ApprovalExpired | Self::TooManyApprovals(_) => {
                 row(Phase::Authorize, Denied, "APPROVAL_DENIED", "Action was not approved")
             }
             Self::RefusedAtExecution(_) => {
@@ -239,6 +241,9 @@ impl Failure {
                 Some(format!("DENIED_BY_OPERATOR: by {approver_id}, who noted: {note}"))
             }
             Self::ApprovalExpired => Some("APPROVAL_EXPIRED".into()),
+            Self::TooManyApprovals(limit) => {
+                Some(format!("TOO_MANY_OPEN: limits.approvals_open_max is {limit}"))
+            }
             Self::Execution(failure, None) => Some(failure.code().into()),
             Self::Execution(failure, Some(detail)) => Some(format!("{}: {detail}", failure.code())),
         }

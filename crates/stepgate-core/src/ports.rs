@@ -371,8 +371,8 @@ pub trait Store: Send + Sync {
     /// Approvals, newest first.
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError>;
 
-    /// How many approvals nobody has decided.
-    async fn open_approvals(&self) -> Result<u64, StoreError>;
+    /// How many approvals are pending: of this principal's runs, or of all.
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError>;
 
     /// The event of this id.
     async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError>;

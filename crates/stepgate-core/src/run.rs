@@ -84,6 +84,7 @@ impl Status {
                 | Failure::InvalidArgs(_)
                 | Failure::IdempotencyConflict
                 | Failure::PolicyViolation(_)
+                | Failure::TooManyApprovals(_)
                 | Failure::RefusedAtExecution(_)
                 | Failure::Execution(..),
             ) => Self::Error,

@@ -579,8 +579,8 @@ impl Store for NodeStore {
         self.read("approvals", |rows| at_once(rows.approvals(query))).await
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        self.read("open_approvals", |rows| at_once(rows.open_approvals())).await
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        self.read("open_approvals", |rows| at_once(rows.open_approvals(principal_id))).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {

@@ -158,8 +158,8 @@ impl Store for MemoryStore {
         Ok(self.rows().approval(approval_id))
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        Ok(self.rows().open_approvals())
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        Ok(self.rows().open_approvals(principal_id))
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {

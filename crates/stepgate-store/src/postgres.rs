@@ -322,8 +322,8 @@ impl Store for PostgresStore {
         Ok(one(&rows, LOOSE_EVENTS, event_from)?.map(|linked| linked.event))
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        let rows = self.readers.rows(list::open_approvals()).await?;
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        let rows = self.readers.rows(list::open_approvals(principal_id)).await?;
         let count: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
         Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
     }

@@ -294,8 +294,9 @@ impl Store for SqliteStore {
         self.readers.read(list::last_position).await
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        self.readers.read(list::open_approvals).await
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        let principal_id = principal_id.cloned();
+        self.readers.read(move |open| list::open_approvals(open, principal_id.as_ref())).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {

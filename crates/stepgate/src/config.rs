@@ -35,6 +35,8 @@ const ATTEMPTS_CEILING: u32 = 1000;
 const PAUSE_CEILING_MS: u64 = 60_000;
 /// Longest time to decide: a year.
 const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
+/// Most open approvals of one principal.
+const APPROVALS_OPEN_CEILING: u64 = 100_000;
 /// Largest file, as large as the largest payload.
 const FILE_BYTES_CEILING: u64 = 64 * 1024 * 1024;
 /// Most connections.
@@ -111,6 +113,9 @@ pub(crate) struct LimitsConfig {
     /// How long a person has to decide on an approval, in milliseconds.
     #[schemars(range(min = 1, max = APPROVAL_CEILING_MS))]
     approval_ttl_ms: u64,
+    /// Most approvals of one principal that are open at one time.
+    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
+    approvals_open_max: u64,
 }
 
 /// The directory behind `/sandbox/`.
@@ -274,6 +279,7 @@ impl Default for LimitsConfig {
             record_retry_pause_ms: u64::try_from(limits.record_retry_pause.as_millis())
                 .unwrap_or(u64::MAX),
             approval_ttl_ms: limits.approval_ttl_ms,
+            approvals_open_max: limits.approvals_open_max,
         }
     }
 }
@@ -327,6 +333,8 @@ impl Config {
         let pause = limits.record_retry_pause_ms;
         within("limits.record_retry_pause_ms", pause, 0..=PAUSE_CEILING_MS)?;
         within("limits.approval_ttl_ms", limits.approval_ttl_ms, 1..=APPROVAL_CEILING_MS)?;
+        let open = limits.approvals_open_max;
+        within("limits.approvals_open_max", open, 1..=APPROVALS_OPEN_CEILING)?;
         within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
@@ -355,6 +363,7 @@ impl Config {
             record_attempts_max: limits.record_attempts_max,
             record_retry_pause: Duration::from_millis(limits.record_retry_pause_ms),
             approval_ttl_ms: limits.approval_ttl_ms,
+            approvals_open_max: limits.approvals_open_max,
         }
     }
 

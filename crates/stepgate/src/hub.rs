@@ -344,8 +344,8 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.approval(approval_id).await
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        self.inner.open_approvals().await
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        self.inner.open_approvals(principal_id).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {

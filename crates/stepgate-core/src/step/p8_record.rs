@@ -437,6 +437,7 @@ fn closing_event(trail: &Trail, failure: Option<&Failure>, outcome: Outcome) -> 
             | Failure::IdempotencyConflict
             | Failure::DeniedByOperator { .. }
             | Failure::ApprovalExpired
+            | Failure::TooManyApprovals(_)
             | Failure::Execution(..),
         ) => EventType::ToolFailed,
     };

@@ -213,9 +213,11 @@ impl Data {
         asked_for.take(query.limit).cloned().collect()
     }
 
-    pub(super) fn open_approvals(&self) -> u64 {
+    pub(super) fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> u64 {
         let asked = self.asked.iter().filter_map(|run_id| self.runs.get(run_id));
-        let approvals = asked.filter_map(|dossier| dossier.approval.as_ref());
+        let theirs = asked
+            .filter(|dossier| self.is_in_session_of(principal_id, dossier.run.arrival.session_id));
+        let approvals = theirs.filter_map(|dossier| dossier.approval.as_ref());
         let open = approvals.filter(|approval| approval.status == ApprovalStatus::Pending);
         u64::try_from(open.count()).unwrap_or(u64::MAX)
     }

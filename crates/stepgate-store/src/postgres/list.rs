@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{ApprovalQuery, Counts, EventQuery, Node, RunQuery, StoreError};
@@ -107,21 +108,29 @@ pub(super) fn approvals(query: &ApprovalQuery) -> Query {
         ) => conditions.add_text("status = #", status.as_str()),
         None => {}
     }
-    if let Some(principal_id) = &query.principal_id {
-        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
-                                 WHERE tool_run_id = approvals.tool_run_id
-                                   AND sessions.principal_id = #)";
-        conditions.add_text(is_theirs, principal_id.as_str());
-    }
+    add_principal(&mut conditions, query.principal_id.as_ref());
     conditions.query(query.limit, |conditions| {
         let rows = rows_of!(approvals);
         format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
     })
 }
 
-/// How many approvals nobody has decided: the size of their index.
-pub(super) fn open_approvals() -> Query {
-    Query::new("SELECT count(*) FROM approvals WHERE status = 'pending'", Vec::new())
+/// How many approvals are pending: the size of their index, or a walk over it for one principal.
+pub(super) fn open_approvals(principal_id: Option<&PrincipalId>) -> Query {
+    let mut conditions = Conditions::default();
+    add_principal(&mut conditions, principal_id);
+    let Conditions { text, values } = conditions;
+    Query::new(format!("SELECT count(*) FROM approvals WHERE status = 'pending'{text}"), values)
+}
+
+/// Only the approvals that this principal's runs wait for.
+fn add_principal(conditions: &mut Conditions, principal_id: Option<&PrincipalId>) {
+    if let Some(principal_id) = principal_id {
+        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
+                                 WHERE tool_run_id = approvals.tool_run_id
+                                   AND sessions.principal_id = #)";
+        conditions.add_text(is_theirs, principal_id.as_str());
+    }
 }
 
 /// Events, oldest first. Reads on from a position, so following costs what is new; types and principals

@@ -3,7 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::ids::{IdempotencyKey, RunId};
+use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError, Unfinished,
@@ -94,10 +94,16 @@ pub(super) fn approvals(
     all(connection, APPROVALS, &sql, params_from_iter(params), approval_from)
 }
 
-/// How many approvals nobody has decided: the size of their index.
-pub(super) fn open_approvals(connection: &Connection) -> Result<u64, StoreError> {
-    let sql = "SELECT count(*) FROM approvals WHERE status = 'pending'";
-    let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+/// How many approvals are pending: the size of their index, or a walk over it for one principal.
+pub(super) fn open_approvals(
+    connection: &Connection,
+    principal_id: Option<&PrincipalId>,
+) -> Result<u64, StoreError> {
+    let mut conditions = Conditions::default();
+    add_principal(&mut conditions, principal_id);
+    let Conditions { text, params } = conditions;
+    let sql = format!("SELECT count(*) FROM approvals WHERE status = 'pending'{text}");
+    let count = connection.query_row(&sql, params_from_iter(params), |row| row.get::<_, i64>(0));
     let count = count.map_err(|error| error::while_open(&error))?;
     Ok(u64::try_from(count).unwrap_or(0))
 }
@@ -108,6 +114,16 @@ pub(super) fn last_position(connection: &Connection) -> Result<u64, StoreError> 
     let last = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let last = last.map_err(|error| error::while_open(&error))?;
     Ok(u64::try_from(last).unwrap_or(0))
+}
+
+/// Only the approvals that this principal's runs wait for.
+fn add_principal(conditions: &mut Conditions, principal_id: Option<&PrincipalId>) {
+    if let Some(principal_id) = principal_id {
+        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
+                                 WHERE tool_run_id = approvals.tool_run_id
+                                   AND sessions.principal_id = ?)";
+        conditions.add_text(is_theirs, principal_id.as_str());
+    }
 }
 
 fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
@@ -124,12 +140,7 @@ fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
         ) => conditions.add_text("status = ?", status.as_str()),
         None => {}
     }
-    if let Some(principal_id) = &query.principal_id {
-        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
-                                 WHERE tool_run_id = approvals.tool_run_id
-                                   AND sessions.principal_id = ?)";
-        conditions.add_text(is_theirs, principal_id.as_str());
-    }
+    add_principal(&mut conditions, query.principal_id.as_ref());
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
     (format!("SELECT * FROM approvals WHERE true{text} ORDER BY position DESC LIMIT ?"), params)

@@ -29,7 +29,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Pr
 pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
     let store = &app.service.gate.store;
     let present = Present {
-        approvals_open: store.open_approvals().await?,
+        approvals_open: store.open_approvals(None).await?,
         steps_running: app.service.running(),
         runs_unreached: store.unreached().await?.iter().map(|waiting| waiting.runs).sum(),
     };

@@ -658,3 +658,20 @@ async fn every_step_gets_a_run_also_one_that_fails_in_parse() {
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0].arrival.run_id, answer.run_id);
 }
+
+#[tokio::test]
+async fn the_name_of_an_action_has_an_end_and_a_longer_one_is_repeated_nowhere() {
+    let fixture = Fixture::new();
+    let fits = fixture.respond(proposal(1, &"n".repeat(256), json!({}))).await;
+    assert_eq!(error_code(&fits), "ACTION_NOT_ALLOWED");
+    let answer = fixture.submit(proposal(2, &"n".repeat(257), json!({}))).await;
+    let response: Value = serde_json::from_str(&answer.response).unwrap();
+    assert_eq!(error_code(&response), "INVALID_PROPOSAL");
+    assert_eq!(response["action"], Value::Null);
+    let dossier = fixture.dossier(&answer).await;
+    assert_eq!(dossier.run.tool_name, None);
+    let (record, _) = dossier.record.unwrap();
+    let body = record.body().unwrap();
+    assert_eq!(body.detail.as_deref(), Some("action: longer than 256 bytes"));
+    assert_eq!(body.action, None);
+}

@@ -90,13 +90,23 @@ pub(crate) fn approved_digest(principal_id: &PrincipalId, call: &ToolCall) -> Di
     })
 }
 
-/// Asks a person: request, question and key become durable together, and nothing is held.
+/// Asks a person: request, question and key become durable together, and nothing is held. A principal with
+/// as many open questions as it may have is refused, and no question is written.
 pub(super) async fn pause(
     gate: &Gate,
     trail: &mut Trail,
     args: ValidatedArgs,
     ground: Ground,
 ) -> Result<AuthorizedRequest, Stop> {
+    let asking = gate.parked.begin_asking(trail.principal_id());
+    let open = gate.store.open_approvals(Some(trail.principal_id())).await?;
+    let limit = gate.limits.approvals_open_max;
+    if open.saturating_add(asking.count) > limit {
+        let failure = Failure::TooManyApprovals(limit);
+        let rationale = failure.detail().unwrap_or_default();
+        append_decision(gate, trail, Verdict::Deny, Ground { rationale, ..ground })?;
+        return Err(failure.into());
+    }
     let reason = ground.rationale.clone();
     let needs_approval = decision(gate, trail, Verdict::NeedsApproval, ground)?;
     let sealed: Sealed = Artifact::SupervisorDecision(needs_approval.clone()).seal();
@@ -132,6 +142,7 @@ pub(super) async fn pause(
     trail.note(gate, EventType::ApprovalRequested, payload);
     trail.change_approval(ApprovalChange::Ask(approval));
     trail.commit_pause(gate).await?;
+    drop(asking);
     Err(Stop::Paused(approval_id))
 }
 
