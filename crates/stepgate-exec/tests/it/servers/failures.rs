@@ -20,8 +20,14 @@ async fn goes_on(house: &House) {
 async fn a_tool_that_says_it_failed_leaves_no_doubt() {
     let house = House::ordinary(|spec| spec).await;
     assert_eq!(house.run("house.fail", json!({})).await, own_error("there is no such room"));
-    // An error of the protocol is no result.
-    let said = failed(ExecutionFailure::ToolFailed, "the house is on fire", false);
+    // An error of the protocol is no result of the tool's: its words are kept as the server's.
+    let Effect::Failed(said) =
+        own_error("The tool server answered with an error: the house is on fire")
+    else {
+        panic!("an error of its own is a failure");
+    };
+    let detail = Some("the house is on fire".to_owned());
+    let said = Effect::Failed(Failed { detail, ..said });
     assert_eq!(house.run("house.error", json!({})).await, said);
     goes_on(&house).await;
 }
@@ -100,7 +106,10 @@ async fn an_answer_that_is_too_long_is_invalid_however_long_it_is() {
     };
     for id_last in [false, true] {
         assert_eq!(giant(9000, id_last).await, "done");
-        assert_eq!(giant(10_000, id_last).await, "the result is longer than 10000 bytes");
+        assert_eq!(
+            giant(10_000, id_last).await,
+            "the result is longer than 10000 bytes (output_bytes_max)"
+        );
         let why = "a message was longer than 100000 bytes";
         assert_eq!(giant(100_000, id_last).await, why);
         assert_eq!(giant(20_000_000, id_last).await, why);
