@@ -87,6 +87,16 @@ impl Problem {
             .with(header::CONNECTION, HeaderValue::from_static("close"))
     }
 
+    pub(crate) fn head_too_large() -> Self {
+        let message = "the request's head is too large";
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HEAD_TOO_LARGE", message)
+    }
+
+    /// Nothing more is read from the connection.
+    pub(crate) fn closing(self) -> Self {
+        self.with(header::CONNECTION, HeaderValue::from_static("close"))
+    }
+
     pub(crate) fn unsupported_media_type() -> Self {
         let message = "the body must be plain `application/json`";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
