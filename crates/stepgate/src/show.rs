@@ -43,6 +43,9 @@ pub(crate) fn note(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
+/// Longest cell of a table, but for the last of its row: one long name must not pad every row.
+const CELL_CHARS_MAX: usize = 128;
+
 /// A table without lines: columns as wide as their widest cell.
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[Cell; N]>,
@@ -72,6 +75,9 @@ impl<const N: usize> Table<N> {
     }
 
     pub(crate) fn add(&mut self, row: [Cell; N]) {
+        let mut row = row;
+        let padded = row.iter_mut().rev().skip(1);
+        padded.for_each(|cell| cell.text = shortened(&cell.text, CELL_CHARS_MAX));
         self.rows.push(row);
     }
 }

@@ -1,4 +1,4 @@
-use super::{Cell, Table, printable, printable_lines, shortened};
+use super::{CELL_CHARS_MAX, Cell, Table, printable, printable_lines, shortened};
 
 #[test]
 fn printable_text_has_neither_controls_nor_characters_that_cannot_be_seen() {
@@ -16,6 +16,18 @@ fn a_table_is_as_wide_as_its_widest_cells() {
     table.add([Cell::plain("wider"), Cell::plain("é")]);
     let text = anstream::adapter::strip_str(&table.to_string()).to_string();
     assert_eq!(text, "A      LONG\nwider  é");
+}
+
+#[test]
+fn a_long_cell_pads_no_row_beyond_the_limit() {
+    let mut table = Table::new(["A", "B"]);
+    let long = "n".repeat(1_000_000);
+    table.add([Cell::plain(&long), Cell::plain(&long)]);
+    table.add([Cell::plain("a"), Cell::plain("b")]);
+    let text = anstream::adapter::strip_str(&table.to_string()).to_string();
+    let lines: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
+    // The last cell pads nothing, so it is shown whole.
+    assert_eq!(lines, [CELL_CHARS_MAX + 3, CELL_CHARS_MAX + 2 + long.len(), CELL_CHARS_MAX + 3]);
 }
 
 #[test]
