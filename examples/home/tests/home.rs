@@ -74,7 +74,7 @@ async fn what_is_not_a_volume_is_refused() {
     let state = keep.path().join("sonos.json");
     let home = sonos(&state).await;
     let tool = home.tool(&"sonos.set_volume".parse().unwrap()).unwrap();
-    for args in [json!({ "volume": 101 }), json!({}), json!({ "volume": 1, "loud": true })] {
+    for args in [json!({ "volume": 101 }), json!({ "volume": 1, "loud": true })] {
         assert!(tool.contract.check(args.as_object().unwrap()).is_err(), "{args}");
     }
     // Past the gate the loudspeaker refuses by itself.

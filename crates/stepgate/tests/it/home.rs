@@ -181,6 +181,33 @@ fn the_gated_example_goes_over_approval_required_and_approved_to_ok_on_the_comma
     home.verified();
 }
 
+/// Specification 002: "`assistant run sonos.set_volume`", "started → approval_required → approved → ok".
+#[test]
+fn the_gated_example_runs_word_for_word_without_an_argument() {
+    let home = Home::new();
+    let _gateway = Gateway::start(&home.place);
+    let asked = home.stepgate("run sonos.set_volume");
+    assert_eq!(asked.code, 13, "{}{}", asked.stdout, asked.stderr);
+    let id = home.pending()["approval_id"].as_str().unwrap().to_owned();
+    assert_eq!(home.stepgate(&format!("approve {id}")).code, 0);
+    let run = home.last_ended();
+    assert_eq!(run["states"], json!(["started", "approval_required", "approved", "ok"]));
+    assert_eq!(home.memory()["volumes"], json!({ "living room": 10 }));
+    home.verified();
+}
+
+#[test]
+fn the_first_policies_let_a_tool_look_and_ask_before_one_acts() {
+    let home = Home::new();
+    // Without policies of its own the home gets the first ones.
+    fs::remove_dir_all(home.copy.path().join("examples/home/policies")).unwrap();
+    let _gateway = Gateway::start(&home.place);
+    assert_eq!(home.stepgate("run calendar.google.get_agenda").code, 0);
+    assert_eq!(home.last()["states"], json!(["started", "ok"]));
+    assert_eq!(home.stepgate("run sonos.set_volume").code, 13);
+    assert_eq!(home.last()["states"], json!(["started", "approval_required"]));
+}
+
 #[test]
 fn a_failed_execution_goes_from_started_to_error_on_the_command_line() {
     let home = Home::new();
