@@ -90,6 +90,10 @@ pub(crate) async fn serve(
     {
         shared.end(name);
     }
+    if method == Method::DELETE && answered.status() == StatusCode::ACCEPTED {
+        // The session is over by now: nothing is left to be done later, which 202 would say.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     let (parts, body) = answered.into_parts();
     let body = match listener {
         Some(listener) => listener.body(&shared.service, &caller, body),
