@@ -160,6 +160,10 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
     )
     .with_annotations(annotations(mode));
     definition.title.clone_from(&listed.title);
+    // Clients before 2025-06-18 know no other title than that of the annotations.
+    if let Some(annotations) = &mut definition.annotations {
+        annotations.title.clone_from(&listed.title);
+    }
     if let Some(output_schema) = &listed.output_schema {
         definition = definition.with_raw_output_schema(object(output_schema)?.into());
     }

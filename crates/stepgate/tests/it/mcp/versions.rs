@@ -66,3 +66,16 @@ fn a_batch_is_refused_with_words_and_the_session_goes_on() {
     assert!(said.contains("send each message by itself"), "{said}");
     assert!(ask(&client, "tools/list", json!({}))["result"]["tools"].is_array());
 }
+
+#[test]
+fn a_tools_title_stands_where_older_clients_and_where_newer_ones_look_for_it() {
+    let scene = Scene::with("honours_key = true", &["--title", "Turn the lamp on"]);
+    let gateway = Gateway::start(&scene.place);
+    let listed = ask(&shaken(&gateway, "2025-03-26"), "tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let act = tools.iter().find(|tool| tool["name"] == "fixture__act").unwrap();
+    assert_eq!(act["title"], "Turn the lamp on");
+    assert_eq!(act["annotations"]["title"], "Turn the lamp on");
+    // What the configuration says of the tool stays beside it.
+    assert_eq!(act["annotations"]["destructiveHint"], true);
+}
