@@ -88,7 +88,7 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
             // Made first and written then: the maker panics where it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "stepgate", &mut script);
-            show::say(String::from_utf8(script)?.trim_end())?;
+            show::plain(String::from_utf8(script)?.trim_end())?;
             Ok(0)
         }
     }

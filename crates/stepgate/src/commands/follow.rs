@@ -14,7 +14,11 @@ pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8
         );
     };
     let mut events = client.events("latest").await?;
-    while let Some(event) = events.next().await? {
+    while show::has_reader() {
+        let Some(event) = events.next().await? else {
+            show::note("the gateway has ended the stream");
+            return Ok(0);
+        };
         if global.json {
             let mut value: Value = serde_json::from_str(&event.data)?;
             if let Value::Object(members) = &mut value {
@@ -26,7 +30,6 @@ pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8
             tell(&event)?;
         }
     }
-    show::note("the gateway has ended the stream");
     Ok(0)
 }
 

@@ -19,7 +19,7 @@ pub(super) async fn token(global: &Global, data: &DataDir, args: TokenArgs) -> a
             } else {
                 let text = |name: &str| made.get(name).and_then(Value::as_str).unwrap_or_default();
                 show::note(format!("token {}; it is shown this once", text("token_id")));
-                show::say(text("token"))?;
+                show::plain(text("token"))?;
             }
         }
         TokenCommand::List => {

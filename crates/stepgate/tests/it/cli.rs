@@ -265,6 +265,7 @@ fn canon_and_digest_agree_with_rfc_8785() {
         (r#"{"b":1,"a":[1.0,1e21,0.000001,1E-7]}"#, r#"{"a":[1,1e+21,0.000001,1e-7],"b":1}"#),
         ("\"\\u20ac\\u000F\\u000aA'\\u0042\\u0022\\u005c\"", "\"€\\u000f\\nA'B\\\"\\\\\""),
         ("9007199254740993", "9007199254740992"),
+        ("{\"a\":\"x\u{7f}y\u{9b}31m\"}", "{\"a\":\"x\u{7f}y\u{9b}31m\"}"),
         (
             "{\"\u{20ac}\":1,\"\u{fb33}\":3,\"\u{1f602}\":2}",
             "{\"\u{20ac}\":1,\"\u{1f602}\":2,\"\u{fb33}\":3}",
@@ -293,6 +294,27 @@ fn an_entry_of_an_exported_run_has_the_digest_that_the_command_line_computes() {
         let output = place.stepgate(["digest", "--without", "_digest"], artifact.to_string());
         assert_eq!(output.stdout.trim(), artifact["_digest"].as_str().unwrap());
     }
+}
+
+/// A terminal filter would drop these characters, and the bundle would not match its digests.
+#[test]
+fn characters_of_control_do_not_make_evidence_look_forged() {
+    let place = Place::new();
+    let unseen = "a\u{7f}b\u{9b}31m\u{1b}[2J\u{e0041}";
+    let args = json!({ "path": "/sandbox/a.txt", "content": unseen });
+    let written = place.stepgate(["step"], proposal(1, "WRITE_FILE", args));
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let bundle = place.stepgate(["runs", "export", "last"], "").stdout;
+    let verified = place.stepgate(["verify", "--bundle", "-"], &*bundle);
+    assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
+    let read = proposal(2, "READ_FILE", json!({ "path": "/sandbox/a.txt" }));
+    let response = place.stepgate(["step"], read).stdout;
+    let response: Value = serde_json::from_str(&response).unwrap();
+    assert_eq!(response["result"]["content"], unseen);
+    let shown = place.stepgate(["runs", "--json"], "").stdout;
+    assert!(shown.contains("\u{7f}") && shown.contains("\u{9b}"), "{shown:?}");
+    let people = place.stepgate(["runs", "show", "last"], "").stdout;
+    assert!(people.contains("a<U+007F>b<U+009B>31m"), "{people}");
 }
 
 #[test]

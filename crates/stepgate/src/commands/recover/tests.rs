@@ -16,7 +16,7 @@ fn a_run_that_recovery_left_is_named_with_its_reason_and_the_way_out() {
         lines,
         [
             format!(
-                "quarantined: {run}: digest\u{fffd}[2J; `stepgate verify` names what does not hold"
+                "quarantined: {run}: digest<U+001B>[2J; `stepgate verify` names what does not hold"
             ),
             format!("stuck: {run}: the executor stopped; the next command tries again"),
         ]
