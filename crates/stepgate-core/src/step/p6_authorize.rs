@@ -240,7 +240,7 @@ pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs
 fn judge_name(gate: &Gate, call: &Call) -> Option<Ground> {
     match call {
         Call::Core(call) => {
-            broken_name_rule(&gate.extensions, call).map(|rule| Ground::of_rule("sandbox", rule))
+            broken_name_rule(&gate.extensions, call).map(|rule| Ground::of_rule("sandbox", &rule))
         }
         Call::Server(ServerCall { tool, .. }) => match tool.standing {
             Standing::Accepted => None,
@@ -278,17 +278,20 @@ async fn look(gate: &Gate, call: &Call) -> Result<(), &'static str> {
 }
 
 /// Spec 000, AUTHORIZE: "MUST enforce file extension restrictions".
-fn broken_name_rule(extensions: &Extensions, call: &CoreCall) -> Option<&'static str> {
+fn broken_name_rule(extensions: &Extensions, call: &CoreCall) -> Option<String> {
     if call.paths().iter().any(|path| path.has_reserved_component()) {
-        return Some("reserved name");
+        return Some("reserved name".to_owned());
     }
-    let allowed = match call.touch() {
-        Touch::Nothing | Touch::Reads => &extensions.read,
-        Touch::Writes => &extensions.write,
+    let (allowed, key) = match call.touch() {
+        Touch::Nothing | Touch::Reads => (&extensions.read, "sandbox.read_extensions"),
+        Touch::Writes => (&extensions.write, "sandbox.write_extensions"),
     };
     let is_allowed = |extension: &str| allowed.iter().any(|allowed| allowed == extension);
     let all_allowed = call.file_paths().iter().all(|path| path.extension().is_some_and(is_allowed));
-    (!all_allowed).then_some("file extension")
+    (!all_allowed).then(|| {
+        let allowed: Vec<String> = allowed.iter().map(|allowed| format!(".{allowed}")).collect();
+        format!("file extension: `{key}` in stepgate.toml allows {}", allowed.join(", "))
+    })
 }
 
 fn append_decision(
