@@ -102,8 +102,7 @@ fn path() -> OsString {
     path
 }
 
-/// Whether the server is younger than its source, as it is when all tests are built together. To build
-/// it alone takes minutes, because its dependencies are then built with other features.
+/// Whether the server is younger than its source, as it is when all tests are built together.
 fn is_built(server: &Path) -> bool {
     let changed = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
     let sources = fs::read_dir(root().join("examples/home/src")).unwrap();

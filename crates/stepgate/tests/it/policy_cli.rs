@@ -75,7 +75,9 @@ fn explain_names_the_policy_with_its_place_and_records_nothing() {
     assert!(allowed.contains("DELETE_FILE: permit"), "{allowed}");
     assert!(allowed.contains("core/sandbox") && allowed.contains("10-core.cedar:"), "{allowed}");
     let refused = explain(&["READ_FILE", "path=/sandbox/a.exe"]);
-    assert!(refused.contains("deny") && refused.contains("sandbox: file extension"), "{refused}");
+    let rule =
+        "sandbox: file extension: `sandbox.read_extensions` in stepgate.toml allows .txt, .md";
+    assert!(refused.contains("deny") && refused.contains(rule), "{refused}");
     let detail = explain(&["THINK", "--json"]);
     let detail: Value = serde_json::from_str(&detail).unwrap();
     assert_eq!(detail["explanation"]["requests"][0]["policies"][0]["outcome"], "matched");
@@ -138,7 +140,7 @@ fn a_delete_that_is_gated_waits_for_a_person_who_says_yes_or_no() {
         let approval = response["result"]["approval_id"].as_str().unwrap().to_owned();
         let listed = place.stepgate(["approvals"], "");
         assert!(listed.stdout.contains(&approval), "{}", listed.stdout);
-        let what = format!("what  DELETE_FILE {{\"path\":\"/sandbox/{number}.txt\"}}");
+        let what = format!("what  DELETE_FILE\n        path = \"/sandbox/{number}.txt\"\n");
         assert!(listed.stdout.contains(&what), "{}", listed.stdout);
         let decided = place.stepgate([word, &approval, "--note", "as agreed"], "");
         assert_eq!(decided.code, code, "{}{}", decided.stdout, decided.stderr);
