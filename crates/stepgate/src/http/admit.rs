@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 
 use super::places::Place;
-use super::{AccessLog, App, Problem, console, routes};
+use super::{AccessLog, App, Problem, console, routes, turns};
 use crate::show;
 use crate::tokens::Role;
 
@@ -91,6 +91,9 @@ pub(super) async fn admit(
     let mut response = answer.unwrap_or_else(|problem| console::refused(&path, problem));
     if is_page {
         console::dress(&mut response);
+    }
+    if turns::is_agents(&path) {
+        response = turns::in_agents_form(response);
     }
     let line = Line { method: &method, path: &path, who: who.as_ref(), start };
     finish(&app, &line, response)

@@ -13,6 +13,13 @@ use stepgate_core::step::Refused;
 use super::routes;
 use crate::show;
 
+/// What a problem says, for a door with a form of its own. It goes with the response.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
 /// An answer that is no outcome.
 #[derive(Debug)]
 pub(crate) struct Problem {
@@ -114,6 +121,10 @@ impl Problem {
         (self.status, self.message, self.headers)
     }
 
+    pub(super) fn said(&self) -> Said {
+        Said { code: self.code, message: self.message.clone() }
+    }
+
     /// The body, also for what is answered where there is no router.
     pub(crate) fn body(&self) -> String {
         json!({ "error": { "code": self.code, "message": self.message } }).to_string()
@@ -124,6 +135,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let json = HeaderValue::from_static("application/json");
         let mut response = (self.status, self.body()).into_response();
+        response.extensions_mut().insert(self.said());
         response.headers_mut().insert(header::CONTENT_TYPE, json);
         for (name, value) in self.headers {
             response.headers_mut().insert(name, value);

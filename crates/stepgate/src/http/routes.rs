@@ -121,6 +121,12 @@ fn working() -> Vec<Route> {
             doc("Ask the agent, go on, or bring the results of your tools", TURN_ANSWERS)
                 .body("TurnRequest"),
         ),
+        post(
+            "/v1/agent/turns/{id}/cancel",
+            Proposer,
+            routing::post(turns::cancel),
+            doc("End a turn of your own that is not over", &[(200, "Turn")]),
+        ),
         mcp(
             "POST",
             routing::post(mcp::serve),
