@@ -106,6 +106,22 @@ pub(super) async fn list(
     Ok(Json(Approvals { approvals, next_before }))
 }
 
+/// One approval. Another principal's is not there for an agent.
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Id(id): Id<ApprovalId>,
+) -> Result<Json<ApprovalObject>, Problem> {
+    let store = &app.service.gate.store;
+    let approval = store.approval(id).await?.ok_or_else(Problem::not_found)?;
+    match store.dossier(approval.tool_run_id).await? {
+        Some(dossier) if caller.may_see(&dossier.run.arrival.principal_id) => {
+            Ok(Json(ApprovalObject::of(&app, &approval)))
+        }
+        Some(_) | None => Err(Problem::not_found()),
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Note {

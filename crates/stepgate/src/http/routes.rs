@@ -232,6 +232,12 @@ fn looking() -> Vec<Route> {
             doc("Approvals, newest first", &[(200, "Approvals")]).query(APPROVAL_QUERY),
         ),
         get(
+            "/v1/approvals/{id}",
+            Reader,
+            routing::get(approvals::show),
+            doc("One approval, with everything that is decided on", &[(200, "Approval")]),
+        ),
+        get(
             "/v1/sessions/{id}",
             Reader,
             routing::get(sessions::show),

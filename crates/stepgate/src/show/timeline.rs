@@ -104,15 +104,17 @@ fn error_said(dossier: &Dossier) -> Option<&str> {
     ending.output_json.as_deref()
 }
 
-/// What is known of a run that has no record yet: whoever decides on it wants to know.
+/// What is known of a run that has no record yet. A person may decide on it, so nothing is cut.
 fn print_asked(dossier: &Dossier) -> anyhow::Result<()> {
     let payload = std::str::from_utf8(&dossier.run.arrival.payload.bytes).ok();
     let proposal = payload.and_then(|text| strict::stored(text).ok());
     if let Some(Value::String(reasoning)) = proposal.as_ref().and_then(|it| it.get("reasoning")) {
-        text("reasoning", reasoning)?;
+        line("reasoning", &printable(reasoning))?;
     }
     match dossier.entries.first().map(Appended::prove).transpose()? {
-        Some(Artifact::ActionRequest(request)) => text("args", &request.proposal.args.to_string()),
+        Some(Artifact::ActionRequest(request)) => {
+            line("args", &printable(&request.proposal.args.to_string()))
+        }
         Some(Artifact::SupervisorDecision(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_))
         | None => Ok(()),
     }
