@@ -372,6 +372,11 @@ async fn results_of_a_tool_whose_name_became_the_servers_are_not_eaten() {
     desk.server_gets("pick");
     let right = results(&calls, &[("c1", "pick", "1")]);
     assert_eq!(desk.refused("k2", right.clone()).await, ["REQUEST_INVALID"]);
+    let mut stranger = request("k2", right.clone());
+    stranger.principal_id = stepgate_core::ids::PrincipalId::parse("other").unwrap();
+    let answer = stepgate_agent::pipeline::run(&desk.agent, stranger, &Ear::default()).await;
+    let Err(Stop::Invoke(told)) = answer else { panic!("{answer:?}") };
+    assert_eq!(told.errors[0].code, "SESSION_NOT_FOUND", "others learn no name of a tool");
     assert!(desk.ask("k2", with_tools(right, &["choose"])).await.is_ok());
 }
 

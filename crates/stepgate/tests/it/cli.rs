@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use crate::binary::{Place, command, finish};
 use crate::gate::{id, proposal};
+use crate::http_client::{self, Gateway};
+use crate::scene::until;
 
 fn lines_of_json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -432,7 +434,7 @@ fn unheard(command: &mut std::process::Command, input: &str) -> (i32, String) {
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error_but_a_response_that_nobody_gets_is() {
     let place = used();
-    let reading: [(&[&str], &str); 9] = [
+    let reading: [(&[&str], &str); 11] = [
         (&["runs"], ""),
         (&["runs", "--json"], ""),
         (&["runs", "show", "last"], ""),
@@ -440,7 +442,9 @@ fn a_reader_that_has_seen_enough_is_no_error_but_a_response_that_nobody_gets_is(
         (&["verify"], ""),
         (&["doctor", "--json"], ""),
         (&["canon"], "{}"),
+        (&["digest"], "{}"),
         (&["completions", "bash"], ""),
+        (&["mcp"], "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n"),
         (&["recover"], ""),
     ];
     for (args, input) in reading {
@@ -459,6 +463,21 @@ fn a_reader_that_has_seen_enough_is_no_error_but_a_response_that_nobody_gets_is(
     let changed = bundle.replacen("\"status\":\"ok\"", "\"status\":\"error\"", 1);
     let mut verify = place.command(["verify", "--bundle", "-"]);
     assert_eq!(unheard(&mut verify, &changed), (1, String::new()));
+}
+
+#[test]
+fn following_events_ends_with_its_reader() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut follow = place.command(["runs", "--follow"]);
+    let mut follow = follow.stdin(Stdio::null()).stdout(writer).spawn().unwrap();
+    until("it ends", || {
+        gateway.propose(&http_client::proposal("THINK", json!({})));
+        follow.try_wait().unwrap().is_some()
+    });
+    assert!(follow.wait().unwrap().success());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::super::rule::Findings;
+use super::named_turn;
 use crate::context::{
     ClientTool, ClipBoardImage, Context, ContextType, Envelope, InputArtifact, is_present,
 };
@@ -12,6 +13,7 @@ use crate::limits::{
     IMAGE_BYTES_MAX, IMAGE_TYPES, IMAGES_MAX, TOOL_NAME_BYTES_MAX,
 };
 use crate::stop::Code;
+use crate::turn::Turn;
 
 pub(super) fn check(context: &Context, found: &mut Findings) {
     let envelope = context.envelope();
@@ -59,8 +61,9 @@ fn tools(context: &Context, found: &mut Findings) {
 fn declared(context: &Context) -> &[ClientTool] {
     let own = &context.envelope().tools;
     let opened = match ContextType::parse(&context.context_type) {
+        // What another principal has declared is not told.
         Some(ContextType::ClientToolCallContinuation) if own.is_empty() => {
-            context.known.named.as_ref().and_then(|(_, turn)| turn.opened())
+            named_turn(&context.known).ok().and_then(Turn::opened)
         }
         Some(_) | None => None,
     };
