@@ -1,5 +1,5 @@
 //! A turn that its owner gives up: because a tool of the caller's failed, the model cannot be reached, or
-//! nobody wants the answer any more.
+//! the answer is no longer wanted.
 //!
 //! The turn is over as one that failed is, by an event in its session's chain, and can be followed.
 

@@ -419,7 +419,7 @@ async fn a_cancelled_turn_is_over_and_the_conversation_goes_on() {
     assert_eq!(desk.refused("k1", again).await, ["TURN_CANCELLED"]);
     let next = desk.ask("k3", after(&calls, "go on")).await.unwrap().response;
     let told: Vec<String> = desk.told().iter().map(summary).collect();
-    assert_eq!(told, ["system", "user go", "user go on"], "a call that nobody made is not told");
+    assert_eq!(told, ["system", "user go", "user go on"], "a call that was never made is not told");
     let over = TurnId::of(&principal(), "k3");
     assert_eq!(cancel(&desk.agent, &principal(), over).await, Ok(Cancelled::WasOver));
     assert!(desk.ask("k4", after(&next, "more")).await.is_ok());

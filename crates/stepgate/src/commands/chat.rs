@@ -142,7 +142,7 @@ impl Chat {
         bail!("the gateway stopped in the middle of the turn: an empty line asks again")
     }
 
-    /// Cancels the turn that is under way: its key ends with this process, so nobody can ask for it again.
+    /// Cancels the turn that is under way: its key ends with this process, so it could not be asked for again.
     async fn give_up(&mut self) {
         let opened = self.opened.take().filter(|_| self.unanswered.is_some());
         let Some(Ok(turn_id)) = opened.map(|(_, turn)| turn.parse::<TurnId>()) else { return };
