@@ -146,6 +146,7 @@ pub struct Event {
 }
 
 /// The digest of a list of events, in their order.
-pub fn digest_of(events: &[Event]) -> Digest {
-    Digest::of(events)
+pub fn digest_of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Digest {
+    let events: Vec<&Event> = events.into_iter().collect();
+    Digest::of(&events)
 }

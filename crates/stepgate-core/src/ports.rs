@@ -198,6 +198,65 @@ pub struct Counts {
     pub sessions: u64,
 }
 
+impl Counts {
+    /// More rows than any table has.
+    pub const MAX: Self = Self {
+        runs: u64::MAX,
+        entries: u64::MAX,
+        records: u64::MAX,
+        checkpoints: u64::MAX,
+        events: u64::MAX,
+        approvals: u64::MAX,
+        bindings: u64::MAX,
+        sessions: u64::MAX,
+    };
+
+    /// The rows of one run.
+    pub fn of(dossier: &Dossier) -> Self {
+        let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
+        Self {
+            runs: 1,
+            entries: count(dossier.entries.len()),
+            records: u64::from(dossier.record.is_some()),
+            checkpoints: count(dossier.checkpoints.len()),
+            events: count(dossier.events.len()),
+            approvals: u64::from(dossier.approval.is_some()),
+            bindings: u64::from(dossier.binding.is_some()),
+            sessions: 0,
+        }
+    }
+}
+
+/// The store at one moment: `verify` reads up to there, in short transactions, while others write.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Every session, in the order of their ids, with the ends of their chains.
+    pub sessions: Result<Vec<Session>, StoreError>,
+    /// How many rows there are.
+    pub counts: Result<Counts, StoreError>,
+    /// The last position of each table. A row after it is younger than the moment.
+    pub last: Counts,
+}
+
+/// A run as `verify` reads it: as it is now, whatever was written since the [`Moment`].
+#[derive(Clone, Debug)]
+pub struct Audited {
+    /// The run.
+    pub run_id: RunId,
+    /// Everything about it; none where the run's row is gone.
+    pub dossier: Result<Option<Dossier>, StoreError>,
+    /// How many of its rows were there at the moment.
+    pub rows: Counts,
+}
+
+impl Audited {
+    /// A run all of whose rows were there at the moment.
+    pub fn whole(run_id: RunId, dossier: Result<Option<Dossier>, StoreError>) -> Self {
+        let rows = dossier.as_ref().ok().and_then(Option::as_ref).map(Counts::of);
+        Self { run_id, dossier, rows: rows.unwrap_or_default() }
+    }
+}
+
 /// What the answer to a known proposal is made of. Unlike a [`Dossier`] it does not grow with the
 /// number of times the proposal comes again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -400,7 +459,7 @@ pub trait Store: Send + Sync {
     /// Runs, newest first.
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError>;
 
-    /// The ids of runs, newest first: how `verify` walks the store.
+    /// The ids of runs, newest first.
     async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
         let runs = self.runs(RunQuery { before, limit, ..RunQuery::default() }).await?;
         Ok(runs.into_iter().map(|run| run.arrival.run_id).collect())
@@ -414,11 +473,43 @@ pub trait Store: Send + Sync {
         Ok(self.unfinished().await?.into_iter().map(|run| run.run_id).collect())
     }
 
+    /// Events that belong to no run, after a position, oldest first, each with its position.
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError>;
+
     /// Events that belong to no run, oldest first.
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError>;
+    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+        let events = self.loose_page(0, usize::MAX).await?;
+        Ok(events.into_iter().map(|(_, linked)| linked).collect())
+    }
 
     /// How many rows there are.
     async fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// The moment that `verify` reads up to. A store that stands still while it is read, or that is read
+    /// in one snapshot, has no younger rows.
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        let (sessions, counts) = (self.sessions().await, self.counts().await);
+        Ok(Moment { sessions, counts, last: Counts::MAX })
+    }
+
+    /// A page of the runs that were there at the moment, newest first: how `verify` walks the store. No
+    /// transaction outlasts the call.
+    async fn audit(
+        &self,
+        _last: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        let mut page = Vec::new();
+        for run_id in self.run_ids(before, limit).await? {
+            page.push(Audited::whole(run_id, self.dossier(run_id).await));
+        }
+        Ok(page)
+    }
 
     /// Keys under which more than one trace is bound, at most so many (I2: there is none). Told by the
     /// rows and not by the index that should have kept the second away, in bounded memory.
@@ -629,6 +720,11 @@ pub trait ToolServers: Send + Sync {
 
     /// Every tool, in the order of their names.
     fn tools(&self) -> Vec<Arc<Tool>>;
+
+    /// Whether any tool has arguments that are not written down, also one that is not known now.
+    fn has_redacted(&self) -> bool {
+        self.tools().iter().any(|tool| !tool.redacted.is_empty())
+    }
 
     /// The name of what acts for this server here, for the tool_call; none where nothing does.
     fn executor_id(&self, server: &str) -> Option<String> {

@@ -608,8 +608,12 @@ impl Store for NodeStore {
         self.ask("unfinished", move |database, now| database.unfinished(incarnation, now)).await
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        self.read("loose_events", |rows| at_once(rows.loose_events())).await
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        self.read("loose_events", |rows| at_once(rows.loose_page(after, limit))).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

@@ -256,9 +256,13 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.unfinished().await
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         self.faults.alive()?;
-        self.inner.loose_events().await
+        self.inner.loose_page(after, limit).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

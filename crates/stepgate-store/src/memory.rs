@@ -194,8 +194,12 @@ impl Store for MemoryStore {
         Ok(self.rows().unfinished())
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        Ok(self.rows().loose_events())
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        Ok(self.rows().loose_page(after, limit))
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

@@ -15,9 +15,9 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalChange, ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node,
-    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished,
-    Unreached,
+    ApprovalChange, ApprovalQuery, Audited, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent,
+    Moment, Node, Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+    Unfinished, Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -384,12 +384,29 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.unfinished().await
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        self.inner.loose_events().await
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        self.inner.loose_page(after, limit).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.inner.counts().await
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        self.inner.moment().await
+    }
+
+    async fn audit(
+        &self,
+        last: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        self.inner.audit(last, before, limit).await
     }
 
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {

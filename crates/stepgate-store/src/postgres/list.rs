@@ -221,10 +221,15 @@ fn executor_ids(cells: &Cells<'_>) -> Result<Vec<String>, StoreError> {
     }
 }
 
-/// Events that belong to no run, oldest first.
-pub(super) fn loose_events() -> Query {
-    let sql = concat!(rows_of!(events), " WHERE tool_run_id IS NULL ORDER BY position");
-    Query::new(sql, Vec::new())
+/// Events that belong to no run, after a position, oldest first.
+pub(super) fn loose_page(after: u64, limit: usize) -> Query {
+    let sql = concat!(
+        rows_of!(events),
+        " WHERE tool_run_id IS NULL AND position > $1 ORDER BY position LIMIT $2"
+    );
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let limit = number(u64::try_from(limit).unwrap_or(u64::MAX));
+    Query::new(sql, vec![Box::new(number(after)), Box::new(limit)])
 }
 
 /// The ids of runs, newest first.

@@ -12,7 +12,7 @@ use super::error::{OpenError, while_opening};
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
 
 /// Every migration, in order: the n-th leads to version n.
-const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 4] = [
     TABLES_SQL,
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__nodes.sql"),

@@ -184,11 +184,19 @@ pub(super) fn unfinished(connection: &Connection) -> Result<Vec<Unfinished>, Sto
     all(connection, TOOL_RUNS, sql, [], unfinished_from)
 }
 
-/// Events that belong to no run, oldest first.
-pub(super) fn loose_events(connection: &Connection) -> Result<Vec<LinkedEvent>, StoreError> {
+/// Events that belong to no run, after a position, oldest first.
+pub(super) fn loose_page(
+    connection: &Connection,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
     let sql = "SELECT * FROM events INDEXED BY events_loose
-               WHERE tool_run_id IS NULL ORDER BY position";
-    all(connection, LOOSE_EVENTS, sql, [], event_from)
+               WHERE tool_run_id IS NULL AND position > ?1 ORDER BY position LIMIT ?2";
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    all(connection, LOOSE_EVENTS, sql, [after, limit], |cells| {
+        Ok((cells.number("position")?, event_from(cells)?))
+    })
 }
 
 /// The ids of runs, newest first.
@@ -215,14 +223,32 @@ pub(super) enum Care {
     Whole,
 }
 
-/// What SQLite finds wrong with the file.
-pub(super) fn damage(connection: &Connection, care: Care) -> Result<Vec<String>, StoreError> {
+/// The tables, of which SQLite checks one at a time.
+pub(super) const CHECKED_TABLES: [&str; 10] = [
+    "sqlite_schema",
+    "sessions",
+    "tool_runs",
+    "journal",
+    "records",
+    "checkpoints",
+    "approvals",
+    "events",
+    "effects",
+    "sealed_payloads",
+];
+
+/// What SQLite finds wrong with a table and its indexes, about a hundred lines at most.
+pub(super) fn damage(
+    connection: &Connection,
+    table: &str,
+    care: Care,
+) -> Result<Vec<String>, StoreError> {
     let lift = |error: rusqlite::Error| error::while_open(&error);
     let sql = match care {
-        Care::Quick => "PRAGMA quick_check(10)",
-        Care::Whole => "PRAGMA integrity_check(100)",
+        Care::Quick => format!("PRAGMA quick_check({table})"),
+        Care::Whole => format!("PRAGMA integrity_check({table})"),
     };
-    let mut check = connection.prepare(sql).map_err(lift)?;
+    let mut check = connection.prepare(&sql).map_err(lift)?;
     let lines = check.query_map([], |row| row.get::<_, String>(0)).map_err(lift)?;
     let mut found = Vec::new();
     for line in lines {

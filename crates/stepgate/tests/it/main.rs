@@ -41,3 +41,4 @@ mod spec_002;
 mod spec_004;
 mod tamper;
 mod tls;
+mod verify_beside;
