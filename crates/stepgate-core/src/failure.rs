@@ -218,6 +218,27 @@ impl Failure {
         self.row().message
     }
 
+    /// Whether nothing is known of the arguments yet: nobody can say which of them are not to be written
+    /// down.
+    pub fn is_before_args(&self) -> bool {
+        match self {
+            Self::PayloadTooLarge
+            | Self::InvalidJson(_)
+            | Self::SchemaVersionIncompatible(_)
+            | Self::InvalidProposal(_)
+            | Self::CommandExecution
+            | Self::ActionNotAllowed
+            | Self::InvalidArgs(_) => true,
+            Self::EmptyPayload
+            | Self::IdempotencyConflict
+            | Self::PolicyViolation(_)
+            | Self::DeniedByOperator { .. }
+            | Self::ApprovalExpired
+            | Self::RefusedAtExecution(_)
+            | Self::Execution(..) => false,
+        }
+    }
+
     /// What only the record sees.
     pub fn detail(&self) -> Option<String> {
         match self {

@@ -221,6 +221,15 @@ impl ToolServers for Servers {
         tools
     }
 
+    /// By the configuration: a server may have withdrawn the tool, or not be up.
+    fn has_redacted(&self) -> bool {
+        self.servers.values().any(|server| {
+            let ServerSpec { tool, tools, .. } = &server.spec;
+            let mut named = std::iter::once(tool).chain(tools.values());
+            named.any(|spec| spec.redacted.as_ref().is_some_and(|names| !names.is_empty()))
+        })
+    }
+
     fn executor_id(&self, server: &str) -> Option<String> {
         self.servers.get(server).map(|server| server.spec.executor_id.clone())
     }

@@ -146,6 +146,26 @@ impl Trail {
         self.args = Some(args);
     }
 
+    /// Keeps only what was read beside the arguments, and the digest of what came: where a tool has
+    /// arguments that are not written down, those of a refused proposal may be just that, misspelled.
+    fn withhold(&mut self) {
+        let came = self.sealed.take().unwrap_or_else(|| Arc::clone(&self.arrival.payload.bytes));
+        let mut kept = Map::new();
+        let read = [
+            ("action", self.action.as_deref()),
+            ("id", self.proposal_id.as_ref().map(ProposalId::as_str)),
+            ("reasoning", self.reasoning.as_deref()),
+            ("schema_version", self.schema_version.as_deref()),
+        ];
+        for (name, text) in read {
+            kept.extend(text.map(|text| (name.to_owned(), Value::from(text))));
+        }
+        let withheld = serde_json::json!({ "sha256": Digest::of_bytes(&came) });
+        kept.insert("withheld".to_owned(), withheld);
+        self.arrival.payload.bytes = Value::Object(kept).to_string().into_bytes().into();
+        self.args = None;
+    }
+
     /// Notes that something happened; it becomes durable with the next commit.
     pub(super) fn note(&mut self, gate: &Gate, event_type: EventType, payload: Value) {
         self.events.push(Event {
@@ -360,6 +380,9 @@ pub(super) async fn record(
         Err(failure) => (trail.error_said.take(), Some(failure)),
     };
     let failure = failure.as_ref();
+    if failure.is_some_and(Failure::is_before_args) && !trail.is_open && gate.tools.has_redacted() {
+        trail.withhold();
+    }
     let outcome = failure.map_or(Outcome::Success, Failure::outcome);
     let (event_type, payload) = closing_event(trail, failure, outcome);
     trail.note(gate, event_type, payload);
