@@ -4,11 +4,14 @@ use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
+use stepgate_store::sqlite::SqliteStore;
 
 use crate::binary::{Place, command, finish};
-use crate::gate::{id, proposal};
+use crate::gate::{Acting, AskAlways, CountingWorld, StopsAt, id, proposal};
 
 fn lines_of_json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -512,15 +515,47 @@ fn what_verify_says_of_a_tampered_database_cannot_play_tricks_on_the_terminal() 
     }
 }
 
-#[test]
-fn recover_says_what_it_did() {
+#[tokio::test]
+async fn recover_says_what_it_did() {
     let place = used();
+    let first: Value =
+        serde_json::from_str(&place.stepgate(["recover", "--json"], "").stdout).unwrap();
+    assert_eq!(first["finished"], json!([]), "nothing was interrupted");
+    let (interrupted, waiting) = interrupt(&place).await;
     let output = place.stepgate(["recover", "--json"], "");
-    assert_eq!(
-        output.stdout,
-        "{\"finished\":[],\"waiting\":[],\"in_doubt\":[],\"quarantined\":[],\"stuck\":[]}\n"
-    );
-    assert_eq!(output.code, 0);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let said: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(said["finished"], json!([interrupted]), "{said}");
+    assert_eq!(said["waiting"], json!([waiting]), "{said}");
+    for none in ["in_doubt", "quarantined", "stuck"] {
+        assert_eq!(said[none], json!([]), "{said}");
+    }
+    assert_eq!(fs::read_to_string(place.path().join("sandbox/stopped.txt")).unwrap(), "done");
+    let shown = place.stepgate(["runs", "show", &interrupted, "--json"], "");
+    assert!(shown.stdout.contains("\"ok\""), "{}", shown.stdout);
+    let again: Value =
+        serde_json::from_str(&place.stepgate(["recover", "--json"], "").stdout).unwrap();
+    assert_eq!((&again["finished"], &again["waiting"]), (&json!([]), &json!([waiting])));
+}
+
+/// Leaves a step behind that a crash stopped before its act, and one that waits for a person.
+async fn interrupt(place: &Place) -> (String, String) {
+    let store = SqliteStore::open(&place.database(), Default::default()).unwrap();
+    let mut gate = crate::gate::gate(Arc::new(store), &place.path().join("sandbox"));
+    // Now, or the question would have expired long ago.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    gate.world = CountingWorld::starting_at(u64::try_from(now).unwrap() - 1_790_000_000_000);
+    let real = Arc::clone(&gate.executor);
+    gate.executor = Arc::new(Acting(StopsAt { inner: real, name: "stopped" }));
+    let write = |number, name: &str| {
+        let args = json!({ "path": format!("/sandbox/{name}.txt"), "content": "done" });
+        proposal(number, "WRITE_FILE", args)
+    };
+    crate::gate::submit(&gate, write(1, "stopped")).await.unwrap_err();
+    let [interrupted] = gate.store.unfinished_runs().await.unwrap()[..] else { panic!() };
+    gate.policy = Arc::new(AskAlways);
+    let waiting = crate::gate::submit(&gate, write(2, "waiting")).await.unwrap().run_id;
+    (interrupted.to_string(), waiting.to_string())
 }
 
 #[test]
