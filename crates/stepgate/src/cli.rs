@@ -552,6 +552,9 @@ pub(crate) struct BenchArgs {
     /// Actions to measure, each alone; MIX for thinking, listing, reading and writing in turns.
     #[arg(long, value_delimiter = ',', default_value = "READ_FILE,WRITE_FILE,MIX,THINK,FINISH")]
     pub(crate) actions: Vec<String>,
+    /// Sessions that the steps are spread over.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) sessions: u32,
     /// Where the temporary data directory is made; the system's temporary directory otherwise.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
