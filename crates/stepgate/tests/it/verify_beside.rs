@@ -108,7 +108,7 @@ async fn with_sessions(sessions: u64) -> MemoryStore {
     let system = fixture.gate.system_session().await.unwrap();
     let ts = Timestamp::from_millisecond(1_790_000_000_000);
     for number in 1..=sessions {
-        let fresh = Builder::from_unix_timestamp_millis(1_790_000_000_000 + number, &[7; 10]);
+        let fresh = Builder::from_unix_timestamp_millis(1_795_000_000_000 + number, &[7; 10]);
         let fresh = fresh.into_uuid();
         let session_id = SessionId::new(fresh);
         let principal_id = PrincipalId::parse("agent").unwrap();
