@@ -37,6 +37,12 @@ const PYTHON: [&str; 3] =
 /// From PyPI, into `python-mcp1/`: a server that was made for the first major version of the SDK.
 const PYTHON_OF_MCP1: [&str; 2] = ["mcp==1.30.0", "mcp-server-sqlite==2025.4.25"];
 
+/// From npm, into `agents/`: agents that people use, as their makers build them.
+const NODE_AGENTS: [&str; 2] = ["@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.166.0"];
+
+/// From PyPI, into `python-pydantic/`: an agent library with a client of its own.
+const PYTHON_OF_PYDANTIC: [&str; 1] = ["pydantic-ai-slim[mcp]==2.66.0"];
+
 /// From PyPI, into `python-openai/`: the library that the wire to a model is held against.
 const PYTHON_OF_OPENAI: [&str; 1] = ["openai==3.49.0"];
 
@@ -44,7 +50,15 @@ const PYTHON_OF_OPENAI: [&str; 1] = ["openai==3.49.0"];
 pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     let node = node_package()?;
     let clients = [&NODE_CLIENTS[..], &[node.as_str()]].concat();
-    let wanted = [&NODE_SERVERS[..], &clients, &PYTHON, &PYTHON_OF_MCP1, &PYTHON_OF_OPENAI];
+    let wanted = [
+        &NODE_SERVERS[..],
+        &clients,
+        &NODE_AGENTS,
+        &PYTHON,
+        &PYTHON_OF_MCP1,
+        &PYTHON_OF_OPENAI,
+        &PYTHON_OF_PYDANTIC,
+    ];
     let wanted = wanted.concat().join("\n");
     let stamp = directory.join("installed");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
@@ -54,10 +68,12 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     need("node", &["nodejs", "npm"])?;
     npm("tool servers", &directory.join("node"), &NODE_SERVERS)?;
     npm("clients and Node", &directory.join("clients"), &clients)?;
+    npm("agents", &directory.join("agents"), &NODE_AGENTS)?;
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
     pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;
     pip("a library for models", &directory.join("python-openai"), &PYTHON_OF_OPENAI)?;
+    pip("a library for agents", &directory.join("python-pydantic"), &PYTHON_OF_PYDANTIC)?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))
 }
 

@@ -21,6 +21,8 @@ usage: cargo xtask COMMAND
   lint    formatting and lints only
   simulate [--seeds N] [--from M] | --seed N [--trace]
           many simulated lifetimes of several nodes, or one of them event by event
+  policy-differential [--cases N] [--seed S]
+          random tools, policies and calls before the gate and before a plain evaluator; a million of them
   setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
   mcp-overhead [--debug]
           what the gate costs a call, against the same tool called directly
@@ -56,6 +58,7 @@ fn main() -> anyhow::Result<()> {
             ensure!(status.success(), "the simulation did not pass");
             Ok(())
         }
+        Some("policy-differential") => policy_differential(),
         Some("setup") => {
             install_checker()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;
@@ -81,6 +84,26 @@ fn lint() -> anyhow::Result<()> {
         "lints",
         cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
     )
+}
+
+/// The test of that name with many cases; it prints what a violation needs to be seen again.
+fn policy_differential() -> anyhow::Result<()> {
+    let (mut cases, mut seed) = (1_000_000_u64, 1_u64);
+    let mut args = env::args().skip(2);
+    while let Some(name) = args.next() {
+        let number = args.next().and_then(|text| text.parse().ok());
+        let number = number.with_context(|| format!("`{name}` needs a number"))?;
+        match name.as_str() {
+            "--cases" => cases = number,
+            "--seed" => seed = number,
+            other => bail!("there is no option `{other}`\n{USAGE}"),
+        }
+    }
+    let mut test = cargo(["test", "--quiet", "--release", "--package", "stepgate-policy"]);
+    test.args(["--test", "it", "differential", "--", "--nocapture"]);
+    test.env("STEPGATE_DIFFERENTIAL_CASES", cases.to_string());
+    test.env("STEPGATE_DIFFERENTIAL_SEED", seed.to_string());
+    run("policies against a plain evaluator", test)
 }
 
 /// Licences, sources, and which crate may depend on what. The checker is built once, beside the

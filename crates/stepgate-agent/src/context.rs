@@ -4,6 +4,9 @@
 //! every rule of the validator can be broken, and none is hidden in a constructor.
 
 use serde::{Deserialize, Serialize};
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::session::Session;
 
 use crate::model::{Message, Offer};
 use crate::response::Response;
@@ -225,6 +228,24 @@ pub enum ResponseType {
     NotReady,
 }
 
+/// What the store and the gate know about a request. RequestHandler reads it once, so that the request is
+/// judged before anything of it is durable.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Who asks, as the token proves.
+    pub asker: Option<PrincipalId>,
+    /// The digest of what came, for telling the same request from another with its key.
+    pub request_digest: Option<Digest>,
+    /// The session that the request names.
+    pub session: Option<Session>,
+    /// The turn that the request names, with the session whose chain has it.
+    pub named: Option<(SessionId, Turn)>,
+    /// The turn that the request's key opened, with its session.
+    pub own: Option<(SessionId, Turn)>,
+    /// The names of the server's tools, as far as the asker is offered them.
+    pub server_tools: Vec<String>,
+}
+
 /// One request on its way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
@@ -236,6 +257,8 @@ pub struct Context {
     pub correlation_id: String,
     /// INVARIANT: nothing in this crate can change it once the context is made.
     envelope: Envelope,
+    /// What is known about it.
+    pub known: Known,
     /// The conversation.
     pub session: Option<AgentSession>,
     /// The turn.
@@ -264,6 +287,7 @@ impl Context {
             time_stamp: String::new(),
             correlation_id: String::new(),
             envelope,
+            known: Known::default(),
             session: None,
             turn: None,
             agent_context: None,

@@ -11,6 +11,7 @@ mod steps;
 pub mod turn;
 mod turns;
 pub mod waits;
+pub mod cancel;
 pub mod view;
 pub mod model;
 pub mod openai;

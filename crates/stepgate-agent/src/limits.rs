@@ -29,6 +29,18 @@ pub const ARGUMENTS_DEPTH_MAX: usize = 120;
 pub const CLIENT_TOOLS_MAX: usize = 64;
 /// Longest name of a tool, as models take them.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// Most texts that one request adds to what the user says.
+pub const ARTIFACTS_MAX: usize = 64;
+/// Longest name of such a text.
+pub const ARTIFACT_NAME_BYTES_MAX: usize = 256;
+/// Most images in one request.
+pub const IMAGES_MAX: usize = 16;
+/// The kinds of images that models take.
+pub const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// Largest image, decoded.
+pub const IMAGE_BYTES_MAX: usize = 20 * 1024 * 1024;
+/// Deepest nesting of the result of a caller's tool.
+pub const RESULT_DEPTH_MAX: usize = 120;
 /// Longest idempotency key.
 pub const CORRELATION_ID_BYTES_MAX: usize = 256;
 /// Longest part of a model's text that becomes the reasoning of a proposal.

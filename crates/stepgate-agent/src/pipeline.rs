@@ -17,8 +17,8 @@ use crate::steps::{
     s04_client_tool_continuation_resolver, s05_agent_session_creator, s06_agent_context_loader,
     s07_prompt_content_provider_initializer, s08_reasoner, s09_llm_client, s10_response_builder,
 };
-use crate::stop::{Code, Stop};
-use crate::turn::{Turn, TurnId};
+use crate::stop::Stop;
+use crate::turn::{Entry, Turn, TurnId};
 use crate::turns;
 use crate::validator::{Step, validate_post_step, validate_pre_step};
 
@@ -97,9 +97,10 @@ pub async fn run(agent: &Agent, request: Request, listener: &dyn Listener) -> Re
 
 /// PRE, the step, POST.
 async fn step(flow: &mut Flow<'_>, step: Step) -> Result<(), Stop> {
-    judged(validate_pre_step(&flow.context, step))?;
+    let found = validate_pre_step(&flow.context, step);
+    flow.judged(found).await?;
     match step {
-        Step::RequestHandler => s01_request_handler::run(flow)?,
+        Step::RequestHandler => s01_request_handler::run(flow).await?,
         Step::SessionRestorer => s02_session_restorer::run(flow).await?,
         Step::AgentContextResolver => s03_agent_context_resolver::run(flow),
         Step::ClientToolContinuationResolver => {
@@ -116,12 +117,8 @@ async fn step(flow: &mut Flow<'_>, step: Step) -> Result<(), Stop> {
         }
         Step::ResponseBuilder => s10_response_builder::run(flow).await?,
     }
-    judged(validate_post_step(&flow.context, step))
-}
-
-/// Goes on, or stops the chain with everything that was found.
-pub(crate) fn judged(result: InvokeResult) -> Result<(), Stop> {
-    if result.is_success() { Ok(()) } else { Err(Stop::Invoke(result)) }
+    let found = validate_post_step(&flow.context, step);
+    flow.judged(found).await
 }
 
 /// A request on its way, with what it needs of the world.
@@ -164,10 +161,22 @@ impl<'a> Flow<'a> {
     }
 
     /// Writes what happened next in the context's turn.
-    pub(crate) async fn append(&mut self, entry: crate::turn::Entry) -> Result<(), Stop> {
+    pub(crate) async fn append(&mut self, entry: Entry) -> Result<(), Stop> {
         let session_id = self.session_id()?;
         let turn = self.context.turn.as_mut().ok_or_else(|| missing("turn"))?;
         turns::append(&self.agent.gate, session_id, turn, entry).await
+    }
+
+    /// Goes on, or stops the chain with everything that was found. A turn that is durable by then and
+    /// cannot go on is over, so that the conversation can.
+    pub(crate) async fn judged(&mut self, found: InvokeResult) -> Result<(), Stop> {
+        if found.is_success() {
+            return Ok(());
+        }
+        if self.context.turn.as_ref().is_some_and(Turn::is_open) {
+            self.append(Entry::Failed(found.clone())).await?;
+        }
+        Err(Stop::Invoke(found))
     }
 
     /// Tells the model of the next round what happened in this one.
@@ -177,20 +186,6 @@ impl<'a> Flow<'a> {
             PromptKnowledge::NotReady => {}
         }
     }
-
-    /// Whether what is recorded under this request's key is this request.
-    pub(crate) fn same_request(&self, recorded: Digest) -> Result<(), Stop> {
-        if recorded == self.request_digest {
-            return Ok(());
-        }
-        Err(key_taken())
-    }
-}
-
-/// The request's key is another request's.
-pub(crate) fn key_taken() -> Stop {
-    let message = "this idempotency key was used for another request: take a fresh one";
-    Code::IdempotencyConflict.stop(message)
 }
 
 /// A part that the rules have proven to be there. A chain that lacks it is a fault of ours.

@@ -35,7 +35,7 @@ impl From<StoreError> for Stop {
 /// What goes wrong beside the rules. Whose fault it is decides the answer's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// The request itself has a part that cannot be: a tool's name, a key that is too long.
+    /// The request itself has a part that cannot be: a tool's name, an image, a key that is too long.
     RequestInvalid,
     /// There is no such session, or it belongs to another.
     SessionNotFound,
@@ -51,6 +51,8 @@ pub enum Code {
     ToolResultsNotAwaited,
     /// A result for a tool that the server runs.
     ToolRunsOnServer,
+    /// The caller gave the turn up.
+    TurnCancelled,
     /// The conversation is longer than a model may be told.
     ConversationTooLong,
     /// The model did not answer in time.
@@ -67,7 +69,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::RequestInvalid,
         Self::SessionNotFound,
         Self::TurnNotFound,
@@ -76,6 +78,7 @@ impl Code {
         Self::IdempotencyConflict,
         Self::ToolResultsNotAwaited,
         Self::ToolRunsOnServer,
+        Self::TurnCancelled,
         Self::ConversationTooLong,
         Self::ModelTimedOut,
         Self::ModelUnavailable,
@@ -95,6 +98,7 @@ impl Code {
             Self::IdempotencyConflict => "IDEMPOTENCY_CONFLICT",
             Self::ToolResultsNotAwaited => "TOOL_RESULTS_NOT_AWAITED",
             Self::ToolRunsOnServer => "TOOL_RUNS_ON_SERVER",
+            Self::TurnCancelled => "TURN_CANCELLED",
             Self::ConversationTooLong => "CONVERSATION_TOO_LONG",
             Self::ModelTimedOut => "MODEL_TIMED_OUT",
             Self::ModelUnavailable => "MODEL_UNAVAILABLE",

@@ -235,6 +235,14 @@ impl Turn {
         state
     }
 
+    /// Whether it can still go on by itself.
+    pub fn is_open(&self) -> bool {
+        match self.state() {
+            TurnState::Asking | TurnState::Calling(_) => !self.entries.is_empty(),
+            TurnState::AwaitingClient(_) | TurnState::Final(_) | TurnState::Failed(_) => false,
+        }
+    }
+
     /// The model's last answer.
     pub fn last_answer(&self) -> Option<&Answered> {
         self.answers().last()
@@ -289,8 +297,12 @@ impl Turn {
     /// The calls that the results with this key answered.
     pub fn calls_answered_by(&self, correlation_id: &str) -> Vec<ToolCall> {
         let before = self.entries.iter().take_while(|entry| !is_key(entry, correlation_id));
-        let asked = Self { id: self.id, entries: before.cloned().collect() };
-        match asked.state() {
+        Self { id: self.id, entries: before.cloned().collect() }.awaited_calls()
+    }
+
+    /// The calls that the caller has to make now.
+    pub fn awaited_calls(&self) -> Vec<ToolCall> {
+        match self.state() {
             TurnState::AwaitingClient(calls) => calls,
             TurnState::Asking
             | TurnState::Calling(_)

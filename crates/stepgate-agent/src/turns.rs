@@ -10,7 +10,7 @@ use stepgate_core::journal::StateError;
 use stepgate_core::ports::StoreError;
 
 use crate::stop::{Code, Stop};
-use crate::turn::{Entry, Turn, TurnId};
+use crate::turn::{Entry, Turn, TurnId, TurnState};
 
 /// Most events of one turn that are read: far beyond what rounds and calls allow.
 const ENTRIES_MAX: u64 = 10_000;
@@ -54,8 +54,24 @@ pub(crate) async fn append(
             turn.entries.push(entry);
             Ok(())
         }
-        Next::Another => Err(in_progress(turn.id)),
+        Next::Another => Err(overtaken(gate, turn.id).await?),
     }
+}
+
+/// Why another event stands in the place of the next one: the turn was ended, or another request is at
+/// work on it.
+async fn overtaken(gate: &Gate, id: TurnId) -> Result<Stop, Stop> {
+    let now = load(gate, id).await?.map(|(_, turn)| turn.state());
+    Ok(match now {
+        Some(TurnState::Failed(result)) => Stop::Invoke(result),
+        Some(
+            TurnState::Asking
+            | TurnState::Calling(_)
+            | TurnState::AwaitingClient(_)
+            | TurnState::Final(_),
+        )
+        | None => in_progress(id),
+    })
 }
 
 /// The same, as one of several who would all write the same. Whether this one was the first.
@@ -116,7 +132,12 @@ async fn write(
         | StoreError::Broken(_) => return Err(refused.into()),
     };
     match gate.store.event(event_id).await? {
-        Some(there) if Digest::of(&there.payload) == Digest::of(&event.payload) => Ok(same),
+        Some(there)
+            if there.session_id == session_id
+                && Digest::of(&there.payload) == Digest::of(&event.payload) =>
+        {
+            Ok(same)
+        }
         Some(_) => Ok(Next::Another),
         None => Err(refused.into()),
     }
@@ -177,6 +198,7 @@ fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -6,6 +6,7 @@
 mod agn_033;
 mod core_rules;
 mod manifest;
+mod request_rules;
 mod rule;
 mod step_rules;
 

@@ -146,6 +146,20 @@ impl CoreCall {
         }
     }
 
+    /// Whether what it does is about a file that is there: it goes, or gets another path. Any other call says
+    /// by itself what there will be.
+    pub fn is_about_a_file_that_stands(&self) -> bool {
+        match self {
+            Self::DeleteFile { .. } | Self::RenameFile { .. } => true,
+            Self::Think
+            | Self::Finish { .. }
+            | Self::ReadFile { .. }
+            | Self::ListFiles { .. }
+            | Self::WriteFile { .. }
+            | Self::CreateDirectory { .. } => false,
+        }
+    }
+
     /// The paths that it touches.
     pub fn paths(&self) -> Vec<&SandboxPath> {
         match self {

@@ -1,6 +1,7 @@
 //! A call that keeps its contract: a core action's, or a tool's of a tool server.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::action::{CORE_SERVER, CoreCall, Touch};
@@ -128,5 +129,40 @@ impl Call {
             Self::Core(_) => None,
             Self::Server(call) => Some(call.tool.definition_digest),
         }
+    }
+}
+
+/// The arguments, every one at most at its cap; an error where a capped one is no number.
+pub fn lowered(
+    mut args: Map<String, Value>,
+    caps: &BTreeMap<String, i64>,
+) -> Result<Map<String, Value>, &'static str> {
+    for (name, max) in caps {
+        match args.get_mut(name) {
+            Some(Value::Number(number)) if exceeds(number, *max) => *number = (*max).into(),
+            None | Some(Value::Number(_)) => {}
+            Some(
+                Value::Null
+                | Value::Bool(_)
+                | Value::String(_)
+                | Value::Array(_)
+                | Value::Object(_),
+            ) => return Err("what is capped is not a number"),
+        }
+    }
+    Ok(args)
+}
+
+/// Whether a number is larger than a cap.
+pub fn exceeds(number: &serde_json::Number, max: i64) -> bool {
+    match (number.as_i64(), number.as_u64(), number.as_f64()) {
+        (Some(number), _, _) => number > max,
+        (None, Some(_), _) => true,
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a fraction is compared as the double it is"
+        )]
+        (None, None, Some(number)) => number > max as f64,
+        (None, None, None) => true,
     }
 }

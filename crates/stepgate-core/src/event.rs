@@ -37,6 +37,8 @@ pub enum EventType {
     LateResult,
     /// Somebody said what became of a call in doubt.
     RunResolved,
+    /// Recovery cannot end a run: a person must look.
+    RunNeedsPerson,
     /// A session began.
     SessionOpened,
     /// A tool's definition is known from now on, or a changed one was accepted.
@@ -63,7 +65,7 @@ pub enum EventType {
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::ToolCalled,
         Self::ToolSucceeded,
         Self::ToolFailed,
@@ -77,6 +79,7 @@ impl EventType {
         Self::RunRecovered,
         Self::LateResult,
         Self::RunResolved,
+        Self::RunNeedsPerson,
         Self::SessionOpened,
         Self::ToolAccepted,
         Self::PolicyLoaded,
@@ -106,6 +109,7 @@ impl EventType {
             Self::RunRecovered => "run_recovered",
             Self::LateResult => "late_result",
             Self::RunResolved => "run_resolved",
+            Self::RunNeedsPerson => "run_needs_person",
             Self::SessionOpened => "session_opened",
             Self::ToolAccepted => "tool_accepted",
             Self::PolicyLoaded => "policy_loaded",
@@ -146,6 +150,7 @@ pub struct Event {
 }
 
 /// The digest of a list of events, in their order.
-pub fn digest_of(events: &[Event]) -> Digest {
-    Digest::of(events)
+pub fn digest_of<'a>(events: impl IntoIterator<Item = &'a Event>) -> Digest {
+    let events: Vec<&Event> = events.into_iter().collect();
+    Digest::of(&events)
 }

@@ -116,6 +116,8 @@ pub enum Failure {
     },
     /// Nobody decided in time.
     ApprovalExpired,
+    /// The principal has as many open approvals as it may; the limit.
+    TooManyApprovals(u64),
     /// The executor refused after AUTHORIZE had agreed: the rule.
     RefusedAtExecution(String),
     /// It could not be done; what only the record is told.
@@ -186,7 +188,7 @@ impl Failure {
                 "POLICY_VIOLATION",
                 "Action is not permitted by policy",
             ),
-            Self::DeniedByOperator { .. } | Self::ApprovalExpired => {
+            Self::DeniedByOperator { .. } | Self::ApprovalExpired | Self::TooManyApprovals(_) => {
                 row(Phase::Authorize, Denied, "APPROVAL_DENIED", "Action was not approved")
             }
             Self::RefusedAtExecution(_) => {
@@ -218,6 +220,28 @@ impl Failure {
         self.row().message
     }
 
+    /// Whether it came before the arguments were known to be a tool's, so that which of them are redacted is
+    /// not known either.
+    pub fn is_before_args(&self) -> bool {
+        match self {
+            Self::PayloadTooLarge
+            | Self::InvalidJson(_)
+            | Self::SchemaVersionIncompatible(_)
+            | Self::InvalidProposal(_)
+            | Self::CommandExecution
+            | Self::ActionNotAllowed
+            | Self::InvalidArgs(_) => true,
+            Self::EmptyPayload
+            | Self::IdempotencyConflict
+            | Self::PolicyViolation(_)
+            | Self::DeniedByOperator { .. }
+            | Self::ApprovalExpired
+            | Self::TooManyApprovals(_)
+            | Self::RefusedAtExecution(_)
+            | Self::Execution(..) => false,
+        }
+    }
+
     /// What only the record sees.
     pub fn detail(&self) -> Option<String> {
         match self {
@@ -239,6 +263,9 @@ impl Failure {
                 Some(format!("DENIED_BY_OPERATOR: by {approver_id}, who noted: {note}"))
             }
             Self::ApprovalExpired => Some("APPROVAL_EXPIRED".into()),
+            Self::TooManyApprovals(limit) => {
+                Some(format!("TOO_MANY_OPEN: limits.approvals_open_max is {limit}"))
+            }
             Self::Execution(failure, None) => Some(failure.code().into()),
             Self::Execution(failure, Some(detail)) => Some(format!("{}: {detail}", failure.code())),
         }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::action::{CORE_SERVER, Touch};
+use crate::attention;
 use crate::call::Call;
 use crate::event::{Event, EventType};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
@@ -46,6 +47,31 @@ pub struct Parked {
     /// Runs that wait for a person and were found sound. They are not read again until somebody decides,
     /// and then they are proven once more.
     sound: Arc<Mutex<HashSet<RunId>>>,
+    /// What was read of the list of runs that need a person.
+    told: attention::Reading,
+    /// How many questions to a person are being written for each principal. They count as open, so that
+    /// steps that ask at the same time cannot pass the limit together.
+    asking: Arc<Mutex<HashMap<PrincipalId, u64>>>,
+}
+
+/// One question that is being written, counted until it is dropped.
+pub(crate) struct Asking {
+    parked: Parked,
+    principal_id: PrincipalId,
+    /// How many there are with this one.
+    pub(crate) count: u64,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut counts = self.parked.asking();
+        if let Some(count) = counts.get_mut(&self.principal_id) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.principal_id);
+            }
+        }
+    }
 }
 
 impl Parked {
@@ -62,6 +88,10 @@ impl Parked {
         self.holds().keys().copied().collect()
     }
 
+    pub(crate) fn told(&self) -> &attention::Reading {
+        &self.told
+    }
+
     /// Notes that a run waits and is sound.
     pub(crate) fn note_sound(&self, run_id: RunId) {
         self.sound().insert(run_id);
@@ -75,6 +105,18 @@ impl Parked {
     /// Forgets what it noted of runs that no longer wait.
     pub(crate) fn forget_all_but(&self, waiting: &HashSet<RunId>) {
         self.sound().retain(|run_id| waiting.contains(run_id));
+    }
+
+    /// Counts one more question of this principal.
+    pub(crate) fn begin_asking(&self, principal_id: &PrincipalId) -> Asking {
+        let mut counts = self.asking();
+        let count = counts.entry(principal_id.clone()).or_default();
+        *count += 1;
+        Asking { parked: self.clone(), principal_id: principal_id.clone(), count: *count }
+    }
+
+    fn asking(&self) -> MutexGuard<'_, HashMap<PrincipalId, u64>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sound(&self) -> MutexGuard<'_, HashSet<RunId>> {

@@ -7,7 +7,7 @@ use crate::action::Action;
 use crate::approval::Approval;
 use crate::call::{Call, ServerCall};
 use crate::ids::{PrincipalId, RunId};
-use crate::journal::artifact::{Invocation, SupervisorDecision, Verdict};
+use crate::journal::artifact::{DecisionMeta, Invocation, SupervisorDecision, Verdict};
 use crate::journal::{Artifact, StateError, replay};
 use crate::json::{Value, strict};
 use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
@@ -20,7 +20,8 @@ pub struct PastDecision {
     pub run_id: RunId,
     /// Who asked.
     pub principal_id: PrincipalId,
-    /// What for; redacted arguments as their digests.
+    /// What for; redacted arguments as their digests, and the defaults that policy saw then as if they had
+    /// been given: the tool may declare others today.
     pub call: Call,
     /// What was decided.
     pub ruling: Ruling,
@@ -99,11 +100,11 @@ pub fn past_decision(
         caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
     };
     let mut refused_caps = None;
-    let (ruling, policies) = match (&dossier.approval, &decided) {
+    let (ruling, meta) = match (&dossier.approval, &decided) {
         // Whatever a person, or time, made of it: policy had asked for a person, and said so then.
         (Some(approval), _) => {
             let asked = needs_approval(approval)?;
-            (Ruling::RequireApproval(caps(asked.meta.cap.as_ref())), asked.meta.policies)
+            (Ruling::RequireApproval(caps(asked.meta.cap.as_ref())), asked.meta)
         }
         (None, Some(decision)) if decision.policy_hash.is_some() => {
             let ruling = match decision.decision {
@@ -114,11 +115,12 @@ pub fn past_decision(
                 }
                 Verdict::NeedsApproval => Ruling::RequireApproval(BTreeMap::new()),
             };
-            (ruling, decision.meta.policies.clone())
+            (ruling, decision.meta.clone())
         }
         (None, Some(_) | None) => return Ok(None),
     };
-    let call = call_of(tools, &request.proposal)
+    let DecisionMeta { policies, defaults, .. } = meta;
+    let call = call_of(tools, &request.proposal, defaults.as_ref())
         .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
     let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
     Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies, refused_caps }))
@@ -133,8 +135,16 @@ fn needs_approval(approval: &Approval) -> Result<SupervisorDecision, StateError>
 }
 
 /// The call that a journal names, as it is written down there.
-fn call_of(tools: &dyn ToolServers, invocation: &Invocation) -> Option<Call> {
-    let args = invocation.args.as_object()?;
+fn call_of(
+    tools: &dyn ToolServers,
+    invocation: &Invocation,
+    defaults: Option<&Value>,
+) -> Option<Call> {
+    let mut args = invocation.args.clone();
+    for (place, default) in defaults.and_then(Value::as_object).into_iter().flatten() {
+        fill(&mut args, place, default);
+    }
+    let Value::Object(args) = &args else { return None };
     let name = invocation.action();
     match Action::parse(&name) {
         Some(action) => action.call(args).ok().map(Call::Core),
@@ -145,3 +155,16 @@ fn call_of(tools: &dyn ToolServers, invocation: &Invocation) -> Option<Call> {
         }
     }
 }
+
+/// Puts a default where the arguments have nothing. What is around it comes first in a journal, because
+/// members are sorted there.
+fn fill(args: &mut Value, place: &str, default: &Value) {
+    let Some((around, name)) = place.rsplit_once('/') else { return };
+    if let Some(Value::Object(members)) = args.pointer_mut(around) {
+        let name = name.replace("~1", "/").replace("~0", "~");
+        members.entry(name).or_insert_with(|| default.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -105,6 +105,15 @@ pub struct Reference {
     pub ts: Timestamp,
 }
 
+/// How long a request waited for its decision: a person's time, where a person was asked.
+pub(crate) fn decided_after_ms(references: &[Reference]) -> u64 {
+    let made = |kind| references.iter().find(|reference| reference.kind == kind).map(|it| it.ts);
+    match (made(Kind::ActionRequest), made(Kind::SupervisorDecision)) {
+        (Some(asked), Some(decided)) => decided.since_ms(asked),
+        (None, _) | (_, None) => 0,
+    }
+}
+
 /// The journal of one trace while a step or recovery holds it.
 ///
 /// INVARIANT: `pending` follows from `tail` as it was when `pending` was last taken, entry by entry.
@@ -144,6 +153,11 @@ impl Journal {
             let detail = format!("the journal has no {}", kind.as_str());
             StateError::new(StateCode::InvalidTransition, detail)
         })
+    }
+
+    /// How long the request waited for its decision.
+    pub(crate) fn decided_after_ms(&self) -> u64 {
+        decided_after_ms(&self.references)
     }
 
     /// The head of a new artifact of this trace.

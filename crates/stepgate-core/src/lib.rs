@@ -6,6 +6,7 @@
 pub mod gate;
 pub mod step;
 pub mod recover;
+pub mod attention;
 pub mod late;
 pub mod verify;
 pub mod bundle;

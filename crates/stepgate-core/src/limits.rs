@@ -19,6 +19,8 @@ pub struct Limits {
     pub record_retry_pause: Duration,
     /// How long a person has to decide.
     pub approval_ttl_ms: u64,
+    /// Most approvals of one principal that are open at one time.
+    pub approvals_open_max: u64,
 }
 
 impl Default for Limits {
@@ -30,6 +32,7 @@ impl Default for Limits {
             record_attempts_max: 5,
             record_retry_pause: Duration::from_millis(200),
             approval_ttl_ms: 24 * 60 * 60 * 1000,
+            approvals_open_max: 100,
         }
     }
 }
@@ -40,4 +43,6 @@ impl Limits {
     pub const JSON_DEPTH_CEILING: usize = strict::DEPTH_MAX - 8;
     /// The greatest payload that may be configured.
     pub const PAYLOAD_BYTES_CEILING: usize = 64 * 1024 * 1024;
+    /// Longest name of an action. A longer one is refused and not repeated anywhere but in the payload.
+    pub const ACTION_BYTES_MAX: usize = 256;
 }

@@ -6,6 +6,7 @@ use crate::action::Action;
 use crate::call::Call;
 use crate::digest::Digest;
 use crate::ids::PrincipalId;
+use crate::json::Map;
 use crate::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 
 /// Permits the core actions. Its digest is the digest of this sentence.
@@ -27,6 +28,8 @@ impl Policy for BuiltInRule {
             policies,
             policy_hash: Digest::of(Self::NAME),
             caps: BTreeMap::new(),
+            detail: None,
+            defaults: Map::new(),
         }
     }
 

@@ -3,28 +3,29 @@
 //! The core has no clock, randomness, environment, file or task of its own, so the whole lifecycle
 //! runs in memory with a simulated clock and a store that crashes on demand.
 
-use std::any::Any;
-use std::collections::BTreeMap;
+mod acting;
+mod deciding;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::action::CoreCall;
 use crate::approval::{Approval, ApprovalStatus};
-use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
-use crate::failure::ExecutionFailure;
 use crate::idempotency::Binding;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::{Appended, Checkpoint, ExecutionState, StateError};
-use crate::json::Value;
 use crate::record::Record;
 use crate::run::{Run, Status};
 use crate::session::{Link, Session, SessionKind};
 use crate::time::Timestamp;
-use crate::tool::{Tool, ToolName};
+
+pub use acting::{
+    Dispatch, Effect, Executor, Failed, Hold, NoToolServers, Prepared, Said, Sending, ToolServers,
+};
+pub use deciding::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 
 /// Clock and chance.
 #[async_trait]
@@ -196,6 +197,65 @@ pub struct Counts {
     pub bindings: u64,
     /// `sessions`.
     pub sessions: u64,
+}
+
+impl Counts {
+    /// More rows than any table has.
+    pub const MAX: Self = Self {
+        runs: u64::MAX,
+        entries: u64::MAX,
+        records: u64::MAX,
+        checkpoints: u64::MAX,
+        events: u64::MAX,
+        approvals: u64::MAX,
+        bindings: u64::MAX,
+        sessions: u64::MAX,
+    };
+
+    /// The rows of one run.
+    pub fn of(dossier: &Dossier) -> Self {
+        let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
+        Self {
+            runs: 1,
+            entries: count(dossier.entries.len()),
+            records: u64::from(dossier.record.is_some()),
+            checkpoints: count(dossier.checkpoints.len()),
+            events: count(dossier.events.len()),
+            approvals: u64::from(dossier.approval.is_some()),
+            bindings: u64::from(dossier.binding.is_some()),
+            sessions: 0,
+        }
+    }
+}
+
+/// The store at one moment: `verify` reads up to there, in short transactions, while others write.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Every session, in the order of their ids, with the ends of their chains.
+    pub sessions: Result<Vec<Session>, StoreError>,
+    /// How many rows there are.
+    pub counts: Result<Counts, StoreError>,
+    /// The last position of each table. A row after it is younger than the moment.
+    pub last: Counts,
+}
+
+/// A run as `verify` reads it: as it is now, whatever was written since the [`Moment`].
+#[derive(Clone, Debug)]
+pub struct Audited {
+    /// The run.
+    pub run_id: RunId,
+    /// Everything about it; none where the run's row is gone.
+    pub dossier: Result<Option<Dossier>, StoreError>,
+    /// How many of its rows were there at the moment.
+    pub rows: Counts,
+}
+
+impl Audited {
+    /// A run all of whose rows were there at the moment.
+    pub fn whole(run_id: RunId, dossier: Result<Option<Dossier>, StoreError>) -> Self {
+        let rows = dossier.as_ref().ok().and_then(Option::as_ref).map(Counts::of);
+        Self { run_id, dossier, rows: rows.unwrap_or_default() }
+    }
 }
 
 /// What the answer to a known proposal is made of. Unlike a [`Dossier`] it does not grow with the
@@ -371,8 +431,8 @@ pub trait Store: Send + Sync {
     /// Approvals, newest first.
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError>;
 
-    /// How many approvals nobody has decided.
-    async fn open_approvals(&self) -> Result<u64, StoreError>;
+    /// How many approvals are pending: of this principal's runs, or of all.
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError>;
 
     /// The event of this id.
     async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError>;
@@ -400,7 +460,7 @@ pub trait Store: Send + Sync {
     /// Runs, newest first.
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError>;
 
-    /// The ids of runs, newest first: how `verify` walks the store.
+    /// The ids of runs, newest first.
     async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
         let runs = self.runs(RunQuery { before, limit, ..RunQuery::default() }).await?;
         Ok(runs.into_iter().map(|run| run.arrival.run_id).collect())
@@ -414,11 +474,43 @@ pub trait Store: Send + Sync {
         Ok(self.unfinished().await?.into_iter().map(|run| run.run_id).collect())
     }
 
+    /// Events that belong to no run, after a position, oldest first, each with its position.
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError>;
+
     /// Events that belong to no run, oldest first.
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError>;
+    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+        let events = self.loose_page(0, usize::MAX).await?;
+        Ok(events.into_iter().map(|(_, linked)| linked).collect())
+    }
 
     /// How many rows there are.
     async fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// The moment that `verify` reads up to. A store that stands still while it is read, or that is read
+    /// in one snapshot, has no younger rows.
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        let (sessions, counts) = (self.sessions().await, self.counts().await);
+        Ok(Moment { sessions, counts, last: Counts::MAX })
+    }
+
+    /// A page of the runs that were there at the moment, newest first: how `verify` walks the store. No
+    /// transaction outlasts the call.
+    async fn audit(
+        &self,
+        _last: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        let mut page = Vec::new();
+        for run_id in self.run_ids(before, limit).await? {
+            page.push(Audited::whole(run_id, self.dossier(run_id).await));
+        }
+        Ok(page)
+    }
 
     /// Keys under which more than one trace is bound, at most so many (I2: there is none). Told by the
     /// rows and not by the index that should have kept the second away, in bounded memory.
@@ -448,6 +540,12 @@ pub trait Store: Send + Sync {
     /// Tells the other nodes which executors this one reaches.
     async fn tell_executors(&self, _executor_ids: Vec<String>) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// Says which sandbox the name of an executor stands for, unless that is said already, and answers which
+    /// one it is. Two sandboxes under one name would be asked about each other's calls.
+    async fn claim_executor(&self, _executor_id: &str, mark: &str) -> Result<String, StoreError> {
+        Ok(mark.to_owned())
     }
 
     /// Runs that nobody can go on with, because no living node reaches what their call was sent to.
@@ -514,203 +612,4 @@ pub enum Elsewhere {
     Ended(RunId),
     /// Something: whoever waits looks for itself.
     More,
-}
-
-/// What is kept from being touched by others until the effect is committed.
-pub type Hold = Box<dyn Any + Send>;
-
-/// A call that an executor has looked at and is ready for.
-pub struct Prepared {
-    /// What stood there before the act.
-    pub pre_state: Option<Value>,
-    /// Dropped when the effect is committed.
-    pub hold: Hold,
-}
-
-/// Whether a call is sent for the first time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dispatch {
-    /// Nobody has sent it.
-    First,
-    /// It may have been sent before a crash: compare with the state before the act.
-    Again,
-}
-
-/// What came of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Done; the result as canonical JSON, where there is one.
-    Done(Option<String>),
-    /// Not done, or done and unusable.
-    Failed(Failed),
-    /// Refused at the moment of use, by this rule.
-    Refused(&'static str),
-    /// The executor itself stopped: nothing is known, recovery decides.
-    Unknown(String),
-}
-
-/// A call that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// What the caller is told.
-    pub failure: ExecutionFailure,
-    /// What only the record is told.
-    pub detail: Option<String>,
-    /// What the tool itself said about it.
-    pub said: Said,
-    /// Whether something may have happened, or may still happen, that nobody told us.
-    pub in_doubt: bool,
-}
-
-impl From<ExecutionFailure> for Failed {
-    fn from(failure: ExecutionFailure) -> Self {
-        Self { failure, detail: None, said: Said::Nothing, in_doubt: failure.leaves_doubt() }
-    }
-}
-
-/// What a tool said about a call that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// Nothing, or nothing that can be kept.
-    Nothing,
-    /// A result of its own that says that it failed, in the form of a result: it is kept with the run.
-    Error(String),
-    /// A result that cannot be used: only its SHA-256 is kept.
-    Unusable(Digest),
-}
-
-/// What acts on the sandbox.
-#[async_trait]
-pub trait Executor: Send + Sync {
-    /// The executor's name, for the tool_call.
-    fn id(&self) -> &str;
-
-    /// Whether what became of a call to the executor of this name can be found out here. One that was
-    /// put back from a copy also answers for what it was.
-    fn answers_for(&self, executor_id: &str) -> bool {
-        executor_id == self.id()
-    }
-
-    /// AUTHORIZE's look at the world: resolves what the call touches, holds what it changes, reads
-    /// what stands there. The error is the sandbox rule that says no.
-    async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str>;
-
-    /// Holds what the call changes, for a call whose state before the act is already recorded. None where
-    /// others hold it for longer than recovery should wait: another node may wait for what this one holds.
-    async fn hold(&self, call: &CoreCall) -> Option<Hold>;
-
-    /// Acts.
-    async fn dispatch(
-        &self,
-        call: &CoreCall,
-        pre_state: Option<&Value>,
-        dispatch: Dispatch,
-    ) -> Effect;
-}
-
-/// A call on its way to a tool server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sending {
-    /// The run.
-    pub run_id: RunId,
-    /// The tool_call, the same at every dispatch.
-    pub tool_call_id: ArtifactId,
-    /// The key under which the tool acts once, where it honours one.
-    pub key: IdempotencyKey,
-    /// Whether it is sent for the first time.
-    pub dispatch: Dispatch,
-}
-
-/// What acts through tool servers.
-#[async_trait]
-pub trait ToolServers: Send + Sync {
-    /// The tool of this name, as it is known now.
-    fn tool(&self, name: &ToolName) -> Option<Arc<Tool>>;
-
-    /// Every tool, in the order of their names.
-    fn tools(&self) -> Vec<Arc<Tool>>;
-
-    /// The name of what acts for this server here, for the tool_call; none where nothing does.
-    fn executor_id(&self, server: &str) -> Option<String> {
-        Some(server.to_owned())
-    }
-
-    /// Takes the server's permit for one call. An error means that nothing can be sent now, and
-    /// nothing was.
-    async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed>;
-
-    /// Sends it and waits for the answer, no longer than the tool may take.
-    async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect;
-}
-
-/// No tool server is configured.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoToolServers;
-
-#[async_trait]
-impl ToolServers for NoToolServers {
-    fn tool(&self, _: &ToolName) -> Option<Arc<Tool>> {
-        None
-    }
-
-    fn tools(&self) -> Vec<Arc<Tool>> {
-        Vec::new()
-    }
-
-    fn executor_id(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    async fn prepare(&self, _: &ServerCall) -> Result<Hold, Failed> {
-        Err(ExecutionFailure::Unavailable.into())
-    }
-
-    async fn dispatch(&self, _: &ServerCall, _: &Sending) -> Effect {
-        Effect::Unknown("no tool server is configured".into())
-    }
-}
-
-/// What a policy is asked. Reasoning, clock and payload text are not in it.
-#[derive(Clone, Copy, Debug)]
-pub struct PolicyRequest<'a> {
-    /// Who asks.
-    pub principal_id: &'a PrincipalId,
-    /// What for; redacted arguments as their digests.
-    pub call: &'a Call,
-}
-
-/// What a policy answers. No rule, doubt and errors are `Deny`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PolicyVerdict {
-    /// It may be done.
-    Permit,
-    /// A person decides; the reason is for the person.
-    RequireApproval(String),
-    /// It may not be done.
-    Deny,
-}
-
-/// A decision with what makes it provable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyDecision {
-    /// The answer.
-    pub verdict: PolicyVerdict,
-    /// The policies that decided.
-    pub policies: Vec<String>,
-    /// Digest of the policy set.
-    pub policy_hash: Digest,
-    /// The largest value that an argument of a tool may have; the argument is lowered to it.
-    pub caps: BTreeMap<String, i64>,
-}
-
-/// What permits.
-pub trait Policy: Send + Sync {
-    /// Decides. Always the same for the same request and policy set.
-    fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision;
-
-    /// Whether there can be a call of this action that the principal may make, with a person's approval
-    /// or without. It decides nothing: what can never be permitted is only not offered.
-    fn could_permit(&self, _principal_id: &PrincipalId, _action: &str) -> bool {
-        true
-    }
 }

@@ -76,6 +76,21 @@ pub struct Report {
     /// Runs that could not go on now, with the reason: the executor stopped, or somebody else holds
     /// the trace. The next recovery tries again.
     pub stuck: Vec<(RunId, String)>,
+    /// Those of `stuck` that another executor holds. It works on them, so no person is needed.
+    pub held: Vec<RunId>,
+}
+
+impl Report {
+    /// Adds what another recovery did.
+    pub fn add(&mut self, other: Self) {
+        let Self { finished, waiting, in_doubt, quarantined, stuck, held } = other;
+        self.finished.extend(finished);
+        self.waiting.extend(waiting);
+        self.in_doubt.extend(in_doubt);
+        self.quarantined.extend(quarantined);
+        self.stuck.extend(stuck);
+        self.held.extend(held);
+    }
 }
 
 /// Which runs recovery brings to their end.
@@ -92,7 +107,9 @@ pub enum Scope {
 }
 
 impl Scope {
-    fn covers(&self, tool_name: Option<&str>) -> bool {
+    /// Whether recovery of this scope goes on with a run.
+    pub fn covers(&self, run: &Unfinished) -> bool {
+        let tool_name = run.tool_name.as_deref();
         let is_core = tool_name.is_some_and(|name| Action::parse(name).is_some());
         let server = tool_name.and_then(|name| name.split_once('.')).map(|(server, _)| server);
         match self {
@@ -121,7 +138,7 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     let waiting = unfinished.iter().filter(|run| run.is_waiting).map(|run| run.run_id).collect();
     gate.parked.forget_all_but(&waiting);
     let mut ours = unfinished;
-    ours.retain(|run| scope.covers(run.tool_name.as_deref()));
+    ours.retain(|run| scope.covers(run));
     // First what this process holds something for: meanwhile nobody else can go on with it. Last what
     // waits for a person: it keeps nobody, and there may be thousands.
     ours.sort_by_key(|run| match (parked.contains(&run.run_id), run.is_waiting) {
@@ -141,6 +158,7 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
             Ok(Left::InDoubt) => report.in_doubt.push(run_id),
             Err(Fault::Store(StoreError::State(error))) => match error.code {
                 StateCode::LockAcquireFailed | StateCode::ConcurrentExecution => {
+                    report.held.push(run_id);
                     report.stuck.push((run_id, error.to_string()));
                 }
                 StateCode::InvalidTransition

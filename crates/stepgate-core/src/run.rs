@@ -84,6 +84,7 @@ impl Status {
                 | Failure::InvalidArgs(_)
                 | Failure::IdempotencyConflict
                 | Failure::PolicyViolation(_)
+                | Failure::TooManyApprovals(_)
                 | Failure::RefusedAtExecution(_)
                 | Failure::Execution(..),
             ) => Self::Error,
@@ -149,7 +150,7 @@ pub struct Ending {
     pub output_json: Option<String>,
     /// The error, as the bytes that are answered.
     pub error_json: Option<String>,
-    /// From arrival to record.
+    /// From arrival to record, without the time that a person took to decide.
     pub latency_ms: u64,
 }
 

@@ -159,3 +159,6 @@ struct Opening {
 pub fn open_body(entry_digest: Digest, arrival_digest: Digest, events_digest: Digest) -> Digest {
     Digest::of(&Opening { arrival_digest, entry_digest, events_digest })
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,7 +38,7 @@ pub use p9_respond::{answer_of, response_of};
 
 pub(crate) use p3_validate_schema::Readable;
 pub(crate) use p5_validate_args::asked_digest;
-pub(crate) use p6_authorize::{Question, approved_digest, exceeds};
+pub(crate) use p6_authorize::{Question, approved_digest};
 
 use p5_validate_args::ValidatedArgs;
 use restore::{Restored, Sent, restore};

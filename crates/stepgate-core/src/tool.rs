@@ -158,6 +158,8 @@ pub enum Standing {
     Accepted,
     /// Its definition is another one, and no operator has accepted it.
     Changed,
+    /// Its server was known before it had this tool, and no operator has accepted it.
+    New,
     /// The configuration, or the server, no longer has it.
     Gone,
 }
@@ -177,7 +179,7 @@ pub struct Tool {
     pub mode: Mode,
     /// What becomes of a call in doubt.
     pub delivery: Delivery,
-    /// Digest of name, description and schemas, as the server gives them.
+    /// Digest of the definition that is pinned, or of the server's own where it is not that one.
     pub definition_digest: Digest,
     /// Whether an operator knows this definition.
     pub standing: Standing,

@@ -7,20 +7,28 @@ mod chain;
 pub(crate) mod run;
 
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
+use std::task::Poll;
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::event::EventType;
+use crate::event::{Event, EventType};
 use crate::gate::opening_payload;
 use crate::ids::{RunId, SessionId};
-use crate::ports::{Counts, Dossier, Store, StoreError};
+use crate::json::Value;
+use crate::ports::{Audited, Counts, Dossier, LinkedEvent, Moment, Store, StoreError};
 use crate::session::{LinkKind, Session, Uniqueness};
 
 use chain::Chains;
 
 /// How many runs are read at a time.
 const PAGE_RUNS: usize = 256;
+
+/// How many events that belong to no run are read at a time.
+const PAGE_EVENTS: usize = 1024;
 
 /// How many keys with more than one run are named.
 const SHARED_KEYS_MAX: usize = 100;
@@ -65,7 +73,12 @@ pub struct Report {
     pub problems: Vec<Problem>,
 }
 
-/// Replays the whole store, and compares it with saved heads. `progress` is told the runs so far.
+/// Replays the whole store as it was when this began, and compares it with saved heads. `progress` is told
+/// the runs so far.
+///
+/// The store may be written to meanwhile. What is added later is the business of the next `verify`: rows
+/// are counted, and chains followed, up to the moment of the beginning. A run that went on since then is
+/// checked as it is when it is read.
 pub async fn verify(
     store: &dyn Store,
     saved: &[SavedHead],
@@ -78,7 +91,10 @@ pub async fn verify(
     }
     match walk.everything(store, saved, progress).await {
         Ok(()) => {}
-        Err(StoreError::Broken(why)) if !walk.problems.is_empty() => {
+        // An index that is gone, for one, is a problem that ends the walk.
+        Err(StoreError::Broken(why) | StoreError::Unavailable(why))
+            if !walk.problems.is_empty() =>
+        {
             walk.problems.push(Problem::new("database", format!("cannot be read on: {why}")));
         }
         Err(error) => return Err(error),
@@ -97,8 +113,10 @@ struct Walk {
     chains: Chains,
     /// What the runs of a session say of it.
     steps: HashMap<SessionId, Steps>,
-    /// Openings that the system session tells of.
-    openings: Vec<crate::json::Value>,
+    /// Fingerprints of the keys, 8 bytes a run: two equal ones are looked at closely.
+    keys: Vec<u64>,
+    /// Openings that the system session tells of, by the session that they name.
+    openings: HashMap<String, Vec<Value>>,
     heads: Vec<SavedHead>,
     problems: Vec<Problem>,
 }
@@ -119,11 +137,15 @@ impl Walk {
         saved: &[SavedHead],
         progress: impl FnMut(u64),
     ) -> Result<(), StoreError> {
-        self.runs(store, progress).await?;
-        self.keys(store).await?;
-        self.loose_events(store).await?;
-        self.sessions(store, saved).await?;
-        match store.counts().await {
+        let Moment { sessions, counts, last } = store.moment().await?;
+        self.runs(store, &last, progress).await?;
+        self.shared_keys(store).await?;
+        self.loose_events(store, last.events).await?;
+        match sessions {
+            Ok(sessions) => self.sessions(store, &sessions, saved).await?,
+            Err(error) => self.unreadable("sessions", error)?,
+        }
+        match counts {
             Ok(counts) => self.compare_counts(&counts),
             Err(error) => self.unreadable("counts", error)?,
         }
@@ -133,31 +155,45 @@ impl Walk {
     async fn runs(
         &mut self,
         store: &dyn Store,
+        last: &Counts,
         mut progress: impl FnMut(u64),
     ) -> Result<(), StoreError> {
-        let mut before = None;
+        let mut page = store.audit(last, None, PAGE_RUNS).await;
         loop {
-            let page = match store.run_ids(before, PAGE_RUNS).await {
-                Ok(page) => page,
+            let runs = match page {
+                Ok(runs) => runs,
                 Err(error) => return self.unreadable("tool_runs", error),
             };
-            let Some(last) = page.last() else { return Ok(()) };
-            before = Some(*last);
-            for run_id in page {
-                match store.dossier(run_id).await {
-                    Ok(Some(dossier)) => self.run(&dossier),
-                    Ok(None) => {
-                        self.problems.push(Problem::new(format!("run {run_id}"), "is gone"));
-                    }
-                    Err(error) => self.unreadable(&format!("run {run_id}"), error)?,
-                }
-                progress(self.seen.runs);
-            }
+            let Some(before) = runs.last().map(|audited| audited.run_id) else { return Ok(()) };
+            let mut checked: Result<(), StoreError> = Ok(());
+            page = while_reading(store.audit(last, Some(before), PAGE_RUNS), || {
+                checked = runs.into_iter().try_for_each(|audited| {
+                    self.audited(audited)?;
+                    progress(self.seen.runs);
+                    Ok(())
+                });
+            })
+            .await;
+            checked?;
         }
     }
 
+    fn audited(&mut self, audited: Audited) -> Result<(), StoreError> {
+        let Audited { run_id, dossier, rows } = audited;
+        match dossier {
+            Ok(Some(dossier)) => self.run(&dossier, &rows),
+            Ok(None) => self.problems.push(Problem::new(format!("run {run_id}"), "is gone")),
+            Err(error) => self.unreadable(&format!("run {run_id}"), error)?,
+        }
+        Ok(())
+    }
+
     /// I2: a key has one trace. Each run names its key, so the keys themselves tell.
-    async fn keys(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+    async fn shared_keys(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        self.keys.sort_unstable();
+        if self.keys.is_sorted_by(|key, next| key < next) {
+            return Ok(());
+        }
         let shared = match store.shared_keys(SHARED_KEYS_MAX).await {
             Ok(shared) => shared,
             Err(error) => return self.unreadable("effects", error),
@@ -186,15 +222,19 @@ impl Walk {
         }
     }
 
-    fn run(&mut self, dossier: &Dossier) {
-        let count = |rows: usize| u64::try_from(rows).unwrap_or(u64::MAX);
-        self.seen.runs += 1;
-        self.seen.entries += count(dossier.entries.len());
-        self.seen.records += u64::from(dossier.record.is_some());
-        self.seen.checkpoints += count(dossier.checkpoints.len());
-        self.seen.events += count(dossier.events.len());
-        self.seen.approvals += u64::from(dossier.approval.is_some());
-        self.seen.bindings += u64::from(dossier.binding.is_some());
+    fn run(&mut self, dossier: &Dossier, rows: &Counts) {
+        self.seen.runs += rows.runs;
+        self.seen.entries += rows.entries;
+        self.seen.records += rows.records;
+        self.seen.checkpoints += rows.checkpoints;
+        self.seen.events += rows.events;
+        self.seen.approvals += rows.approvals;
+        self.seen.bindings += rows.bindings;
+        self.keys.extend(dossier.binding.as_ref().map(|binding| {
+            let mut hasher = DefaultHasher::new();
+            binding.idempotency_key.hash(&mut hasher);
+            hasher.finish()
+        }));
         self.problems.extend(run::check(dossier));
         let run_id = dossier.run.arrival.run_id;
         let session_id = dossier.run.arrival.session_id;
@@ -220,44 +260,58 @@ impl Walk {
         steps.first_link = first_link.or(steps.first_link);
     }
 
-    async fn loose_events(&mut self, store: &dyn Store) -> Result<(), StoreError> {
-        let events = match store.loose_events().await {
-            Ok(events) => events,
-            Err(error) => return self.unreadable("events", error),
-        };
+    async fn loose_events(&mut self, store: &dyn Store, last: u64) -> Result<(), StoreError> {
         let mut before: HashMap<SessionId, u64> = HashMap::new();
-        for linked in events {
-            self.seen.events += 1;
-            let event = &linked.event;
-            if event.event_type == EventType::SessionOpened {
-                self.openings.push(event.payload.clone());
-            }
-            let Some(link) = linked.link else {
-                let place = format!("event {}", event.event_id);
-                self.problems.push(Problem::new(place, "has no link"));
-                continue;
+        let mut after = 0;
+        while after < last {
+            let page = match store.loose_page(after, PAGE_EVENTS).await {
+                Ok(page) => page,
+                Err(error) => return self.unreadable("events", error),
             };
-            if before.insert(event.session_id, link.number).is_some_and(|it| it >= link.number) {
-                let place = format!("event {}", event.event_id);
-                self.problems.push(Problem::new(place, "position does not follow from the links"));
+            let Some((position, _)) = page.last() else { return Ok(()) };
+            after = *position;
+            for (_, linked) in page.into_iter().take_while(|(position, _)| *position <= last) {
+                self.loose_event(linked, &mut before);
             }
-            let body = Digest::of(event);
-            let added =
-                self.chains.add(event.session_id, LinkKind::Event, event.run_id, body, link);
-            self.problems.extend(added);
         }
         Ok(())
     }
 
-    async fn sessions(&mut self, store: &dyn Store, saved: &[SavedHead]) -> Result<(), StoreError> {
-        let sessions = match store.sessions().await {
-            Ok(sessions) => sessions,
-            Err(error) => return self.unreadable("sessions", error),
+    fn loose_event(&mut self, linked: LinkedEvent, before: &mut HashMap<SessionId, u64>) {
+        self.seen.events += 1;
+        let LinkedEvent { event, link } = linked;
+        let place = || format!("event {}", event.event_id);
+        let Some(link) = link else {
+            self.problems.push(Problem::new(place(), "has no link"));
+            return self.opening(event);
         };
+        if before.insert(event.session_id, link.number).is_some_and(|it| it >= link.number) {
+            self.problems.push(Problem::new(place(), "position does not follow from the links"));
+        }
+        let body = Digest::of(&event);
+        let added = self.chains.add(event.session_id, LinkKind::Event, event.run_id, body, link);
+        self.problems.extend(added);
+        self.opening(event);
+    }
+
+    fn opening(&mut self, event: Event) {
+        if event.event_type == EventType::SessionOpened {
+            let named = event.payload.get("session_id").and_then(|id| id.as_str()).unwrap_or("?");
+            self.openings.entry(named.to_owned()).or_default().push(event.payload);
+        }
+    }
+
+    async fn sessions(
+        &mut self,
+        store: &dyn Store,
+        sessions: &[Session],
+        saved: &[SavedHead],
+    ) -> Result<(), StoreError> {
         self.seen.sessions = u64::try_from(sessions.len()).unwrap_or(u64::MAX);
         let mut sole = HashSet::new();
-        for session in &sessions {
-            self.session(session);
+        let mut ahead = Vec::new();
+        for session in sessions {
+            ahead.extend(self.session(session));
             let is_another = match session.kind.uniqueness() {
                 Uniqueness::InStore => !sole.insert((session.kind, None)),
                 Uniqueness::ForPrincipal => {
@@ -272,22 +326,50 @@ impl Walk {
                 self.problems.push(Problem::new(place, what));
             }
         }
-        let known: Vec<SessionId> = sessions.iter().map(|session| session.session_id).collect();
+        let known: HashSet<SessionId> = sessions.iter().map(|session| session.session_id).collect();
         self.problems.extend(self.chains.outside(&known));
-        for opening in &self.openings {
-            let named = opening.get("session_id").and_then(|id| id.as_str());
-            if !known.iter().any(|id| named == Some(id.to_string().as_str())) {
-                let place = format!("session {}", named.unwrap_or("?"));
+        for named in self.openings.keys() {
+            if !named.parse().is_ok_and(|session_id| known.contains(&session_id)) {
+                let place = format!("session {named}");
                 self.problems.push(Problem::new(place, "was opened and is gone"));
             }
         }
         self.problems.extend(self.chains.against(saved));
+        self.ahead(store, ahead).await
+    }
+
+    /// A chain that was longer when its runs were read than at the beginning has grown: then its session's
+    /// row says so now.
+    async fn ahead(
+        &mut self,
+        store: &dyn Store,
+        ahead: Vec<(SessionId, u64)>,
+    ) -> Result<(), StoreError> {
+        if ahead.is_empty() {
+            return Ok(());
+        }
+        let sessions = match store.sessions().await {
+            Ok(sessions) => sessions,
+            Err(error) => return self.unreadable("sessions", error),
+        };
+        let ends: HashMap<SessionId, u64> =
+            sessions.iter().map(|session| (session.session_id, session.head.number)).collect();
+        for (session_id, number) in ahead {
+            let end = ends.get(&session_id).copied().unwrap_or(0);
+            if number > end {
+                let what = format!("ends at link {end} and its links end at {number}");
+                self.problems.push(Problem::new(format!("session {session_id}"), what));
+            }
+        }
         Ok(())
     }
 
-    fn session(&mut self, session: &Session) {
-        self.problems.extend(self.chains.check(session));
-        if !self.openings.contains(&opening_payload(session)) {
+    /// Checks a session. Says where its links end, where that is behind the end that its row had.
+    fn session(&mut self, session: &Session) -> Option<(SessionId, u64)> {
+        let (problems, ahead) = self.chains.check(session);
+        self.problems.extend(problems);
+        let told = self.openings.get(&session.session_id.to_string());
+        if !told.is_some_and(|told| told.contains(&opening_payload(session))) {
             let place = format!("session {}", session.session_id);
             self.problems.push(Problem::new(place, "is not as the system session says"));
         }
@@ -305,6 +387,7 @@ impl Walk {
             number: session.head.number,
             digest: session.head.digest,
         });
+        ahead.map(|number| (session.session_id, number))
     }
 
     /// Rows that belong to no run are rows that somebody put there.
@@ -325,6 +408,18 @@ impl Walk {
                 self.problems.push(Problem::new(table, what));
             }
         }
+    }
+}
+
+/// Does the work while the store, which has threads of its own, reads.
+async fn while_reading<T>(reading: impl Future<Output = T>, work: impl FnOnce()) -> T {
+    let mut reading = pin!(reading);
+    // The first poll is what begins the read.
+    let begun = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
+    work();
+    match begun {
+        Poll::Ready(read) => read,
+        Poll::Pending => reading.await,
     }
 }
 

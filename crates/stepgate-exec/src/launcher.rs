@@ -10,10 +10,12 @@
 //! also where it is killed and can do nothing more, and also where the command is only a starter (`npx`,
 //! `uvx`) whose own children would stay behind. The watcher itself ends last: as long as anything of a
 //! server runs, the gateway is among its ancestors.
-//! The command dies with the watcher, by the kernel's hand, and is confined before it begins.
+//! The command dies with the watcher, by the kernel's hand, and is confined before it begins: it has no
+//! capabilities, and Landlock hides files from it.
 
 mod confine;
 mod descendants;
+mod privileges;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -26,6 +28,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 pub use confine::is_available;
 pub(crate) use descendants::end_children_of;
+pub use privileges::protect_this_process;
 
 /// The word that makes a program a launcher, as its first argument.
 pub const WORD: &str = "__launch";
@@ -106,6 +109,8 @@ impl Line {
 
 /// Waits for the gateway and the command, and ends the group when either is gone.
 fn watch(line: &Line) -> Result<(), String> {
+    // Its environment has the secrets of one server, and other servers run as the same user.
+    protect_this_process().map_err(told("cannot hide the environment from other processes"))?;
     let gateway = rustix::process::pidfd_open(line.parent, PidfdFlags::empty())
         .map_err(told("cannot watch the gateway"))?;
     // The gateway may have died before this line, and its id may belong to somebody else now.
@@ -173,6 +178,10 @@ fn become_command(line: &Line) -> String {
     }
     if let Err(why) = confined(&line.hidden) {
         return why;
+    }
+    // After Landlock: its rules are made with the rights that this process still has.
+    if let Err(error) = privileges::give_up() {
+        return format!("cannot give up the privileges of the gateway: {error}");
     }
     let error = Command::new(&line.command).args(&line.args).exec();
     format!("cannot start `{}`: {error}", line.command.display())

@@ -21,6 +21,7 @@ mod earlier;
 mod identity;
 mod list_files;
 mod locks;
+mod mark;
 mod pre_state;
 mod read_file;
 mod recorded;
@@ -110,9 +111,23 @@ pub enum SandboxError {
         "the sandbox has more than {COPY_ENTRIES_MAX} files and directories; leave it to a backup of the file system"
     )]
     TooMany,
-    /// The sweep itself stopped.
-    #[error("the sweep of the sandbox stopped")]
-    SweepStopped,
+    /// The sandbox's own mark cannot be read or written.
+    #[error("cannot read or write `{}` in the sandbox", mark::NAME)]
+    Mark(#[source] std::io::Error),
+    /// The sandbox was copied, with its mark.
+    #[error(
+        "this sandbox is a copy of another one, as its file `{}` tells: if the other one is gone for good, \
+         write `{id}` and nothing else into that file; if both go on, remove the file here, and give this \
+         node a name of its own (remove `node_id` from its data directory, or change `store.node_id`)",
+        mark::NAME
+    )]
+    Copied {
+        /// The other one's.
+        id: String,
+    },
+    /// The work itself stopped.
+    #[error("the work in the sandbox stopped")]
+    Stopped,
 }
 
 /// One directory, and the right to act beneath it.
@@ -183,7 +198,15 @@ impl Sandbox {
     pub async fn sweep(&self) -> Result<u64, SandboxError> {
         let age_min = if self.is_shared { sweep::SHARED_AGE_MIN } else { Duration::ZERO };
         let swept = self.blocking(move |root| sweep::sweep(root, age_min)).await;
-        swept.unwrap_or(Err(SandboxError::SweepStopped))
+        swept.unwrap_or(Err(SandboxError::Stopped))
+    }
+
+    /// What tells this directory from any other, whatever nodes call it: made at the first time. Nodes that share
+    /// it find the same.
+    pub async fn mark(&self) -> Result<String, SandboxError> {
+        let is_shared = self.is_shared;
+        let marked = self.blocking(move |root| mark::mark(root, is_shared)).await;
+        marked.unwrap_or(Err(SandboxError::Stopped))
     }
 
     /// Asks the hook at every crash point from now on; `None` asks nobody.
@@ -249,6 +272,16 @@ impl Executor for Sandbox {
                 let pre_state = look.unwrap_or(Err(rule::NO_ANSWER))?;
                 Ok(Prepared { pre_state, hold: Box::new(kept) })
             }
+        }
+    }
+
+    fn is_as_asked(&self, asked: &Value, now: &Value) -> bool {
+        match (recorded_file(asked), recorded_file(now)) {
+            (Some(asked), Some(now)) => asked.is_untouched(&now),
+            // It came after the question.
+            (None, Some(_)) => false,
+            // There is nothing to act on, and the act says so.
+            (_, None) => true,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Tool servers: the tools of programs that speak MCP, behind the gate. Start here.
 //!
 //! ```text
-//! start      launch or connect, shake hands, list the tools, compare with configuration and pins
+//! start      launch or connect, shake hands, list the tools, compare with configuration and pins;
+//!            what is away or cannot be used is off, is named, and is tried again (`off.rs`)
 //! prepare    take a turn: the server is up, its breaker closed, a place free      (before the call
 //! dispatch   send, wait no longer than the tool may take, judge the answer         is durable; after)
 //! ```
@@ -18,7 +19,9 @@ mod child;
 mod definition;
 mod err;
 mod mcp;
+mod off;
 mod outcome;
+mod pin;
 mod progress;
 mod schema;
 mod server;
@@ -35,16 +38,25 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::Value;
 use stepgate_core::late::LateResult;
 use stepgate_core::ports::{Effect, Failed, Hold, Sending, ToolServers};
-use stepgate_core::tool::{Mode, Standing, Tool, ToolName, is_server_name};
+use stepgate_core::tool::{Contract, Mode, Standing, Tool, ToolName, is_server_name};
 use tokio::sync::watch;
 
 pub use err::StartError;
+pub use off::{News, Off, Reason, Tell};
+pub use pin::Pin;
 pub use progress::{CallProgress, Progress};
-pub use spec::{DeliverySpec, Secret, ServerLimits, ServerSpec, ToolSpec, Transport};
+pub use spec::{DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec, Transport};
 
-use catalog::Pins;
+use catalog::{Entry, State};
+use pin::Pins;
 use progress::Listener;
 use server::{Line, Server};
+
+/// What a tool with this input schema asks of its arguments, or why the schema cannot be used.
+pub fn contract(input_schema: &Value) -> Result<Arc<dyn Contract>, String> {
+    let input = schema::Input::compile(input_schema).map_err(|error| error.to_string())?;
+    Ok(Arc::new(input))
+}
 
 use crate::launcher::Launcher;
 
@@ -69,6 +81,10 @@ pub struct ListedTool {
     pub tool: String,
     /// What the configuration says that it does; nothing, where it is not offered.
     pub mode: Option<Mode>,
+    /// Whether the configuration says that it is off.
+    pub is_off: bool,
+    /// Why it cannot be offered, where it cannot.
+    pub trouble: Option<String>,
     /// Whether an operator knows this definition, where it is offered.
     pub standing: Option<Standing>,
     /// Arguments that are journalled as their digest only, where it is offered.
@@ -81,10 +97,38 @@ pub struct ListedTool {
     pub input_schema: Value,
     /// What it promises of its result, where it does.
     pub output_schema: Option<Value>,
-    /// Digest of all of it.
+    /// Its icons, where an operator has accepted them.
+    pub icons: Option<Value>,
+    /// Its `_meta`, which no pin covers.
+    pub meta: Option<Value>,
+    /// Digest of all of it but `_meta`.
     pub definition_digest: Digest,
     /// Whether its server can be called.
     pub server_state: ServerState,
+}
+
+/// A server as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedServer {
+    /// Its name.
+    pub name: String,
+    /// Whether it can be called.
+    pub state: ServerState,
+    /// Whether it has ever said which tools it has.
+    pub is_known: bool,
+    /// What it says about itself, for models. No pin covers it.
+    pub instructions: Option<String>,
+}
+
+/// A tool's definition, and the accepted one beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// As the server gives it now; nothing, where it has no such tool.
+    pub present: Option<Value>,
+    /// As it was accepted, where it was and the definition was kept.
+    pub accepted: Option<Value>,
+    /// The digest that was accepted.
+    pub accepted_digest: Option<Digest>,
 }
 
 /// Whether a server can be called.
@@ -99,14 +143,15 @@ pub enum ServerState {
 }
 
 impl Servers {
-    /// Starts every server, at the same time. One that does not start, or is not as configured, means
-    /// that none runs.
+    /// Starts every server, at the same time. One that does not start, or is not as configured, is off and
+    /// tried again; only where it is required none runs.
     pub async fn start(
         specs: Vec<ServerSpec>,
-        pins: BTreeMap<ToolName, Digest>,
+        pins: BTreeMap<ToolName, Pin>,
         launcher: Launcher,
         late: Late,
         progress: Progress,
+        tell: Tell,
     ) -> Result<Self, StartError> {
         let mut names = BTreeSet::new();
         for ServerSpec { name, .. } in &specs {
@@ -116,9 +161,10 @@ impl Servers {
         }
         let (stop, stopped) = watch::channel(false);
         let pins = Pins::new(pins);
-        let starts = specs
-            .into_iter()
-            .map(|spec| Server::start(spec, launcher.clone(), pins.clone(), stopped.clone()));
+        let starts = specs.into_iter().map(|spec| {
+            let (launcher, pins, tell) = (launcher.clone(), pins.clone(), Arc::clone(&tell));
+            Server::start(spec, launcher, pins, tell, stopped.clone())
+        });
         let mut servers = BTreeMap::new();
         for started in join_all(starts).await {
             let server = started?;
@@ -132,39 +178,70 @@ impl Servers {
         self.servers.values().flat_map(|server| listed(server)).collect()
     }
 
-    /// Tools that are offered and that no operator has ever accepted, with their definitions.
-    pub fn unpinned(&self) -> Vec<(ToolName, Digest)> {
-        let tools = self.tools().into_iter();
-        tools
-            .filter(|tool| !self.pins.has(&tool.name))
-            .map(|tool| (tool.name.clone(), tool.definition_digest))
-            .collect()
+    /// Every server.
+    pub fn servers(&self) -> Vec<ListedServer> {
+        let listed = |server: &Arc<Server>| ListedServer {
+            name: server.spec.name.clone(),
+            state: state_of(server),
+            is_known: readable(&server.catalog).is_known(),
+            instructions: match server.line() {
+                Line::Up(connection) => connection.instructions(),
+                Line::Down(_) => None,
+            },
+        };
+        self.servers.values().map(listed).collect()
     }
 
-    /// The present definition of a tool that an operator can accept: it is offered, and there.
-    pub fn acceptable(&self, name: &ToolName) -> Option<Digest> {
-        let tool = self.tool(name)?;
-        match tool.standing {
-            Standing::Gone => None,
-            Standing::Accepted | Standing::Changed => Some(tool.definition_digest),
-        }
+    /// Every server, and every tool with a mode, that cannot be called.
+    pub fn off(&self) -> Vec<Off> {
+        self.servers.values().flat_map(|server| off::of(server)).collect()
+    }
+
+    /// The tools of servers that are seen for the first time, so that no operator knows any of them.
+    pub fn first_seen(&self) -> Vec<ToolName> {
+        let unknown = self.servers.values().filter(|it| !self.pins.has_any_of(&it.spec.name));
+        unknown.flat_map(|server| spelled(server)).collect()
+    }
+
+    /// The present definition of a tool that an operator can accept: it is there, and can be used.
+    pub fn acceptable(&self, name: &ToolName) -> Option<Pin> {
+        let server = self.servers.get(name.server())?;
+        let catalog = readable(&server.catalog);
+        let entry = catalog.entry(name).filter(|entry| is_acceptable(entry))?;
+        Some(Pin::of(&entry.definition))
     }
 
     /// Makes this definition of a tool the accepted one. The caller has made it durable, or another node. A
     /// tool that is defined otherwise has changed.
-    pub fn pin(&self, name: &ToolName, digest: Digest) {
-        self.pins.pin(name.clone(), digest);
+    pub fn pin(&self, name: &ToolName, pin: Pin) {
+        self.pins.pin(name.clone(), pin);
         if let Some(server) = self.servers.get(name.server()) {
             let mut catalog = server.catalog.write().unwrap_or_else(PoisonError::into_inner);
-            catalog.compare(name, &self.pins);
+            catalog.compare(name, &server.spec, &self.pins);
         }
     }
 
     /// Makes the present definition of a tool the accepted one. The caller makes it durable.
     pub fn accept(&self, name: &ToolName) -> Option<Digest> {
-        let digest = self.acceptable(name)?;
-        self.pin(name, digest);
+        let pin = self.acceptable(name)?;
+        let digest = pin.digest();
+        self.pin(name, pin);
         Some(digest)
+    }
+
+    /// A tool's definition beside the accepted one; nothing, where neither is known.
+    pub fn compared(&self, name: &ToolName) -> Option<Compared> {
+        let pin = self.pins.get(name);
+        let server = self.servers.get(name.server());
+        let present = server.and_then(|server| {
+            let catalog = readable(&server.catalog);
+            catalog.entry(name).map(|entry| entry.definition.pinned.clone())
+        });
+        (pin.is_some() || present.is_some()).then(|| Compared {
+            present,
+            accepted: pin.as_ref().and_then(|pin| pin.definition().cloned()),
+            accepted_digest: pin.as_ref().map(Pin::digest),
+        })
     }
 
     /// Ends every server, and waits until their tasks have let go of them.
@@ -178,26 +255,63 @@ fn readable<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listed(server: &Server) -> Vec<ListedTool> {
-    let server_state = match (server.line(), server.breaker().is_open()) {
+/// The tools that a proposal can spell and an operator can accept.
+fn spelled(server: &Server) -> Vec<ToolName> {
+    let catalog = readable(&server.catalog);
+    let entries = catalog.entries().filter(|entry| is_acceptable(entry));
+    entries
+        .filter_map(|entry| ToolName::of(&server.spec.name, &entry.definition.name).ok())
+        .collect()
+}
+
+fn is_acceptable(entry: &Entry) -> bool {
+    match &entry.state {
+        State::Unclassified | State::TurnedOff => true,
+        State::Unusable(_) => false,
+        State::Offered(offer) => match offer.tool.standing {
+            Standing::Accepted | Standing::Changed | Standing::New => true,
+            Standing::Gone => false,
+        },
+    }
+}
+
+fn state_of(server: &Server) -> ServerState {
+    match (server.line(), server.breaker().is_open()) {
         (Line::Down(why), _) => ServerState::Down(why),
         (Line::Up(_), true) => ServerState::Resting,
         (Line::Up(_), false) => ServerState::Up,
-    };
+    }
+}
+
+fn listed(server: &Server) -> Vec<ListedTool> {
+    let server_state = state_of(server);
     let catalog = readable(&server.catalog);
-    let entries = catalog.entries().map(|entry| {
-        let tool = entry.offer.as_ref().map(|offer| &offer.tool);
+    let entries = catalog.entries().map(|Entry { definition, state }| {
+        let (tool, trouble) = match state {
+            State::Offered(offer) => (Some(&offer.tool), None),
+            State::Unusable(error) => (None, Some(error.in_short())),
+            State::Unclassified | State::TurnedOff => (None, None),
+        };
+        // A pin of an earlier version does not cover them.
+        let covers_icons = tool.is_some_and(|tool| {
+            tool.definition_digest == definition.digest
+                || tool.definition_digest != definition.earlier_digest
+        });
         ListedTool {
             server: server.spec.name.clone(),
-            tool: entry.definition.name.clone(),
+            tool: definition.name.clone(),
             mode: tool.map(|tool| tool.mode),
+            is_off: matches!(state, State::TurnedOff),
+            trouble,
             standing: tool.map(|tool| tool.standing),
             redacted: tool.map(|tool| tool.redacted.clone()).unwrap_or_default(),
-            title: entry.definition.title.clone(),
-            description: entry.definition.description.clone(),
-            input_schema: entry.definition.input_schema.clone(),
-            output_schema: entry.definition.output_schema.clone(),
-            definition_digest: entry.definition.digest,
+            title: definition.title.clone(),
+            description: definition.description.clone(),
+            input_schema: definition.input_schema.clone(),
+            output_schema: definition.output_schema.clone(),
+            icons: definition.icons.clone().filter(|_| covers_icons),
+            meta: definition.meta.clone(),
+            definition_digest: definition.digest,
             server_state: server_state.clone(),
         }
     });
@@ -219,6 +333,15 @@ impl ToolServers for Servers {
         let mut tools: Vec<_> = self.servers.values().flat_map(of_server).collect();
         tools.sort_by(|a, b| a.name.cmp(&b.name));
         tools
+    }
+
+    /// By the configuration: a server may have withdrawn the tool, or not be up.
+    fn has_redacted(&self) -> bool {
+        self.servers.values().any(|server| {
+            let ServerSpec { tool, tools, .. } = &server.spec;
+            let mut named = std::iter::once(tool).chain(tools.values());
+            named.any(|spec| spec.redacted.as_ref().is_some_and(|names| !names.is_empty()))
+        })
     }
 
     fn executor_id(&self, server: &str) -> Option<String> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cedar_policy::{AuthorizationError, Decision, PolicyId, Response};
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
+use stepgate_core::json::{Map, Value};
 use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
 
 use crate::cap;
@@ -53,6 +54,10 @@ pub(crate) struct Answer {
     /// The names of the policies that decided.
     pub(crate) policies: BTreeSet<String>,
     pub(crate) caps: BTreeMap<String, i64>,
+    /// Why it is denied, where the policies' names do not say it.
+    pub(crate) detail: Option<String>,
+    /// The declared defaults that policies saw.
+    pub(crate) defaults: Map<String, Value>,
 }
 
 impl Answer {
@@ -62,7 +67,19 @@ impl Answer {
     }
 
     fn deny(policies: BTreeSet<String>) -> Self {
-        Self { verdict: Verdict::Deny, reasons: BTreeSet::new(), policies, caps: BTreeMap::new() }
+        Self {
+            verdict: Verdict::Deny,
+            reasons: BTreeSet::new(),
+            policies,
+            caps: BTreeMap::new(),
+            detail: None,
+            defaults: Map::new(),
+        }
+    }
+
+    /// A refusal that the names of these policies do not explain.
+    pub(crate) fn refuse(policies: BTreeSet<String>, detail: String) -> Self {
+        Self { detail: Some(detail), ..Self::deny(policies) }
     }
 
     /// The answer to every question about an action, where all policies that it can match do match:
@@ -141,8 +158,9 @@ impl Answer {
             Verdict::Approval => PolicyVerdict::RequireApproval(joined(&self.reasons)),
             Verdict::Deny => PolicyVerdict::Deny,
         };
-        let policies = self.policies.into_iter().collect();
-        PolicyDecision { verdict, policies, policy_hash, caps: self.caps }
+        let Self { policies, caps, detail, defaults, .. } = self;
+        let policies = policies.into_iter().collect();
+        PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults }
     }
 }
 

@@ -142,7 +142,7 @@ impl Case {
     pub(crate) fn run(&self, set: &PolicySet, tools: &[ToolShape]) -> Option<Finding> {
         if !self.can_be_tried(tools) {
             let message = format!(
-                "the case `{}` is not tried: the definition of `{}` has changed, and nobody has accepted it",
+                "the case `{}` is not tried: `{}` is off, or its definition is not accepted",
                 self.name, self.action
             );
             return Some(Finding::at(Severity::Warning, &self.file, Some(self.place), message));

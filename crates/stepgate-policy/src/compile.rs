@@ -17,7 +17,7 @@ use crate::nesting::STACK_BYTES;
 use crate::rule::{self, Rule};
 use crate::schema::{self, Vocabulary, group_of};
 use crate::set::{Entry, PolicySet, Subject};
-use crate::shape::{Shape, ToolShape};
+use crate::shape::{Record, ToolShape};
 use crate::validate;
 
 /// A set, or why there is none.
@@ -137,9 +137,9 @@ fn assemble(
     findings: &mut Vec<Finding>,
 ) -> Result<PolicySet, String> {
     let vocabulary = Vocabulary::new()?;
-    let shapes: Vec<Shape> = tools.iter().map(ToolShape::args).collect();
+    let shapes: Vec<Record> = tools.iter().map(ToolShape::args).collect();
     let schema = schema::of_tools(tools, &shapes)?;
-    validate::validate(schema, &vocabulary, &rules, tools, findings)?;
+    validate::validate(schema, &vocabulary, &rules, tools, &shapes, findings)?;
     let entries = index(&vocabulary, &rules, tools, shapes)?;
     let rule_of =
         rules.iter().zip(0..).map(|(rule, index)| (PolicyId::new(&rule.name), index)).collect();
@@ -160,7 +160,7 @@ pub(crate) fn index(
     vocabulary: &Vocabulary,
     rules: &[Rule],
     tools: &[ToolShape],
-    shapes: Vec<Shape>,
+    shapes: Vec<Record>,
 ) -> Result<HashMap<String, Entry>, String> {
     let mut slices = Slices { vocabulary, rules, known: BTreeMap::new() };
     let mut entries = HashMap::new();
@@ -180,10 +180,7 @@ pub(crate) fn index(
             None,
         );
         let entities = entities.map_err(|error| error.to_string())?;
-        let Shape::Record(args) = shape else {
-            return Err(format!("the arguments of `{name}` are not an object"));
-        };
-        let subject = Subject::Tool { mode: tool.mode, resource, entities, args };
+        let subject = Subject::Tool { mode: tool.mode, resource, entities, args: shape };
         entries.insert(name.to_owned(), slices.entry(name, Some(tool), subject)?);
     }
     Ok(entries)

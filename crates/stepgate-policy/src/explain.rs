@@ -6,11 +6,13 @@ use serde::Serialize;
 use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::json::{Map, Value};
 
 use crate::answer::{Answer, Verdict, errored, joined};
 use crate::question::Question;
 use crate::rule::Rule;
-use crate::set::{Entry, PolicySet};
+use crate::set::{Entry, PolicySet, Subject};
+use crate::unseen::{BlindSpot, ExplainedUnseen, blind_spots};
 
 /// Why a call is decided as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,8 +33,18 @@ pub struct Explanation {
     pub policy_hash: Digest,
     /// Why Cedar was not asked, where it was not; that denies.
     pub not_asked: Option<String>,
-    /// What Cedar was asked: one request, or source and destination of a RENAME_FILE.
+    /// Why it is denied, where the policies' names do not say it.
+    pub detail: Option<String>,
+    /// What the tool would get and policies cannot see, with the policies that read it.
+    pub unseen: Vec<ExplainedUnseen>,
+    /// The declared defaults that policies saw for omitted arguments, by JSON Pointer.
+    pub defaults: Map<String, Value>,
+    /// What Cedar was asked: one request, or source and destination of a RENAME_FILE; then the same about
+    /// the call as its caps make it.
     pub requests: Vec<ExplainedRequest>,
+    /// Which values of the arguments that policies read would deny a call, because policies cannot see
+    /// them.
+    pub notes: Vec<String>,
 }
 
 /// One request to Cedar.
@@ -40,6 +52,8 @@ pub struct Explanation {
 pub struct ExplainedRequest {
     /// What it is about, as a policy would name it.
     pub resource: String,
+    /// Whether it is about the arguments as their caps make them.
+    pub is_capped: bool,
     /// The answer.
     pub verdict: Verdict,
     /// Why a person must decide.
@@ -104,15 +118,18 @@ impl PolicySet {
     pub fn explain(&self, principal_id: &PrincipalId, call: &Call) -> Explanation {
         // Redacted arguments are digests here, as they are when the gate asks.
         let call = call.written();
-        let (answer, not_asked, requests) = match self.ask(principal_id, &call) {
-            Ok((entry, questions)) => {
-                let answers = questions.iter().map(|question| self.answer(entry, question));
-                let answer = answers.reduce(Answer::and).unwrap_or_else(Answer::silence);
-                let requests =
-                    questions.iter().map(|question| self.explained(entry, question)).collect();
-                (answer, None, requests)
+        let (mut requests, mut unseen) = (Vec::new(), Vec::new());
+        let answer = self.judge(principal_id, &call, |entry, asked_call, asked| {
+            let is_capped = !std::ptr::eq(asked_call, &*call);
+            let questions = asked.questions.iter();
+            requests.extend(questions.map(|question| self.explained(entry, question, is_capped)));
+            if !is_capped {
+                unseen = self.unseen(entry, principal_id, asked);
             }
-            Err(unaskable) => (Answer::silence(), Some(unaskable.to_string()), Vec::new()),
+        });
+        let (answer, not_asked) = match answer {
+            Ok(answer) => (answer, None),
+            Err(unaskable) => (Answer::silence(), Some(unaskable.to_string())),
         };
         Explanation {
             principal: principal_id.clone(),
@@ -123,15 +140,35 @@ impl PolicySet {
             caps: answer.caps,
             policy_hash: self.digest,
             not_asked,
+            detail: answer.detail,
+            unseen,
+            defaults: answer.defaults,
             requests,
+            notes: self.notes(principal_id, &call),
         }
     }
 
-    fn explained(&self, entry: &Entry, question: &Question) -> ExplainedRequest {
+    /// What the policies that can match a call cannot see of such calls.
+    fn notes(&self, principal_id: &PrincipalId, call: &Call) -> Vec<String> {
+        let Some(entry) = self.entries.get(call.name()) else { return Vec::new() };
+        let Subject::Tool { args, .. } = &entry.subject else { return Vec::new() };
+        let note = |rule: &Rule| {
+            let spots = blind_spots(rule, args).into_iter();
+            let told = spots.map(|spot| {
+                let BlindSpot { argument, .. } = &spot;
+                format!("`{}` reads `{argument}`, and cannot see it {}", rule.name, spot.when())
+            });
+            told.collect::<Vec<_>>()
+        };
+        self.candidates(entry, principal_id).flat_map(note).collect()
+    }
+
+    fn explained(&self, entry: &Entry, question: &Question, is_capped: bool) -> ExplainedRequest {
         let answer = self.answer(entry, question);
         let rules = entry.rules.iter().filter_map(|index| self.rules.get(*index));
         ExplainedRequest {
             resource: question.resource.to_string(),
+            is_capped,
             verdict: answer.verdict,
             reason: reason_of(&answer),
             decided_by: answer.policies.into_iter().collect(),

@@ -14,11 +14,14 @@ mod compile;
 mod directory;
 mod nesting;
 mod rule;
+mod reads;
 mod cap;
 mod validate;
 mod literal;
 mod schema;
 mod shape;
+mod view;
+mod unseen;
 mod case;
 mod finding;
 pub mod limits;
@@ -32,9 +35,10 @@ pub use finding::{Finding, LoadError, Severity};
 pub use live::{LivePolicy, Reloaded};
 pub use set::PolicySet;
 pub use shape::ToolShape;
+pub use unseen::ExplainedUnseen;
 
-/// Name and text of the files that a data directory begins with: core actions are allowed, tools
-/// that change the world need a person, everything else is denied.
+/// Name and text of the files that a data directory begins with: core actions and tools that only look
+/// are allowed, tools that change the world need a person, everything else is denied.
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("10-core.cedar", include_str!("../../../policies/10-core.cedar")),
     ("20-tools.cedar", include_str!("../../../policies/20-tools.cedar")),

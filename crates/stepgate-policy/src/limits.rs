@@ -20,9 +20,9 @@ pub const REASON_BYTES_MAX: usize = 512;
 pub const CAPS_MAX: usize = 16;
 /// Most tools that a set can speak of.
 pub const TOOLS_MAX: usize = 2_000;
-/// Most arguments of one tool that policies see, nested ones included. The rest is left out.
+/// Most arguments of one tool that policies see, nested ones included. The rest is unseen.
 pub const ATTRIBUTES_MAX: usize = 256;
-/// Deepest nesting of arguments that policies see. What is deeper is left out.
+/// Deepest nesting of arguments that policies see. What is deeper is unseen.
 pub const ARGS_DEPTH_MAX: usize = 8;
 /// Deepest nesting of one policy: brackets, every `if`, and chains like `a.b.c` and `1 + 2 + 3`.
 pub const NESTING_MAX: usize = 24;

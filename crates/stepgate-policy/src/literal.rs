@@ -37,7 +37,7 @@ impl<'a> Known<'a> {
             "Server" if !self.servers.contains(id) => Some(format!(
                 "there is no server `{id}` with a tool; configure it first, or correct the name \
                  (known: {})",
-                listed(&self.servers)
+                listed(self.servers.iter().copied().filter(|name| *name != CORE_SERVER))
             )),
             "Principal" => PrincipalId::parse(id).err().map(|error| error.to_string()),
             // Cedar's validator knows types and actions.
@@ -64,10 +64,10 @@ fn wrong_path(id: &str) -> Option<String> {
     }
 }
 
-fn listed(names: &BTreeSet<&str>) -> String {
+/// Names for a message, as many as a reader wants.
+pub(crate) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const SHOWN_MAX: usize = 12;
-    let mut shown: Vec<String> =
-        names.iter().filter(|name| **name != CORE_SERVER).map(|name| format!("`{name}`")).collect();
+    let mut shown: Vec<String> = names.map(|name| format!("`{name}`")).collect();
     if shown.is_empty() {
         return "none".to_owned();
     }

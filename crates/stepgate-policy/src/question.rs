@@ -1,22 +1,34 @@
 //! What Cedar is asked about a call: one request, or two for RENAME_FILE.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use cedar_policy::{Context, Entities, Entity, EntityUid, Request, RestrictedExpression};
 use stepgate_core::action::{CORE_SERVER, CoreCall};
-use stepgate_core::call::{Call, ServerCall};
+use stepgate_core::call::Call;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::json::{Map, Value};
 use stepgate_core::path::SandboxPath;
 
 use crate::schema::{CORE_GROUP, Vocabulary};
 use crate::set::{Entry, Subject};
-use crate::shape::{Attribute, value_of_args};
+use crate::unseen::Unseen;
+use crate::view::{View, view};
 
 /// One request to Cedar, with the entities that it is about.
 pub(crate) struct Question {
     pub(crate) request: Request,
     pub(crate) entities: Entities,
     pub(crate) resource: EntityUid,
+}
+
+/// Everything that is asked about a call.
+pub(crate) struct Asked {
+    /// At least one.
+    pub(crate) questions: Vec<Question>,
+    /// What the tool gets and policies cannot see.
+    pub(crate) unseen: Vec<Unseen>,
+    /// The declared defaults that policies see, by JSON Pointer.
+    pub(crate) defaults: Map<String, Value>,
 }
 
 /// Why a call cannot be put to Cedar, which denies it.
@@ -33,13 +45,13 @@ pub(crate) enum Unaskable {
     Values,
 }
 
-/// The questions about a call, at least one.
-pub(crate) fn questions(
+/// The questions about a call.
+pub(crate) fn asked(
     vocabulary: &Vocabulary,
     entry: &Entry,
     principal_id: &PrincipalId,
     call: &Call,
-) -> Result<Vec<Question>, Unaskable> {
+) -> Result<Asked, Unaskable> {
     let principal = vocabulary.principal(principal_id.as_str());
     match (call, &entry.subject) {
         (Call::Core(call), Subject::Core { action }) => {
@@ -51,15 +63,19 @@ pub(crate) fn questions(
                 let entities = entities.map_err(|_| Unaskable::Values)?;
                 question(entry, principal.clone(), uid, context.clone(), entities)
             };
-            resources.into_iter().map(ask).collect()
+            let questions = resources.into_iter().map(ask).collect::<Result<_, _>>()?;
+            Ok(Asked { questions, unseen: Vec::new(), defaults: Map::new() })
         }
         (Call::Server(call), Subject::Tool { mode, resource, entities, args }) => {
             if call.tool.mode != *mode {
                 return Err(Unaskable::OtherMode);
             }
-            let context = server_context(call, args).ok_or(Unaskable::Values)?;
-            question(entry, principal, resource.clone(), context, entities.clone())
-                .map(|question| vec![question])
+            let View { args, unseen, defaults } =
+                view(args, &call.args).ok_or(Unaskable::Values)?;
+            let (mode, server) = (mode.as_str(), call.tool.name.server());
+            let context = context(args, &unseen, mode, server).ok_or(Unaskable::Values)?;
+            let question = question(entry, principal, resource.clone(), context, entities.clone())?;
+            Ok(Asked { questions: vec![question], unseen, defaults })
         }
         (Call::Core(_), Subject::Tool { .. }) | (Call::Server(_), Subject::Core { .. }) => {
             Err(Unaskable::UnknownAction)
@@ -123,24 +139,19 @@ fn core_context(call: &CoreCall) -> Option<Context> {
     };
     let args = args.into_iter().map(|(name, text)| (name.to_owned(), string(text)));
     let args = RestrictedExpression::new_record(args).ok()?;
-    context(args, vec![], CORE_GROUP, CORE_SERVER)
-}
-
-fn server_context(call: &ServerCall, shape: &BTreeMap<String, Attribute>) -> Option<Context> {
-    let (args, left_out) = value_of_args(shape, &call.args)?;
-    context(args, left_out, call.tool.mode.as_str(), call.tool.name.server())
+    context(args, &[], CORE_GROUP, CORE_SERVER)
 }
 
 fn context(
     args: RestrictedExpression,
-    left_out: Vec<String>,
+    unseen: &[Unseen],
     mode: &str,
     server: &str,
 ) -> Option<Context> {
-    let left_out = left_out.into_iter().map(RestrictedExpression::new_string);
+    let unseen = unseen.iter().map(|unseen| RestrictedExpression::new_string(unseen.name()));
     Context::from_pairs([
         ("args".to_owned(), args),
-        ("left_out".to_owned(), RestrictedExpression::new_set(left_out)),
+        ("unseen".to_owned(), RestrictedExpression::new_set(unseen)),
         ("mode".to_owned(), string(mode)),
         ("server".to_owned(), string(server)),
     ])

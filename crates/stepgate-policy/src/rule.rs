@@ -15,6 +15,7 @@ use crate::explain::Effect;
 use crate::finding::{Finding, Place, Severity, message_of, offset_of};
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
 use crate::nesting;
+use crate::reads::Reads;
 use crate::set::Subject;
 
 /// A policy that was read.
@@ -31,6 +32,8 @@ pub(crate) struct Rule {
     /// Why a person must decide.
     pub(crate) approval: Option<String>,
     pub(crate) caps: BTreeMap<String, i64>,
+    /// The arguments that its conditions read.
+    pub(crate) reads: Reads,
     /// Keyed by the name.
     pub(crate) policy: Policy,
 }
@@ -174,9 +177,10 @@ fn annotated(
                     conditions; remove the annotation, or write a `permit`"
             .to_owned());
     }
+    let reads = Reads::of(policy);
     let policy = policy.new_id(PolicyId::new(&name));
     let (file, source) = (file.shown.clone(), Arc::clone(&file.text));
-    Ok(Rule { name, file, source, place, effect, approval, caps, policy })
+    Ok(Rule { name, file, source, place, effect, approval, caps, reads, policy })
 }
 
 /// A name that can stand in a journal and in a list.

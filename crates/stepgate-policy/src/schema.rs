@@ -9,7 +9,7 @@
 //! | `Server` | the name of a server; `core` for `THINK` and `FINISH` | |
 //! | `Action` | the name in a proposal | its group |
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, Schema, SchemaError};
@@ -18,7 +18,7 @@ use stepgate_core::action::{Action, CORE_SERVER};
 use stepgate_core::tool::Mode;
 
 use crate::finding::{message_of, one_line};
-use crate::shape::{Attribute, Shape, ToolShape};
+use crate::shape::{Attribute, Record, Shape, ToolShape};
 
 /// The group of the core actions, and what `context.mode` says of them.
 pub(crate) const CORE_GROUP: &str = "core";
@@ -80,7 +80,7 @@ pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
 }
 
 /// The schema for these tools; the shapes are those of their arguments, in the same order.
-pub(crate) fn of_tools(tools: &[ToolShape], shapes: &[Shape]) -> Result<Schema, String> {
+pub(crate) fn of_tools(tools: &[ToolShape], shapes: &[Record]) -> Result<Schema, String> {
     let mut actions = Map::new();
     for group in groups() {
         actions.insert(group.to_owned(), json!({}));
@@ -111,7 +111,7 @@ pub(crate) fn of_tools(tools: &[ToolShape], shapes: &[Shape]) -> Result<Schema, 
     Schema::from_json_value(fragment).map_err(|error: SchemaError| message_of(&error))
 }
 
-fn action_of(group: &str, resource: &str, args: &Shape) -> Value {
+fn action_of(group: &str, resource: &str, args: &Record) -> Value {
     json!({
         "memberOf": [{ "id": group }],
         "appliesTo": {
@@ -119,7 +119,7 @@ fn action_of(group: &str, resource: &str, args: &Shape) -> Value {
             "resourceTypes": [resource],
             "context": { "type": "Record", "attributes": {
                 "args": args.to_schema(),
-                "left_out": { "type": "Set", "element": { "type": "String" } },
+                "unseen": { "type": "Set", "element": { "type": "String" } },
                 "mode": { "type": "String" },
                 "server": { "type": "String" },
             } },
@@ -141,7 +141,7 @@ pub(crate) fn has_path(action: Action) -> bool {
 }
 
 /// The arguments of a core action: strings, all of them required.
-fn core_args(action: Action) -> Shape {
+fn core_args(action: Action) -> Record {
     let names: &[&str] = match action {
         Action::Think => &[],
         Action::Finish => &["response"],
@@ -151,10 +151,14 @@ fn core_args(action: Action) -> Shape {
         Action::WriteFile => &["path", "content"],
         Action::RenameFile => &["source", "destination"],
     };
-    let attribute = || Attribute { shape: Shape::String, required: true };
-    let attributes: BTreeMap<_, _> =
-        names.iter().map(|name| ((*name).to_owned(), attribute())).collect();
-    Shape::Record(attributes)
+    let attribute = || Attribute {
+        seen: Ok(Shape::String),
+        required: true,
+        blind: BTreeSet::new(),
+        default: None,
+    };
+    let attributes = names.iter().map(|name| ((*name).to_owned(), attribute())).collect();
+    Record { attributes, is_open: false }
 }
 
 /// The servers that policies may name.

@@ -1,25 +1,29 @@
 //! A directory of policies as a set that cannot change, and the set's decision.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use cedar_policy::{Authorizer, Entities, Entity, EntityUid, PolicyId, ResourceConstraint};
-use stepgate_core::call::Call;
+use stepgate_core::call::{Call, ServerCall, exceeds, lowered};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::json::Value;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 use stepgate_core::tool::Mode;
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Verdict};
 use crate::compile::compile;
 use crate::explain::Effect;
 use crate::finding::{Finding, LoadError, Severity};
-use crate::question::{Question, Unaskable, questions};
+use crate::question::{Asked, Question, Unaskable, asked};
 use crate::rule::{Reach, Rule};
 use crate::schema::Vocabulary;
-use crate::shape::{Attribute, ToolShape};
+use crate::shape::{Record, ToolShape};
+use crate::unseen::{self, ExplainedUnseen};
+use crate::view::pointer;
 
 /// Policies that were validated, and whose cases hold. It never changes.
 pub struct PolicySet {
@@ -51,7 +55,7 @@ pub(crate) enum Subject {
     /// The sandbox; `action` is the entity of the action, in its group.
     Core { action: Entity },
     /// A tool; everything that Cedar must know of it is known.
-    Tool { mode: Mode, resource: EntityUid, entities: Entities, args: BTreeMap<String, Attribute> },
+    Tool { mode: Mode, resource: EntityUid, entities: Entities, args: Record },
 }
 
 impl Subject {
@@ -127,10 +131,10 @@ impl PolicySet {
         &self,
         principal_id: &PrincipalId,
         call: &Call,
-    ) -> Result<(&Entry, Vec<Question>), Unaskable> {
+    ) -> Result<(&Entry, Asked), Unaskable> {
         let entry = self.entries.get(call.name()).ok_or(Unaskable::UnknownAction)?;
-        let questions = questions(&self.vocabulary, entry, principal_id, call)?;
-        Ok((entry, questions))
+        let asked = asked(&self.vocabulary, entry, principal_id, call)?;
+        Ok((entry, asked))
     }
 
     /// The answer to one question.
@@ -140,18 +144,102 @@ impl PolicySet {
         Answer::of(self, &response)
     }
 
-    /// The answer to all questions about a call: each must permit it.
-    fn judge(&self, request: PolicyRequest<'_>) -> Answer {
-        let entry = self.entries.get(request.call.name());
-        if let Some(standing) = entry.and_then(|entry| entry.standing.as_ref()) {
-            return standing.clone();
+    /// The policies whose scope allows a call.
+    pub(crate) fn candidates<'a>(
+        &'a self,
+        entry: &'a Entry,
+        principal_id: &PrincipalId,
+    ) -> impl Iterator<Item = &'a Rule> + Clone {
+        let principal = self.vocabulary.principal(principal_id.as_str());
+        let rules = entry.rules.iter().filter_map(|index| self.rules.get(*index));
+        rules.filter(move |rule| rule.reach(&principal, &entry.subject) > Reach::None)
+    }
+
+    /// What a call has that policies cannot see, with the policies that read it.
+    pub(crate) fn unseen(
+        &self,
+        entry: &Entry,
+        principal_id: &PrincipalId,
+        asked: &Asked,
+    ) -> Vec<ExplainedUnseen> {
+        if asked.unseen.is_empty() {
+            return Vec::new();
         }
-        let Ok((entry, questions)) = self.ask(request.principal_id, request.call) else {
-            return Answer::silence();
-        };
-        let answers = questions.iter().map(|question| self.answer(entry, question));
+        unseen::read_by(&asked.unseen, self.candidates(entry, principal_id))
+    }
+
+    /// The answer to all questions about a call: each must permit it. What a policy reads and cannot see
+    /// denies, whether or not it would match.
+    fn answer_all(&self, entry: &Entry, principal_id: &PrincipalId, asked: &Asked) -> Answer {
+        let unseen = self.unseen(entry, principal_id, asked);
+        if let Some(detail) = unseen::refusal(&unseen) {
+            let readers = unseen.into_iter().flat_map(|unseen| unseen.read_by).collect();
+            return Answer::refuse(readers, detail);
+        }
+        let answers = asked.questions.iter().map(|question| self.answer(entry, question));
         answers.reduce(Answer::and).unwrap_or_else(Answer::silence)
     }
+
+    /// The answer about a call as it is asked for, and about what its caps make of it: both must permit
+    /// it. `look` is shown each.
+    pub(crate) fn judge<'a>(
+        &'a self,
+        principal_id: &PrincipalId,
+        call: &Call,
+        mut look: impl FnMut(&'a Entry, &Call, &Asked),
+    ) -> Result<Answer, Unaskable> {
+        let (entry, asked) = self.ask(principal_id, call)?;
+        let mut answer = self.answer_all(entry, principal_id, &asked);
+        look(entry, call, &asked);
+        let mut current = Cow::Borrowed(call);
+        // It ends: each time an argument becomes smaller, and there are only so many caps.
+        while let Some(capped) = capped(&current, &answer) {
+            let (entry, asked) = self.ask(principal_id, &capped)?;
+            answer = answer.and(self.answer_all(entry, principal_id, &asked));
+            look(entry, &capped, &asked);
+            current = Cow::Owned(capped);
+        }
+        if let Some(detail) = default_above_cap(&answer.caps, &asked) {
+            answer = Answer::refuse(answer.policies, detail);
+        }
+        answer.defaults = asked.defaults;
+        Ok(answer)
+    }
+}
+
+/// The call with its arguments lowered; none where nothing is lowered, or the gate refuses to.
+fn capped(call: &Call, answer: &Answer) -> Option<Call> {
+    if answer.verdict == Verdict::Deny || answer.caps.is_empty() {
+        return None;
+    }
+    let Call::Server(ServerCall { tool, args }) = call else { return None };
+    let args = lowered(args.clone(), &answer.caps).ok().filter(|lowered| lowered != args)?;
+    Some(Call::Server(ServerCall { tool: Arc::clone(tool), args }))
+}
+
+/// Why a cap cannot hold: an omitted argument cannot be lowered, and the tool would act on its default.
+fn default_above_cap(caps: &BTreeMap<String, i64>, asked: &Asked) -> Option<String> {
+    let is_above = |(name, max): &(&String, &i64)| {
+        match asked.defaults.get(&pointer([name.as_str()])) {
+            Some(Value::Number(number)) => exceeds(number, **max),
+            Some(
+                Value::Null
+                | Value::Bool(_)
+                | Value::String(_)
+                | Value::Array(_)
+                | Value::Object(_),
+            ) => true,
+            // One that is unclear, or redacted.
+            None => {
+                let mut unseen = asked.unseen.iter();
+                unseen.any(|unseen| unseen.by_default && unseen.path == [name.as_str()])
+            }
+        }
+    };
+    let (name, max) = caps.iter().find(is_above)?;
+    Some(format!(
+        "the call omits `{name}`, and the tool's default for it is not within the cap of {max}"
+    ))
 }
 
 impl fmt::Debug for PolicySet {
@@ -162,7 +250,16 @@ impl fmt::Debug for PolicySet {
 
 impl Policy for PolicySet {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
-        self.judge(request).into_decision(self.digest)
+        let PolicyRequest { principal_id, call } = request;
+        let standing = self.entries.get(call.name()).and_then(|entry| entry.standing.clone());
+        let answer = match standing {
+            Some(standing) => standing,
+            None => {
+                let answer = self.judge(principal_id, call, |_, _, _| {});
+                answer.unwrap_or_else(|_| Answer::silence())
+            }
+        };
+        answer.into_decision(self.digest)
     }
 
     fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {

@@ -1,16 +1,17 @@
 //! What policies see of a tool's arguments: the part of its JSON Schema that Cedar can type.
 //!
 //! A shape is made once, when a set is loaded, and used twice: for Cedar's schema, and to turn the
-//! arguments of every call into values of exactly those types. So a request keeps the schema by
-//! construction, and what does not fit is left out and named.
+//! arguments of every call into values of exactly those types (`view.rs`). So a request keeps the
+//! schema by construction, and what does not fit is unseen and named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use cedar_policy::RestrictedExpression;
 use serde_json::{Map, Value, json};
 use stepgate_core::tool::{Mode, ToolName};
 
 use crate::limits::{ARGS_DEPTH_MAX, ATTRIBUTES_MAX};
+use crate::unseen::{Cause, EXACT_MAX};
+use crate::view::scalar;
 
 /// What policies must know of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,10 +36,11 @@ impl ToolShape {
     }
 
     /// What policies see of its arguments.
-    pub(crate) fn args(&self) -> Shape {
+    pub(crate) fn args(&self) -> Record {
         let mut args = of_args(&self.input_schema);
-        if let Shape::Record(attributes) = &mut args {
-            attributes.retain(|name, _| !self.is_redacted(name));
+        for name in &self.redacted {
+            let attribute = args.attributes.entry(name.clone()).or_insert_with(Attribute::untyped);
+            attribute.seen = Err(Cause::Redacted);
         }
         args
     }
@@ -61,21 +63,49 @@ pub(crate) enum Shape {
     Long,
     Bool,
     Set(Box<Shape>),
-    Record(BTreeMap<String, Attribute>),
+    Record(Record),
+}
+
+/// An object whose members have names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) attributes: BTreeMap<String, Attribute>,
+    /// Whether it may have members that are not among the attributes.
+    pub(crate) is_open: bool,
 }
 
 /// A member of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute {
-    pub(crate) shape: Shape,
+    /// Its type, or why policies never see it.
+    pub(crate) seen: Result<Shape, Cause>,
     /// Whether policies may read it without `has`.
     pub(crate) required: bool,
+    /// Which of its values policies do not see, although it has a type.
+    pub(crate) blind: BTreeSet<Cause>,
+    /// What the tool acts on where a call omits it.
+    pub(crate) default: Option<Declared>,
+}
+
+impl Attribute {
+    fn untyped() -> Self {
+        Self { seen: Err(Cause::Untyped), required: false, blind: BTreeSet::new(), default: None }
+    }
+}
+
+/// What a schema declares that a tool acts on where a call omits an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// This value. For null, null and nothing are the same to the tool.
+    Value(Value),
+    /// Several values, or one in a part of the schema that cannot be found.
+    Unclear,
 }
 
 /// What Cedar can type of the arguments of a tool.
-pub(crate) fn of_args(input_schema: &Value) -> Shape {
+pub(crate) fn of_args(input_schema: &Value) -> Record {
     let mut reader = Reader { root: input_schema, attributes_left: ATTRIBUTES_MAX };
-    Shape::Record(reader.record(input_schema, ARGS_DEPTH_MAX))
+    reader.record(input_schema, ARGS_DEPTH_MAX)
 }
 
 /// Reads a JSON Schema as far as Cedar goes.
@@ -84,85 +114,267 @@ struct Reader<'a> {
     attributes_left: usize,
 }
 
-/// A shape, and whether every value that keeps the schema has it.
+/// A shape, and how far the values that keep the schema have it.
 struct Held {
     shape: Shape,
+    /// Whether all of them are of this type.
     always: bool,
+    /// Which of them policies do not see.
+    blind: BTreeSet<Cause>,
+}
+
+impl Held {
+    fn always(shape: Shape) -> Self {
+        Self { shape, always: true, blind: BTreeSet::new() }
+    }
+
+    fn or_null(mut self, nullable: bool) -> Self {
+        if nullable {
+            self.always = false;
+            self.blind.insert(Cause::Null);
+        }
+        self
+    }
 }
 
 impl<'a> Reader<'a> {
-    fn record(&mut self, schema: &'a Value, depth_left: usize) -> BTreeMap<String, Attribute> {
-        let mut attributes = BTreeMap::new();
-        let properties = schema.get("properties").and_then(Value::as_object);
-        for (name, property) in properties.into_iter().flatten() {
-            if self.attributes_left == 0 {
-                break;
-            }
-            self.attributes_left -= 1;
-            if let Some(held) = self.held(property, depth_left.saturating_sub(1)) {
-                let is_demanded = names_in(schema.get("required")).any(|demanded| demanded == name);
-                let required = is_demanded && held.always;
-                attributes.insert(name.clone(), Attribute { shape: held.shape, required });
+    fn record(&mut self, schema: &'a Value, depth_left: usize) -> Record {
+        let mut record = Record { is_open: is_open(schema), ..Record::default() };
+        for (name, property) in properties(schema) {
+            let mut attribute = self.attribute(property, depth_left);
+            attribute.required &= names_in(schema.get("required")).any(|demanded| demanded == name);
+            record.attributes.insert(name.clone(), attribute);
+        }
+        // Parts of the schema that judge the same object: a policy sees nothing that only they name,
+        // and the tool may still act on a default of theirs.
+        let mut parts = Parts::of(self.root, schema);
+        while let Some(part) = parts.next_part() {
+            for (name, property) in properties(part) {
+                let Some(default) = default_of(self.root, property) else { continue };
+                self.attributes_left = self.attributes_left.saturating_sub(1);
+                let attribute =
+                    record.attributes.entry(name.clone()).or_insert_with(Attribute::untyped);
+                attribute.default.get_or_insert(default);
             }
         }
-        attributes
+        record
     }
 
-    fn held(&mut self, schema: &'a Value, depth_left: usize) -> Option<Held> {
-        if depth_left == 0 {
-            return None;
+    fn attribute(&mut self, property: &'a Value, depth_left: usize) -> Attribute {
+        let default = default_of(self.root, property);
+        let held = match self.attributes_left.checked_sub(1) {
+            None => Err(Cause::TooMany),
+            Some(left) => {
+                self.attributes_left = left;
+                self.held(property, depth_left.saturating_sub(1))
+            }
+        };
+        let Held { shape, always: required, mut blind } = match held {
+            Ok(held) => held,
+            Err(cause) => return Attribute { seen: Err(cause), default, ..Attribute::untyped() },
+        };
+        if default == Some(Declared::Value(Value::Null)) {
+            blind.remove(&Cause::Null);
         }
-        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-            // Only what the schema itself holds: nothing is ever fetched.
-            let target = self.root.pointer(reference.strip_prefix('#')?)?;
+        Attribute { seen: Ok(shape), required, blind, default }
+    }
+
+    fn held(&mut self, schema: &'a Value, depth_left: usize) -> Result<Held, Cause> {
+        if depth_left == 0 {
+            return Err(Cause::TooDeep);
+        }
+        if let Some(reference) = schema.get("$ref") {
+            let target = referred(self.root, reference).ok_or(Cause::Untyped)?;
             return self.held(target, depth_left - 1);
         }
         match schema.get("type") {
             Some(Value::String(kind)) => self.held_as(kind, schema, depth_left),
             Some(Value::Array(kinds)) => {
-                let (kind, nullable) = the_one_beside_null(kinds, |kind| kind == "null")?;
-                let held = self.held_as(kind.as_str()?, schema, depth_left)?;
-                Some(Held { always: held.always && !nullable, ..held })
+                let (kind, nullable) =
+                    the_one_beside_null(kinds, |kind| kind == "null").ok_or(Cause::Untyped)?;
+                let kind = kind.as_str().ok_or(Cause::Untyped)?;
+                Ok(self.held_as(kind, schema, depth_left)?.or_null(nullable))
             }
-            Some(_) => None,
+            Some(_) => Err(Cause::Untyped),
             None => self.held_without_type(schema, depth_left),
         }
     }
 
-    fn held_as(&mut self, kind: &str, schema: &'a Value, depth_left: usize) -> Option<Held> {
-        let always = |shape| Some(Held { shape, always: true });
+    fn held_as(&mut self, kind: &str, schema: &'a Value, depth_left: usize) -> Result<Held, Cause> {
         match kind {
-            "string" => always(Shape::String),
-            "integer" => always(Shape::Long),
-            "boolean" => always(Shape::Bool),
-            // A fraction is left out.
-            "number" => Some(Held { shape: Shape::Long, always: false }),
+            "string" => Ok(Held::always(Shape::String)),
+            "boolean" => Ok(Held::always(Shape::Bool)),
+            "integer" => {
+                let blind = if is_exact(schema) { None } else { Some(Cause::TooLarge) };
+                Ok(Held { blind: blind.into_iter().collect(), ..Held::always(Shape::Long) })
+            }
+            "number" => {
+                let blind = BTreeSet::from([Cause::Fraction, Cause::TooLarge]);
+                Ok(Held { shape: Shape::Long, always: false, blind })
+            }
             "array" if schema.get("prefixItems").is_none() => {
-                let element = self.held(schema.get("items")?, depth_left - 1)?;
-                let always = element.always && !matches!(element.shape, Shape::Record(_));
-                Some(Held { shape: Shape::Set(Box::new(element.shape)), always })
+                let items = schema.get("items").ok_or(Cause::Untyped)?;
+                let Held { shape, always, mut blind } = self.held(items, depth_left - 1)?;
+                let always = always && !matches!(shape, Shape::Record(_));
+                if let Shape::Record(record) = &shape {
+                    record.blind(&mut blind);
+                }
+                Ok(Held { shape: Shape::Set(Box::new(shape)), always, blind })
             }
             "object" if schema.get("properties").is_some() => {
-                always(Shape::Record(self.record(schema, depth_left)))
+                // Either all members of a nested object are read or none, so that no recursive schema
+                // makes more attributes than the limit and one object.
+                if self.attributes_left == 0 {
+                    return Err(Cause::TooMany);
+                }
+                Ok(Held::always(Shape::Record(self.record(schema, depth_left))))
             }
-            _ => None,
+            _ => Err(Cause::Untyped),
         }
     }
 
     /// A choice of fixed values of one type, or one type that may be null instead.
-    fn held_without_type(&mut self, schema: &'a Value, depth_left: usize) -> Option<Held> {
+    fn held_without_type(&mut self, schema: &'a Value, depth_left: usize) -> Result<Held, Cause> {
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
             return held_by_all(values);
         }
         if let Some(value) = schema.get("const") {
             return held_by_all(std::slice::from_ref(value));
         }
-        let choices = schema.get("anyOf").or_else(|| schema.get("oneOf"))?.as_array()?;
+        let choices = schema.get("anyOf").or_else(|| schema.get("oneOf"));
+        let choices = choices.and_then(Value::as_array).ok_or(Cause::Untyped)?;
         let is_null = |choice: &Value| choice.get("type").is_some_and(|kind| kind == "null");
-        let (choice, nullable) = the_one_beside_null(choices, is_null)?;
-        let held = self.held(choice, depth_left - 1)?;
-        Some(Held { always: held.always && !nullable, ..held })
+        let (choice, nullable) = the_one_beside_null(choices, is_null).ok_or(Cause::Untyped)?;
+        Ok(self.held(choice, depth_left - 1)?.or_null(nullable))
     }
+}
+
+impl Record {
+    /// Why an object of this kind can have something that policies do not see.
+    fn blind(&self, causes: &mut BTreeSet<Cause>) {
+        if self.is_open {
+            causes.insert(Cause::NotInSchema);
+        }
+        for attribute in self.attributes.values() {
+            causes.extend(&attribute.blind);
+            match &attribute.seen {
+                Ok(Shape::Record(inner)) => inner.blind(causes),
+                Ok(Shape::String | Shape::Long | Shape::Bool | Shape::Set(_)) => {}
+                Err(cause) => {
+                    causes.insert(*cause);
+                }
+            }
+        }
+    }
+
+    /// The type in Cedar's schema.
+    pub(crate) fn to_schema(&self) -> Value {
+        let seen = |(name, attribute): (&String, &Attribute)| {
+            let mut member = attribute.seen.as_ref().ok()?.to_schema();
+            if let Value::Object(member) = &mut member {
+                member.insert("required".into(), attribute.required.into());
+            }
+            Some((name.clone(), member))
+        };
+        let members: Map<String, Value> = self.attributes.iter().filter_map(seen).collect();
+        json!({ "type": "Record", "attributes": members })
+    }
+}
+
+/// The other parts of a schema that judge the same value, each once.
+struct Parts<'a> {
+    root: &'a Value,
+    seen: HashSet<*const Value>,
+    next: Vec<&'a Value>,
+    /// Whether one of them cannot be found here.
+    is_lacking: bool,
+}
+
+impl<'a> Parts<'a> {
+    fn of(root: &'a Value, schema: &'a Value) -> Self {
+        let mut parts = Self {
+            root,
+            seen: HashSet::from([std::ptr::from_ref(schema)]),
+            next: vec![],
+            is_lacking: false,
+        };
+        parts.add(schema);
+        parts
+    }
+
+    fn add(&mut self, schema: &'a Value) {
+        let lists = ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|name| schema.get(name));
+        let maps = ["dependentSchemas", "dependencies"].into_iter();
+        let maps = maps.filter_map(|name| schema.get(name)).filter_map(Value::as_object);
+        let single = ["if", "then", "else"].into_iter().filter_map(|name| schema.get(name));
+        self.next.extend(lists.filter_map(Value::as_array).flatten());
+        self.next.extend(maps.flat_map(Map::values));
+        self.next.extend(single);
+        if let Some(reference) = schema.get("$ref").or_else(|| schema.get("$dynamicRef")) {
+            match referred(self.root, reference) {
+                Some(target) => self.next.push(target),
+                None => self.is_lacking = true,
+            }
+        }
+    }
+
+    fn next_part(&mut self) -> Option<&'a Value> {
+        let part = loop {
+            let part = self.next.pop()?;
+            if self.seen.insert(std::ptr::from_ref(part)) {
+                break part;
+            }
+        };
+        self.add(part);
+        Some(part)
+    }
+}
+
+/// What a schema says that a tool acts on where there is no value: its own word first, then that of
+/// the parts that judge the same value, if they agree.
+fn default_of(root: &Value, schema: &Value) -> Option<Declared> {
+    if let Some(own) = schema.get("default") {
+        return Some(Declared::Value(own.clone()));
+    }
+    let mut parts = Parts::of(root, schema);
+    let mut found: Option<&Value> = None;
+    while let Some(part) = parts.next_part() {
+        match (found, part.get("default")) {
+            (_, None) => {}
+            (Some(found), Some(other)) if found != other => return Some(Declared::Unclear),
+            (_, Some(default)) => found = Some(default),
+        }
+    }
+    match found {
+        _ if parts.is_lacking => Some(Declared::Unclear),
+        found => found.map(|default| Declared::Value(default.clone())),
+    }
+}
+
+/// What a reference leads to, in the schema itself: nothing is ever fetched.
+fn referred<'a>(root: &'a Value, reference: &Value) -> Option<&'a Value> {
+    root.pointer(reference.as_str()?.strip_prefix('#')?)
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+/// Whether an object may have members that its schema does not name.
+fn is_open(schema: &Value) -> bool {
+    let others = ["additionalProperties", "unevaluatedProperties", "patternProperties"];
+    let mut others = others.into_iter().filter_map(|name| schema.get(name));
+    others.any(|others| *others != Value::Bool(false))
+}
+
+/// Whether every integer that keeps the schema is one that a double holds exactly.
+fn is_exact(schema: &Value) -> bool {
+    let bound = |names: [&str; 2]| {
+        let mut bounds = names.into_iter().filter_map(|name| schema.get(name)?.as_f64());
+        bounds.any(|bound| bound.abs() <= EXACT_MAX)
+    };
+    bound(["minimum", "exclusiveMinimum"]) && bound(["maximum", "exclusiveMaximum"])
+        || schema.get("enum").is_some()
 }
 
 /// The only choice that is not null, and whether null is another.
@@ -177,15 +389,17 @@ fn the_one_beside_null(
     }
 }
 
-fn held_by_all(values: &[Value]) -> Option<Held> {
-    let shape = match values.first()? {
-        Value::String(_) => Shape::String,
-        Value::Bool(_) => Shape::Bool,
-        Value::Number(_) => Shape::Long,
-        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+fn held_by_all(values: &[Value]) -> Result<Held, Cause> {
+    let shape = match values.first() {
+        Some(Value::String(_)) => Shape::String,
+        Some(Value::Bool(_)) => Shape::Bool,
+        Some(Value::Number(_)) => Shape::Long,
+        None | Some(Value::Null | Value::Array(_) | Value::Object(_)) => {
+            return Err(Cause::Untyped);
+        }
     };
-    let all = values.iter().all(|value| scalar(&shape, value).is_some());
-    all.then_some(Held { shape, always: true })
+    let all = values.iter().all(|value| scalar(&shape, value).is_ok());
+    if all { Ok(Held::always(shape)) } else { Err(Cause::Untyped) }
 }
 
 fn names_in(list: Option<&Value>) -> impl Iterator<Item = &str> {
@@ -200,17 +414,7 @@ impl Shape {
             Self::Long => json!({ "type": "Long" }),
             Self::Bool => json!({ "type": "Boolean" }),
             Self::Set(element) => json!({ "type": "Set", "element": element.to_schema() }),
-            Self::Record(attributes) => {
-                let members = attributes.iter().map(|(name, attribute)| {
-                    let mut member = attribute.shape.to_schema();
-                    if let Value::Object(member) = &mut member {
-                        member.insert("required".into(), attribute.required.into());
-                    }
-                    (name.clone(), member)
-                });
-                let members: Map<String, Value> = members.collect();
-                json!({ "type": "Record", "attributes": members })
-            }
+            Self::Record(record) => record.to_schema(),
         }
     }
 
@@ -221,86 +425,6 @@ impl Shape {
             Self::String | Self::Bool | Self::Set(_) | Self::Record(_) => false,
         }
     }
-}
-
-/// The arguments as policies see them, and the names of those that were given and are not seen:
-/// `volume`, `options.level`.
-pub(crate) fn value_of_args(
-    attributes: &BTreeMap<String, Attribute>,
-    args: &Map<String, Value>,
-) -> Option<(RestrictedExpression, Vec<String>)> {
-    let mut left_out = Vec::new();
-    let value = record(attributes, args, "", &mut left_out)?;
-    Some((value, left_out))
-}
-
-fn record(
-    attributes: &BTreeMap<String, Attribute>,
-    members: &Map<String, Value>,
-    prefix: &str,
-    left_out: &mut Vec<String>,
-) -> Option<RestrictedExpression> {
-    let mut seen = Vec::with_capacity(members.len());
-    for (name, value) in members {
-        let path = || format!("{prefix}{name}");
-        let shown = match attributes.get(name).map(|attribute| &attribute.shape) {
-            Some(Shape::Record(inner)) => match value {
-                Value::Object(members) => {
-                    record(inner, members, &format!("{prefix}{name}."), left_out)
-                }
-                Value::Null
-                | Value::Bool(_)
-                | Value::Number(_)
-                | Value::String(_)
-                | Value::Array(_) => None,
-            },
-            Some(Shape::Set(element)) => set(element, value),
-            Some(shape @ (Shape::String | Shape::Long | Shape::Bool)) => scalar(shape, value),
-            None => None,
-        };
-        match shown {
-            Some(shown) => seen.push((name.clone(), shown)),
-            None => left_out.push(path()),
-        }
-    }
-    RestrictedExpression::new_record(seen).ok()
-}
-
-/// All elements or nothing: a set that lacks one would answer `contains` wrongly.
-fn set(element: &Shape, value: &Value) -> Option<RestrictedExpression> {
-    let elements = value.as_array()?.iter().map(|value| match element {
-        Shape::Set(inner) => set(inner, value),
-        Shape::Record(attributes) => {
-            let mut left_out = Vec::new();
-            let record = record(attributes, value.as_object()?, "", &mut left_out);
-            record.filter(|_| left_out.is_empty())
-        }
-        Shape::String | Shape::Long | Shape::Bool => scalar(element, value),
-    });
-    Some(RestrictedExpression::new_set(elements.collect::<Option<Vec<_>>>()?))
-}
-
-fn scalar(shape: &Shape, value: &Value) -> Option<RestrictedExpression> {
-    match (shape, value) {
-        (Shape::String, Value::String(text)) => {
-            Some(RestrictedExpression::new_string(text.clone()))
-        }
-        (Shape::Bool, Value::Bool(truth)) => Some(RestrictedExpression::new_bool(*truth)),
-        (Shape::Long, Value::Number(number)) => long(number).map(RestrictedExpression::new_long),
-        (Shape::String | Shape::Bool | Shape::Long | Shape::Set(_) | Shape::Record(_), _) => None,
-    }
-}
-
-/// A whole number, also where it is spelled `20.0`, within what a double holds exactly.
-fn long(number: &serde_json::Number) -> Option<i64> {
-    const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
-    if let Some(number) = number.as_i64() {
-        return Some(number);
-    }
-    let number = number.as_f64()?;
-    let is_exact = number.fract() == 0.0 && number.abs() <= EXACT_MAX;
-    #[expect(clippy::cast_possible_truncation, reason = "a whole number within the exact range")]
-    is_exact.then_some(number as i64)
 }
 
 #[cfg(test)]

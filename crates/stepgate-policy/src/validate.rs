@@ -1,7 +1,7 @@
 //! Holds policies against the schema, and against what Cedar's validator cannot know: which tools and
 //! paths there are, and which arguments can be capped.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cedar_policy::{
     ActionConstraint, PolicyId, Schema, ValidationError, ValidationMode, ValidationWarning,
@@ -11,10 +11,11 @@ use miette::Diagnostic;
 use stepgate_core::action::Action;
 
 use crate::finding::{Finding, Place, Severity, message_of, offset_of};
-use crate::literal::Known;
+use crate::literal::{Known, listed};
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, Vocabulary, group_of, groups};
-use crate::shape::{Shape, ToolShape};
+use crate::shape::{Record, Shape, ToolShape};
+use crate::unseen::{BlindSpot, Cause, blind_spots};
 
 /// Everything that is wrong with policies which can be read.
 pub(crate) fn validate(
@@ -22,6 +23,7 @@ pub(crate) fn validate(
     vocabulary: &Vocabulary,
     rules: &[Rule],
     tools: &[ToolShape],
+    shapes: &[Record],
     findings: &mut Vec<Finding>,
 ) -> Result<(), String> {
     let set = cedar_policy::PolicySet::from_policies(rules.iter().map(|rule| rule.policy.clone()))
@@ -47,6 +49,7 @@ pub(crate) fn validate(
             .collect();
         findings.extend(refusals.into_iter().map(|text| rule.finding(Severity::Error, text)));
         findings.extend(wrong_caps(vocabulary, rule, tools));
+        findings.extend(unseen(vocabulary, rule, tools.iter().zip(shapes)));
     }
     Ok(())
 }
@@ -69,7 +72,7 @@ fn way_out(error: &ValidationError) -> &'static str {
         }
         ValidationError::UnsafeAttributeAccess(_) => {
             "; policies see `context.args`, `context.mode`, `context.server` and \
-             `context.left_out`, and of the arguments those that the tool's schema types: see \
+             `context.unseen`, and of the arguments those that the tool's schema types: see \
              docs/policy.md"
         }
         ValidationError::UnsafeOptionalAttributeAccess(_) => "; it can be absent: ask `has` first",
@@ -93,8 +96,8 @@ fn warned(
                 return Some(rule.finding(
                     Severity::Warning,
                     format!(
-                        "`{}` is not checked: the definition of `{}` has changed, and every call of it \
-                         is denied until `stepgate tools accept`; correct the policy for it first",
+                        "`{}` is not checked: `{}` is off, or its definition is not accepted, and every \
+                         call of it is denied; see `stepgate tools`, and correct the policy for it first",
                         rule.name, changed.name
                     ),
                 ));
@@ -198,10 +201,37 @@ fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
 
 /// Whether an argument is a number, as far as its schema tells.
 fn can_be_capped(tool: &ToolShape, argument: &str) -> bool {
-    match tool.args() {
-        Shape::Record(args) => {
-            args.get(argument).is_none_or(|attribute| attribute.shape.is_numeric())
+    let args = tool.args();
+    let shape = args.attributes.get(argument).and_then(|attribute| attribute.seen.as_ref().ok());
+    shape.is_none_or(Shape::is_numeric)
+}
+
+/// What a policy reads and cannot always see: a call that has such a value is denied.
+fn unseen<'a>(
+    vocabulary: &Vocabulary,
+    rule: &Rule,
+    tools: impl Iterator<Item = (&'a ToolShape, &'a Record)>,
+) -> Vec<Finding> {
+    let mut blind: BTreeMap<BlindSpot, Vec<&str>> = BTreeMap::new();
+    for (tool, args) in tools.filter(|(tool, _)| tool.is_accepted && covers(vocabulary, rule, tool))
+    {
+        for spot in blind_spots(rule, args) {
+            blind.entry(spot).or_default().push(tool.name.as_str());
         }
-        Shape::String | Shape::Long | Shape::Bool | Shape::Set(_) => true,
     }
+    let found = blind.into_iter().map(|(spot, names)| {
+        // Honest calls seldom have such a number, so it is not told at every start.
+        let is_rare = spot.causes.iter().all(|cause| *cause == Cause::TooLarge);
+        let severity = if is_rare { Severity::Note } else { Severity::Warning };
+        let message = format!(
+            "`{}` reads `{}`, and cannot see it {}: a call of {} with such a value is denied; see \
+             \"What policies see\" in docs/policy.md",
+            rule.name,
+            spot.argument,
+            spot.when(),
+            listed(names.into_iter())
+        );
+        rule.finding(severity, message)
+    });
+    found.collect()
 }

@@ -579,8 +579,8 @@ impl Store for NodeStore {
         self.read("approvals", |rows| at_once(rows.approvals(query))).await
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        self.read("open_approvals", |rows| at_once(rows.open_approvals())).await
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        self.read("open_approvals", |rows| at_once(rows.open_approvals(principal_id))).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
@@ -608,8 +608,12 @@ impl Store for NodeStore {
         self.ask("unfinished", move |database, now| database.unfinished(incarnation, now)).await
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        self.read("loose_events", |rows| at_once(rows.loose_events())).await
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        self.read("loose_events", |rows| at_once(rows.loose_page(after, limit))).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

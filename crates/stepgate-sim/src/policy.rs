@@ -57,6 +57,8 @@ impl Policy for NodePolicy {
             policies: vec![format!("policy-{version}")],
             policy_hash: Digest::of_bytes(&version.to_le_bytes()),
             caps,
+            detail: None,
+            defaults: Default::default(),
         }
     }
 }

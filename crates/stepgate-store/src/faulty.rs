@@ -216,9 +216,9 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.approval(approval_id).await
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
         self.faults.alive()?;
-        self.inner.open_approvals().await
+        self.inner.open_approvals(principal_id).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
@@ -256,9 +256,13 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.unfinished().await
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         self.faults.alive()?;
-        self.inner.loose_events().await
+        self.inner.loose_page(after, limit).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

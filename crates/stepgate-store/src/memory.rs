@@ -158,8 +158,8 @@ impl Store for MemoryStore {
         Ok(self.rows().approval(approval_id))
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        Ok(self.rows().open_approvals())
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        Ok(self.rows().open_approvals(principal_id))
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
@@ -194,8 +194,12 @@ impl Store for MemoryStore {
         Ok(self.rows().unfinished())
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        Ok(self.rows().loose_events())
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        Ok(self.rows().loose_page(after, limit))
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {

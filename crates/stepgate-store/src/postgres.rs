@@ -1,6 +1,7 @@
 //! The store in PostgreSQL: any number of nodes on one database.
 
 mod open;
+mod pooler;
 mod schema;
 mod link;
 mod writer;
@@ -16,6 +17,7 @@ mod waiting;
 mod listen;
 mod backup;
 mod error;
+mod guards;
 mod roofline;
 
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
+    ApprovalQuery, Audited, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
     Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished, Unreached,
 };
 use stepgate_core::run::Run;
@@ -57,6 +59,9 @@ use listen::Listener;
 use open::{Address, Lines};
 use point::{Durability, Point, told};
 use writer::Writer;
+
+/// How many runs `verify` asks for in one round trip.
+const AUDITED_RUNS: usize = 32;
 
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
@@ -322,8 +327,8 @@ impl Store for PostgresStore {
         Ok(one(&rows, LOOSE_EVENTS, event_from)?.map(|linked| linked.event))
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        let rows = self.readers.rows(list::open_approvals()).await?;
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        let rows = self.readers.rows(list::open_approvals(principal_id)).await?;
         let count: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
         Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
     }
@@ -371,18 +376,45 @@ impl Store for PostgresStore {
         all(&rows, TOOL_RUNS, unfinished_from)
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        let rows = self.readers.rows(list::loose_events()).await?;
-        all(&rows, LOOSE_EVENTS, event_from)
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        let rows = self.readers.rows(list::loose_page(after, limit)).await?;
+        all(&rows, LOOSE_EVENTS, |cells| Ok((cells.number("position")?, event_from(cells)?)))
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         list::counts_from(&self.readers.rows(list::counts()).await?)
     }
 
+    /// Many runs to a round trip.
+    async fn audit(
+        &self,
+        _last: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        let mut page = Vec::new();
+        for run_ids in self.run_ids(before, limit).await?.chunks(AUDITED_RUNS) {
+            let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
+            let rows = self.readers.read(&queries).await?;
+            let dossiers = rows.chunks(queries.len() / run_ids.len()).map(read::dossier_from);
+            page.extend(
+                run_ids.iter().copied().zip(dossiers).map(|(id, it)| Audited::whole(id, it)),
+            );
+        }
+        Ok(page)
+    }
+
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
         let rows = self.readers.rows(list::shared_keys(limit)).await?;
         all(&rows, EFFECTS, key_from)
+    }
+
+    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+        Ok(guards::differences(&self.readers.read(&guards::found()).await?))
     }
 
     fn node_id(&self) -> Option<String> {
@@ -401,6 +433,10 @@ impl Store for PostgresStore {
 
     async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
         self.desk()?.node.tell_executors(executor_ids).await
+    }
+
+    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError> {
+        self.desk()?.node.claim_executor(executor_id, mark).await
     }
 
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {

@@ -6,6 +6,7 @@ mod writer;
 mod write;
 mod read;
 mod list;
+mod audit;
 mod cells;
 pub(crate) mod backup;
 mod error;
@@ -23,8 +24,8 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
-    StepCommit, Store, StoreError, Unfinished,
+    ApprovalQuery, Audited, Counts, Dossier, EventQuery, LinkedEvent, Moment, PlacedEvent,
+    Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -67,12 +68,13 @@ impl SqliteStore {
         })
     }
 
-    /// Opens a store that is there, for reading alone. Nothing in the file changes, and everything
-    /// that is read is of one moment, whatever another process writes meanwhile.
+    /// Opens a store that is there, for reading alone. Nothing in the file changes. Each call reads what is
+    /// there at its moment, and no transaction outlasts it: another process that writes meanwhile can
+    /// start its log over.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
-        let options = SqliteOptions { readers_max: 1, ..SqliteOptions::default() };
+        let options = SqliteOptions::default();
         Ok(Self {
-            readers: Readers::of_one_moment(path, &options)?,
+            readers: Readers::open(path, &options)?,
             writer: None,
             locks: TraceLocks::new(options.lock_wait),
             indexes: Mutex::default(),
@@ -81,7 +83,17 @@ impl SqliteStore {
 
     /// What SQLite finds wrong with the file, without reading the indexes' content.
     pub async fn quick_check(&self) -> Result<Vec<String>, StoreError> {
-        self.readers.read(|connection| list::damage(connection, Care::Quick)).await
+        self.check(Care::Quick).await
+    }
+
+    /// Table by table, each in a transaction of its own: the log cannot start over while SQLite checks.
+    async fn check(&self, care: Care) -> Result<Vec<String>, StoreError> {
+        let mut found = Vec::new();
+        for table in list::CHECKED_TABLES {
+            let check = move |connection: &Connection| list::damage(connection, table, care);
+            found.extend(self.readers.read(check).await?);
+        }
+        Ok(found)
     }
 
     async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
@@ -102,8 +114,6 @@ struct Readers {
     /// How many may read at a time.
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
-    /// Whether the one connection stays in the transaction that it was opened with.
-    is_of_one_moment: bool,
     /// For the one look-up that every step makes (see [`Readers::point`]).
     point: Mutex<Connection>,
 }
@@ -115,24 +125,6 @@ impl Readers {
             options: options.clone(),
             permits: Arc::new(Semaphore::new(options.readers_max.max(1))),
             idle: Mutex::default(),
-            is_of_one_moment: false,
-            point: Mutex::new(open::reader(path, options)?),
-        }))
-    }
-
-    /// One connection in one transaction, which ends with it.
-    fn of_one_moment(path: &Path, options: &SqliteOptions) -> Result<Arc<Self>, OpenError> {
-        let connection = open::reader(path, options)?;
-        // The moment is that of the first read.
-        connection
-            .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;")
-            .map_err(|error| error::while_opening(path, &error))?;
-        Ok(Arc::new(Self {
-            path: path.to_owned(),
-            options: options.clone(),
-            permits: Arc::new(Semaphore::new(1)),
-            idle: Mutex::new(vec![connection]),
-            is_of_one_moment: true,
             point: Mutex::new(open::reader(path, options)?),
         }))
     }
@@ -167,14 +159,9 @@ impl Readers {
             None => open::reader(&self.path, &self.options)
                 .map_err(|error| StoreError::Unavailable(error.to_string()))?,
         };
-        let answer = if self.is_of_one_moment {
-            query(&connection)
-        } else {
-            let transaction = connection.unchecked_transaction().map_err(lift)?;
-            let answer = query(&transaction);
-            transaction.finish().map_err(lift)?;
-            answer
-        };
+        let transaction = connection.unchecked_transaction().map_err(lift)?;
+        let answer = query(&transaction);
+        transaction.finish().map_err(lift)?;
         locked(&self.idle).push(connection);
         answer
     }
@@ -294,8 +281,9 @@ impl Store for SqliteStore {
         self.readers.read(list::last_position).await
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        self.readers.read(list::open_approvals).await
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        let principal_id = principal_id.cloned();
+        self.readers.read(move |open| list::open_approvals(open, principal_id.as_ref())).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
@@ -337,12 +325,32 @@ impl Store for SqliteStore {
         self.readers.read(list::unfinished).await
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        self.readers.read(list::loose_events).await
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        let list = move |connection: &Connection| list::loose_page(connection, after, limit);
+        self.readers.read(list).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.readers.read(list::counts).await
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        self.readers.read(audit::moment).await
+    }
+
+    async fn audit(
+        &self,
+        last: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        let last = *last;
+        let page = move |connection: &Connection| audit::page(connection, &last, before, limit);
+        self.readers.read(page).await
     }
 
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
@@ -351,6 +359,13 @@ impl Store for SqliteStore {
     }
 
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
-        self.readers.read(|connection| list::damage(connection, Care::Whole)).await
+        let mut found = self.check(Care::Whole).await?;
+        match self.readers.read(schema::differences).await {
+            Ok(differences) => found.extend(differences),
+            // The schema itself is damaged.
+            Err(StoreError::Broken(why)) => found.push(why),
+            Err(error) => return Err(error),
+        }
+        Ok(found)
     }
 }

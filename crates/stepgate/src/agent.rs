@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
+use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
 use stepgate_agent::context::Envelope;
 use stepgate_agent::limits::AgentLimits;
 use stepgate_agent::openai::{Endpoint, OpenAi};
@@ -140,8 +141,29 @@ impl Conversations {
         let mut leaving = self.service.leaving();
         tokio::select! {
             done = pipeline::run(&self.agent, request, &*live) => done,
+            () = live.cancelled() => Err(Stop::Invoke(cancelled())),
             () = is_set(&mut leaving) => Err(stopped("the process stops")),
         }
+    }
+
+    /// Ends a turn of this principal's that is not over; what works on it here stops.
+    pub(crate) async fn cancel(
+        &self,
+        principal_id: &PrincipalId,
+        turn_id: TurnId,
+    ) -> Result<Cancelled, Stop> {
+        let ended = cancel(&self.agent, principal_id, turn_id).await?;
+        match ended {
+            Cancelled::Done => {
+                let turns = self.turns();
+                turns
+                    .values()
+                    .filter(|live| live.turn_id() == Some(turn_id))
+                    .for_each(|live| live.cancel());
+            }
+            Cancelled::NoSuchTurn | Cancelled::WasOver => {}
+        }
+        Ok(ended)
     }
 
     /// A turn as it stands, with whose it is.

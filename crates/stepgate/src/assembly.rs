@@ -2,13 +2,15 @@
 //! they run.
 
 mod first_policies;
-mod pins;
+mod out_of_reach;
+pub(crate) mod pins;
 mod reload;
+mod shapes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
@@ -17,12 +19,12 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{NoToolServers, Store};
-use stepgate_core::tool::{Standing, ToolName};
+use stepgate_core::ports::{Executor, NoToolServers, Store};
+use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
-use stepgate_exec::servers::{ListedTool, Progress, ServerSpec, Servers, StartError};
-use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity, ToolShape};
+use stepgate_exec::servers::{News, Progress, ServerSpec, Servers, StartError};
+use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -34,7 +36,10 @@ use crate::world::RealWorld;
 
 use reload::Look;
 
+pub(crate) use out_of_reach::warnings as out_of_reach;
+
 pub(crate) use reload::keep_reloading;
+pub(crate) use shapes::{off, offered, shapes};
 
 /// Most late results that wait to be written down. What comes beyond them is told to the operator.
 const LATE_RESULTS_MAX: usize = 1024;
@@ -53,8 +58,12 @@ pub(crate) struct Control {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) policy: Arc<LivePolicy>,
+    /// The data directory.
+    pub(crate) root: PathBuf,
     /// Where the policies are.
     pub(crate) policies: PathBuf,
+    /// The servers that the configuration turns off.
+    turned_off: Vec<String>,
     /// What they and the tools looked like when they were loaded first.
     loaded: Look,
     /// How far it is known which tools operators have accepted.
@@ -75,6 +84,17 @@ impl Control {
         accept(gate, &self.servers, name, Some(accepted_by), seen).await
     }
 
+    /// The servers that the configuration turns off.
+    pub(crate) fn turned_off(&self) -> &[String] {
+        &self.turned_off
+    }
+
+    /// Accepts the tools of servers that are seen for the first time.
+    pub(crate) async fn accept_first_seen(&self, gate: &Gate) -> anyhow::Result<()> {
+        let _accepting = self.accepted.hold().await;
+        accept_first_seen(gate, &self.servers).await
+    }
+
     /// Reads what operators have accepted on other nodes.
     pub(crate) async fn read_on(&self, gate: &Gate) -> anyhow::Result<()> {
         Ok(self.accepted.go_on(gate, &self.servers).await?)
@@ -93,6 +113,9 @@ pub(crate) async fn assemble(
         .shared(config.sandbox.shared)
         .put_back(data.earlier()?);
     let sandbox = Arc::new(sandbox);
+    if data.store_url(config)?.is_some() {
+        refuse_another_sandbox(&sandbox, &*store).await?;
+    }
     sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
     // Nothing is asked of this gate before both of its placeholders are replaced.
     let mut gate = Gate {
@@ -114,22 +137,40 @@ pub(crate) async fn assemble(
     let hub = Arc::clone(hub);
     let progress = Arc::new(move |said| hub.progress(said));
     let servers = Arc::new(start_servers(data, config, pins, late, progress).await?);
-    for (name, _) in servers.unpinned() {
-        accept(&gate, &servers, &name, None, None).await?;
-    }
+    accept_first_seen(&gate, &servers).await?;
+    servers.off().into_iter().for_each(|off| tell(&News::Off(off)));
     gate.tools = Arc::clone(&servers) as _;
     let acting = config.servers.keys().filter_map(|server| gate.tools.executor_id(server));
     let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
     gate.store.tell_executors(executor_ids).await?;
     // Before the load: what changes between the two is seen as a change later.
-    let loaded = Look::at(&policies, &servers);
+    let turned_off = turned_off(config);
+    let loaded = Look::at(&policies, &servers, &turned_off);
     let set = PolicySet::load(&policies, loaded.tools()).map_err(not_loaded)?;
     show_warnings(set.warnings());
     let policy = Arc::new(LivePolicy::new(set));
     note_policy(&gate, policy.current().digest()).await?;
     gate.policy = Arc::clone(&policy) as _;
     tokio::spawn(write_down(gate.clone(), arrivals));
-    Ok((gate, Arc::new(Control { sandbox, servers, policy, policies, loaded, accepted })))
+    let root = data.root().to_owned();
+    let control =
+        Control { sandbox, servers, policy, root, policies, turned_off, loaded, accepted };
+    Ok((gate, Arc::new(control)))
+}
+
+/// Refuses a sandbox under a name that the store knows another one by: calls that were sent to that one would
+/// be looked for here.
+async fn refuse_another_sandbox(sandbox: &Sandbox, store: &dyn Store) -> anyhow::Result<()> {
+    let (mark, name) = (sandbox.mark().await?, sandbox.id());
+    let known = store.claim_executor(name, &mark).await?;
+    ensure!(
+        known == mark,
+        "the sandbox here is not the one that the store knows as `{name}`: two nodes have the same \
+         `store.node_id`, or `sandbox.shared` is set and the directories are not the same one. Give this \
+         node a name of its own, or mount the directory that the others have. If this directory replaces \
+         the other one for good, write `{known}` and nothing else into its file `.stepgate-mark`"
+    );
+    Ok(())
 }
 
 /// Starts the servers of the configuration.
@@ -147,19 +188,29 @@ pub(crate) async fn start_servers(
         }
     });
     let launcher = Launcher::this_program();
-    let started = Servers::start(specs, pins, launcher, late, progress).await;
+    let started =
+        Servers::start(specs, pins, launcher, late, progress, Arc::new(|news| tell(&news))).await;
     started.map_err(|error| located(data, error))
 }
 
+/// Tells an operator what is off, or up again. The words are partly a server's.
+fn tell(news: &News) {
+    let style = match news {
+        News::Off(_) => show::ERROR,
+        News::Up(_) => show::GOOD,
+    };
+    let words = show::printable_lines(&news.to_string());
+    show::note(format!("{style}tool servers:{style:#} {words}"));
+}
+
+/// The servers that the configuration turns off.
+pub(crate) fn turned_off(config: &Config) -> Vec<String> {
+    let off = config.servers.iter().filter(|(_, server)| server.is_off());
+    off.map(|(name, _)| name.clone()).collect()
+}
+
 fn specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
-    // Absolute, whatever the servers' own directories are. What decides about a tool is beyond its reach,
-    // also where it is not in the data directory.
-    let base = data.base();
-    let key = config.serve.tls(&base)?.map(|pair| pair.key).filter(|key| key.exists());
-    let root = Some(data.root().to_owned());
-    let decisive = [root, Some(data.policies(config)), data.config_file(), key];
-    let hidden = decisive.into_iter().flatten().map(std::path::absolute);
-    let hidden = hidden.collect::<std::io::Result<Vec<_>>>()?;
+    let (base, hidden) = (data.base(), data.hidden(config)?);
     let node_id = data.node_id(config)?;
     let environment = |name: &str| std::env::var(name).ok();
     servers::specs(&config.servers, &base, &hidden, node_id.as_deref(), &environment)
@@ -184,25 +235,9 @@ pub(crate) fn not_loaded(error: LoadError) -> anyhow::Error {
 pub(crate) fn show_warnings(findings: &[Finding]) {
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
     for warning in warnings {
-        show::note(format!("{}: {warning}", warning.severity.as_str()));
+        let words = show::printable_lines(&warning.to_string());
+        show::note(format!("{}: {words}", warning.severity.as_str()));
     }
-}
-
-/// What policies must know of the tools that are offered.
-pub(crate) fn shapes(listing: &[ListedTool]) -> Vec<ToolShape> {
-    let offered = listing.iter().filter_map(|listed| Some((listed, listed.mode?)));
-    offered
-        .filter_map(|(listed, mode)| {
-            let name = ToolName::of(&listed.server, &listed.tool).ok()?;
-            Some(ToolShape {
-                name,
-                mode,
-                input_schema: listed.input_schema.clone(),
-                redacted: listed.redacted.clone(),
-                is_accepted: listed.standing != Some(Standing::Changed),
-            })
-        })
-        .collect()
 }
 
 /// Writes late results down, each as soon as nobody works on its run.
@@ -218,10 +253,19 @@ async fn write_down(gate: Gate, mut arrivals: mpsc::Receiver<LateResult>) {
         writing.spawn(async move {
             let run_id = late_result.run_id;
             if let Err(fault) = late::note(&gate, late_result).await {
+                let fault = show::printable_lines(&fault.to_string());
                 show::note(format!("the late result of {run_id} was not written down: {fault}"));
             }
         });
     }
+}
+
+/// Trusts servers that no operator knows any tool of, on their first use.
+async fn accept_first_seen(gate: &Gate, servers: &Servers) -> anyhow::Result<()> {
+    for name in servers.first_seen() {
+        accept(gate, servers, &name, None, None).await?;
+    }
+    Ok(())
 }
 
 /// Makes the present definition of a tool the accepted one, durably first. Nobody accepted it where it
@@ -233,17 +277,19 @@ async fn accept(
     accepted_by: Option<&PrincipalId>,
     seen: Option<Digest>,
 ) -> anyhow::Result<Accepted> {
-    let Some(digest) = servers.acceptable(name) else { return Ok(Accepted::NoSuchTool) };
+    let Some(pin) = servers.acceptable(name) else { return Ok(Accepted::NoSuchTool) };
+    let digest = pin.digest();
     if seen.is_some_and(|seen| seen != digest) {
         return Ok(Accepted::Another(digest));
     }
     let payload = json!({
         "accepted_by": accepted_by,
+        "definition": pin.definition(),
         "definition_digest": digest,
         "tool": name,
     });
     gate.note(EventType::ToolAccepted, payload).await?;
-    servers.pin(name, digest);
+    servers.pin(name, pin);
     Ok(Accepted::As(digest))
 }
 

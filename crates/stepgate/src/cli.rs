@@ -8,6 +8,7 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::tool::ToolName;
 
 use crate::commands::mcp_config;
+use crate::commands::token::Life;
 use crate::tokens::Role;
 
 const EXAMPLES: &str = "\
@@ -38,15 +39,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Data directory: database, sandbox, policies, tokens, configuration. Created on first use.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "STEPGATE_DATA",
-        default_value = "stepgate-data"
-    )]
-    pub(crate) data: PathBuf,
+    /// Data directory: database, sandbox, policies, tokens, configuration. Otherwise
+    /// `$XDG_DATA_HOME/stepgate`, which is `~/.local/share/stepgate` unless you have set that. `serve`, `mcp`,
+    /// `chat`, `step`, `run`, `token create` and `restore` make it; every other command needs one that is there.
+    #[arg(long, global = true, value_name = "DIR", env = "STEPGATE_DATA")]
+    pub(crate) data: Option<PathBuf>,
     /// The store, where it is not in the data directory: `postgres://USER@HOST/DATABASE`, which any
     /// number of nodes share, each with a data directory of its own.
     #[arg(long, global = true, value_name = "URL", env = "STEPGATE_STORE", hide_env_values = true)]
@@ -58,7 +55,8 @@ pub(crate) struct Global {
     /// instead of the data directory; with the token in STEPGATE_TOKEN or in --token-file.
     #[arg(long, global = true, value_name = "URL", env = "STEPGATE_URL")]
     pub(crate) url: Option<String>,
-    /// The file with the token for --url.
+    /// The file with the token for --url; on the data directory, with the operator's token for a command that
+    /// decides. Without one, such a command asks at the terminal.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Print JSON, one value a line.
@@ -139,8 +137,10 @@ Examples:
 Examples:
   stepgate approve 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10
   stepgate approve ID ID --note 'checked with the owner'
+  stepgate --token-file operator.token approve ID      without a terminal
 
-Several are decided one by one, each for itself. The principal that asked cannot decide.")]
+The call is shown in full at the terminal, and you are asked. Several are decided one by one, each for \
+itself. The principal that asked cannot decide, and neither can a process of the agent's client.")]
     Approve(DecideArgs),
     /// Deny what waits for a person. The step is never executed.
     #[command(after_help = "\
@@ -198,16 +198,17 @@ Runs that were under way are recovered by the next start, as after a crash. Only
 restored: a backup of a broken store (`backup --no-verify`) is evidence, and `stepgate --data DIR verify` \
 looks at it.")]
     Restore(RestoreArgs),
-    /// List the tools that a proposal can name; accept a tool whose definition has changed.
+    /// List the tools that a proposal can name, and what is off; accept a tool that is new or has changed.
     #[command(after_help = "\
 Examples:
   stepgate tools
+  stepgate tools diff sonos.set_volume
   stepgate tools accept sonos.set_volume
   stepgate tools --json | jq 'select(.standing == \"changed\")'
 
 A tool is known by its definition: description and schemas. One that has changed since it was \
-accepted is denied until an operator accepts it. A tool without a mode in the configuration is not \
-offered.")]
+accepted, or that came to a server later, is denied until an operator accepts it. A tool without a mode \
+in the configuration is not offered.")]
     Tools(ToolsArgs),
     /// Check policies, explain a decision, or try changed policies on recorded history.
     #[command(after_help = "\
@@ -222,7 +223,10 @@ Examples:
   stepgate --store postgres://gate@db/stepgate nodes
   stepgate nodes --json")]
     Nodes,
-    /// Bring every interrupted run to its end. Every other writing command does this first.
+    /// Bring every interrupted run to its end, and name those that need a person.
+    ///
+    /// Every other writing command does this first, and a gateway does it by itself; beside a gateway, this
+    /// command asks it for a pass now. Exits 1 where a run needs a person.
     #[command(after_help = "\
 Examples:
   stepgate recover
@@ -449,7 +453,7 @@ pub(crate) struct DecideArgs {
     /// The approvals' ids, as `stepgate approvals` lists them.
     #[arg(value_name = "ID", required = true, num_args = 1..=100)]
     pub(crate) ids: Vec<ApprovalId>,
-    /// Why; it is recorded, and whoever asked can read it.
+    /// Why; it is recorded, for operators and auditors.
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 }
@@ -465,7 +469,8 @@ pub(crate) enum TokenCommand {
     /// Make a token and print it, once.
     #[command(after_help = "\
 Examples:
-  stepgate token create --name ci-agent --role agent > ci.token")]
+  stepgate token create --name ci-agent --role agent > ci.token
+  stepgate token create --name night-shift --role operator --expires-in 30d")]
     Create {
         /// Who comes with it: the principal that policies and records name.
         #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
@@ -473,8 +478,11 @@ Examples:
         /// What it may be used for.
         #[arg(long)]
         role: Role,
+        /// How long it is good for, such as `12h` or `30d`; until it is revoked otherwise.
+        #[arg(long, value_name = "TIME")]
+        expires_in: Option<Life>,
     },
-    /// List the tokens that are good.
+    /// List the tokens that were not revoked, and when they expire.
     #[command(after_help = "\
 Examples:
   stepgate token list --json")]
@@ -492,7 +500,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct OneRun {
-    /// The run's id, or `last` for the newest.
+    /// The run's id, or `last` for the newest of the agent that acts on this directory (`agent`); over --url,
+    /// for the newest that the token may see.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
 }
@@ -552,6 +561,9 @@ pub(crate) struct BenchArgs {
     /// Actions to measure, each alone; MIX for thinking, listing, reading and writing in turns.
     #[arg(long, value_delimiter = ',', default_value = "READ_FILE,WRITE_FILE,MIX,THINK,FINISH")]
     pub(crate) actions: Vec<String>,
+    /// Sessions that the steps are spread over.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) sessions: u32,
     /// Where the temporary data directory is made; the system's temporary directory otherwise.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -565,6 +577,18 @@ pub(crate) struct ToolsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolsCommand {
+    /// Show what has changed in a tool's definition since it was accepted.
+    #[command(after_help = "\
+Examples:
+  stepgate tools diff sonos.set_volume
+  stepgate tools diff sonos.set_volume --json
+
+Lines that begin with - are as accepted, with + as the server says now. A tool that is new has no other.")]
+    Diff {
+        /// The tool.
+        #[arg(value_name = "TOOL", value_parser = ToolName::parse)]
+        name: ToolName,
+    },
     /// Accept the present definitions of tools.
     #[command(after_help = "\
 Examples:

@@ -19,9 +19,9 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use crate::cli::Global;
-use crate::commands::recover;
 use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App, LOCAL_HEADER, Peer};
+use crate::local::Process;
 use connection::{Connection, Target};
 
 /// What a client on this machine calls the gateway.
@@ -34,7 +34,9 @@ const PAGE_MAX: usize = 1000;
 pub(crate) enum As {
     /// What proposes.
     Agent,
-    /// What decides.
+    /// What only reads: all that the files of the directory hold anyway.
+    Auditor,
+    /// What decides: with a token, or with a person at this process's terminal.
     Operator,
 }
 
@@ -42,6 +44,7 @@ impl As {
     fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
+            Self::Auditor => "auditor",
             Self::Operator => "operator",
         }
     }
@@ -81,7 +84,24 @@ impl Reply {
 /// A way to ask.
 pub(crate) struct Client {
     door: Door,
+    who: Who,
+}
+
+/// Who asks on the directory of this machine.
+struct Who {
     role: As,
+    /// An operator's token, where the command line has one.
+    token: Option<String>,
+}
+
+impl Who {
+    fn of(global: &Global, role: As) -> anyhow::Result<Self> {
+        let token = match role {
+            As::Agent | As::Auditor => None,
+            As::Operator => token(global)?,
+        };
+        Ok(Self { role, token })
+    }
 }
 
 enum Door {
@@ -102,12 +122,18 @@ pub(crate) fn remote(global: &Global) -> anyhow::Result<Option<Target>> {
     let Some(url) = &global.url else {
         return Ok(None);
     };
+    Target::url(url, &token(global)?.unwrap_or_default()).map(Some)
+}
+
+/// The token of the command line or of the environment.
+fn token(global: &Global) -> anyhow::Result<Option<String>> {
     let token = match &global.token_file {
         Some(file) => std::fs::read_to_string(file)
             .with_context(|| format!("cannot read `{}`", file.display()))?,
         None => std::env::var("STEPGATE_TOKEN").unwrap_or_default(),
     };
-    Target::url(url, token.trim()).map(Some)
+    let token = token.trim();
+    Ok((!token.is_empty()).then(|| token.to_owned()))
 }
 
 /// The socket of a data directory.
@@ -116,10 +142,14 @@ pub(crate) fn socket(data: &DataDir) -> Target {
 }
 
 /// The process that holds the directory, where it listens.
-pub(crate) async fn holder(data: &DataDir, role: As) -> Option<Client> {
+async fn holder(data: &DataDir) -> Option<Connection> {
     data.holder()?;
-    let connection = Connection::open(socket(data)).await.ok()?;
-    Some(Client { door: Door::Wire(connection), role })
+    Connection::open(socket(data)).await.ok()
+}
+
+/// Whether a process holds the directory and listens.
+pub(crate) async fn is_held(data: &DataDir) -> bool {
+    holder(data).await.is_some()
 }
 
 impl Client {
@@ -129,13 +159,12 @@ impl Client {
         data: &DataDir,
         role: As,
     ) -> anyhow::Result<Option<Self>> {
-        match remote(global)? {
-            Some(target) => {
-                let connection = Connection::open(target).await?;
-                Ok(Some(Self { door: Door::Wire(connection), role }))
-            }
-            None => Ok(holder(data, role).await),
-        }
+        let connection = match remote(global)? {
+            Some(target) => Some(Connection::open(target).await?),
+            None => holder(data).await,
+        };
+        let who = Who::of(global, role)?;
+        Ok(connection.map(|connection| Self { door: Door::Wire(connection), who }))
     }
 
     /// A client of whoever there is, and of this process where there is nobody.
@@ -143,14 +172,25 @@ impl Client {
         if let Some(client) = Self::elsewhere(global, data, role).await? {
             return Ok(client);
         }
-        let held = data.hold().await?;
-        recover::tell(&held.recovered);
+        let who = Who::of(global, role)?;
+        let held = data.hold_recovered().await?;
+        held.tell().await;
         let service = held.service().await?;
+        service.expire_due().await;
         let serve = &held.config.serve;
         let public_url = serve.public_url(&serve.bind, serve.scheme()?)?;
         let app = App::new(service, held.config.serve_limits(), public_url, AccessLog::Silent);
         let here = Here { router: http::router(&app), app, _held: held };
-        Ok(Self { door: Door::Here(Box::new(here)), role })
+        Ok(Self { door: Door::Here(Box::new(here)), who })
+    }
+
+    /// Whether it is a person at the terminal who acts, and not a token.
+    pub(crate) fn is_at_terminal(&self) -> bool {
+        let is_local = match &self.door {
+            Door::Wire(connection) => matches!(connection.target(), Target::Socket(_)),
+            Door::Here(_) => true,
+        };
+        is_local && self.who.token.is_none()
     }
 
     /// Asks, and reads the whole answer.
@@ -172,7 +212,8 @@ impl Client {
             }
             Door::Here(here) => {
                 let mut request = request.map(Body::from);
-                request.extensions_mut().insert(Peer::Local);
+                let process = Process::this().context("`/proc` does not show this process")?;
+                request.extensions_mut().insert(Peer::Local(process));
                 let response = here.router.clone().oneshot(request).await?;
                 let status = response.status();
                 let body = response.into_body().collect().await?.to_bytes();
@@ -250,14 +291,14 @@ impl Client {
             Door::Wire(connection) => Some(connection.target()),
             Door::Here(_) => None,
         };
-        request(target, self.role, method, path, headers, body)
+        request(target, &self.who, method, path, headers, body)
     }
 }
 
 /// A request of somebody who is known there: by the token, or by being on this machine.
 fn request(
     target: Option<&Target>,
-    role: As,
+    who: &Who,
     method: Method,
     path: &str,
     headers: &[(&'static str, String)],
@@ -269,16 +310,22 @@ fn request(
     }
     let mut request = request.body(body)?;
     let headers = request.headers_mut();
-    match target {
-        Some(Target::Socket(_)) | None => {
-            headers.insert(LOCAL_HEADER, HeaderValue::from_static(role.as_str()));
-        }
+    let token = match target {
+        Some(Target::Socket(_)) | None => who.token.as_ref(),
         Some(Target::Http { authority, token, tls: _ }) => {
             headers.insert(header::HOST, HeaderValue::from_str(authority)?);
+            Some(token)
+        }
+    };
+    match token {
+        Some(token) => {
             let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
                 .context("the token has characters that no token has")?;
             token.set_sensitive(true);
             headers.insert(header::AUTHORIZATION, token);
+        }
+        None => {
+            headers.insert(LOCAL_HEADER, HeaderValue::from_static(who.role.as_str()));
         }
     }
     Ok(request)
@@ -287,12 +334,18 @@ fn request(
 /// Asks a gateway several things at the same time, each over a connection of its own.
 pub(crate) struct Line {
     target: Target,
-    role: As,
+    who: Who,
 }
 
 impl Line {
-    pub(crate) fn new(target: Target, role: As) -> Self {
-        Self { target, role }
+    /// As the directory's agent, or as the token of the target.
+    pub(crate) fn of_agent(target: Target) -> Self {
+        Self { target, who: Who { role: As::Agent, token: None } }
+    }
+
+    /// As the operator of the directory on this machine.
+    pub(crate) fn of_operator(global: &Global, data: &DataDir) -> anyhow::Result<Self> {
+        Ok(Self { target: socket(data), who: Who::of(global, As::Operator)? })
     }
 
     /// Asks; the body of the answer is still to come.
@@ -303,7 +356,7 @@ impl Line {
         headers: &[(&'static str, String)],
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Response<Body>> {
-        let request = request(Some(&self.target), self.role, method, path, headers, body.into())?;
+        let request = request(Some(&self.target), &self.who, method, path, headers, body.into())?;
         let mut connection = Connection::open(self.target.clone()).await?;
         Ok(connection.send(request).await?.map(Body::new))
     }

@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod canon;
 mod chat;
+mod confirm;
 mod decide;
 mod doctor;
 mod follow;
@@ -13,23 +14,28 @@ mod mcp;
 pub(crate) mod mcp_config;
 mod nodes;
 mod policy;
-pub(crate) mod recover;
+mod recover;
 mod restore;
 mod run;
 mod runs;
 mod serve;
 mod step;
-mod token;
+pub(crate) mod token;
 mod tools;
 mod verify;
+
+use std::path::Path;
 
 use anyhow::bail;
 use clap::CommandFactory;
 use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Notice, Word};
 
-use crate::cli::{Cli, Command, Global, McpArgs, McpCommand};
-use crate::data_dir::DataDir;
+use crate::cli::{
+    Cli, Command, Global, McpArgs, McpCommand, PolicyArgs, PolicyCommand, RunsArgs, RunsCommand,
+    TokenArgs, TokenCommand, VerifyArgs,
+};
+use crate::data_dir::{self, DataDir};
 use crate::{config, show};
 use decide::Decision;
 
@@ -46,7 +52,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     if global.url.is_some() && works_on_the_directory(&command) {
         bail!("this command works on the data directory itself: leave out --url and STEPGATE_URL");
     }
-    let data = DataDir::of(&global);
+    let data = place(&global, needs(&command))?;
     let done = on(&data, global, command).await;
     data.leave().await;
     done
@@ -79,19 +85,97 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
         Command::Verify(args) => verify::verify(data, args, json).await,
         Command::Backup(args) => backup::backup(data, args, json).await.map_err(explained),
         Command::Restore(args) => restore::restore(data, args, json).await.map_err(explained),
-        Command::Recover => recover::recover(data, json).await.map_err(explained),
+        Command::Recover => recover::recover(&global, data).await.map_err(explained),
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
-        Command::Doctor => doctor::doctor(data, json).await,
+        Command::Doctor => doctor::doctor(&global, data, json).await,
         Command::Bench(args) => bench::bench(args, global.store, json).await,
         Command::Completions { shell } => {
             // Made first and written then: the maker panics where it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "stepgate", &mut script);
-            show::say(String::from_utf8(script)?.trim_end())?;
+            show::plain(String::from_utf8(script)?.trim_end())?;
             Ok(0)
         }
     }
+}
+
+/// What a command finds before it begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// Nothing.
+    Nothing,
+    /// A place for a data directory, which it makes where there is none.
+    Place,
+    /// A store to read, wherever it is.
+    Store,
+    /// A data directory: where there is none, nothing waits, nothing is recorded and nobody may come in, and
+    /// to say so would be an answer about another directory than the one that was meant.
+    Directory,
+}
+
+fn needs(command: &Command) -> Needs {
+    match command {
+        Command::Canon(_)
+        | Command::Digest(_)
+        | Command::Bench(_)
+        | Command::Completions { .. }
+        | Command::Verify(VerifyArgs { bundle: Some(_), .. }) => Needs::Nothing,
+        Command::Serve(_)
+        | Command::Mcp(_)
+        | Command::Chat(_)
+        | Command::Step(_)
+        | Command::Run(_)
+        | Command::Restore(_)
+        | Command::Token(TokenArgs { command: TokenCommand::Create { .. } })
+        | Command::Policy(PolicyArgs { command: PolicyCommand::Check { directory: Some(_) } }) => {
+            Needs::Place
+        }
+        Command::Verify(_)
+        | Command::Nodes
+        | Command::Backup(_)
+        | Command::Doctor
+        | Command::Policy(PolicyArgs { command: PolicyCommand::Replay { .. } })
+        | Command::Runs(RunsArgs {
+            command: None | Some(RunsCommand::Show(_) | RunsCommand::Export(_)),
+            ..
+        }) => Needs::Store,
+        Command::Approvals(_)
+        | Command::Approve(_)
+        | Command::Deny(_)
+        | Command::Tools(_)
+        | Command::Policy(_)
+        | Command::Token(_)
+        | Command::Recover
+        | Command::Runs(_) => Needs::Directory,
+    }
+}
+
+/// The data directory of a command, if it has what the command needs.
+fn place(global: &Global, needs: Needs) -> anyhow::Result<DataDir> {
+    if needs == Needs::Nothing || global.url.is_some() {
+        // Never looked at, so a machine without a home does not need one.
+        return Ok(DataDir::of(global).unwrap_or_else(|_| DataDir::at(Path::new(""))));
+    }
+    let data = DataDir::of(global)?;
+    if let (None, Some(older)) = (&global.data, data_dir::of_earlier_version()) {
+        let older = older.display();
+        show::note(format!(
+            "`{older}` here is the data directory of an earlier version and is not used by itself: add \
+             `--data {older}`, or set STEPGATE_DATA; in use is `{}`",
+            data.root().display()
+        ));
+    }
+    let is_elsewhere = || anyhow::Ok(data.store_url(&data.load_config()?)?.is_some());
+    match needs {
+        Needs::Nothing | Needs::Place => {}
+        Needs::Store => data.must_exist().or_else(|none| match is_elsewhere() {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(none),
+        })?,
+        Needs::Directory => data.must_exist()?,
+    }
+    Ok(data)
 }
 
 /// Whether a command works on the data directory alone: with --url it would answer for another store than
@@ -103,7 +187,6 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Verify(_)
         | Command::Backup(_)
         | Command::Restore(_)
-        | Command::Recover
         | Command::Doctor => true,
         Command::Mcp(_)
         | Command::Chat(_)
@@ -116,6 +199,7 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Policy(_)
         | Command::Token(_)
         | Command::Runs(_)
+        | Command::Recover
         | Command::Canon(_)
         | Command::Digest(_)
         | Command::Bench(_)

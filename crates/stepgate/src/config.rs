@@ -6,7 +6,7 @@ pub(crate) mod servers;
 mod store;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,12 +29,17 @@ const PREFIX: &str = "STEPGATE_";
 const FLAG_VARIABLES: [&str; 5] =
     ["STEPGATE_CONFIG", "STEPGATE_DATA", "STEPGATE_STORE", "STEPGATE_TOKEN", "STEPGATE_URL"];
 
+/// Most typing mistakes in the name of a variable that a message still guesses.
+const TYPOS_MAX: usize = 3;
+
 /// Most tries to write a record.
 const ATTEMPTS_CEILING: u32 = 1000;
 /// Longest pause between two tries.
 const PAUSE_CEILING_MS: u64 = 60_000;
 /// Longest time to decide: a year.
 const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
+/// Most open approvals of one principal.
+const APPROVALS_OPEN_CEILING: u64 = 100_000;
 /// Largest file, as large as the largest payload.
 const FILE_BYTES_CEILING: u64 = 64 * 1024 * 1024;
 /// Most connections.
@@ -111,6 +116,9 @@ pub(crate) struct LimitsConfig {
     /// How long a person has to decide on an approval, in milliseconds.
     #[schemars(range(min = 1, max = APPROVAL_CEILING_MS))]
     approval_ttl_ms: u64,
+    /// Most approvals of one principal that are open at one time.
+    #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
+    approvals_open_max: u64,
 }
 
 /// The directory behind `/sandbox/`.
@@ -274,6 +282,7 @@ impl Default for LimitsConfig {
             record_retry_pause_ms: u64::try_from(limits.record_retry_pause.as_millis())
                 .unwrap_or(u64::MAX),
             approval_ttl_ms: limits.approval_ttl_ms,
+            approvals_open_max: limits.approvals_open_max,
         }
     }
 }
@@ -327,6 +336,8 @@ impl Config {
         let pause = limits.record_retry_pause_ms;
         within("limits.record_retry_pause_ms", pause, 0..=PAUSE_CEILING_MS)?;
         within("limits.approval_ttl_ms", limits.approval_ttl_ms, 1..=APPROVAL_CEILING_MS)?;
+        let open = limits.approvals_open_max;
+        within("limits.approvals_open_max", open, 1..=APPROVALS_OPEN_CEILING)?;
         within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
         within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
@@ -355,6 +366,7 @@ impl Config {
             record_attempts_max: limits.record_attempts_max,
             record_retry_pause: Duration::from_millis(limits.record_retry_pause_ms),
             approval_ttl_ms: limits.approval_ttl_ms,
+            approvals_open_max: limits.approvals_open_max,
         }
     }
 
@@ -418,18 +430,50 @@ pub(crate) fn refuse_unknown_variables(
             known.extend(keys.keys().map(|key| variable(&section, key)));
         }
     }
-    let is_unknown = |name: &OsString| {
-        name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
-            && !known.iter().any(|known| OsStr::new(known) == name)
+    let names: Vec<String> = names
+        .into_iter()
+        .filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    let links = service_links(&names);
+    let is_unknown = |name: &&String| {
+        !known.contains(*name) && !links.iter().any(|link| name.starts_with(link.as_str()))
     };
-    if let Some(name) = names.into_iter().find(is_unknown) {
+    if let Some(name) = names.iter().find(is_unknown) {
+        let likely = known.iter().min_by_key(|known| edits(name, known));
+        let likely = likely.filter(|known| edits(name, known) <= TYPOS_MAX);
         bail!(
-            "there is no environment variable `{}`: unset it, or use one of {}",
-            name.display(),
-            known.join(", ")
+            "there is no environment variable `{name}`: {}",
+            match likely {
+                Some(likely) => format!("did you mean `{likely}`? unset it otherwise"),
+                None => format!("unset it, or use one of {}", known.join(", ")),
+            }
         );
     }
     Ok(())
+}
+
+/// What the variables begin with that Kubernetes sets for a service called `stepgate`, or `stepgate-` and
+/// more, in every container beside it. A variable like `STEPGATE_PORT` is one of these only where the
+/// service's host is there too.
+fn service_links(names: &[String]) -> Vec<String> {
+    const HOST: &str = "_SERVICE_HOST";
+    let services = names.iter().filter_map(|name| name.strip_suffix(HOST));
+    services.flat_map(|name| [format!("{name}_SERVICE_"), format!("{name}_PORT")]).collect()
+}
+
+/// How many characters must be put in, taken out or replaced to make one text of another (Levenshtein).
+fn edits(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (line, a) in one.chars().enumerate() {
+        let mut next = vec![line + 1];
+        for ((b, diagonal), above) in other.chars().zip(&row).zip(row.iter().skip(1)) {
+            let left = next.last().copied().unwrap_or_default();
+            next.push((diagonal + usize::from(a != b)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 /// The environment variable of a key.

@@ -1,32 +1,38 @@
 //! The data directory: one process holds it to write; readers need no permission of that process.
 
 mod lock;
+mod permissions;
+mod place;
 mod restored;
 mod restoring;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{PrincipalId, SessionId};
-use stepgate_core::ports::Store;
+use stepgate_core::ports::{Store, Unfinished};
 use stepgate_core::recover::{self, Report, Scope};
 use stepgate_core::session::Session;
 
 use crate::assembly::{self, Control};
 use crate::cli::Global;
-use crate::config::Config;
+use crate::config::{Config, servers};
+use crate::durable;
 use crate::hub::Hub;
-use crate::service::Service;
-use crate::store;
+use crate::service::{Service, refuse_behind};
+use crate::{show, store, world};
 
 use lock::Lock;
 
+pub(crate) use permissions::refuse_writable_policies;
+pub(crate) use place::of_earlier_version;
 pub(crate) use restored::Restored;
 pub(crate) use restoring::{Extent, Staging};
 
@@ -46,6 +52,8 @@ pub(crate) struct DataDir {
     config: Option<PathBuf>,
     /// The store that the command line names.
     store: Option<String>,
+    /// Secret files that the command line names.
+    secrets: Vec<PathBuf>,
     /// Stores that other nodes see this process in.
     joined: Arc<Mutex<Vec<Arc<dyn Store>>>>,
 }
@@ -66,22 +74,42 @@ pub(crate) struct Held {
 }
 
 impl DataDir {
-    pub(crate) fn of(global: &Global) -> Self {
-        Self {
-            root: global.data.clone(),
-            config: global.config.clone(),
-            store: global.store.clone(),
-            joined: Arc::default(),
-        }
+    /// The directory that the command line names, or the user's own.
+    pub(crate) fn of(global: &Global) -> anyhow::Result<Self> {
+        let root = match &global.data {
+            Some(named) => named.clone(),
+            None => place::by_default(|name| std::env::var_os(name))?,
+        };
+        let (config, store) = (global.config.clone(), global.store.clone());
+        Ok(Self { config, store, ..Self::at(&root) })
     }
 
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), config: None, store: None, joined: Arc::default() }
+        let (config, store, secrets) = (None, None, Vec::new());
+        Self { root: root.to_owned(), config, store, secrets, joined: Arc::default() }
     }
 
     /// The same directory, with the store elsewhere.
     pub(crate) fn with_store(self, store: Option<String>) -> Self {
         Self { store, ..self }
+    }
+
+    /// The same directory, with a file that tool servers must not read either.
+    pub(crate) fn with_secret(mut self, file: PathBuf) -> Self {
+        self.secrets.push(file);
+        self
+    }
+
+    /// What tool servers must not reach: the directory itself, what decides about their tools, and every
+    /// file that a secret comes from. Absolute, whatever the servers' own directories are.
+    pub(crate) fn hidden(&self, config: &Config) -> anyhow::Result<Vec<PathBuf>> {
+        let base = self.base();
+        let decisive = [Some(self.root.clone()), Some(self.policies(config)), self.config_file()];
+        let keys = [config.serve.tls(&base)?.map(|pair| pair.key), config.agent.key_file(&base)];
+        let hidden = decisive.into_iter().chain(keys).flatten();
+        let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
+        let hidden = hidden.chain(self.secrets.iter().cloned()).map(std::path::absolute);
+        Ok(hidden.collect::<io::Result<_>>()?)
     }
 
     /// The URL of the store, where it is not in the directory.
@@ -161,25 +189,49 @@ impl DataDir {
         self.base().join(&config.policy.directory)
     }
 
-    /// Takes the directory, creating what is missing, and brings interrupted runs to their end.
+    /// Takes the directory, creating what is missing, and brings interrupted runs of core actions to their
+    /// end. A gateway goes on with those of tool servers beside the requests.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
+        world::refuse_unset_clock()?;
         let mut config = self.load_config()?;
         self.refuse_backup()?;
         create(&self.root)?;
         let lock = Lock::take(&self.root)?;
         // Nothing is made in a directory that is to be filled.
         self.refuse_restoring()?;
+        self.refuse_open_to_others(&config)?;
         create(&self.sandbox())?;
         self.name_node(&mut config)?;
         let hub = Hub::new();
         let store = store::open(self, &config, &hub).await?;
         if self.store_url(&config)?.is_some() {
             self.joined().push(Arc::clone(&store));
+            refuse_behind(&*store, &self.root).await?;
         }
         let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
         self.forget_restored(&*gate.store, &control.sandbox).await?;
+        tell(&gate, &recovered).await;
         Ok(Held { gate, control, hub, config, recovered, _lock: lock })
+    }
+
+    /// Takes the directory for one command, and brings all interrupted runs to their end first: no gateway may
+    /// ever be started that does.
+    pub(crate) async fn hold_recovered(&self) -> anyhow::Result<Held> {
+        let mut held = self.hold().await?;
+        let unfinished = held.gate.store.unfinished().await?;
+        let needs = attention::of(&held.gate).await?;
+        let is_told = |run: &Unfinished| needs.iter().any(|need| need.run_id == run.run_id);
+        let is_call =
+            |run: &&Unfinished| !run.is_waiting && !is_told(run) && Scope::Servers.covers(run);
+        let calls = unfinished.iter().filter(is_call).count();
+        if calls > 0 {
+            show::note(format!("going on with {calls} interrupted call(s) of tool servers first"));
+        }
+        let report = recover::recover(&held.gate, Scope::Servers).await?;
+        tell(&held.gate, &report).await;
+        held.recovered.add(report);
+        Ok(held)
     }
 
     fn joined(&self) -> MutexGuard<'_, Vec<Arc<dyn Store>>> {
@@ -230,10 +282,7 @@ impl DataDir {
         let mut chance = uuid::Uuid::new_v4().simple().to_string();
         chance.truncate(NODE_CHANCE_CHARS);
         let (path, node_id) = (self.root.join(NODE_ID), format!("{}-{chance}", config.node_id()));
-        let written = File::create(&path).and_then(|mut file| {
-            writeln!(file, "{node_id}")?;
-            file.sync_all()
-        });
+        let written = durable::write(&path, format!("{node_id}\n").as_bytes());
         written.with_context(|| format!("cannot write `{}`", path.display()))?;
         config.store.node_id = node_id;
         Ok(())
@@ -247,6 +296,25 @@ impl Held {
         Service::new(self.gate.clone(), Arc::clone(&self.hub), control).await
     }
 
+    /// Tells people, on standard error, what was recovered and what needs them.
+    pub(crate) async fn tell(&self) {
+        self.tell_finished();
+        match attention::of(&self.gate).await {
+            Ok(needs) => needs.iter().map(show::attention::line).for_each(show::note),
+            Err(error) => show::note(format!("cannot read which runs need a person: {error}")),
+        }
+    }
+
+    /// Tells people what was brought to its end.
+    pub(crate) fn tell_finished(&self) {
+        match self.recovered.finished.len() {
+            0 => {}
+            count => show::note(format!(
+                "recovered {count} interrupted run(s); `stepgate runs` shows them"
+            )),
+        }
+    }
+
     /// The local agent's session: the one that is named, or its default one.
     pub(crate) async fn session(&self, named: Option<SessionId>) -> Result<Session, Fault> {
         let principal = local_agent()?;
@@ -254,6 +322,13 @@ impl Held {
             Some(id) => self.gate.named_session(id, &principal).await,
             None => self.gate.default_session(&principal).await,
         }
+    }
+}
+
+/// Makes durable which runs need a person. Where that is not possible now, the next recovery does it.
+async fn tell(gate: &Gate, report: &Report) {
+    if let Err(fault) = attention::tell(gate, report).await {
+        show::note(format!("which runs need a person is written down later: {fault}"));
     }
 }
 
@@ -297,6 +372,6 @@ fn way_out(error: &io::Error) -> &'static str {
     }
 }
 
-fn local_agent() -> Result<PrincipalId, Fault> {
+pub(crate) fn local_agent() -> Result<PrincipalId, Fault> {
     Ok(PrincipalId::parse(LOCAL_AGENT)?)
 }

@@ -36,6 +36,7 @@ use axum::middleware;
 use axum::response::Response;
 
 use crate::agent::Conversations;
+use crate::local::Clients;
 use crate::mcp::{Door, McpSettings};
 use crate::service::Service;
 
@@ -124,6 +125,8 @@ pub(crate) struct App {
     pub(crate) mcp: Door,
     /// The agent, where one is configured.
     pub(crate) agent: OnceLock<Arc<Conversations>>,
+    /// Programs on this machine that speak MCP here.
+    clients: Clients,
     public_url: PublicUrl,
     logins: Logins,
     rates: Rates,
@@ -149,6 +152,7 @@ impl App {
             metrics,
             mcp,
             agent,
+            clients: Clients::default(),
             public_url,
             logins,
             rates,

@@ -15,9 +15,9 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalChange, ApprovalQuery, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node,
-    Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished,
-    Unreached,
+    ApprovalChange, ApprovalQuery, Audited, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent,
+    Moment, Node, Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
+    Unfinished, Unreached,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -300,6 +300,10 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.tell_executors(executor_ids).await
     }
 
+    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError> {
+        self.inner.claim_executor(executor_id, mark).await
+    }
+
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
         self.inner.unreached().await
     }
@@ -344,8 +348,8 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.approval(approval_id).await
     }
 
-    async fn open_approvals(&self) -> Result<u64, StoreError> {
-        self.inner.open_approvals().await
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        self.inner.open_approvals(principal_id).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
@@ -384,12 +388,29 @@ impl<S: Store> Store for WatchedStore<S> {
         self.inner.unfinished().await
     }
 
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        self.inner.loose_events().await
+    async fn loose_page(
+        &self,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
+        self.inner.loose_page(after, limit).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.inner.counts().await
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        self.inner.moment().await
+    }
+
+    async fn audit(
+        &self,
+        last: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        self.inner.audit(last, before, limit).await
     }
 
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {

@@ -11,8 +11,10 @@ mod client;
 mod commands;
 mod config;
 mod data_dir;
+mod durable;
 mod http;
 mod hub;
+mod local;
 mod mcp;
 mod server;
 mod service;
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
     if launcher::is_called(arguments.next().as_deref()) {
         return launcher::run(arguments);
     }
+    // A sandbox without this call still works, and a tool server gets no capability to look with.
+    let _ = launcher::protect_this_process();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(refused) => return usage(&refused),

@@ -10,6 +10,8 @@
 //! call.rs        a call → a proposal → the gate → an answer
 //! relay.rs       how a call goes, told while it does
 //! waiting.rs     an answer that a person has to give first
+//! questions.rs   questions that are open: an equal call joins one instead of asking again
+//! words.rs       what the model is told where there is no result
 //! unanswered.rs  calls whose answer nobody has got: the same call again is joined to them
 //! under_way.rs   ids that are in use in a session, each for one request
 //! bridge.rs      `stepgate mcp`: the same door for clients that start a process
@@ -26,6 +28,7 @@ mod envelope;
 mod handler;
 mod http;
 mod listening;
+mod questions;
 mod relay;
 mod result;
 mod sessions;
@@ -33,6 +36,7 @@ mod tasks;
 mod unanswered;
 mod under_way;
 mod waiting;
+mod words;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -56,6 +60,7 @@ pub(crate) use catalog::Collision;
 use delivery::Streams;
 use handler::Handler;
 pub(crate) use http::serve;
+use questions::Questions;
 use sessions::{Restored, Sessions};
 use unanswered::Unanswered;
 use under_way::UnderWay;
@@ -65,6 +70,16 @@ pub(crate) const SESSION_HEADER: &str = "mcp-session-id";
 
 /// Says that a message came over standard input, where there are no headers to repeat arguments in.
 const BRIDGE_HEADER: &str = "stepgate-bridge";
+
+/// The origins of this machine, with any port.
+const LOOPBACK_ORIGINS: [&str; 6] = [
+    "http://localhost:*",
+    "http://127.0.0.1:*",
+    "http://[::1]:*",
+    "https://localhost:*",
+    "https://127.0.0.1:*",
+    "https://[::1]:*",
+];
 
 /// Most ended sessions that are remembered.
 const ENDED_MAX: usize = 1000;
@@ -128,6 +143,7 @@ struct Shared {
     /// Counts the changes of what is offered.
     changes: watch::Sender<u64>,
     unanswered: Arc<Unanswered>,
+    questions: Questions,
     under_way: Arc<UnderWay>,
     streams: Arc<Streams>,
     /// Where the approvals' pages are, if anybody can open them.
@@ -170,6 +186,7 @@ impl Door {
             catalog: RwLock::new(Arc::new(catalog)),
             changes: watch::channel(0).0,
             unanswered: Arc::new(Unanswered::new(settings.join)),
+            questions: Questions::default(),
             under_way: Arc::default(),
             streams: Arc::default(),
             pages: settings.has_pages.then(|| public_url.clone()),
@@ -266,9 +283,17 @@ impl Door {
     }
 }
 
-/// The pages that may call: the gateway's own, and those that the configuration names.
+/// The origins that may call: the gateway's own, those that the configuration names, and, where the gateway is
+/// reached by a loopback name, every port of the loopback names. A page that was led here by DNS rebinding
+/// still has its own name as origin; a page of another local port has no token, and gets none from here.
 fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
-    [public_url.with_port()].into_iter().chain(settings.allowed_origins.iter().cloned()).collect()
+    let local = match public_url.is_loopback() {
+        true => LOOPBACK_ORIGINS.as_slice(),
+        false => &[],
+    };
+    let local = local.iter().map(|origin| (*origin).to_owned());
+    let configured = settings.allowed_origins.iter().cloned();
+    [public_url.with_port()].into_iter().chain(local).chain(configured).collect()
 }
 
 /// The tools that a model may be told of, for this principal, under the names that models take.

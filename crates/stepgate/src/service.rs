@@ -2,8 +2,10 @@
 //!
 //! A step is a task of its own. A caller who leaves stops waiting, and never stops the step.
 
+mod behind;
 mod expiry;
 mod listening;
+mod readiness;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -13,21 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
-use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Answer, Person, Refused, Settlement, Submission};
+use stepgate_core::time::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use crate::assembly::Control;
 use crate::hub::Hub;
+use crate::show;
 use crate::tokens::Tokens;
 
-pub(crate) use expiry::expires_at;
+pub(crate) use behind::refuse as refuse_behind;
+pub(crate) use expiry::{expires_at, has_expired};
 
 /// Most sessions that are remembered here; others are only looked up again.
 const SESSIONS_MAX: usize = 10_000;
@@ -53,6 +60,12 @@ pub(crate) struct Service {
     broken: watch::Sender<bool>,
     /// A run was left to recovery.
     left: Notify,
+    /// Whether the store could be written when it was tried last.
+    tried: readiness::Last,
+    /// What recovery goes over, each by itself.
+    scopes: recovery::Scopes,
+    /// Runs that standard error has named as needing a person, and since when they did.
+    said: Mutex<HashMap<RunId, Timestamp>>,
 }
 
 /// What became of a decision.
@@ -71,8 +84,11 @@ impl Service {
         hub: Arc<Hub>,
         control: Option<Arc<Control>>,
     ) -> anyhow::Result<Arc<Self>> {
-        let tokens = Tokens::load(&gate).await?;
+        let tokens = Tokens::load(&*gate.store).await?;
         Ok(Arc::new(Self {
+            scopes: recovery::scopes(&gate),
+            said: Mutex::default(),
+            tried: readiness::Last::default(),
             gate,
             hub,
             tokens,
@@ -143,13 +159,37 @@ impl Service {
         Ok(Answer { replayed: first.replayed, ..answer })
     }
 
-    /// Decides on an approval. Answers as soon as the decision is durable: the step goes on behind it.
+    /// Decides on an approval. Answers as soon as the decision is durable: the step goes on behind it. A run
+    /// that does not verify is told to people, because no decision on it can be taken.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         approval_id: ApprovalId,
         person: Person,
     ) -> Result<Decided, Refused> {
         let approval = self.approval(approval_id).await?;
+        if self.is_own_request(&approval, &person) {
+            return Err(Refused::OwnRequest);
+        }
+        let run_id = approval.tool_run_id;
+        let decided = self.decide_on(approval, person).await;
+        if let Err(refused) = &decided
+            && let Some(error) = quarantine_of(refused)
+        {
+            let told = attention::tell_quarantined(&self.gate, run_id, error.to_string()).await;
+            if let Err(fault) = told {
+                show::note(format!("that {run_id} is quarantined is written down later: {fault}"));
+            }
+            self.say_what_needs_a_person().await;
+        }
+        decided
+    }
+
+    async fn decide_on(
+        self: &Arc<Self>,
+        approval: Approval,
+        person: Person,
+    ) -> Result<Decided, Refused> {
+        let approval_id = approval.approval_id;
         match approval.status {
             ApprovalStatus::Pending => {}
             ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired => {
@@ -202,6 +242,24 @@ impl Service {
             (None, _) | (_, None) => true,
         };
         Ok(answers || self.gate.store.nodes().await?.is_empty())
+    }
+
+    /// Whether whoever decides is behind the request, or the other way round.
+    fn is_own_request(&self, approval: &Approval, person: &Person) -> bool {
+        let approver_id = match person {
+            Person::Grants { approver_id, .. } | Person::Refuses { approver_id, .. } => approver_id,
+            Person::Nobody => return false,
+        };
+        let context = strict::stored(&approval.approval_context_json).unwrap_or_default();
+        let asker = context.get("principal_id").and_then(Value::as_str);
+        // What cannot be read is not decided.
+        let asker = asker.and_then(|asker| PrincipalId::parse(asker).ok());
+        asker.is_none_or(|asker| self.tokens.are_linked(&asker, approver_id))
+    }
+
+    /// Whether a token is still good.
+    pub(crate) fn is_live(&self, token_id: ArtifactId) -> bool {
+        self.tokens.is_live(token_id, self.gate.world.now())
     }
 
     async fn approval(&self, approval_id: ApprovalId) -> Result<Approval, Refused> {
@@ -258,6 +316,7 @@ impl Service {
         tokio::spawn(expiry::keep_time(Arc::clone(self)));
         tokio::spawn(recovery::keep_recovering(Arc::clone(self)));
         tokio::spawn(listening::keep_listening(Arc::clone(self)));
+        tokio::spawn(behind::keep_looking(Arc::clone(self)));
     }
 
     /// A task that shutdown waits for.
@@ -357,6 +416,21 @@ impl RunningGuard {
 impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.0.running.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
+
+/// Why a run cannot be decided on, where it does not verify.
+pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
+    match refused {
+        Refused::Fault(Fault::Store(StoreError::State(error))) => {
+            (error.code == StateCode::RecoveryFailed).then_some(error)
+        }
+        Refused::Fault(_)
+        | Refused::NoSuchApproval
+        | Refused::AlreadyDecided
+        | Refused::NotInDoubt
+        | Refused::OwnRequest
+        | Refused::OutOfReach => None,
     }
 }
 

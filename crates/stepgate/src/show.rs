@@ -1,14 +1,19 @@
 //! How things look: clean tables, colour on a terminal, JSON that stays the same.
 
+pub(crate) mod attention;
+mod hidden;
 pub(crate) mod timeline;
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 use serde::Serialize;
 use stepgate_core::run::Status;
+
+pub(crate) use hidden::hidden;
 
 /// What went wrong.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -19,22 +24,54 @@ pub(crate) const WAITING: Style = AnsiColor::Yellow.on_default().bold();
 /// What matters less.
 pub(crate) const DIM: Style = Style::new().dimmed();
 
-/// One JSON value on one line.
+/// Set once standard output has no reader any more.
+static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
+
+/// One JSON value on one line, byte for byte.
 pub(crate) fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
-    say(serde_json::to_string(value)?)
+    plain(serde_json::to_string(value)?)
 }
 
-/// A line of what was asked for, or several.
+/// A line for a program, or several, byte for byte.
 ///
-/// A reader that has seen enough, such as `head`, is no error, and neither does it change the answer:
-/// the command goes on to its own exit code. A step's response is not written with this: whoever does
-/// not get it must be told.
+/// INVARIANT: nothing for a program goes through a terminal filter. The filter drops control characters,
+/// and a digest over the rest would not match.
+pub(crate) fn plain(text: impl Display) -> anyhow::Result<()> {
+    written(writeln_to(io::stdout().lock(), text))
+}
+
+/// A line for a person, or several. Styles are removed where standard output is no terminal.
 pub(crate) fn say(text: impl Display) -> anyhow::Result<()> {
+    written(writeln_to(anstream::stdout().lock(), text))
+}
+
+/// A piece of a line for a person.
+pub(crate) fn say_piece(text: impl Display) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+    written(write!(out, "{text}").and_then(|()| out.flush()))
+}
+
+fn writeln_to(mut out: impl Write, text: impl Display) -> io::Result<()> {
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+/// A reader that has seen enough, such as `head`, is no error, and it does not change the answer: the
+/// command goes on to its own exit code. A step's response is not written with this: a caller that does
+/// not get it must be told.
+fn written(written: io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            READER_IS_GONE.store(true, Ordering::Relaxed);
+            Ok(())
+        }
         written => written.context("cannot write the output"),
     }
+}
+
+/// Whether standard output has a reader, as far as known: commands without an end stop when it has none.
+pub(crate) fn has_reader() -> bool {
+    !READER_IS_GONE.load(Ordering::Relaxed)
 }
 
 /// A line about the work, beside what was asked for.
@@ -43,12 +80,16 @@ pub(crate) fn note(text: impl Display) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
+/// Longest cell of a table, but for the last of its row: one long name must not pad every row.
+const CELL_CHARS_MAX: usize = 128;
+
 /// A table without lines: columns as wide as their widest cell.
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[Cell; N]>,
 }
 
-/// A text in its style; the style is stripped where nobody sees it.
+/// A text in its style; the style is stripped where nobody sees it. The text may be a server's or an agent's,
+/// so it is always printable.
 pub(crate) struct Cell {
     text: String,
     style: Style,
@@ -56,12 +97,12 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) fn plain(text: impl ToString) -> Self {
-        Self { text: text.to_string(), style: Style::new() }
+        Self { text: printable(&text.to_string()), style: Style::new() }
     }
 
     /// What an operator should look at.
     pub(crate) fn alarming(text: impl ToString) -> Self {
-        Self { text: text.to_string(), style: ERROR }
+        Self { text: printable(&text.to_string()), style: ERROR }
     }
 }
 
@@ -72,6 +113,9 @@ impl<const N: usize> Table<N> {
     }
 
     pub(crate) fn add(&mut self, row: [Cell; N]) {
+        let mut row = row;
+        let padded = row.iter_mut().rev().skip(1);
+        padded.for_each(|cell| cell.text = shortened(&cell.text, CELL_CHARS_MAX));
         self.rows.push(row);
     }
 }
@@ -113,26 +157,22 @@ impl Display for Cell {
     }
 }
 
-/// Text that cannot play tricks on a terminal: no escape sequences, and nothing that is there and cannot
-/// be seen.
+/// Text that cannot play tricks on a terminal: what is there and cannot be seen stands there by its
+/// number, such as `<U+202E>`.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match hidden(c) {
+            Some(number) => shown.extend(["<", &number, ">"]),
+            None => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// Printable, line by line: for texts that have lines of their own.
 pub(crate) fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
-}
-
-/// Whether a character leaves no mark of its own: controls, what turns the direction of reading, what
-/// has no width, and what looks like nothing.
-pub(crate) fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The beginning of a long text.

@@ -3,34 +3,42 @@
 //!
 //! `stepgate-example-home calendar`, or `stepgate-example-home sonos STATE`, where STATE is the file in
 //! which the loudspeaker remembers what it did.
+//!
+//! MCP over standard input and output is one JSON object a line, so this speaks it by itself: with no more
+//! than a JSON parser it is built in seconds.
 
 mod calendar;
 mod sonos;
 
+use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig,
-};
-use rmcp::service::RequestContext;
-use rmcp::transport::stdio;
-use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, Value, json};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
+/// Longest line that is read.
+const LINE_BYTES_MAX: u64 = 1024 * 1024;
+
+fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let role = args.next().and_then(|role| role.into_string().ok()).unwrap_or_default();
     let home = match (role.as_str(), args.next()) {
         ("calendar", None) => Home::Calendar,
         ("sonos", Some(state)) => Home::Sonos(sonos::Speaker::at(PathBuf::from(state))),
-        (_, _) => bail!("call it as `calendar`, or as `sonos STATE` with a file to remember in"),
+        (_, _) => {
+            return fail("call it as `calendar`, or as `sonos STATE` with a file to remember in");
+        }
     };
-    let service = home.serve(stdio()).await.context("nobody shook hands")?;
-    service.waiting().await?;
-    Ok(())
+    match home.serve(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    // Where even this cannot be written, the exit code is all that is left.
+    let _ = writeln!(io::stderr(), "{why}");
+    ExitCode::FAILURE
 }
 
 /// What the program is.
@@ -66,41 +74,70 @@ impl Home {
     }
 }
 
-impl ServerHandler for Home {
-    fn get_info(&self) -> ServerConfig {
-        let tools = ServerCapabilities::builder().enable_tools().build();
-        let us = Implementation::new("stepgate-example-home", env!("CARGO_PKG_VERSION"));
-        ServerConfig::new(tools).with_server_info(us)
+/// Codes of JSON-RPC.
+const PARSE_ERROR: i32 = -32700;
+const INVALID_REQUEST: i32 = -32600;
+const METHOD_NOT_FOUND: i32 = -32601;
+
+impl Home {
+    /// Answers line by line, until there are no more.
+    fn serve(&self, input: &mut dyn BufRead, output: &mut dyn Write) -> io::Result<()> {
+        loop {
+            let mut line = Vec::new();
+            let length =
+                io::Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+            match length {
+                0 => return Ok(()),
+                _ if !line.ends_with(b"\n") => return Err(io::Error::other("a line has no end")),
+                _ => {}
+            }
+            if let Some(message) = self.message(&line) {
+                writeln!(output, "{message}")?;
+                output.flush()?;
+            }
+        }
     }
 
-    async fn list_tools(
-        &self,
-        _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        read(json!({ "tools": self.tools() }))
+    /// The answer to a message; none to a notification, or to an answer.
+    fn message(&self, line: &[u8]) -> Option<Value> {
+        let Ok(message) = serde_json::from_slice::<Value>(line) else {
+            return Some(failed(&Value::Null, PARSE_ERROR, "this is not JSON"));
+        };
+        let Some(message) = message.as_object() else {
+            return Some(failed(&Value::Null, INVALID_REQUEST, "a message is an object"));
+        };
+        let (id, method) = (message.get("id")?, message.get("method")?.as_str()?);
+        let nothing = Map::new();
+        let params = message.get("params").and_then(Value::as_object).unwrap_or(&nothing);
+        let result = match method {
+            "initialize" => json!({
+                "protocolVersion": params.get("protocolVersion"),
+                "capabilities": { "tools": {} },
+                "serverInfo": { "name": "stepgate-example-home", "version": env!("CARGO_PKG_VERSION") },
+            }),
+            "ping" => json!({}),
+            "tools/list" => json!({ "tools": self.tools() }),
+            "tools/call" => self.call(params),
+            _ => return Some(failed(id, METHOD_NOT_FOUND, "there is no such method")),
+        };
+        Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
     }
 
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        let key = context.meta.0.0.get(KEY).and_then(Value::as_str);
-        let args = request.arguments.unwrap_or_default();
-        let result = match self.answer(&request.name, &args, key) {
+    fn call(&self, params: &Map<String, Value>) -> Value {
+        let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
+        let nothing = Map::new();
+        let args = params.get("arguments").and_then(Value::as_object).unwrap_or(&nothing);
+        let key = params.get("_meta").and_then(|meta| meta.get(KEY)).and_then(Value::as_str);
+        match self.answer(name, args, key) {
             Ok(said) => json!({
                 "content": [{ "type": "text", "text": said.to_string() }],
                 "structuredContent": said,
             }),
             Err(why) => json!({ "content": [{ "type": "text", "text": why }], "isError": true }),
-        };
-        Ok(read::<CallToolResult>(result)?.into())
+        }
     }
 }
 
-/// A value as the SDK's type for it.
-fn read<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
-    serde_json::from_value(value)
-        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+fn failed(id: &Value, code: i32, message: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
 }

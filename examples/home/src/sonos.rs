@@ -26,6 +26,8 @@ const KEYS_MAX: usize = 100_000;
 pub(crate) fn tools() -> Value {
     let room = json!({ "type": "string", "minLength": 1, "maxLength": 64 });
     let volume = json!({ "type": "integer", "minimum": 0, "maximum": 100 });
+    let wanted =
+        json!({ "type": "integer", "minimum": 0, "maximum": 100, "default": VOLUME_AT_FIRST });
     let output = json!({
         "type": "object",
         "properties": { "room": room, "volume": volume },
@@ -35,11 +37,10 @@ pub(crate) fn tools() -> Value {
         {
             "name": SET_VOLUME,
             "title": "Set the volume",
-            "description": "Sets the volume of the loudspeaker in a room.",
+            "description": "Sets the volume of the loudspeaker in a room; without one, to what it was at first.",
             "inputSchema": {
                 "type": "object",
-                "properties": { "volume": volume, "room": room },
-                "required": ["volume"],
+                "properties": { "volume": wanted, "room": room },
                 "additionalProperties": false,
             },
             "outputSchema": output,
@@ -88,8 +89,11 @@ impl Speaker {
         args: &Map<String, Value>,
         key: Option<&str>,
     ) -> Result<Value, String> {
-        let Some(volume) = args.get("volume").and_then(Value::as_u64).filter(|loud| *loud <= 100)
-        else {
+        let volume = match args.get("volume") {
+            None => Some(VOLUME_AT_FIRST),
+            Some(given) => given.as_u64().filter(|loud| *loud <= 100),
+        };
+        let Some(volume) = volume else {
             return Err("volume must be an integer from 0 to 100".to_owned());
         };
         let room = room(args)?;

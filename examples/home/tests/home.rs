@@ -23,7 +23,7 @@ use stepgate_core::ports::{Dispatch, Effect, Failed, Said, Sending, ToolServers}
 use stepgate_core::tool::Mode;
 use stepgate_exec::launcher::{self, Launcher};
 use stepgate_exec::servers::{
-    DeliverySpec, ServerLimits, ServerSpec, Servers, ToolSpec, Transport,
+    DeliverySpec, Pinning, ServerLimits, ServerSpec, Servers, ToolSpec, Transport,
 };
 
 fn main() -> ExitCode {
@@ -74,7 +74,7 @@ async fn what_is_not_a_volume_is_refused() {
     let state = keep.path().join("sonos.json");
     let home = sonos(&state).await;
     let tool = home.tool(&"sonos.set_volume".parse().unwrap()).unwrap();
-    for args in [json!({ "volume": 101 }), json!({}), json!({ "volume": 1, "loud": true })] {
+    for args in [json!({ "volume": 101 }), json!({ "volume": 1, "loud": true })] {
         assert!(tool.contract.check(args.as_object().unwrap()).is_err(), "{args}");
     }
     // Past the gate the loudspeaker refuses by itself.
@@ -126,6 +126,8 @@ fn spec(name: &str, args: &[&str], mode: Mode) -> ServerSpec {
         tools: BTreeMap::new(),
         limits: ServerLimits::default(),
         hidden: vec![],
+        required: true,
+        pin: Pinning::default(),
     }
 }
 
@@ -135,10 +137,10 @@ async fn sonos(state: &Path) -> Servers {
 
 async fn home(specs: Vec<ServerSpec>) -> Servers {
     let launcher = Launcher::this_program();
-    let home = Servers::start(specs, BTreeMap::new(), launcher, Arc::new(|_| ()), Arc::new(|_| ()))
-        .await
-        .unwrap();
-    for (name, _) in home.unpinned() {
+    let (late, progress, tell) = (Arc::new(|_| ()), Arc::new(|_| ()), Arc::new(|_| ()));
+    let home =
+        Servers::start(specs, BTreeMap::new(), launcher, late, progress, tell).await.unwrap();
+    for name in home.first_seen() {
         home.accept(&name).unwrap();
     }
     home

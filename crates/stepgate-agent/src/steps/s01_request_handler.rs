@@ -1,51 +1,41 @@
-//! RequestHandler: what came becomes a context, and its type follows from what is there.
+//! RequestHandler: what came becomes a context, with what is known about it. Its type follows from what is
+//! there. The rules after this step judge the whole request; only the steps that follow write.
 
-use std::collections::HashSet;
-
-use crate::context::{ClientTool, ContextType, Envelope};
-use crate::limits::{CLIENT_TOOLS_MAX, CORRELATION_ID_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use crate::context::{ContextType, Known};
 use crate::pipeline::Flow;
-use crate::stop::{Code, Stop};
+use crate::stop::Stop;
+use crate::turns;
 
-pub(crate) fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
+pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
+    let known = known(flow).await?;
     let context = &mut flow.context;
     // A mixture that is of no type stays without one, and the rules say so.
     let context_type = ContextType::of(context.envelope());
     context.context_type = context_type.map_or("", ContextType::as_str).to_owned();
     context.time_stamp = flow.agent.gate.world.now().to_string();
     context.correlation_id = flow.correlation_id.clone();
-    within_limits(&flow.correlation_id, context.envelope())
-}
-
-/// What cannot be is refused before anything is durable.
-fn within_limits(correlation_id: &str, envelope: &Envelope) -> Result<(), Stop> {
-    let invalid = |message: String| Err(Code::RequestInvalid.stop(message));
-    if correlation_id.len() > CORRELATION_ID_BYTES_MAX {
-        return invalid(format!("a key has at most {CORRELATION_ID_BYTES_MAX} bytes"));
-    }
-    if envelope.tools.len() > CLIENT_TOOLS_MAX {
-        return invalid(format!("a request declares at most {CLIENT_TOOLS_MAX} tools"));
-    }
-    let mut names = HashSet::new();
-    for ClientTool { name, parameters, .. } in &envelope.tools {
-        if !is_tool_name(name) {
-            let message = "a tool's name is 1 to 64 letters, digits, `_` or `-`";
-            return Err(Code::RequestInvalid.error(message).with("name", name).into());
-        }
-        if !parameters.is_object() {
-            let message = "a tool's parameters are a JSON Schema: an object";
-            return Err(Code::RequestInvalid.error(message).with("name", name).into());
-        }
-        if !names.insert(name) {
-            let message = "a tool is declared once";
-            return Err(Code::RequestInvalid.error(message).with("name", name).into());
-        }
-    }
+    context.known = known;
     Ok(())
 }
 
-/// Whether models take it as a tool's name.
-pub(crate) fn is_tool_name(name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.chars().all(is_allowed)
+/// What the request names, as far as it is there. A text that is no id names nothing.
+async fn known(flow: &Flow<'_>) -> Result<Known, Stop> {
+    let (gate, envelope) = (&flow.agent.gate, flow.context.envelope());
+    let session = match envelope.session_id.as_deref().map(str::parse) {
+        Some(Ok(id)) => gate.store.session(id).await?,
+        Some(Err(_)) | None => None,
+    };
+    let named = match envelope.turn_id.as_deref().map(str::parse) {
+        Some(Ok(id)) => turns::load(gate, id).await?,
+        Some(Err(_)) | None => None,
+    };
+    let offered = flow.agent.tools.offered(&flow.principal_id);
+    Ok(Known {
+        asker: Some(flow.principal_id.clone()),
+        request_digest: Some(flow.request_digest),
+        session,
+        named,
+        own: turns::load(gate, flow.own_turn_id()).await?,
+        server_tools: offered.into_iter().map(|tool| tool.name).collect(),
+    })
 }

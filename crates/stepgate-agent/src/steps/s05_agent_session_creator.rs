@@ -6,7 +6,6 @@ use crate::context::AgentSession;
 use crate::pipeline::{Flow, missing};
 use crate::stop::Stop;
 use crate::turn::Opened;
-use crate::turns;
 
 use super::s02_session_restorer::open;
 
@@ -22,14 +21,14 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
         envelope: flow.context.envelope().clone(),
     };
     flow.context.session = Some(AgentSession { id: session_id, mode: Some(mode) });
-    open(flow, session_id, opened, None).await
+    open(flow, session_id, opened).await
 }
 
 /// The session of the turn that this request opened before, or a fresh one.
 async fn session(flow: &Flow<'_>) -> Result<SessionId, Stop> {
     let gate = &flow.agent.gate;
-    if let Some((session_id, _)) = turns::load(gate, flow.own_turn_id()).await? {
-        return Ok(session_id);
+    if let Some((session_id, _)) = &flow.context.known.own {
+        return Ok(*session_id);
     }
     let fresh = SessionId::new(gate.world.fresh_uuid());
     Ok(gate.named_session(fresh, &flow.principal_id).await?.session_id)

@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 
+use stepgate_core::gate::Fault;
+use stepgate_core::ids::{IdempotencyKey, ProposalId};
+use stepgate_core::step;
+
 use crate::context::{Envelope, PromptContent, PromptKnowledge, is_present};
 use crate::model::{Message, Offer};
 use crate::pipeline::{Flow, missing};
-use crate::ports::Agent;
-use crate::stop::{Code, Stop};
-use crate::turn::{Entry, Turn};
+use crate::stop::Stop;
+use crate::turn::{AskedCall, Entry, Turn};
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let context = &flow.context;
@@ -16,16 +19,18 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let conversation = conversation.ok_or_else(|| missing("conversation"))?;
     let mut messages = vec![Message::System(agent.system_prompt.clone())];
     for turn in &conversation.earlier {
-        messages.extend(whole(told(flow.agent, turn).await?));
+        messages.extend(whole(told(flow, turn).await?));
     }
-    messages.extend(told(flow.agent, flow.turn()?).await?);
-    let offers = offers(flow)?;
+    messages.extend(told(flow, flow.turn()?).await?);
+    // A turn that is over asks for nothing, whatever is offered by now.
+    let offers = if flow.turn()?.is_open() { offers(flow)? } else { Vec::new() };
     flow.context.prompt_knowledge = PromptKnowledge::Ready(PromptContent { messages, offers });
     Ok(())
 }
 
 /// A turn as messages, as far as it has come.
-async fn told(agent: &Agent, turn: &Turn) -> Result<Vec<Message>, Stop> {
+async fn told(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
+    let agent = flow.agent;
     let mut messages = Vec::new();
     for entry in &turn.entries {
         match entry {
@@ -47,8 +52,27 @@ async fn told(agent: &Agent, turn: &Turn) -> Result<Vec<Message>, Stop> {
                     messages.push(said(&continued.envelope));
                 }
             }
-            Entry::Failed(_) => {}
+            Entry::Failed(_) => messages.extend(begun(flow, turn).await?),
         }
+    }
+    Ok(messages)
+}
+
+/// What became of calls that the gate had when their turn was ended: the turn itself does not say it, and
+/// a model that does not know would make them again.
+async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
+    let gate = &flow.agent.gate;
+    let mut messages = Vec::new();
+    let asked = turn.last_answer().map_or(&[][..], |answer| &answer.calls);
+    let is_unknown =
+        |call: &&AskedCall| !call.is_clients() && turn.ended(&call.tool_call_id).is_none();
+    for AskedCall { tool_call_id, .. } in asked.iter().filter(is_unknown) {
+        let id = turn.id.proposal_id(tool_call_id).to_string();
+        let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
+        let key = IdempotencyKey::of(&flow.principal_id, &proposal_id);
+        let Some(binding) = gate.store.binding(&key).await? else { continue };
+        let content = step::answer_of(gate, binding.trace_id).await?.response;
+        messages.push(Message::Tool { tool_call_id: tool_call_id.clone(), content });
     }
     Ok(messages)
 }
@@ -111,18 +135,13 @@ fn offers(flow: &Flow<'_>) -> Result<Vec<Offer>, Stop> {
         action: Some(tool.action),
     });
     let mut offers: Vec<Offer> = server.collect();
-    for tool in declared(flow)? {
-        if offers.iter().any(|offer| offer.name == tool.name) {
-            let message = "a tool of this name is the server's: give yours another one";
-            return Err(Code::RequestInvalid.error(message).with("name", &tool.name).into());
-        }
-        offers.push(Offer {
-            name: tool.name.clone(),
-            description: tool.description.clone(),
-            parameters: tool.parameters.clone(),
-            action: None,
-        });
-    }
+    let clients = declared(flow)?.iter().map(|tool| Offer {
+        name: tool.name.clone(),
+        description: tool.description.clone(),
+        parameters: tool.parameters.clone(),
+        action: None,
+    });
+    offers.extend(clients);
     Ok(offers)
 }
 

@@ -5,7 +5,7 @@ use stepgate_core::run::{Payload, Word};
 use crate::invoke::InvokeError;
 use crate::limits::REASONING_BYTES_MAX;
 use crate::model::Message;
-use crate::pipeline::{Flow, judged};
+use crate::pipeline::Flow;
 use crate::ports::{Progress, Waiting};
 use crate::stop::{Code, Stop};
 use crate::turn::{AskedCall, Entry, ToolEnded, TurnState};
@@ -24,7 +24,8 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     };
     loop {
         // The client's PRE holds before every round, its POST after the one that ends it.
-        judged(validate_pre_step(&flow.context, Step::LlmClient))?;
+        let found = validate_pre_step(&flow.context, Step::LlmClient);
+        flow.judged(found).await?;
         match s09_llm_client::run(flow).await? {
             Round::Ended => break,
             Round::ServerCalls(calls) => {
@@ -40,7 +41,8 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
             }
         }
     }
-    judged(validate_post_step(&flow.context, Step::LlmClient))
+    let found = validate_post_step(&flow.context, Step::LlmClient);
+    flow.judged(found).await
 }
 
 /// One full step of the gate, with its own record.

@@ -2,6 +2,7 @@
 //! before any of its calls runs.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stepgate_core::json::strict::{self, Integers};
 
@@ -81,8 +82,17 @@ async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
 
 async fn answer(flow: &Flow<'_>, content: &PromptContent) -> Result<Completion, ModelError> {
     let PromptContent { messages, offers } = content;
-    let told = |text: &str| flow.listener.hear(Progress::Text(text.to_owned()));
-    flow.agent.model.complete(Ask { messages, offers }, &told).await
+    let has_told = AtomicBool::new(false);
+    let told = |text: &str| {
+        has_told.store(true, Ordering::Relaxed);
+        flow.listener.hear(Progress::Text(text.to_owned()));
+    };
+    let completion = flow.agent.model.complete(Ask { messages, offers }, &told).await?;
+    // An endpoint may answer as a whole where a stream was asked for.
+    if let Some(text) = completion.text.as_deref().filter(|_| !has_told.load(Ordering::Relaxed)) {
+        told(text);
+    }
+    Ok(completion)
 }
 
 fn prompt<'a>(flow: &'a Flow<'_>) -> Result<&'a PromptContent, Stop> {

@@ -1,18 +1,30 @@
 //! The response's own contract. Forbidden means absent.
 
 use super::rule::{self, Findings};
-use crate::context::{Context, is_present};
+use crate::context::{Context, ResponseType, is_present};
 use crate::response::{Response, ResponseKind};
 
 pub(super) fn check(context: &Context, response: &Response, found: &mut Findings) {
     let kind = ResponseKind::parse(&response.kind);
-    found.must(kind.is_some(), rule::RESPONSE_KIND);
-    found.must(is_present(response.session_id.as_deref()), rule::RESPONSE_SESSION);
-    found.must(is_present(response.turn_id.as_deref()), rule::RESPONSE_TURN);
-    found.must(is_present(response.mode_display_name.as_deref()), rule::RESPONSE_MODE);
-    match kind {
+    let expected = match context.response_type() {
+        ResponseType::Final => Some(ResponseKind::Final),
+        ResponseType::ToolContinuation => Some(ResponseKind::ClientToolContinuation),
+        ResponseType::NotReady => None,
+    };
+    // Without anything to respond with there is another rule that is broken.
+    found.must(kind.is_some() && (expected.is_none() || kind == expected), rule::RESPONSE_KIND);
+    let session = context.session.as_ref().map(|session| session.id.to_string());
+    found.must(session.is_some() && response.session_id == session, rule::RESPONSE_SESSION);
+    let turn = context.turn.as_ref().map(|turn| turn.id.to_string());
+    found.must(turn.is_some() && response.turn_id == turn, rule::RESPONSE_TURN);
+    let mode = context.conversation_context.as_ref().map(|it| it.mode_display_name.as_str());
+    let is_mode = is_present(mode) && response.mode_display_name.as_deref() == mode;
+    found.must(is_mode, rule::RESPONSE_MODE);
+    match kind.filter(|_| expected.is_none() || kind == expected) {
         Some(ResponseKind::Final) => {
-            found.must(is_present(response.primary_output_text.as_deref()), rule::FINAL_TEXT);
+            let said = context.response_payload.as_ref().map(|payload| payload.text.as_str());
+            let text = response.primary_output_text.as_deref();
+            found.must(is_present(text) && (said.is_none() || text == said), rule::FINAL_TEXT);
             found.must(response.tool_calls.is_none(), rule::FINAL_CALLS);
         }
         Some(ResponseKind::ClientToolContinuation) => continuation(context, response, found),

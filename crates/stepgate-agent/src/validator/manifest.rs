@@ -2,9 +2,12 @@
 //!
 //! "Any failure is a hard gate", and it is bubbled with the tool's id, its name and the reason.
 
+use stepgate_core::json::strict::{self, Integers};
+
 use super::rule::{self, Rule};
 use crate::context::{ToolCall, ToolCallManifest, ToolCallResult, is_present};
 use crate::invoke::InvokeError;
+use crate::limits::RESULT_DEPTH_MAX;
 
 /// The first problem. An empty manifest has none.
 pub(super) fn check(manifest: &ToolCallManifest) -> Result<(), Box<InvokeError>> {
@@ -20,13 +23,24 @@ pub(super) fn check(manifest: &ToolCallManifest) -> Result<(), Box<InvokeError>>
             let reason = format!("the call is of `{}`", call.name);
             return Err(problem(rule::MANIFEST_NAME, result, &reason));
         }
-        if !is_present(result.result_json.as_deref()) {
-            let reason = result.error_message.as_deref().filter(|text| is_present(Some(text)));
-            let reason = reason.unwrap_or("it has no result");
-            return Err(problem(rule::MANIFEST_RESULT, result, reason));
-        }
+        is_given(result)?;
     }
     Ok(())
+}
+
+/// "All ToolCallResults MUST contain ResultJson": a text that is JSON.
+fn is_given(result: &ToolCallResult) -> Result<(), Box<InvokeError>> {
+    let Some(text) = result.result_json.as_deref().filter(|text| is_present(Some(text))) else {
+        let reason = result.error_message.as_deref().filter(|text| is_present(Some(text)));
+        return Err(problem(rule::MANIFEST_RESULT, result, reason.unwrap_or("it has no result")));
+    };
+    match strict::parse(text.as_bytes(), RESULT_DEPTH_MAX, Integers::Any) {
+        Ok(_) => Ok(()),
+        Err(refusal) => {
+            let reason = format!("its resultJson is not strict JSON: {refusal}");
+            Err(problem(rule::MANIFEST_RESULT, result, &reason))
+        }
+    }
 }
 
 /// Too few or too many: the first call that nothing answers, or else the first result that is too much.

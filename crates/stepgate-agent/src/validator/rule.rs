@@ -32,6 +32,16 @@ impl Findings {
         }
     }
 
+    /// Notes one thing that is wrong.
+    pub(in crate::validator) fn add(&mut self, error: InvokeError) {
+        self.0.errors.push(error);
+    }
+
+    /// Whether nothing was found.
+    pub(in crate::validator) fn is_empty(&self) -> bool {
+        self.0.errors.is_empty()
+    }
+
     /// Notes what another check found.
     pub(super) fn include(&mut self, found: InvokeResult) {
         self.0.errors.extend(found.errors);
@@ -108,6 +118,7 @@ rules! {
     PROMPT_PRE_AGENT = "AGN-036/4.7/pre/agent_context", "AgentContext", "the agent must be known before the prompt is made";
     PROMPT_PRE_CONVERSATION = "AGN-036/4.7/pre/conversation_context", "ConversationContext", "the conversation must be known before the prompt is made";
     PROMPT_PRE_MANIFEST = "AGN-036/4.7/pre/manifest", "ToolCallManifest", "results must be taken before the prompt is made";
+    PROMPT_POST_NAMES = "AGN-036/4.7/post/names", "PromptKnowledgeProvider", "the tools that the model is offered must have names of their own: one of yours has become the server's";
     PROMPT_POST_READY = "AGN-036/4.7/post/ready", "PromptKnowledgeProvider", "the prompt must be ready";
 
     REASONER_PRE_READY = "AGN-036/4.8/pre/ready", "PromptKnowledgeProvider", "the prompt must be ready before the model reasons";
@@ -123,13 +134,13 @@ rules! {
     MANIFEST_ORDER = "AGN-036/5/order", "ToolCallResults", "results must be in the order of the calls";
     MANIFEST_ID = "AGN-036/5/tool_call_id", "ToolCallResults.ToolCallId", "a result must name the call that it answers";
     MANIFEST_NAME = "AGN-036/5/name", "ToolCallResults.Name", "a result must name the tool of its call";
-    MANIFEST_RESULT = "AGN-036/5/result_json", "ToolCallResults.ResultJson", "every result must say what the tool gave";
+    MANIFEST_RESULT = "AGN-036/5/result_json", "ToolCallResults.ResultJson", "every result must say what the tool gave, as JSON";
 
-    RESPONSE_KIND = "AGN-033/kind", "kind", "the kind must be `final` or `client_tool_continuation`";
-    RESPONSE_SESSION = "AGN-033/session_id", "sessionId", "the session must be named";
-    RESPONSE_TURN = "AGN-033/turn_id", "turnId", "the turn must be named";
-    RESPONSE_MODE = "AGN-033/mode_display_name", "modeDisplayName", "the mode must be named";
-    FINAL_TEXT = "AGN-033/final/primary_output_text", "primaryOutputText", "the last word must say something";
+    RESPONSE_KIND = "AGN-033/kind", "kind", "the kind must be the one of what there is to respond with: `final` or `client_tool_continuation`";
+    RESPONSE_SESSION = "AGN-033/session_id", "sessionId", "the session must be the context's";
+    RESPONSE_TURN = "AGN-033/turn_id", "turnId", "the turn must be the context's";
+    RESPONSE_MODE = "AGN-033/mode_display_name", "modeDisplayName", "the mode must be the conversation's";
+    FINAL_TEXT = "AGN-033/final/primary_output_text", "primaryOutputText", "the last word must be what the model said last, and say something";
     FINAL_CALLS = "AGN-033/final/tool_calls", "toolCalls", "the last word must have no calls";
     CALLS_PRESENT = "AGN-033/continuation/tool_calls", "toolCalls", "there must be one call or more";
     CALLS_ORDER = "AGN-033/continuation/order", "toolCalls", "the calls must be the model's, in its order";

@@ -1,7 +1,9 @@
 //! Section 4: what must be true before and after each step.
 
+use std::collections::HashSet;
+
 use super::rule::{self, Findings, Rule};
-use super::{Step, agn_033, core_rules, validate_tool_call_manifest};
+use super::{Step, agn_033, core_rules, request_rules, validate_tool_call_manifest};
 use crate::context::{Context, ContextType, PromptKnowledge, ResponseType, is_present};
 use crate::invoke::InvokeResult;
 
@@ -50,7 +52,7 @@ pub(super) fn before(context: &Context, step: Step) -> InvokeResult {
 pub(super) fn after(context: &Context, step: Step) -> InvokeResult {
     let mut found = Findings::default();
     match step {
-        Step::RequestHandler => found.include(core_rules::check(context)),
+        Step::RequestHandler => found.include(request_rules::check(context)),
         Step::SessionRestorer => after_session_restorer(context, &mut found),
         Step::AgentContextResolver => {
             known(context, rule::RESOLVER_POST_AGENT, rule::RESOLVER_POST_CONVERSATION, &mut found);
@@ -70,6 +72,7 @@ pub(super) fn after(context: &Context, step: Step) -> InvokeResult {
         }
         Step::PromptContentProviderInitializer => {
             found.must(is_ready(context), rule::PROMPT_POST_READY);
+            found.must(has_names_of_their_own(context), rule::PROMPT_POST_NAMES);
         }
         Step::Reasoner => {}
         Step::LlmClient => {
@@ -138,6 +141,17 @@ fn is_ready(context: &Context) -> bool {
     match context.prompt_knowledge {
         PromptKnowledge::NotReady => false,
         PromptKnowledge::Ready(_) => true,
+    }
+}
+
+/// Whether no two offers have one name.
+fn has_names_of_their_own(context: &Context) -> bool {
+    match &context.prompt_knowledge {
+        PromptKnowledge::NotReady => true,
+        PromptKnowledge::Ready(content) => {
+            let mut names = HashSet::new();
+            content.offers.iter().all(|offer| names.insert(&offer.name))
+        }
     }
 }
 

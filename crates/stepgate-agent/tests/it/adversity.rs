@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
 use stepgate_agent::limits::ANSWER_BYTES_MAX;
 use stepgate_agent::model::{Completion, Message, ModelError, RequestedCall};
 use stepgate_agent::ports::{Progress, Waiting};
@@ -253,6 +254,45 @@ async fn a_turn_waits_for_a_person_and_goes_on_as_they_decide() {
         assert_eq!(response["outcome"], outcome);
         assert_eq!(desk.has("a.txt"), granted);
     }
+}
+
+/// What a turn is that waits for a person, and the desk that it is asked at.
+async fn until_waiting(ear: &Ear) -> Waiting {
+    loop {
+        let waiting = ear.0.lock().unwrap().iter().find_map(waiting_of);
+        match waiting {
+            Some(waiting) => return waiting,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_is_cancelled_while_a_person_is_asked_tells_the_model_what_became_of_the_call()
+{
+    let calls = [("c1", "WRITE_FILE", write("a.txt"))];
+    let desk = Desk::new([asks(&calls), says("I know")]).with_policy(AskAlways);
+    let (agent, ear) = (desk.agent.clone(), Arc::new(Ear::default()));
+    let heard = Arc::clone(&ear);
+    let asking =
+        tokio::spawn(async move { (desk.ask_heard("k1", hello("go"), &heard).await, desk) });
+    let waiting = until_waiting(&ear).await;
+    let turn = TurnId::of(&principal(), "k1");
+    assert_eq!(cancel(&agent, &principal(), turn).await, Ok(Cancelled::Done));
+    let approver_id = stepgate_core::ids::PrincipalId::parse("operator").unwrap();
+    let grants = Person::Grants { approver_id, note: None };
+    step::resume(&agent.gate, waiting.approval_id.unwrap(), grants).await.unwrap();
+    let (ended, desk) = asking.await.unwrap();
+    assert_eq!(ended, Err(Stop::Invoke(cancelled())), "what works on the turn learns of it");
+    let last = failed(&desk, "k1").await;
+    desk.ask("k2", after(&last, "what happened?")).await.unwrap();
+    let told = desk.told();
+    let [_, _, asked, Message::Tool { tool_call_id, content }, _] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(asked, &Message::Assistant { text: None, calls: asks(&calls).unwrap().calls });
+    let response: Value = serde_json::from_str(content).unwrap();
+    assert_eq!((tool_call_id.as_str(), &response["outcome"]), ("c1", &json!("SUCCESS")));
 }
 
 pub(crate) fn waiting_of(progress: &Progress) -> Option<Waiting> {

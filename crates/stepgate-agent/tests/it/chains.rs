@@ -1,8 +1,9 @@
 //! The three chains, from the request to the response.
 
 use serde_json::{Value, json};
+use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
 use stepgate_agent::context::{ContextType, Envelope};
-use stepgate_agent::model::Message;
+use stepgate_agent::model::{Message, ModelError};
 use stepgate_agent::pipeline::chain;
 use stepgate_agent::ports::Progress;
 use stepgate_agent::response::{Response, Usage};
@@ -337,6 +338,91 @@ async fn a_tool_of_the_caller_cannot_take_the_name_of_one_of_the_servers() {
     let desk = Desk::new([]);
     let shadow = with_tools(hello("x"), &["WRITE_FILE"]);
     assert_eq!(desk.refused("k1", shadow).await, ["REQUEST_INVALID"]);
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_leaves_no_session_burns_no_key_and_eats_no_results() {
+    let desk = Desk::new([asks(&[("c1", "pick", json!({}))]), says("done")]);
+    let shadow = with_tools(hello("go"), &["READ_FILE"]);
+    assert_eq!(desk.refused("k1", shadow).await, ["REQUEST_INVALID"]);
+    let counts = desk.agent.gate.store.counts().await.unwrap();
+    assert_eq!((counts.sessions, counts.events), (0, 0));
+    let calls = desk.ask("k1", with_tools(hello("go"), &["pick"])).await.unwrap().response;
+    let events = desk.agent.gate.store.counts().await.unwrap().events;
+    let right = results(&calls, &[("c1", "pick", "1")]);
+    let rows = [
+        with_tools(right.clone(), &["READ_FILE"]),
+        with_tools(right.clone(), &["a b"]),
+        results(&calls, &[("c1", "pick", "no JSON")]),
+    ];
+    for (row, bad) in rows.into_iter().enumerate() {
+        desk.refused("k2", bad).await;
+        assert_eq!(desk.agent.gate.store.counts().await.unwrap().events, events, "row {row}");
+    }
+    let done = desk.ask("k2", right).await.unwrap();
+    assert_eq!(done.response.primary_output_text.as_deref(), Some("done"));
+    desk.script.say(says("more"));
+    assert!(desk.ask("k3", after(&done.response, "more")).await.is_ok(), "it goes on");
+}
+
+#[tokio::test]
+async fn results_of_a_tool_whose_name_became_the_servers_are_not_eaten() {
+    let mut desk = Desk::new([asks(&[("c1", "pick", json!({}))]), says("done")]);
+    let calls = desk.ask("k1", with_tools(hello("go"), &["pick"])).await.unwrap().response;
+    desk.server_gets("pick");
+    let right = results(&calls, &[("c1", "pick", "1")]);
+    assert_eq!(desk.refused("k2", right.clone()).await, ["REQUEST_INVALID"]);
+    let mut stranger = request("k2", right.clone());
+    stranger.principal_id = stepgate_core::ids::PrincipalId::parse("other").unwrap();
+    let answer = stepgate_agent::pipeline::run(&desk.agent, stranger, &Ear::default()).await;
+    let Err(Stop::Invoke(told)) = answer else { panic!("{answer:?}") };
+    assert_eq!(told.errors[0].code, "SESSION_NOT_FOUND", "others learn no name of a tool");
+    assert!(desk.ask("k2", with_tools(right, &["choose"])).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_turn_that_cannot_go_on_is_over_and_can_be_followed() {
+    let away = || Err(ModelError::Unavailable("503".into()));
+    let mut desk = Desk::new([asks(&[("c1", "pick", json!({}))]), away(), says("better")]);
+    let calls = desk.ask("k1", with_tools(hello("go"), &["pick"])).await.unwrap().response;
+    let brought = results(&calls, &[("c1", "pick", "1")]);
+    assert_eq!(desk.refused("k2", brought.clone()).await, ["MODEL_UNAVAILABLE"]);
+    desk.server_gets("pick");
+    for _ in 0..2 {
+        assert_eq!(desk.refused("k2", brought.clone()).await, ["AGN-036/4.7/post/names"]);
+    }
+    let turn = TurnId::of(&principal(), "k1");
+    let seen = view(&desk.agent, turn).await.unwrap().unwrap();
+    assert!(matches!(seen.standing, Standing::Failed(_)), "{:?}", seen.standing);
+    assert!(desk.ask("k3", after(&calls, "go on")).await.is_ok());
+    let told: Vec<String> = desk.told().iter().map(summary).collect();
+    assert_eq!(told, ["system", "user go", "assistant 1", "tool c1", "user go on"]);
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_is_over_and_the_conversation_goes_on() {
+    let desk = Desk::new([asks(&[("c1", "pick", json!({}))]), says("again"), says("more")]);
+    let calls = desk.ask("k1", with_tools(hello("go"), &["pick"])).await.unwrap().response;
+    let turn = TurnId::of(&principal(), "k1");
+    let other = stepgate_core::ids::PrincipalId::parse("other").unwrap();
+    let unknown = TurnId::of(&principal(), "unknown");
+    assert_eq!(cancel(&desk.agent, &other, turn).await, Ok(Cancelled::NoSuchTurn));
+    assert_eq!(cancel(&desk.agent, &principal(), unknown).await, Ok(Cancelled::NoSuchTurn));
+    for _ in 0..2 {
+        assert_eq!(cancel(&desk.agent, &principal(), turn).await, Ok(Cancelled::Done));
+    }
+    let seen = view(&desk.agent, turn).await.unwrap().unwrap();
+    assert_eq!(seen.standing, Standing::Failed(cancelled()));
+    let late = results(&calls, &[("c1", "pick", "1")]);
+    assert_eq!(desk.refused("k2", late).await, ["TOOL_RESULTS_NOT_AWAITED"]);
+    let again = with_tools(hello("go"), &["pick"]);
+    assert_eq!(desk.refused("k1", again).await, ["TURN_CANCELLED"]);
+    let next = desk.ask("k3", after(&calls, "go on")).await.unwrap().response;
+    let told: Vec<String> = desk.told().iter().map(summary).collect();
+    assert_eq!(told, ["system", "user go", "user go on"], "a call that was never made is not told");
+    let over = TurnId::of(&principal(), "k3");
+    assert_eq!(cancel(&desk.agent, &principal(), over).await, Ok(Cancelled::WasOver));
+    assert!(desk.ask("k4", after(&next, "more")).await.is_ok());
 }
 
 #[tokio::test]

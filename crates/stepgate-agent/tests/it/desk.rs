@@ -50,7 +50,12 @@ impl World for CountingWorld {
 }
 
 /// Steps through the gate itself.
-struct GateTools(Gate);
+struct GateTools {
+    gate: Gate,
+    names: Vec<&'static str>,
+}
+
+const NAMES: [&str; 3] = ["WRITE_FILE", "READ_FILE", "RENAME_FILE"];
 
 #[async_trait]
 impl Tools for GateTools {
@@ -61,7 +66,7 @@ impl Tools for GateTools {
             description: None,
             parameters: json!({ "type": "object" }),
         };
-        ["WRITE_FILE", "READ_FILE", "RENAME_FILE"].map(offered).to_vec()
+        self.names.iter().copied().map(offered).collect()
     }
 
     async fn run(
@@ -71,12 +76,12 @@ impl Tools for GateTools {
         payload: Payload,
     ) -> Result<Answer, Fault> {
         let principal_id = principal_id.clone();
-        step::run(&self.0, Submission { session_id, principal_id, payload }).await
+        step::run(&self.gate, Submission { session_id, principal_id, payload }).await
     }
 
     async fn outlast(&self, run_id: RunId) -> Result<Answer, Fault> {
         loop {
-            let answer = step::answer_of(&self.0, run_id).await?;
+            let answer = step::answer_of(&self.gate, run_id).await?;
             match answer.word {
                 Word::Outcome(_) => return Ok(answer),
                 Word::Notice(_) => tokio::task::yield_now().await,
@@ -93,6 +98,13 @@ pub(crate) type Said = Result<Completion, ModelError>;
 pub(crate) struct Script {
     says: Mutex<VecDeque<Said>>,
     pub(crate) asked: Mutex<Vec<Vec<Message>>>,
+}
+
+impl Script {
+    /// Says this too.
+    pub(crate) fn say(&self, said: Said) {
+        self.says.lock().unwrap().push_back(said);
+    }
 }
 
 #[async_trait]
@@ -188,7 +200,7 @@ impl Desk {
             mode_display_name: "General".into(),
         };
         let agent = Agent {
-            tools: Arc::new(GateTools(gate.clone())),
+            tools: Arc::new(GateTools { gate: gate.clone(), names: NAMES.to_vec() }),
             gate,
             model: Arc::clone(&script) as _,
             profile,
@@ -199,8 +211,15 @@ impl Desk {
 
     pub(crate) fn with_policy(mut self, policy: impl Policy + 'static) -> Self {
         self.agent.gate.policy = Arc::new(policy);
-        self.agent.tools = Arc::new(GateTools(self.agent.gate.clone()));
+        let gate = self.agent.gate.clone();
+        self.agent.tools = Arc::new(GateTools { gate, names: NAMES.to_vec() });
         self
+    }
+
+    /// From now on the server has a tool of this name too.
+    pub(crate) fn server_gets(&mut self, name: &'static str) {
+        let names = NAMES.into_iter().chain([name]).collect();
+        self.agent.tools = Arc::new(GateTools { gate: self.agent.gate.clone(), names });
     }
 
     pub(crate) async fn ask(&self, key: &str, envelope: Envelope) -> Result<Done, Stop> {

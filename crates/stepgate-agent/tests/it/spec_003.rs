@@ -4,13 +4,15 @@ mod draft;
 
 use std::collections::BTreeSet;
 
-use stepgate_agent::context::{Context, ContextType, Envelope, ResponsePayload, ToolCallManifest};
+use stepgate_agent::context::{
+    ClientTool, Context, ContextType, Envelope, ResponsePayload, ToolCallManifest,
+};
 use stepgate_agent::invoke::{InvokeError, InvokeResult};
 use stepgate_agent::validator::{
     Rule, Step, validate_core, validate_post_step, validate_pre_step, validate_tool_call_manifest,
 };
 
-use draft::{Draft, call, manifest, party, result, turn};
+use draft::{Draft, artifact, call, image, manifest, party, result, tool, turn};
 
 /// What is asked of the validator.
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +186,9 @@ fn model_rows() -> Vec<Row> {
         ("AGN-036/4.7/post/ready", Post(PromptContentProviderInitializer), ready, |it| {
             it.unready()
         }),
+        ("AGN-036/4.7/post/names", Post(PromptContentProviderInitializer), ready, |it| {
+            it.offer_twice()
+        }),
         ("AGN-036/4.8/pre/ready", Pre(Reasoner), ready, |it| it.unready()),
         ("AGN-036/3/user", Pre(Reasoner), ready, |it| it.envelope.user = None),
         ("AGN-036/4.9/pre/response_payload", Pre(LlmClient), ready, |it| it.put_payload()),
@@ -210,17 +215,33 @@ fn response_rows() -> Vec<Row> {
     use Entry::{Post, Pre};
     let post = Post(Step::ResponseBuilder);
     let pre = Pre(Step::ResponseBuilder);
-    let last = || Draft::of(ContextType::Initial).with_payload().with_final_response();
-    let calls = || Draft::of(ContextType::Initial).with_client_calls().with_call_response();
+    let last = || created_and_known(ContextType::Initial).with_payload().with_final_response();
+    let calls = || created_and_known(ContextType::Initial).with_client_calls().with_call_response();
     vec![
         ("AGN-036/4.10/pre/response_type", pre, last, |it| it.context.response_payload = None),
         ("AGN-036/4.10/pre/response_type", pre, calls, |it| it.context.client_tool_calls.clear()),
         ("AGN-036/4.10/pre/response_type", post, last, |it| it.context.response_payload = None),
         ("AGN-036/4.10/post/response", post, last, |it| it.context.response = None),
         ("AGN-033/kind", post, last, |it| it.response().kind = "Final".into()),
+        ("AGN-033/kind", post, last, |it| it.response().kind = "client_tool_continuation".into()),
+        ("AGN-033/kind", post, calls, |it| it.response().kind = "final".into()),
         ("AGN-033/session_id", post, last, |it| it.response().session_id = None),
+        ("AGN-033/session_id", post, calls, |it| {
+            it.response().session_id = Some(turn("another").id.to_string())
+        }),
+        ("AGN-033/session_id", post, last, |it| it.context.session = None),
         ("AGN-033/turn_id", post, last, |it| it.response().turn_id = Some(String::new())),
+        ("AGN-033/turn_id", post, calls, |it| {
+            it.response().turn_id = Some(turn("named").id.to_string())
+        }),
+        ("AGN-033/turn_id", post, last, |it| it.context.turn = None),
         ("AGN-033/mode_display_name", post, calls, |it| it.response().mode_display_name = None),
+        ("AGN-033/mode_display_name", post, last, |it| {
+            it.response().mode_display_name = Some("Another".into())
+        }),
+        ("AGN-033/final/primary_output_text", post, last, |it| {
+            it.response().primary_output_text = Some("something else".into())
+        }),
         ("AGN-033/final/primary_output_text", post, last, |it| {
             it.response().primary_output_text = None
         }),
@@ -342,6 +363,12 @@ const MANIFEST_ROWS: &[ManifestRow] = &[
         it.tool_call_results[1].result_json = None;
         it.tool_call_results[1].error_message = Some("the tool is away".into());
     }),
+    ("result_json", ["b", "beta", "its resultJson is not strict JSON: SYNTAX"], |it| {
+        it.tool_call_results[1].result_json = Some("the tool says hello".into());
+    }),
+    ("result_json", ["b", "beta", "its resultJson is not strict JSON: DUPLICATE_KEY"], |it| {
+        it.tool_call_results[1].result_json = Some("{\"a\":1,\"a\":2}".into());
+    }),
     // It stops at the first.
     ("result_json", ["a", "alpha", "it has no result"], |it| {
         it.tool_call_results[0].result_json = None;
@@ -418,6 +445,74 @@ fn the_request_handler_needs_nothing_before_and_the_core_rules_after() {
     assert_eq!(validate_pre_step(&blank, Step::RequestHandler), InvokeResult::success());
     assert_eq!(validate_post_step(&blank, Step::RequestHandler), validate_core(&blank));
     assert!(!validate_core(&blank).is_success());
+}
+
+/// What is wrong with a part of a request: the field, a word of the message, and how it is broken.
+type FormRow = (&'static str, &'static str, fn(&mut Draft));
+
+const FORM_ROWS: &[FormRow] = &[
+    ("CorrelationId", "at most 256 bytes", |it| it.context.correlation_id = "k".repeat(257)),
+    ("Envelope.Tools", "at most 64 tools", |it| {
+        it.envelope.tools = (0..65).map(|n| tool(&format!("t{n}"))).collect();
+    }),
+    ("Envelope.Tools", "1 to 64 letters", |it| it.envelope.tools = vec![tool("a b")]),
+    ("Envelope.Tools", "1 to 64 letters", |it| it.envelope.tools = vec![tool(&"x".repeat(65))]),
+    ("Envelope.Tools", "declared once", |it| it.envelope.tools = vec![tool("a"), tool("a")]),
+    ("Envelope.Tools", "a JSON Schema", |it| {
+        it.envelope.tools = vec![ClientTool { parameters: true.into(), ..tool("a") }];
+    }),
+    ("Envelope.Tools", "is the server's", |it| it.envelope.tools = vec![tool("READ_FILE")]),
+    ("Envelope.InputArtifacts", "at most 64", |it| {
+        it.envelope.input_artifacts = vec![artifact("a", "b"); 65];
+    }),
+    ("Envelope.InputArtifacts", "name is 1 to 256", |it| it.add_artifact(" ", "b")),
+    ("Envelope.InputArtifacts", "name is 1 to 256", |it| it.add_artifact(&"n".repeat(257), "b")),
+    ("Envelope.InputArtifacts", "name is 1 to 256", |it| it.add_artifact("a]\nb", "b")),
+    ("Envelope.InputArtifacts", "must have content", |it| it.add_artifact("a", " \n")),
+    ("Envelope.ClipBoardImages", "at most 16", |it| {
+        it.envelope.clip_board_images = vec![image("image/png", "AA=="); 17];
+    }),
+    ("Envelope.ClipBoardImages", "one of image/png", |it| it.add_image("image/svg+xml", "AA==")),
+    ("Envelope.ClipBoardImages", "one of image/png", |it| it.add_image("text/html", "AA==")),
+    ("Envelope.ClipBoardImages", "has 1 to", |it| it.add_image("image/png", "")),
+    ("Envelope.ClipBoardImages", "has 1 to", |it| {
+        it.add_image("image/png", &"A".repeat(20 * 1024 * 1024 / 3 * 4 + 8));
+    }),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "A")),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "AAAA=")),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "A===")),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "====")),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "AA=A")),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "AA AA===")),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "https://a/b?")),
+    ("Envelope.ClipBoardImages", "is base64", |it| it.add_image("image/png", "AA-_")),
+];
+
+#[test]
+fn the_parts_of_a_request_are_judged_one_by_one_and_named_together() {
+    let mut good = Draft::of(ContextType::Initial);
+    good.context.known.server_tools = vec!["READ_FILE".into()];
+    good.context.correlation_id = "k".repeat(256);
+    good.envelope.tools = (0..64).map(|n| tool(&format!("t{n}"))).collect();
+    good.add_artifact(&"n".repeat(256), "b");
+    for (mime, data) in [("png", "AA=="), ("jpeg", "AAA="), ("gif", "AAAA"), ("webp", "+/+/AA==")] {
+        good.add_image(&format!("image/{mime}"), data);
+    }
+    let post = Entry::Post(Step::RequestHandler);
+    assert_eq!(post.ask(&good.context()), InvokeResult::success());
+    let mut all = good.clone();
+    for (number, (field, words, change)) in FORM_ROWS.iter().enumerate() {
+        let mut draft = Draft::of(ContextType::Initial);
+        draft.context.known.server_tools = vec!["READ_FILE".into()];
+        change(&mut draft);
+        let found = post.ask(&draft.context());
+        let [error] = &found.errors[..] else { panic!("row {number}, {words}: {found:?}") };
+        assert_eq!((error.code.as_str(), error.detail("field")), ("REQUEST_INVALID", Some(*field)));
+        assert!(error.message.contains(words), "row {number}, {words}: {}", error.message);
+    }
+    all.add_artifact("", "");
+    all.add_image("image/bmp", "?");
+    assert_eq!(post.ask(&all.context()).errors.len(), 4, "everything is named at once");
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn table() -> Vec<Row> {
         row(denied(None), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann")),
         row(denied(Some("too loud")), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("DENIED_BY_OPERATOR: by ann, who noted: too loud")),
         row(Failure::ApprovalExpired, "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("APPROVAL_EXPIRED")),
+        row(Failure::TooManyApprovals(100), "AUTHORIZE", "DENIED", "APPROVAL_DENIED", "Action was not approved", Some("TOO_MANY_OPEN: limits.approvals_open_max is 100")),
         // The same rule, found only when the executor touched the path.
         row(Failure::RefusedAtExecution(why()), "EXECUTE", "DENIED", "POLICY_VIOLATION", "Action is not permitted by policy", Some("path: missing")),
         row(Failure::Execution(ExecutionFailure::ToolFailed, Some("boom".into())), "EXECUTE", "EXECUTION_ERROR", "EXECUTION_ERROR", "Tool failed", Some("UPSTREAM_ERROR: boom")),
@@ -67,6 +68,7 @@ fn has_a_row(failure: &Failure) {
         | Failure::PolicyViolation(_)
         | Failure::DeniedByOperator { .. }
         | Failure::ApprovalExpired
+        | Failure::TooManyApprovals(_)
         | Failure::RefusedAtExecution(_)
         | Failure::Execution(..) => {}
     }

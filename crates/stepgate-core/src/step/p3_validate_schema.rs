@@ -7,12 +7,15 @@ use crate::gate::Gate;
 use crate::ids::ProposalId;
 use crate::journal::StateError;
 use crate::json::{Map, Value, strict};
+use crate::limits::Limits;
 use crate::run::Payload;
 use crate::tool::{ToolName, is_written_as};
 
 /// The versions that this runtime speaks.
 pub(super) const SUPPORTED_VERSION_RANGE: &str = "1.x.x";
 const SUPPORTED_MAJOR: &str = "1";
+/// Most digits of each number of a version.
+const VERSION_DIGITS_MAX: usize = 9;
 const FIELDS: [&str; 5] = ["schema_version", "id", "reasoning", "action", "args"];
 
 /// A proposal with its five fields. Reasoning is not among them: it went into the trail.
@@ -80,7 +83,14 @@ fn proposal(
         Some(_) => return Err(broken("reasoning", "not a string")),
         None => return Err(broken("reasoning", "missing")),
     }
-    let action = readable.action.ok_or_else(|| broken("action", "missing or not a string"))?;
+    let action = match (readable.action, fields.get("action")) {
+        (Some(action), _) => action,
+        (None, Some(Value::String(_))) => {
+            let rule = format!("longer than {} bytes", Limits::ACTION_BYTES_MAX);
+            return Err(broken("action", &rule));
+        }
+        (None, _) => return Err(broken("action", "missing or not a string")),
+    };
     match fields.remove("args") {
         Some(Value::Object(args)) => Ok(ValidatedProposal { id, action, args, written }),
         Some(_) => Err(broken("args", "not an object")),
@@ -133,10 +143,15 @@ impl Readable {
             schema_version: text("schema_version").map(str::to_owned),
             id: text("id").and_then(|id| ProposalId::parse(id).ok()),
             reasoning: text("reasoning").map(str::to_owned),
-            action: text("action").map(str::to_owned),
+            action: text("action").filter(|name| is_name(name)).map(str::to_owned),
             args: fields.get("args").filter(|args| args.is_object()).cloned(),
         }
     }
+}
+
+/// Whether a text can name an action: rows, events and answers repeat it.
+fn is_name(action: &str) -> bool {
+    action.len() <= Limits::ACTION_BYTES_MAX
 }
 
 fn broken(field: &str, rule: &str) -> Failure {
@@ -153,8 +168,9 @@ fn check_version(version: Option<&Value>) -> Result<(), Failure> {
     let Value::String(version) = version else {
         return Err(broken("schema_version", "not a string"));
     };
-    let is_number =
-        |group: &str| (1..=9).contains(&group.len()) && group.bytes().all(|b| b.is_ascii_digit());
+    let is_number = |group: &str| {
+        (1..=VERSION_DIGITS_MAX).contains(&group.len()) && group.bytes().all(|b| b.is_ascii_digit())
+    };
     let groups: Vec<&str> = version.splitn(4, '.').collect();
     match groups.as_slice() {
         [major, minor, patch] if [major, minor, patch].iter().all(|group| is_number(group)) => {

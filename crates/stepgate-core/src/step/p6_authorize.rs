@@ -7,6 +7,9 @@ mod cap;
 mod person;
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use super::Stop;
 use super::p5_validate_args::ValidatedArgs;
@@ -28,7 +31,6 @@ use crate::tool::Standing;
 
 pub use person::Person;
 
-pub(crate) use cap::exceeds;
 pub(super) use cap::{applied, tighten};
 pub(super) use person::authorize_by_person;
 pub(crate) use person::{Question, approved_digest};
@@ -91,17 +93,48 @@ pub(super) async fn decide(
     trail: &mut Trail,
     args: ValidatedArgs,
 ) -> Result<AuthorizedRequest, Stop> {
-    match judge(gate, trail.principal_id(), args).await {
+    match judge_visibly(gate, trail, args).await? {
         Ruling::Permit(ground, args, ready) => {
             let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
             Ok(authorized(trail, args, ready, decision))
         }
-        Ruling::Ask(ground, args) => person::pause(gate, trail, args, ground).await,
+        Ruling::Ask(ground, args, shown) => person::pause(gate, trail, args, ground, shown).await,
         Ruling::Deny(ground) => {
             let why = ground.rationale.clone();
             append_decision(gate, trail, Verdict::Deny, ground)?;
             Err(Failure::PolicyViolation(why).into())
         }
+    }
+}
+
+/// Judges. A call that has to wait for its server's place is an accepted request: it gets its row before it
+/// waits, so that operators see it and a crash does not forget it.
+async fn judge_visibly(
+    gate: &Gate,
+    trail: &mut Trail,
+    args: ValidatedArgs,
+) -> Result<Ruling, Stop> {
+    let waits_for_a_place = match args.call {
+        Call::Core(_) => false,
+        Call::Server(_) => true,
+    };
+    let principal_id = trail.principal_id().clone();
+    let mut judging = pin!(judge(gate, &principal_id, args));
+    if let Some(ruling) = at_once(judging.as_mut()).await {
+        return Ok(ruling);
+    }
+    if waits_for_a_place {
+        trail.commit_request(gate).await?;
+    }
+    Ok(judging.await)
+}
+
+/// What a future gives without waiting; none where it has to wait.
+async fn at_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+    match polled {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }
 
@@ -120,7 +153,8 @@ fn authorized(
 /// What names, pins, policy and the world say together. The arguments are as they would be sent.
 enum Ruling {
     Permit(Ground, ValidatedArgs, Ready),
-    Ask(Ground, ValidatedArgs),
+    /// With what stands where the call would act, where a decision is about that too.
+    Ask(Ground, ValidatedArgs, Option<Value>),
     Deny(Ground),
 }
 
@@ -146,12 +180,14 @@ struct Ground {
 
 impl Ground {
     fn of_policy(policy: &PolicyDecision, cap: Option<Value>, rationale: String) -> Self {
+        let defaults = Some(&policy.defaults).filter(|defaults| !defaults.is_empty());
         Self {
             rationale,
             policy_hash: Some(policy.policy_hash),
             meta: DecisionMeta {
                 policies: policy.policies.clone(),
                 cap,
+                defaults: defaults.cloned().map(Value::Object),
                 ..DecisionMeta::default()
             },
         }
@@ -183,9 +219,10 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
         PolicyVerdict::Permit => None,
         PolicyVerdict::RequireApproval(reason) => Some(reason.clone()),
         PolicyVerdict::Deny => {
-            let rationale = match policy.policies.as_slice() {
-                [] => "no policy permits it".to_owned(),
-                policies => format!("denied by {}", policies.join(", ")),
+            let rationale = match (&policy.detail, policy.policies.as_slice()) {
+                (Some(detail), _) => detail.clone(),
+                (None, []) => "no policy permits it".to_owned(),
+                (None, policies) => format!("denied by {}", policies.join(", ")),
             };
             return Ruling::Deny(Ground::of_policy(&policy, None, rationale));
         }
@@ -204,7 +241,7 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
         },
         // Nothing is held while a person thinks.
         Some(reason) => match look(gate, &args.call).await {
-            Ok(()) => Ruling::Ask(Ground::of_policy(&policy, cap, reason), args),
+            Ok(shown) => Ruling::Ask(Ground::of_policy(&policy, cap, reason), args, shown),
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
         },
     }
@@ -240,12 +277,15 @@ pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs
 fn judge_name(gate: &Gate, call: &Call) -> Option<Ground> {
     match call {
         Call::Core(call) => {
-            broken_name_rule(&gate.extensions, call).map(|rule| Ground::of_rule("sandbox", rule))
+            broken_name_rule(&gate.extensions, call).map(|rule| Ground::of_rule("sandbox", &rule))
         }
         Call::Server(ServerCall { tool, .. }) => match tool.standing {
             Standing::Accepted => None,
             Standing::Changed => {
                 Some(Ground::of_rule("pin", "the definition has changed since it was accepted"))
+            }
+            Standing::New => {
+                Some(Ground::of_rule("pin", "the tool is new and no operator has accepted it"))
             }
             Standing::Gone => Some(Ground::of_rule("pin", "the tool is gone")),
         },
@@ -269,26 +309,33 @@ async fn make_ready(gate: &Gate, call: &Call) -> Result<Ready, &'static str> {
     }
 }
 
-/// Asks the executor whether it would refuse, and keeps nothing.
-async fn look(gate: &Gate, call: &Call) -> Result<(), &'static str> {
+/// Asks the executor whether it would refuse, and keeps nothing but what a person decides on beside the
+/// call itself: which file is deleted or renamed, whatever comes to stand at its path.
+async fn look(gate: &Gate, call: &Call) -> Result<Option<Value>, &'static str> {
     match call {
-        Call::Core(_) => make_ready(gate, call).await.map(|_| ()),
-        Call::Server(_) => Ok(()),
+        Call::Core(core) => {
+            let ready = make_ready(gate, call).await?;
+            Ok(ready.pre_state.filter(|_| core.is_about_a_file_that_stands()))
+        }
+        Call::Server(_) => Ok(None),
     }
 }
 
 /// Spec 000, AUTHORIZE: "MUST enforce file extension restrictions".
-fn broken_name_rule(extensions: &Extensions, call: &CoreCall) -> Option<&'static str> {
+fn broken_name_rule(extensions: &Extensions, call: &CoreCall) -> Option<String> {
     if call.paths().iter().any(|path| path.has_reserved_component()) {
-        return Some("reserved name");
+        return Some("reserved name".to_owned());
     }
-    let allowed = match call.touch() {
-        Touch::Nothing | Touch::Reads => &extensions.read,
-        Touch::Writes => &extensions.write,
+    let (allowed, key) = match call.touch() {
+        Touch::Nothing | Touch::Reads => (&extensions.read, "sandbox.read_extensions"),
+        Touch::Writes => (&extensions.write, "sandbox.write_extensions"),
     };
     let is_allowed = |extension: &str| allowed.iter().any(|allowed| allowed == extension);
     let all_allowed = call.file_paths().iter().all(|path| path.extension().is_some_and(is_allowed));
-    (!all_allowed).then_some("file extension")
+    (!all_allowed).then(|| {
+        let allowed: Vec<String> = allowed.iter().map(|allowed| format!(".{allowed}")).collect();
+        format!("file extension: `{key}` in stepgate.toml allows {}", allowed.join(", "))
+    })
 }
 
 fn append_decision(
@@ -333,11 +380,11 @@ pub(super) async fn authorize_again(
     // The call that the decision was about: nothing else may go on under it.
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
     let ready = match judge(gate, trail.principal_id(), args).await {
-        Ruling::Permit(_, args, _) | Ruling::Ask(_, args) if args.args != decided.args => {
+        Ruling::Permit(_, args, _) | Ruling::Ask(_, args, _) if args.args != decided.args => {
             Err("policy now caps the arguments differently".to_owned())
         }
         Ruling::Permit(_, _, ready) => Ok(ready),
-        Ruling::Ask(_, args) if trail.was_approved() => {
+        Ruling::Ask(_, args, _) if trail.was_approved() => {
             let ready = make_ready(gate, &args.call).await;
             ready.map_err(|rule| format!("sandbox: {rule}"))
         }

@@ -146,6 +146,26 @@ impl Trail {
         self.args = Some(args);
     }
 
+    /// Keeps only what was read beside the arguments, and the digest of what came: where a tool has
+    /// arguments that are not written down, those of a refused proposal may be just that, misspelled.
+    fn withhold(&mut self) {
+        let came = self.sealed.take().unwrap_or_else(|| Arc::clone(&self.arrival.payload.bytes));
+        let mut kept = Map::new();
+        let read = [
+            ("action", self.action.as_deref()),
+            ("id", self.proposal_id.as_ref().map(ProposalId::as_str)),
+            ("reasoning", self.reasoning.as_deref()),
+            ("schema_version", self.schema_version.as_deref()),
+        ];
+        for (name, text) in read {
+            kept.extend(text.map(|text| (name.to_owned(), Value::from(text))));
+        }
+        let withheld = serde_json::json!({ "sha256": Digest::of_bytes(&came) });
+        kept.insert("withheld".to_owned(), withheld);
+        self.arrival.payload.bytes = Value::Object(kept).to_string().into_bytes().into();
+        self.args = None;
+    }
+
     /// Notes that something happened; it becomes durable with the next commit.
     pub(super) fn note(&mut self, gate: &Gate, event_type: EventType, payload: Value) {
         self.events.push(Event {
@@ -231,6 +251,14 @@ impl Trail {
             matches!(committed, Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_)))));
         self.may_be_called = !was_not_written;
         committed
+    }
+
+    /// Makes the request durable before anything is decided, where it is not yet.
+    pub(super) async fn commit_request(&mut self, gate: &Gate) -> Result<(), Stop> {
+        match self.is_open {
+            true => Ok(()),
+            false => self.commit_opening(gate, Status::Started).await,
+        }
     }
 
     /// Makes the question to a person durable, with a checkpoint.
@@ -360,6 +388,9 @@ pub(super) async fn record(
         Err(failure) => (trail.error_said.take(), Some(failure)),
     };
     let failure = failure.as_ref();
+    if failure.is_some_and(Failure::is_before_args) && !trail.is_open && gate.tools.has_redacted() {
+        trail.withhold();
+    }
     let outcome = failure.map_or(Outcome::Success, Failure::outcome);
     let (event_type, payload) = closing_event(trail, failure, outcome);
     trail.note(gate, event_type, payload);
@@ -368,7 +399,11 @@ pub(super) async fn record(
     let result = p9_respond::answered(outcome, output_json.as_deref());
     let response = trail.response(Word::Outcome(outcome), result, error_json.as_deref());
     let body = record_body(gate, trail, failure, outcome, &response);
-    let latency_ms = body.completed_at.since_ms(body.received_at);
+    let person_ms = match trail.approval {
+        Some(_) => trail.journal.decided_after_ms(),
+        None => 0,
+    };
+    let latency_ms = body.completed_at.since_ms(body.received_at).saturating_sub(person_ms);
     let record = Record::seal(&body, Ending { output_json, error_json, latency_ms });
 
     let mut commit = trail.next_commit();
@@ -437,6 +472,7 @@ fn closing_event(trail: &Trail, failure: Option<&Failure>, outcome: Outcome) -> 
             | Failure::IdempotencyConflict
             | Failure::DeniedByOperator { .. }
             | Failure::ApprovalExpired
+            | Failure::TooManyApprovals(_)
             | Failure::Execution(..),
         ) => EventType::ToolFailed,
     };

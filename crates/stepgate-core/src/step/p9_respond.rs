@@ -3,6 +3,7 @@
 use super::Answer;
 use super::p8_record::{TraceRecord, Trail};
 use crate::approval::ApprovalStatus;
+use crate::attention::{self, Kind};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::failure::Outcome;
@@ -10,7 +11,7 @@ use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
 use crate::json::canonical;
-use crate::ports::{Dossier, Recollection};
+use crate::ports::{Dossier, Recollection, StoreError};
 use crate::record::RecordBody;
 use crate::run::{Arrival, Notice, Run, Word};
 
@@ -48,12 +49,19 @@ pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
 /// The notice that nobody knows yet what became of a call.
 pub(super) fn in_doubt(trail: &Trail) -> Answer {
     let word = Word::Notice(Notice::InProgress);
-    let result = progress_notice(trail.run_id());
+    let result = progress_notice(trail.run_id(), None);
     trail.answer(word, trail.response(word, Some(&result), None), false)
 }
 
-fn progress_notice(run_id: RunId) -> String {
-    canonical::text_of(&serde_json::json!({ "run_id": run_id }))
+fn progress_notice(run_id: RunId, need: Option<Kind>) -> String {
+    canonical::text_of(&match need {
+        Some(kind) => serde_json::json!({
+            "message": kind.notice(),
+            "needs_person": kind.as_str(),
+            "run_id": run_id,
+        }),
+        None => serde_json::json!({ "run_id": run_id }),
+    })
 }
 
 fn approval_notice(approval_id: ApprovalId, run_id: RunId) -> String {
@@ -110,8 +118,11 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
         session_id: known.run.arrival.session_id,
         ts: gate.world.now(),
     };
-    gate.store.append_event(event).await?;
-    Ok(answer)
+    match gate.store.append_event(event).await {
+        // The answer itself is durable. A disk that is too full to note the replay is no reason to keep it.
+        Ok(()) | Err(StoreError::Unavailable(_)) => Ok(answer),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The answer to a run as it stands: the recorded one, or its notice. Nothing is written: whoever
@@ -163,7 +174,10 @@ fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
             Word::Notice(Notice::ApprovalRequired),
             approval_notice(approval.approval_id, arrival.run_id),
         ),
-        None => (Word::Notice(Notice::InProgress), progress_notice(arrival.run_id)),
+        None => {
+            let need = attention::known(gate, arrival.run_id);
+            (Word::Notice(Notice::InProgress), progress_notice(arrival.run_id, need))
+        }
     };
     let trail = super::restore::proposal_of(gate, dossier)?;
     Ok(answer(arrival, word, trail.response(word, Some(&result), None), true))

@@ -1,6 +1,6 @@
 //! The chains of all sessions: dense, linked, and ending where the session says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::digest::Digest;
 use crate::ids::{RunId, SessionId};
@@ -28,14 +28,15 @@ impl Chains {
         broken(session_id, kind, run_id, body, link)
     }
 
-    /// Checks that a session's links are dense and end at its head.
-    pub(super) fn check(&mut self, session: &Session) -> Vec<Problem> {
+    /// Checks that a session's links are dense and come to its head. The other value is the number of the
+    /// last link, where that is behind the head.
+    pub(super) fn check(&mut self, session: &Session) -> (Vec<Problem>, Option<u64>) {
         let session_id = session.session_id;
         let links = self.links.entry(session_id).or_default();
         links.sort_by_key(|link| link.number);
         let mut problems = Vec::new();
         let mut head = Head::EMPTY;
-        for link in links.iter() {
+        for link in links.iter().take_while(|link| link.number <= session.head.number) {
             let place = || format!("link {} of session {session_id}", link.number);
             if link.number != head.number.wrapping_add(1) {
                 problems.push(Problem::new(place(), format!("follows link {}", head.number)));
@@ -51,11 +52,12 @@ impl Chains {
             );
             problems.push(Problem::new(format!("session {session_id}"), what));
         }
-        problems
+        let last = links.last().map(|link| link.number);
+        (problems, last.filter(|number| *number > session.head.number))
     }
 
     /// Links of sessions that are not there.
-    pub(super) fn outside(&self, known: &[SessionId]) -> Vec<Problem> {
+    pub(super) fn outside(&self, known: &HashSet<SessionId>) -> Vec<Problem> {
         self.links
             .keys()
             .filter(|session_id| !known.contains(session_id))

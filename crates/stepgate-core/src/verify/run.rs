@@ -1,19 +1,22 @@
 //! One run: its journal, its record, its row and everything around them, each from the others.
 
+use std::cell::OnceCell;
+
 use crate::approval::{Approval, ApprovalStatus};
+use crate::call::exceeds;
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
 use crate::failure::{ExecutionFailure, Outcome, Phase};
 use crate::ids::{IdempotencyKey, ProposalId};
 use crate::journal::artifact::{DecisionMeta, Invocation, RequestMeta, ToolEffect};
-use crate::journal::{Artifact, Checkpoint, Replayed, StateError, replay};
+use crate::journal::{Artifact, Checkpoint, Replayed, StateError, decided_after_ms, replay};
 use crate::json::{Value, canonical};
 use crate::machine::State;
 use crate::ports::{Dossier, LinkedEvent};
-use crate::record::{Record, RecordBody};
-use crate::run::{Arrival, Run, Status};
+use crate::record::{Record, RecordBody, args_summary};
+use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
-use crate::step::{Question, Readable, approved_digest, asked_digest, exceeds, response_of};
+use crate::step::{Question, Readable, approved_digest, asked_digest, response_of};
 
 use super::{Problem, chain, place_of};
 
@@ -40,8 +43,8 @@ fn check_against(dossier: &Dossier, replayed: &Replayed) -> Vec<Problem> {
     match &record {
         Some(body) => {
             problems.record(body, replayed);
-            let covered = covered_by_record(dossier);
-            problems.expect("events", body.events_digest == event::digest_of(&covered), "digest");
+            let covered = event::digest_of(covered_by_record(dossier));
+            problems.expect("events", body.events_digest == covered, "digest");
             let approval = dossier.approval.as_ref().map(Approval::digest);
             problems.expect("approvals", body.approval_digest == approval, "digest");
         }
@@ -97,8 +100,7 @@ fn opening(dossier: &Dossier) -> impl Iterator<Item = &LinkedEvent> {
 
 /// Their digest.
 pub(crate) fn opening_digest(dossier: &Dossier) -> Digest {
-    let opening: Vec<Event> = opening(dossier).map(|linked| linked.event.clone()).collect();
-    event::digest_of(&opening)
+    event::digest_of(opening(dossier).map(|linked| &linked.event))
 }
 
 /// Whether an event of this type is committed with the opening of a run.
@@ -116,6 +118,7 @@ fn opens(event_type: EventType) -> bool {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -144,6 +147,7 @@ fn closes(event_type: EventType) -> bool {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -174,6 +178,7 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::RunRecovered
         | EventType::LateResult
         | EventType::RunResolved
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -188,22 +193,50 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
     }
 }
 
+/// Whether a run took so long. Runs that were recorded before the person's time was left out have it in.
+fn is_latency(latency_ms: u64, body: &RecordBody, replayed: &Replayed) -> bool {
+    let whole_ms = body.completed_at.since_ms(body.received_at);
+    let person_ms = match body.approval_digest {
+        Some(_) => decided_after_ms(&replayed.references),
+        None => 0,
+    };
+    [whole_ms, whole_ms.saturating_sub(person_ms)].contains(&latency_ms)
+}
+
 /// The events up to the closing one; what came later has links of its own.
-fn covered_by_record(dossier: &Dossier) -> Vec<Event> {
-    let events = dossier.events.iter().map(|linked| linked.event.clone());
+fn covered_by_record(dossier: &Dossier) -> impl Iterator<Item = &Event> {
+    let events = dossier.events.iter().map(|linked| &linked.event);
     let closing = dossier.events.iter().position(|linked| closes(linked.event.event_type));
-    events.take(closing.map_or(usize::MAX, |closing| closing + 1)).collect()
+    events.take(closing.map_or(usize::MAX, |closing| closing + 1))
 }
 
 /// Checks on one run, and what they found.
 pub(crate) struct Problems<'a> {
     run: &'a Run,
+    /// What can be read of the payload, once it was asked for.
+    readable: OnceCell<Option<ReadPayload>>,
     pub(crate) found: Vec<Problem>,
+}
+
+/// What can be read of a payload.
+struct ReadPayload {
+    proposal: Readable,
+    /// Its arguments in canonical form.
+    args_text: Option<String>,
 }
 
 impl<'a> Problems<'a> {
     pub(crate) fn about(run: &'a Run) -> Self {
-        Self { run, found: Vec::new() }
+        Self { run, readable: OnceCell::new(), found: Vec::new() }
+    }
+
+    fn readable(&self) -> Option<&ReadPayload> {
+        let read = || {
+            let proposal = Readable::of_payload(&self.run.arrival.payload.bytes)?;
+            let args_text = proposal.args.as_ref().map(canonical::text_of);
+            Some(ReadPayload { proposal, args_text })
+        };
+        self.readable.get_or_init(read).as_ref()
     }
 
     fn add(&mut self, table: &str, what: impl ToString) {
@@ -284,17 +317,15 @@ impl<'a> Problems<'a> {
 
     /// What came is what the journal says was asked, under the key that it names.
     pub(crate) fn payload(&mut self, replayed: &Replayed) {
-        let Arrival { principal_id, payload, .. } = &self.run.arrival;
-        let readable = Readable::of_payload(&payload.bytes);
-        let id: Option<&ProposalId> = readable.as_ref().and_then(|it| it.id.as_ref());
-        let key = id.map(|id| IdempotencyKey::of(principal_id, id));
-        let action = readable.as_ref().and_then(|it| it.action.as_ref());
-        let args = readable.as_ref().and_then(|it| it.args.as_ref()).map(canonical::text_of);
+        let readable = self.readable();
+        let id: Option<&ProposalId> = readable.and_then(|it| it.proposal.id.as_ref());
+        let key = id.map(|id| IdempotencyKey::of(&self.run.arrival.principal_id, id));
+        let action = readable.and_then(|it| it.proposal.action.as_ref());
+        let asks_the_same = action == self.run.tool_name.as_ref()
+            && readable.and_then(|it| it.args_text.as_ref()) == self.run.input_json.as_ref();
         for artifact in &replayed.artifacts {
             if let Artifact::ActionRequest(request) = artifact {
                 self.expect("tool_runs", request.idempotency_key == key, "the payload's id");
-                let asks_the_same =
-                    action == self.run.tool_name.as_ref() && args == self.run.input_json;
                 self.expect("tool_runs", asks_the_same, "payload");
             }
         }
@@ -333,7 +364,7 @@ impl<'a> Problems<'a> {
             ("payload_bytes", body.payload_bytes == arrival.payload.length),
             ("status", body.status == run.status),
             ("tool_name", body.action == run.tool_name),
-            ("latency_ms", ending.latency_ms == body.completed_at.since_ms(body.received_at)),
+            ("latency_ms", is_latency(ending.latency_ms, body, replayed)),
             // The response has `null` for an error that is absent, and for one that says `null`.
             ("error_json", ending.error_json.is_some() == body.error_code.is_some()),
             (
@@ -344,7 +375,7 @@ impl<'a> Problems<'a> {
         for (column, holds) in rows {
             self.expect("tool_runs", holds, column);
         }
-        self.expect("tool_runs", run.input_json == expected_input(run, body), "input_json");
+        self.said(body);
         let tail = replayed.tail;
         let end = tail.state.map(|_| tail.entry_digest);
         self.expect("records", body.last_entry_digest == end, "last_entry_digest");
@@ -361,6 +392,34 @@ impl<'a> Problems<'a> {
         self.expect("records", body.guarantee == guaranteed, "guarantee");
     }
 
+    /// The record repeats what the payload says, where it could be read.
+    fn said(&mut self, body: &RecordBody) {
+        let readable = self.readable().filter(|_| was_parsed(body));
+        let said = readable.map(|it| &it.proposal);
+        let args = said.and_then(|said| said.args.as_ref());
+        let is_summary = match (args, &body.args_summary) {
+            (Some(args), Some(summary)) => is_summary(args, summary),
+            (args, summary) => args.is_none() && summary.is_none(),
+        };
+        let id = said.and_then(|said| said.id.as_ref()).map(ProposalId::as_str);
+        let columns = [
+            (
+                "schema_version",
+                body.schema_version.as_ref() == said.and_then(|said| said.schema_version.as_ref()),
+            ),
+            ("proposal_id", body.proposal_id.as_deref() == id),
+            ("action", body.action.as_ref() == said.and_then(|said| said.action.as_ref())),
+            ("reasoning", body.reasoning.as_ref() == said.and_then(|said| said.reasoning.as_ref())),
+            ("args_summary", is_summary),
+        ];
+        let has_its_input =
+            self.run.input_json.as_ref() == readable.and_then(|it| it.args_text.as_ref());
+        self.expect("tool_runs", has_its_input, "input_json");
+        for (column, holds) in columns {
+            self.expect("records", holds, column);
+        }
+    }
+
     fn unfinished(&mut self, dossier: &Dossier, replayed: &Replayed) {
         let run = self.run;
         let approval = dossier.approval.as_ref().map(|approval| approval.status);
@@ -374,9 +433,9 @@ impl<'a> Problems<'a> {
         let is_open = replayed.tail.state.is_some_and(|state| !state.is_terminal());
         self.expect("records", is_open, "the absence of a record");
         self.expect("journal", dossier.open_link.is_some(), "the absence of an OPEN link");
+        let written = self.readable().and_then(|it| it.proposal.args.as_ref());
+        let written = written.and_then(Value::as_object).cloned().unwrap_or_default();
         let payload = &run.arrival.payload;
-        let written = Readable::of_payload(&payload.bytes).and_then(|readable| readable.args);
-        let written = written.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
         let sealed = Readable::unsealed(dossier.sealed.as_deref(), payload, &written);
         self.note("sealed_payloads", sealed);
         // There is no record that could cover them.
@@ -522,10 +581,10 @@ fn lowered(asked: &Invocation, cap: Option<&Value>) -> Option<Invocation> {
     Some(lowered)
 }
 
-/// The arguments that could be read of the payload, as the row must have them.
-fn expected_input(run: &Run, body: &RecordBody) -> Option<String> {
+/// Whether a step came so far that its proposal was read.
+fn was_parsed(body: &RecordBody) -> bool {
     match body.phase_failed_at {
-        Some(Phase::Receive | Phase::Parse) => None,
+        Some(Phase::Receive | Phase::Parse) => false,
         None
         | Some(
             Phase::ValidateSchema
@@ -535,9 +594,26 @@ fn expected_input(run: &Run, body: &RecordBody) -> Option<String> {
             | Phase::Execute
             | Phase::Record
             | Phase::Respond,
-        ) => Readable::of_payload(&run.arrival.payload.bytes)
-            .and_then(|readable| readable.args)
-            .map(|args| canonical::text_of(&args)),
+        ) => true,
+    }
+}
+
+/// Whether a record may repeat a value like this: as it is, with long strings as length and digest. How
+/// long a string must be for that is a limit that may have been another then.
+fn is_summary(value: &Value, summary: &Value) -> bool {
+    match (value, summary) {
+        (Value::Array(items), Value::Array(summaries)) => {
+            items.len() == summaries.len()
+                && items.iter().zip(summaries).all(|(item, summary)| is_summary(item, summary))
+        }
+        (Value::Object(members), Value::Object(summaries)) => {
+            members.len() == summaries.len()
+                && members.iter().all(|(name, value)| {
+                    summaries.get(name).is_some_and(|summary| is_summary(value, summary))
+                })
+        }
+        (Value::String(_), Value::Object(_)) => *summary == args_summary(value, 0),
+        (value, summary) => canonical::text_of(value) == canonical::text_of(summary),
     }
 }
 

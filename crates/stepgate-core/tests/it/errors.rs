@@ -24,7 +24,7 @@ const PARTS: [&str; 5] = [
 type Row = (String, String, String);
 
 /// How many kinds of failure there are, as [`number`] counts them.
-const KINDS: usize = 14;
+const KINDS: usize = 15;
 
 /// Numbers the kinds. A new one stops the build here: count it, and give it an example below.
 fn number(failure: &Failure) -> usize {
@@ -43,6 +43,7 @@ fn number(failure: &Failure) -> usize {
         Failure::ApprovalExpired => 11,
         Failure::RefusedAtExecution(_) => 12,
         Failure::Execution(..) => 13,
+        Failure::TooManyApprovals(_) => 14,
     }
 }
 
@@ -61,6 +62,7 @@ fn failures() -> Vec<Failure> {
         Failure::PolicyViolation(words()),
         Failure::DeniedByOperator { approver_id: PrincipalId::parse("ann").unwrap(), note: None },
         Failure::ApprovalExpired,
+        Failure::TooManyApprovals(100),
         Failure::RefusedAtExecution(words()),
     ];
     failures.extend(Refusal::ALL.map(Failure::InvalidJson));

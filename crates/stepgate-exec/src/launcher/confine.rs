@@ -1,4 +1,4 @@
-//! Landlock: a process that gives up every right beneath some directories.
+//! Landlock: a process that gives up every right beneath some directories, and on some files.
 //!
 //! Landlock knows only what is allowed, with everything beneath it. So what is allowed here is every
 //! neighbour on the way from the root to a hidden directory, and nothing on the way itself:
@@ -58,7 +58,7 @@ pub(super) fn keep_away_from(hidden: &[&Path]) -> io::Result<Wall> {
     if hidden.is_empty() {
         return Ok(Wall::Stands);
     }
-    let hidden = hidden.iter().map(|path| path.canonicalize()).collect::<io::Result<Vec<_>>>()?;
+    let hidden = hidden.iter().map(|path| resolved(path)).collect::<io::Result<Vec<_>>>()?;
     let mut ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))
         .and_then(|ruleset| ruleset.scope(Scope::Signal))
@@ -87,6 +87,17 @@ pub(super) fn keep_away_from(hidden: &[&Path]) -> io::Result<Wall> {
     match status.ruleset {
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(Wall::Stands),
         RulesetStatus::NotEnforced => Ok(Wall::Missing),
+    }
+}
+
+/// Where a path leads. A file that is not there now, such as a secret that is just replaced, is hidden by
+/// its name: what appears there later is not allowed.
+fn resolved(path: &Path) -> io::Result<PathBuf> {
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(resolved(parent)?.join(name))
+        }
+        (resolved, _, _) => resolved,
     }
 }
 

@@ -73,9 +73,10 @@ impl Identity {
         let born = same(&self.born, &now.born);
         let unchanged = same(&self.changed, &now.changed);
         if self.device != now.device {
-            // A device gets its number when it is mounted, and another one after a restart; or the files
-            // were copied to another device. In neither case does a difference say anything.
-            return match self.inode == now.inode && born == Some(true) && unchanged == Some(true) {
+            // A device gets its number when it is mounted, and may have another one after a restart; or the
+            // files were copied to another device. So the number proves nothing, and neither does another
+            // inode. But no copy has the inode and, to the nanosecond, the birth of its original.
+            return match self.inode == now.inode && born == Some(true) {
                 true => Likeness::Same,
                 false => Likeness::Unsure,
             };
@@ -86,6 +87,12 @@ impl Identity {
             // A new file with the inode, or this one after somebody renamed it or wrote to it.
             (true, None, Some(false) | None) => Likeness::Unsure,
         }
+    }
+
+    /// Whether a file is this one, and nothing was done to it since: to its content, its name or its
+    /// permissions.
+    pub(super) fn is_untouched(&self, now: &Self) -> bool {
+        self.likeness(now) == Likeness::Same && same(&self.changed, &now.changed) == Some(true)
     }
 
     /// Whether a file is certainly this one, which was recorded.
@@ -103,6 +110,11 @@ impl Identity {
     pub(super) fn looks_like(&self, now: &Self) -> bool {
         (&self.device, &self.inode) == (&now.device, &now.inode)
             && same(&self.modified, &now.modified) == Some(true)
+    }
+
+    /// What a copy of the file has not; none where its file system does not say when it was made.
+    pub(super) fn place(&self) -> Option<String> {
+        Some(format!("{} {}", self.inode, self.born.as_ref()?))
     }
 
     /// What stays the same while a file lives.

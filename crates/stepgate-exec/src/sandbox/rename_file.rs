@@ -11,7 +11,7 @@
 //! In the last case somebody moved or removed the file: before the call could rename it, which is a
 //! failure, or after it had, which is a success. Both leave the same names behind, so nobody may choose.
 
-use rustix::fs::RenameFlags;
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
@@ -84,17 +84,32 @@ fn move_file(
 }
 
 fn rename(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {
-    rustix::fs::renameat_with(
-        &from.directory,
-        from.name,
-        &to.directory,
-        to.name,
-        RenameFlags::NOREPLACE,
-    )
-    .map_err(|errno| match errno {
+    let (old, new) = (&from.directory, &to.directory);
+    match rustix::fs::renameat_with(old, from.name, new, to.name, RenameFlags::NOREPLACE) {
+        // Some file systems do not know the flag, such as NFS and many in user space.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_onto_own_file(from, to),
+        renamed => renamed.map_err(renaming),
+    }
+}
+
+/// The same in two steps. The first makes an empty file, and only where nothing stands; the second replaces that
+/// one. A crash between the two leaves it: then the source was not renamed, and the destination exists.
+fn rename_onto_own_file(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    drop(rustix::fs::openat(&to.directory, to.name, flags, Mode::RUSR | Mode::WUSR)?);
+    let renamed = rustix::fs::renameat(&from.directory, from.name, &to.directory, to.name);
+    if renamed.is_err() {
+        // What cannot be removed is an empty file, and loses nobody anything.
+        let _ = rustix::fs::unlinkat(&to.directory, to.name, AtFlags::empty());
+    }
+    renamed.map_err(renaming)
+}
+
+fn renaming(errno: Errno) -> Stop {
+    match errno {
         Errno::NOENT => Stop::Failed(ExecutionFailure::FileNotFound),
         other => Stop::from(other),
-    })
+    }
 }
 
 #[cfg(test)]

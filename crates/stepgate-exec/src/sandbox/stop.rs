@@ -52,6 +52,8 @@ impl From<Errno> for Stop {
             Errno::EXIST => ExecutionFailure::AlreadyExists,
             Errno::FBIG => ExecutionFailure::FileTooLarge,
             Errno::NOSPC | Errno::DQUOT => ExecutionFailure::StorageFull,
+            // The host has nothing to give at this moment, and the file is as good as before.
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => ExecutionFailure::Unavailable,
             Errno::ACCESS | Errno::PERM | Errno::ROFS => ExecutionFailure::PermissionDenied,
             _ => ExecutionFailure::Io,
         })

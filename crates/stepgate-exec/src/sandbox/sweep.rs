@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use stepgate_core::path::{COMPONENTS_MAX, PATH_BYTES_MAX, TEMPORARY_PREFIX};
 
 use super::SandboxError;
+use super::mark;
 use super::resolve::{Root, kind_of};
 use super::shared;
 
@@ -64,7 +65,8 @@ fn sweep_directory(directory: OwnedFd, age_min: Duration) -> Result<Found, Errno
         };
         let is_ours = name.starts_with(TEMPORARY_PREFIX);
         if is_ours && kind == FileType::RegularFile {
-            if !shared::is_lock(name) && is_older(&reader, name, age_min)? {
+            let is_kept = shared::is_lock(name) || name == mark::NAME;
+            if !is_kept && is_older(&reader, name, age_min)? {
                 temporary.push(name.to_owned());
             }
         } else if !is_ours && kind == FileType::Directory {

@@ -146,7 +146,7 @@ fn mode_of_writable(place: &Place<'_>) -> Result<Mode, Stop> {
 }
 
 fn replace(root: &Root, place: &Place<'_>, content: &str, mode: Option<Mode>) -> Result<(), Stop> {
-    let temporary = format!("{TEMPORARY_PREFIX}{}", Uuid::now_v7().simple());
+    let temporary = format!("{TEMPORARY_PREFIX}{}", Uuid::new_v4().simple());
     let replaced = fill(root, place, &temporary, content, mode).and_then(|()| {
         rustix::fs::renameat(&place.directory, &temporary, &place.directory, place.name)
             .map_err(Stop::from)

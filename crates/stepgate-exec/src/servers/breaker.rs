@@ -76,6 +76,11 @@ impl Breaker {
         };
     }
 
+    /// The server did what no server may do: nothing is sent to it for a while, however well it did before.
+    pub(crate) fn trip(&mut self, now: Instant) {
+        self.state = State::Open { until: now + self.pause };
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         match self.state {
             State::Open { .. } | State::HalfOpen { .. } => true,

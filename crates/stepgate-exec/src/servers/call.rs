@@ -120,6 +120,7 @@ fn current(server: &Server, call: &ServerCall) -> Result<super::catalog::Offer, 
         Standing::Accepted | Standing::Changed => {
             Err(unavailable("the tool's definition has changed since the decision"))
         }
+        Standing::New => Err(unavailable("no operator has accepted the tool")),
         Standing::Gone => Err(unavailable("the server no longer has the tool")),
     }
 }

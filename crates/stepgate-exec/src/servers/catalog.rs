@@ -1,52 +1,40 @@
 //! The tools of one server: what it describes, what the configuration says, what an operator accepted.
+//!
+//! A tool that is not as configured, or whose definition cannot be used, is off; its server and the other
+//! tools go on. Only what could leave a rule of the operator without effect (a table for a tool that is not
+//! there, a redaction that hides nothing) turns the whole server off.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use stepgate_core::digest::Digest;
 use stepgate_core::json::Value;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
-use super::definition::Definition;
+use super::definition::{Definition, NoDefinition};
 use super::err::StartError;
-use super::schema::{Arguments, Input, Output, SchemaError, Unreadable};
+use super::pin::Pins;
+use super::schema::{Arguments, Input, Output, SchemaError};
 use super::spec::{DeliverySpec, ServerSpec, ToolSpec};
-
-/// The definitions that operators have accepted, of all servers.
-#[derive(Clone, Default)]
-pub(super) struct Pins(Arc<Mutex<BTreeMap<ToolName, Digest>>>);
-
-impl Pins {
-    pub(super) fn new(pins: BTreeMap<ToolName, Digest>) -> Self {
-        Self(Arc::new(Mutex::new(pins)))
-    }
-
-    fn pins(&self) -> MutexGuard<'_, BTreeMap<ToolName, Digest>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn has(&self, name: &ToolName) -> bool {
-        self.pins().contains_key(name)
-    }
-
-    pub(super) fn pin(&self, name: ToolName, digest: Digest) {
-        self.pins().insert(name, digest);
-    }
-
-    fn standing(&self, name: &ToolName, digest: Digest) -> Standing {
-        match self.pins().get(name) {
-            Some(pinned) if *pinned == digest => Standing::Accepted,
-            Some(_) | None => Standing::Changed,
-        }
-    }
-}
 
 /// A tool of the server, offered or not.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) definition: Definition,
-    pub(super) offer: Option<Offer>,
+    pub(super) state: State,
+}
+
+/// What becomes of a tool.
+#[derive(Clone)]
+pub(super) enum State {
+    /// The configuration gives it no mode.
+    Unclassified,
+    /// The configuration says that it is off.
+    TurnedOff,
+    /// It cannot be offered, and why.
+    Unusable(StartError),
+    /// It is offered.
+    Offered(Offer),
 }
 
 /// A tool that is offered.
@@ -55,55 +43,97 @@ pub(super) struct Offer {
     pub(super) tool: Arc<Tool>,
     pub(super) output: Option<Arc<Output>>,
     pub(super) timeout: Duration,
-    /// None where the schema cannot be used.
-    arguments: Option<Arguments>,
+    arguments: Arguments,
 }
 
 /// The tools of one server, by the names that it gives them.
 #[derive(Clone, Default)]
 pub(super) struct Catalog {
     entries: BTreeMap<String, Entry>,
+    /// What stood in the list and is no tool.
+    unread: Vec<NoDefinition>,
+    /// Whether a list was ever read.
+    is_known: bool,
 }
 
 impl Catalog {
-    /// Reads the list of a server that is started: everything must be as configured.
-    pub(super) fn read(spec: &ServerSpec, list: &[Value], pins: &Pins) -> Result<Self, StartError> {
-        let server = || spec.name.clone();
-        let mut entries = BTreeMap::new();
+    /// Reads the list of the server, where this is what it had before. What is missing now is gone. The error
+    /// is one of the whole server.
+    pub(super) fn read(
+        self,
+        spec: &ServerSpec,
+        list: &[Value],
+        pins: &Pins,
+    ) -> Result<Self, StartError> {
+        let mut before = self.entries;
+        let mut now = Self { is_known: true, ..Self::default() };
         for entry in list {
-            let definition = Definition::read(entry).map_err(|why| StartError::Start {
-                server: server(),
-                why,
-                stderr: vec![],
-            })?;
-            let tool = definition.name.clone();
-            if starts_processes(&tool) {
-                return Err(StartError::CommandExecution { server: server(), tool });
-            }
-            let offer = offer(spec, &definition, pins)?;
-            if entries.insert(tool.clone(), Entry { definition, offer }).is_some() {
-                let why = format!("it has two tools `{tool}`");
-                return Err(StartError::Start { server: server(), why, stderr: vec![] });
+            match Definition::read(entry) {
+                Ok(definition) => now.add(spec, definition, pins),
+                Err(unread) => now.unread.push(unread),
             }
         }
-        if let Some(tool) = spec.tools.keys().find(|tool| !entries.contains_key(*tool)) {
-            let known = entries.keys().cloned().collect();
-            return Err(StartError::UnknownTool { server: server(), tool: tool.clone(), known });
+        now.check_tables(spec, &before, pins)?;
+        now.check_redacted(spec)?;
+        now.check_status_tools(spec);
+        before.retain(|name, _| !now.entries.contains_key(name));
+        for (name, Entry { definition, state }) in before {
+            if let State::Offered(offer) = state {
+                let state = State::Offered(offer.with(Standing::Gone));
+                now.entries.insert(name, Entry { definition, state });
+            }
         }
-        let catalog = Self { entries };
-        catalog.check_status_tools(spec)?;
-        catalog.check_redacted(spec)?;
-        Ok(catalog)
+        Ok(now)
+    }
+
+    fn add(&mut self, spec: &ServerSpec, definition: Definition, pins: &Pins) {
+        let name = definition.name.clone();
+        let is_second = self.entries.contains_key(&name);
+        let state = match is_second {
+            true => State::Unusable(StartError::Definition {
+                server: spec.name.clone(),
+                tool: name.clone(),
+                why: "the server has two tools of this name".to_owned(),
+            }),
+            false => state(spec, &definition, pins).unwrap_or_else(State::Unusable),
+        };
+        self.entries.insert(name, Entry { definition, state });
+    }
+
+    /// A table of the configuration must be about a tool that is there, or was: a name with a mistake would
+    /// leave the tool that was meant with the mode of its server.
+    fn check_tables(
+        &self,
+        spec: &ServerSpec,
+        before: &BTreeMap<String, Entry>,
+        pins: &Pins,
+    ) -> Result<(), StartError> {
+        let is_pinned =
+            |tool: &str| ToolName::of(&spec.name, tool).is_ok_and(|name| pins.has(&name));
+        let is_unread = |tool: &str| self.unread.iter().any(|it| it.name.as_deref() == Some(tool));
+        let is_known = |tool: &str| {
+            let is_listed = self.entries.contains_key(tool) || before.contains_key(tool);
+            is_listed || is_unread(tool) || is_pinned(tool)
+        };
+        match spec.tools.keys().find(|tool| !is_known(tool)) {
+            None => Ok(()),
+            Some(tool) => Err(StartError::UnknownTool {
+                server: spec.name.clone(),
+                tool: tool.clone(),
+                known: self.entries.keys().cloned().collect(),
+            }),
+        }
     }
 
     /// What a server redacts for all of its tools, one of them must have.
     fn check_redacted(&self, spec: &ServerSpec) -> Result<(), StartError> {
-        let arguments: Option<Vec<&Arguments>> =
-            self.offers().map(|offer| offer.arguments.as_ref()).collect();
+        let arguments: Vec<&Arguments> = self.offers().map(|offer| &offer.arguments).collect();
+        let is_unreadable =
+            |entry: &Entry| matches!(entry.state, State::Unusable(StartError::Definition { .. }));
         // Without tools there is nothing to hide, and of a schema that cannot be used nothing is known.
-        let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) else {
+        if arguments.is_empty() || self.entries.values().any(is_unreadable) {
             return Ok(());
-        };
+        }
         let mut redacted = spec.tool.redacted.iter().flatten();
         let is_known = |name: &&String| arguments.iter().any(|arguments| arguments.has(name));
         match redacted.find(|name| !is_known(name)) {
@@ -121,87 +151,104 @@ impl Catalog {
         }
     }
 
-    fn check_status_tools(&self, spec: &ServerSpec) -> Result<(), StartError> {
-        for Offer { tool, .. } in self.offers() {
-            let Delivery::Query(status_tool) = &tool.delivery else { continue };
-            let mode = self.offer(status_tool).map(|offer| offer.tool.mode);
-            let why = match mode {
-                Some(Mode::ReadOnly) => continue,
-                Some(Mode::Draft | Mode::ExecuteGated) => "is not read only",
-                None => "is not offered",
-            };
-            return Err(StartError::StatusTool {
-                server: spec.name.clone(),
-                tool: tool.name.tool().to_owned(),
-                status_tool: status_tool.tool().to_owned(),
-                why,
-            });
-        }
-        Ok(())
-    }
-
-    /// Reads the list of a server that is known. What is not as configured is not offered, and what is
-    /// missing is gone.
-    pub(super) fn refreshed(self, spec: &ServerSpec, list: &[Value], pins: &Pins) -> Self {
-        let mut before = self.entries;
-        let mut entries = BTreeMap::new();
-        for definition in list.iter().filter_map(|entry| Definition::read(entry).ok()) {
-            if starts_processes(&definition.name) {
-                continue;
-            }
-            let name = definition.name.clone();
-            let known = before.remove(&name);
-            let offer = match (offer(spec, &definition, pins), known) {
-                (Ok(offer), _) => offer,
-                (Err(why), Some(Entry { offer: Some(known), .. })) => {
-                    Some(unreadable(&known, &definition, &why))
-                }
-                (Err(_), Some(Entry { offer: None, .. }) | None) => None,
-            };
-            entries.insert(name, Entry { definition, offer });
-        }
-        for (name, Entry { definition, offer }) in before {
-            if let Some(offer) = offer {
-                let offer = Some(offer.with(Standing::Gone));
-                entries.insert(name, Entry { definition, offer });
+    /// A tool whose status tool cannot be asked is off.
+    fn check_status_tools(&mut self, spec: &ServerSpec) {
+        let refused: Vec<(String, StartError)> = self
+            .offers()
+            .filter_map(|offer| {
+                let Delivery::Query(status_tool) = &offer.tool.delivery else { return None };
+                let why = match self.offer(status_tool).map(|offer| offer.tool.mode) {
+                    Some(Mode::ReadOnly) => return None,
+                    Some(Mode::Draft | Mode::ExecuteGated) => "is not read only",
+                    None => "is not offered",
+                };
+                let tool = offer.tool.name.tool().to_owned();
+                let error = StartError::StatusTool {
+                    server: spec.name.clone(),
+                    tool: tool.clone(),
+                    status_tool: status_tool.tool().to_owned(),
+                    why,
+                };
+                Some((tool, error))
+            })
+            .collect();
+        for (tool, error) in refused {
+            if let Some(entry) = self.entries.get_mut(&tool) {
+                entry.state = State::Unusable(error);
             }
         }
-        Self { entries }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }
 
+    pub(super) fn entry(&self, name: &ToolName) -> Option<&Entry> {
+        self.entries.get(name.tool())
+    }
+
+    /// What stood in the list and is no tool.
+    pub(super) fn unread(&self) -> &[NoDefinition] {
+        &self.unread
+    }
+
+    /// Whether a list was ever read: otherwise nothing is known of the server's tools.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// The first tool that cannot be offered, and why.
+    pub(super) fn first_unusable(&self, spec: &ServerSpec) -> Option<StartError> {
+        let unread = self.unread.first().map(|unread| StartError::Start {
+            server: spec.name.clone(),
+            why: unread.why.clone(),
+            stderr: vec![],
+        });
+        let unusable = self.entries.values().find_map(|entry| match &entry.state {
+            State::Unusable(error) => Some(error.clone()),
+            State::Unclassified | State::TurnedOff | State::Offered(_) => None,
+        });
+        unusable.or(unread)
+    }
+
     pub(super) fn offers(&self) -> impl Iterator<Item = &Offer> {
-        self.entries.values().filter_map(|entry| entry.offer.as_ref())
+        self.entries.values().filter_map(Entry::offer)
     }
 
     pub(super) fn offer(&self, name: &ToolName) -> Option<&Offer> {
-        self.entries.get(name.tool())?.offer.as_ref()
+        self.entry(name)?.offer()
     }
 
     /// Compares a tool with what is accepted now.
-    pub(super) fn compare(&mut self, name: &ToolName, pins: &Pins) {
+    pub(super) fn compare(&mut self, name: &ToolName, spec: &ServerSpec, pins: &Pins) {
         if let Some(entry) = self.entries.get_mut(name.tool()) {
-            entry.compare(pins);
+            entry.compare(spec, pins);
         }
     }
 
     /// Compares every tool with what is accepted now.
-    pub(super) fn compare_all(&mut self, pins: &Pins) {
-        self.entries.values_mut().for_each(|entry| entry.compare(pins));
+    pub(super) fn compare_all(&mut self, spec: &ServerSpec, pins: &Pins) {
+        self.entries.values_mut().for_each(|entry| entry.compare(spec, pins));
     }
 }
 
 impl Entry {
-    fn compare(&mut self, pins: &Pins) {
-        let Some(offer) = self.offer.as_mut() else { return };
+    pub(super) fn offer(&self) -> Option<&Offer> {
+        match &self.state {
+            State::Offered(offer) => Some(offer),
+            State::Unclassified | State::TurnedOff | State::Unusable(_) => None,
+        }
+    }
+
+    fn compare(&mut self, spec: &ServerSpec, pins: &Pins) {
+        let State::Offered(offer) = &mut self.state else { return };
         match offer.tool.standing {
             Standing::Gone => {}
-            Standing::Accepted | Standing::Changed => {
-                let standing = pins.standing(&offer.tool.name, offer.tool.definition_digest);
-                *offer = offer.clone().with(standing);
+            Standing::Accepted | Standing::Changed | Standing::New => {
+                let (standing, definition_digest) =
+                    pins.standing(&offer.tool.name, &self.definition, spec.pin);
+                let tool = Tool { standing, definition_digest, ..Tool::clone(&offer.tool) };
+                offer.tool = Arc::new(tool);
             }
         }
     }
@@ -219,47 +266,42 @@ fn starts_processes(tool: &str) -> bool {
     ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
 }
 
-/// What the configuration makes of a definition; nothing, where it does not classify the tool.
-fn offer(
-    spec: &ServerSpec,
-    definition: &Definition,
-    pins: &Pins,
-) -> Result<Option<Offer>, StartError> {
+/// What the configuration makes of a definition. The error says why the tool cannot be offered.
+fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<State, StartError> {
+    let (server, tool) = (spec.name.clone(), definition.name.clone());
+    if starts_processes(&tool) {
+        return Err(StartError::CommandExecution { server, tool });
+    }
     let said = match spec.tools.get(&definition.name) {
         Some(tool) => tool.or(&spec.tool),
         None => spec.tool.clone(),
     };
-    let Some(mode) = said.mode else { return Ok(None) };
-    let unusable = |why: String| StartError::Definition {
-        server: spec.name.clone(),
-        tool: definition.name.clone(),
-        why,
+    let mode = match said.mode {
+        Some(mode) => mode,
+        None if said.is_off => return Ok(State::TurnedOff),
+        None => return Ok(State::Unclassified),
     };
-    let name = ToolName::of(&spec.name, &definition.name)
-        .map_err(|_| unusable("a proposal cannot spell its name".to_owned()))?;
+    let unusable = |why: String| StartError::Definition { server, tool, why };
+    let Ok(name) = ToolName::of(&spec.name, &definition.name) else {
+        return Err(unusable("a proposal cannot spell its name".to_owned()));
+    };
     let delivery = delivery(spec, &definition.name, mode, said.delivery)?;
-    let (contract, arguments, output) = match promises(definition) {
-        Ok((input, output)) => {
-            let arguments = input.arguments().clone();
-            check_redacted(spec, &definition.name, &arguments)?;
-            let contract = Arc::new(input) as Arc<dyn Contract>;
-            (contract, Some(arguments), output.map(Arc::new))
-        }
-        // The tool is known and cannot be called; the server and its other tools go on.
-        Err(costly @ SchemaError::TooCostly(_)) => (Arc::new(Unreadable(costly)) as _, None, None),
-        Err(SchemaError::Unusable(why)) => return Err(unusable(why)),
-    };
+    let (input, output) = promises(definition).map_err(|SchemaError(why)| unusable(why))?;
+    let arguments = input.arguments().clone();
+    check_redacted(spec, &definition.name, &arguments)?;
+    let (standing, definition_digest) = pins.standing(&name, definition, spec.pin);
     let tool = Tool {
         mode,
         delivery,
-        definition_digest: definition.digest,
-        standing: pins.standing(&name, definition.digest),
+        definition_digest,
+        standing,
         redacted: said.redacted.unwrap_or_default(),
-        contract,
+        contract: Arc::new(input) as Arc<dyn Contract>,
         name,
     };
     let timeout = said.timeout.unwrap_or(ToolSpec::TIMEOUT);
-    Ok(Some(Offer { tool: Arc::new(tool), output, timeout, arguments }))
+    let output = output.map(Arc::new);
+    Ok(State::Offered(Offer { tool: Arc::new(tool), output, timeout, arguments }))
 }
 
 /// What a tool's own table redacts, the tool must have.
@@ -310,17 +352,6 @@ fn delivery(
             Err(StartError::NoDelivery { server: spec.name.clone(), tool: tool.to_owned() })
         }
     }
-}
-
-/// A tool whose definition has become one that cannot be used.
-fn unreadable(known: &Offer, definition: &Definition, why: &StartError) -> Offer {
-    let tool = Tool {
-        definition_digest: definition.digest,
-        standing: Standing::Changed,
-        contract: Arc::new(Unreadable(SchemaError::Unusable(why.to_string()))),
-        ..Tool::clone(&known.tool)
-    };
-    Offer { tool: Arc::new(tool), output: None, timeout: known.timeout, arguments: None }
 }
 
 #[cfg(test)]

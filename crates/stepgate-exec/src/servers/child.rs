@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::spec::{STDERR_LINE_BYTES_MAX, STDERR_LINES_MAX, Secret};
+use super::spec::{STDERR_LINE_BYTES_MAX, STDERR_LINES_MAX};
 use crate::launcher::{self, Launcher};
 
 /// What of our own environment a tool server gets.
@@ -23,6 +24,7 @@ pub(super) struct Child {
     process: tokio::process::Child,
     stderr: JoinHandle<()>,
     last_words: LastWords,
+    flood: watch::Receiver<Option<String>>,
 }
 
 /// The two ends that a server is spoken to through.
@@ -37,8 +39,9 @@ pub(super) struct Start<'a> {
     pub(super) hidden: &'a [PathBuf],
     pub(super) command: &'a str,
     pub(super) args: &'a [String],
-    pub(super) env: &'a BTreeMap<String, Secret>,
+    pub(super) env: &'a BTreeMap<String, String>,
     pub(super) directory: Option<&'a PathBuf>,
+    pub(super) stderr_bytes_per_second_max: usize,
 }
 
 impl Child {
@@ -48,7 +51,7 @@ impl Child {
             .args(start.launcher.arguments(start.hidden, start.command, start.args))
             .env_clear()
             .envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-            .envs(start.env.iter().map(|(name, value)| (name, value.expose())))
+            .envs(start.env)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -62,8 +65,30 @@ impl Child {
         let stdout = process.stdout.take().ok_or_else(missing)?;
         let stderr = process.stderr.take().ok_or_else(missing)?;
         let last_words = LastWords::default();
-        let stderr = tokio::spawn(last_words.clone().listen(stderr));
-        Ok((Self { process, stderr, last_words }, Ends { stdin, stdout }))
+        let (told, flood) = watch::channel(None);
+        let heard = last_words.clone();
+        let bytes_max = start.stderr_bytes_per_second_max;
+        let stderr = tokio::spawn(async move {
+            if let Err(why) = heard.listen(stderr, bytes_max).await {
+                told.send_replace(Some(why));
+            }
+        });
+        Ok((Self { process, stderr, last_words, flood }, Ends { stdin, stdout }))
+    }
+
+    /// Returns when the process has written too much to its standard error, with the reason.
+    pub(super) async fn flooded(&self) -> String {
+        let mut flood = self.flood.clone();
+        let why = flood.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        match why {
+            Some(why) => why,
+            // It was listened to until the end.
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn has_flooded(&self) -> bool {
+        self.flood.borrow().is_some()
     }
 
     /// Lets the process end by itself, and kills it where it does not.
@@ -121,10 +146,16 @@ impl LastWords {
         lines.push_back(String::from_utf8_lossy(line).trim_end().to_owned());
     }
 
-    /// Reads to the end, and keeps the beginning of each line.
-    async fn listen(self, stderr: impl AsyncRead + Unpin) {
+    /// Reads to the end, and keeps the beginning of each line. The error says that there is too much.
+    async fn listen(
+        self,
+        stderr: impl AsyncRead + Unpin,
+        bytes_per_second_max: usize,
+    ) -> Result<(), String> {
+        const WINDOW: Duration = Duration::from_secs(1);
         let mut reader = BufReader::new(stderr);
         let mut line = Vec::new();
+        let (mut since, mut bytes) = (Instant::now(), 0_usize);
         while let Ok(chunk) = reader.fill_buf().await {
             if chunk.is_empty() {
                 break;
@@ -138,9 +169,19 @@ impl LastWords {
             }
             let used = chunk.len();
             reader.consume(used);
+            if since.elapsed() >= WINDOW {
+                (since, bytes) = (Instant::now(), 0);
+            }
+            bytes = bytes.saturating_add(used);
+            if bytes > bytes_per_second_max {
+                return Err(format!(
+                    "it wrote more than {bytes_per_second_max} bytes a second to its standard error"
+                ));
+            }
         }
         if !line.is_empty() {
             self.add(&line);
         }
+        Ok(())
     }
 }

@@ -1,8 +1,12 @@
 //! A tool as its server describes it: what an operator accepts, and what the digest pins.
 
+mod canonical;
+
 use serde::Serialize;
 use stepgate_core::digest::Digest;
 use stepgate_core::json::{Map, Value};
+
+pub(crate) use canonical::{same_meaning, same_shape};
 
 /// A tool as its server describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +16,23 @@ pub(crate) struct Definition {
     pub(crate) description: Option<String>,
     pub(crate) input_schema: Value,
     pub(crate) output_schema: Option<Value>,
+    pub(crate) icons: Option<Value>,
+    /// Its `_meta`. It is not pinned, because it may hold what changes with every build; so only operators
+    /// see it.
+    pub(crate) meta: Option<Value>,
+    /// Everything that is pinned, as the server gave it.
+    pub(crate) pinned: Value,
     pub(crate) digest: Digest,
+    /// The digest without icons, as earlier versions pinned it.
+    pub(crate) earlier_digest: Digest,
+}
+
+/// An entry of a list of tools that is not a definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoDefinition {
+    /// What it calls itself, where it does.
+    pub(crate) name: Option<String>,
+    pub(crate) why: String,
 }
 
 /// What the digest covers: everything that tells a model, or a person, what the tool is.
@@ -20,6 +40,8 @@ pub(crate) struct Definition {
 struct Pinned<'a> {
     annotations: Option<&'a Value>,
     description: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icons: Option<&'a Value>,
     #[serde(rename = "inputSchema")]
     input_schema: Option<&'a Value>,
     name: Option<&'a Value>,
@@ -30,33 +52,42 @@ struct Pinned<'a> {
 
 impl Definition {
     /// Reads one entry of a list of tools, as it came.
-    pub(crate) fn read(entry: &Value) -> Result<Self, String> {
+    pub(crate) fn read(entry: &Value) -> Result<Self, NoDefinition> {
+        let nameless = |why: &str| NoDefinition { name: None, why: why.to_owned() };
         let Value::Object(members) = entry else {
-            return Err("a tool in the list is not an object".to_owned());
+            return Err(nameless("a tool in the list is not an object"));
         };
         let Some(Value::String(name)) = members.get("name") else {
-            return Err("a tool in the list has no name".to_owned());
+            return Err(nameless("a tool in the list has no name"));
         };
+        let refused = |why: String| NoDefinition { name: Some(name.clone()), why };
         let said = |what: &str| match present(members, what) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(format!("the {what} of `{name}` is not a text")),
+            Some(_) => Err(refused(format!("its {what} is not a text"))),
         };
         let Some(input_schema @ Value::Object(_)) = members.get("inputSchema") else {
-            return Err(format!("the inputSchema of `{name}` is not an object"));
+            return Err(refused("its inputSchema is not an object".to_owned()));
         };
         let output_schema = match present(members, "outputSchema") {
             None => None,
             Some(schema @ Value::Object(_)) => Some(schema.clone()),
-            Some(_) => return Err(format!("the outputSchema of `{name}` is not an object")),
+            Some(_) => return Err(refused("its outputSchema is not an object".to_owned())),
         };
+        let annotated = present(members, "annotations").and_then(|it| it.get("title")?.as_str());
+        let icons = present(members, "icons");
+        let pinned = pinned(members, icons);
         Ok(Self {
             name: name.clone(),
-            title: said("title")?,
+            title: said("title")?.or_else(|| annotated.map(str::to_owned)),
             description: said("description")?,
             input_schema: input_schema.clone(),
             output_schema,
-            digest: digest_of(members),
+            icons: icons.cloned(),
+            meta: present(members, "_meta").cloned(),
+            digest: Digest::of(&pinned),
+            earlier_digest: Digest::of(&self::pinned(members, None)),
+            pinned,
         })
     }
 }
@@ -66,15 +97,18 @@ fn present<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value>
     members.get(name).filter(|value| !value.is_null())
 }
 
-fn digest_of(members: &Map<String, Value>) -> Digest {
-    Digest::of(&Pinned {
+fn pinned(members: &Map<String, Value>, icons: Option<&Value>) -> Value {
+    let pinned = Pinned {
         annotations: present(members, "annotations"),
         description: present(members, "description"),
+        icons,
         input_schema: present(members, "inputSchema"),
         name: present(members, "name"),
         output_schema: present(members, "outputSchema"),
         title: present(members, "title"),
-    })
+    };
+    // It consists of JSON values under plain names, which always have a JSON form.
+    serde_json::to_value(&pinned).unwrap_or_default()
 }
 
 #[cfg(test)]

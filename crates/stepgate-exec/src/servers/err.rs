@@ -1,6 +1,6 @@
-//! Why tool servers were not started. For the operator, with the way out.
+//! Why a tool server, or one of its tools, is off. For the operator, with the way out.
 
-/// Why tool servers were not started. Nothing of them runs then.
+/// Why a tool server, or one of its tools, is off. Where a server is required, nothing starts then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// A name that no server can have, or that two have.
@@ -11,14 +11,6 @@ pub enum StartError {
     Name {
         /// As configured.
         server: String,
-    },
-    /// A URL or a header that is none.
-    #[error("the tool server `{server}` cannot be reached as configured: {why}")]
-    Address {
-        /// The server.
-        server: String,
-        /// What is wrong; a header's value is not repeated.
-        why: String,
     },
     /// It does not run, does not answer, or does not say which tools it has.
     #[error("the tool server `{server}` did not start: {why}{}", last_words(.stderr))]
@@ -32,8 +24,8 @@ pub enum StartError {
     },
     /// It has a tool that nothing can enable.
     #[error(
-        "the tool server `{server}` has a tool `{tool}`: generic command execution cannot be enabled; \
-         remove the tool from the server, or the server from the configuration"
+        "the tool server `{server}` has a tool `{tool}`: generic command execution cannot be enabled, \
+         and it is never offered"
     )]
     CommandExecution {
         /// The server.
@@ -99,7 +91,7 @@ pub enum StartError {
     },
     /// A tool that is to be offered, and whose definition cannot be used.
     #[error(
-        "the tool `{tool}` of the server `{server}` cannot be offered: {why}; leave it without a mode, \
+        "the tool `{tool}` of the server `{server}` cannot be offered: {why}; set its `mode` to \"off\", \
          or correct the server"
     )]
     Definition {
@@ -113,11 +105,35 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// What happened, where the server and the tool are named already, with the end of its last words.
+    pub(super) fn in_short(&self) -> String {
+        const LAST_WORDS_MAX: usize = 3;
+        match self {
+            Self::Start { why, stderr, .. } => {
+                let last = stderr.get(stderr.len().saturating_sub(LAST_WORDS_MAX)..);
+                match last.unwrap_or_default() {
+                    [] => why.clone(),
+                    last => format!("{why}: {}", last.join("; ")),
+                }
+            }
+            Self::Definition { why, .. } => {
+                format!("{why}; set its `mode` to \"off\", or correct the server")
+            }
+            Self::CommandExecution { .. } => {
+                "generic command execution cannot be enabled, and it is never offered".to_owned()
+            }
+            Self::Name { .. }
+            | Self::UnknownTool { .. }
+            | Self::Redacted { .. }
+            | Self::NoDelivery { .. }
+            | Self::StatusTool { .. } => self.to_string(),
+        }
+    }
+
     /// The server that it is about, as configured.
     pub fn server(&self) -> &str {
         match self {
             Self::Name { server }
-            | Self::Address { server, .. }
             | Self::Start { server, .. }
             | Self::CommandExecution { server, .. }
             | Self::UnknownTool { server, .. }

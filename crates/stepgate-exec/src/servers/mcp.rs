@@ -65,12 +65,12 @@ impl Connection {
 
     /// Shakes hands over streamable HTTP.
     pub(crate) async fn over_http(
-        endpoint: &Endpoint,
+        endpoint: Endpoint,
         limits: &ServerLimits,
         list_changed: Arc<Notify>,
     ) -> Result<Self, String> {
         let tap = Arc::new(Tap::new(limits, list_changed));
-        Self::shake_hands(endpoint.transport(Arc::clone(&tap), limits)?, tap, limits).await
+        Self::shake_hands(endpoint.transport(Arc::clone(&tap), limits), tap, limits).await
     }
 
     async fn shake_hands<T>(
@@ -160,6 +160,16 @@ impl Connection {
     /// Returns when the connection is closed, with the reason.
     pub(crate) async fn closed(&self) -> String {
         self.tap.closed().await
+    }
+
+    /// Whether the server did what no server may do.
+    pub(crate) fn has_misbehaved(&self) -> bool {
+        self.tap.has_misbehaved()
+    }
+
+    /// What the server says about itself, for models.
+    pub(crate) fn instructions(&self) -> Option<String> {
+        self.peer.peer_info().and_then(|info| info.instructions.clone())
     }
 
     /// Ends the connection, whoever still holds it.

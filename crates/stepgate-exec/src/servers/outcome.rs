@@ -27,7 +27,11 @@ pub(super) fn of(answer: Answer, output: Option<&Output>, output_bytes_max: usiz
     let (effect, is_answered) = match answer {
         Answer::Result(result) => (of_result(result, output, output_bytes_max), true),
         Answer::Error(said, _) => {
-            (Effect::Failed(failed(ExecutionFailure::ToolFailed, said, false)), true)
+            let result = error_result(&said);
+            let is_kept = result.len() <= output_bytes_max;
+            let failed = failed(ExecutionFailure::ToolFailed, said, false);
+            let said = if is_kept { Said::Error(result) } else { Said::Nothing };
+            (Effect::Failed(Failed { said, ..failed }), true)
         }
         Answer::Unreadable(why, digest) => {
             let failed = failed(ExecutionFailure::OutputInvalid, why, true);
@@ -75,7 +79,8 @@ fn of_result(
         Some(_) => return invalid("isError is neither true nor false"),
     }
     if text.len() > output_bytes_max {
-        return invalid(&format!("the result is longer than {output_bytes_max} bytes"));
+        let why = format!("the result is longer than {output_bytes_max} bytes (output_bytes_max)");
+        return invalid(&why);
     }
     if !has_content(&result) {
         return invalid("the result has no list of content");
@@ -117,6 +122,15 @@ pub(super) fn of_late(answer: Answer) -> Option<(bool, Digest)> {
         Answer::Unreadable(_, digest) => digest.map(|digest| (false, digest)),
         Answer::NotSent(_) | Answer::Lost(_) => None,
     }
+}
+
+/// A server's JSON-RPC error in the form of a result, so that the caller reads the server's own words, and
+/// that they are the server's.
+fn error_result(said: &str) -> String {
+    let printable: String =
+        shortened(said).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text = format!("The tool server answered with an error: {printable}");
+    serde_json::json!({ "content": [{ "type": "text", "text": text }] }).to_string()
 }
 
 fn has_content(result: &Map<String, Value>) -> bool {

@@ -1,6 +1,7 @@
 //! JSON Schemas of tools: closed where they are silent, and never fetched from anywhere.
 
 mod close;
+mod dialect;
 mod effort;
 mod outline;
 mod reference;
@@ -17,6 +18,8 @@ use outline::Outline;
 
 /// Largest pattern of a schema, compiled. A class such as `\w` is large, and repeated it is that much larger.
 const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// How often a pattern that looks around may go back on one text. The text breaks it where that is not enough.
+const BACKTRACKS_MAX: usize = 10_000;
 
 /// What a tool asks of its arguments: its input schema, closed.
 #[derive(Debug)]
@@ -35,26 +38,19 @@ struct Judge {
     effort: Effort,
 }
 
-/// Why a schema cannot be used.
+/// Why a schema cannot be used: it is none, says what cannot be held to, or costs more than is fair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SchemaError {
-    /// It is none, or says what cannot be held to.
-    #[error("{0}")]
-    Unusable(String),
-    /// It may be one, at a price that nobody pays.
-    #[error("{0}")]
-    TooCostly(String),
-}
+#[error("{0}")]
+pub(crate) struct SchemaError(pub(crate) String);
 
 impl Input {
     pub(crate) fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        let draft = draft_of(schema)?;
-        let outline = Outline::of(schema, draft)?;
+        let (schema, draft) = dialect::read(schema)?;
+        let outline = Outline::of(&schema, draft)?;
         // The schema itself must be one, too: what is added could hide what is wrong.
-        validator(schema, draft)?;
-        let closed = close::closed(schema, &outline, draft)?;
-        let validator = validator(&closed, draft)?;
-        let judge = Judge { validator, effort: Effort::of(&outline) };
+        validator(&schema, draft)?;
+        let closed = close::closed(&schema, &outline, draft)?;
+        let judge = Judge::new(&closed, draft, &outline)?;
         Ok(Self { judge, arguments: Arguments::of(&outline)? })
     }
 
@@ -66,10 +62,9 @@ impl Input {
 
 impl Output {
     pub(crate) fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        let draft = draft_of(schema)?;
-        let outline = Outline::of(schema, draft)?;
-        let validator = validator(schema, draft)?;
-        Ok(Self(Judge { validator, effort: Effort::of(&outline) }))
+        let (schema, draft) = dialect::read(schema)?;
+        let outline = Outline::of(&schema, draft)?;
+        Ok(Self(Judge::new(&schema, draft, &outline)?))
     }
 
     /// Holds, or where it does not.
@@ -86,6 +81,11 @@ impl Contract for Input {
 }
 
 impl Judge {
+    fn new(schema: &Value, draft: Draft, outline: &Outline<'_>) -> Result<Self, SchemaError> {
+        let (validator, engine) = validator(schema, draft)?;
+        Ok(Self { validator, effort: Effort::of(outline, engine) })
+    }
+
     fn judge(&self, value: &Value) -> Result<(), InvalidArgs> {
         self.effort.check(value).map_err(|TooMuch| {
             InvalidArgs::new("args", "would cost too much to check against the tool's schema")
@@ -97,15 +97,6 @@ impl Judge {
 impl std::fmt::Debug for Judge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Judge").finish_non_exhaustive()
-    }
-}
-
-/// A tool whose schema cannot be used, and why: nothing keeps its contract.
-pub(crate) struct Unreadable(pub(crate) SchemaError);
-
-impl Contract for Unreadable {
-    fn check(&self, _: &Map<String, Value>) -> Result<(), InvalidArgs> {
-        Err(InvalidArgs::new("args", format!("the tool cannot be used: {}", self.0)))
     }
 }
 
@@ -130,36 +121,40 @@ fn broken(error: &ValidationError<'_>) -> InvalidArgs {
     InvalidArgs::new(place, rule)
 }
 
-fn validator(schema: &Value, draft: Draft) -> Result<Validator, SchemaError> {
-    // Features that fetch are off, so a reference to anywhere else is an error here.
-    jsonschema::options()
-        .with_draft(draft)
-        .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES_MAX))
-        .should_validate_formats(true)
-        .build(schema)
-        .map_err(|error| {
-            SchemaError::Unusable(format!("its schema is not valid: {}", error.masked()))
-        })
+/// What matches the patterns of a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    /// In time that grows with the text and no faster.
+    Linear,
+    /// By trying, for patterns that look around: in time that must be limited.
+    Backtracking,
 }
 
-/// The draft that a schema names; the newest where it names none, as MCP says.
-fn draft_of(schema: &Value) -> Result<Draft, SchemaError> {
-    let Some(named) = schema.get("$schema") else {
-        return Ok(Draft::Draft202012);
-    };
-    let address = named.as_str().unwrap_or_default();
-    match address.trim_end_matches('#') {
-        "https://json-schema.org/draft/2020-12/schema" => Ok(Draft::Draft202012),
-        "http://json-schema.org/draft-07/schema" | "https://json-schema.org/draft-07/schema" => {
-            Ok(Draft::Draft7)
-        }
-        _ => {
-            let named = outline::short(address);
-            Err(SchemaError::Unusable(format!(
-                "its schema is of `{named}`, and only drafts 2020-12 and 07 are known"
-            )))
-        }
+fn validator(schema: &Value, draft: Draft) -> Result<(Validator, Engine), SchemaError> {
+    // Features that fetch are off, so a reference to anywhere else is an error here.
+    let options =
+        || jsonschema::options().with_draft(draft).should_validate_formats(true).offline();
+    let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX);
+    if let Ok(validator) = options().with_pattern_options(linear).build(schema) {
+        return Ok((validator, Engine::Linear));
     }
+    let backtracking =
+        PatternOptions::fancy_regex().size_limit(PATTERN_BYTES_MAX).backtrack_limit(BACKTRACKS_MAX);
+    match options().with_pattern_options(backtracking).build(schema) {
+        Ok(validator) => Ok((validator, Engine::Backtracking)),
+        Err(error) => Err(SchemaError(refusal(&error))),
+    }
+}
+
+/// Where a schema is wrong, and how. It is the server's own text, so no secret.
+fn refusal(error: &ValidationError<'_>) -> String {
+    const WORDS_CHARS_MAX: usize = 300;
+    let place = match error.instance_path().to_string() {
+        path if path.is_empty() => String::new(),
+        path => format!(" at `{}`", outline::short(&path)),
+    };
+    let words: String = error.to_string().chars().take(WORDS_CHARS_MAX).collect();
+    format!("its schema is not valid{place}: {words}")
 }
 
 #[cfg(test)]

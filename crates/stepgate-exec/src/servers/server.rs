@@ -1,5 +1,6 @@
 //! One tool server: connected, watched, started again when it dies.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -7,11 +8,14 @@ use stepgate_core::json::Value;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::breaker::Breaker;
-use super::catalog::{Catalog, Pins};
-use super::child::{Child, Start};
+use super::catalog::Catalog;
+use super::child::{Child, Ends, Start};
 use super::err::StartError;
 use super::mcp::{Connection, Endpoint};
-use super::spec::{ServerSpec, Transport};
+use super::off::{self, News, Off, Reason, Tell};
+use super::pin::Pins;
+use super::readable;
+use super::spec::{Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
 
 /// One tool server.
@@ -21,11 +25,11 @@ pub(super) struct Server {
     pub(super) permits: Arc<Semaphore>,
     pub(super) late_permits: Arc<Semaphore>,
     pins: Pins,
-    endpoint: Option<Endpoint>,
     launcher: Launcher,
     breaker: Mutex<Breaker>,
     line: watch::Sender<Line>,
     list_changed: Arc<Notify>,
+    tell: Tell,
 }
 
 /// Whether a server can be spoken to.
@@ -41,29 +45,24 @@ struct Link {
     child: Option<Child>,
 }
 
-/// A server that could not be connected to.
-struct Refusal {
-    why: String,
-    stderr: Vec<String>,
+/// What a server's process was started with, or where it is.
+enum Far {
+    Process(Box<Child>, Ends),
+    Elsewhere(Endpoint),
 }
 
 impl Server {
-    /// Connects to a server and reads its tools; everything must be as configured.
+    /// Connects to a server and reads its tools. One that is away, or is not as configured, is tried again in
+    /// the background, unless it is required.
     pub(super) async fn start(
         spec: ServerSpec,
         launcher: Launcher,
         pins: Pins,
+        tell: Tell,
         stop: watch::Receiver<bool>,
     ) -> Result<Arc<Self>, StartError> {
-        let endpoint = match &spec.transport {
-            Transport::Stdio { .. } => None,
-            Transport::Http { url, headers } => Some(
-                Endpoint::read(url, headers)
-                    .map_err(|why| StartError::Address { server: spec.name.clone(), why })?,
-            ),
-        };
         let limits = &spec.limits;
-        let mut server = Self {
+        let server = Arc::new(Self {
             catalog: RwLock::default(),
             permits: Arc::new(Semaphore::new(limits.concurrency)),
             late_permits: Arc::new(Semaphore::new(limits.late_max)),
@@ -71,34 +70,42 @@ impl Server {
             line: watch::Sender::new(Line::Down("it is being started".to_owned())),
             list_changed: Arc::new(Notify::new()),
             pins,
-            endpoint,
             launcher,
+            tell,
             spec,
+        });
+        let link = match server.connect().await {
+            Ok(link) => {
+                server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+                Some(link)
+            }
+            Err(error) if server.spec.required => return Err(error),
+            Err(error) => {
+                server.line.send_replace(Line::Down(error.in_short()));
+                None
+            }
         };
-        let (link, list) = server.connect().await.map_err(|Refusal { why, stderr }| {
-            StartError::Start { server: server.spec.name.clone(), why, stderr }
-        })?;
-        server.catalog = RwLock::new(server.read(list).await?);
-        server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
-        let server = Arc::new(server);
+        if server.spec.required
+            && let Some(error) = readable(&server.catalog).first_unusable(&server.spec)
+        {
+            return Err(error);
+        }
         tokio::spawn(Arc::clone(&server).supervise(link, stop));
         Ok(server)
     }
 
-    /// Connects, and asks for the list of tools, within the time that a start may take.
-    async fn connect(&self) -> Result<(Link, Vec<Value>), Refusal> {
-        let (child, ends) = match self.child() {
-            Ok(Some((child, ends))) => (Some(child), Some(ends)),
-            Ok(None) => (None, None),
-            Err(error) => {
-                let why = format!("it cannot be launched: {error}");
-                return Err(Refusal { why, stderr: vec![] });
-            }
-        };
+    /// Connects and reads the list of tools, within the time that a start may take.
+    async fn connect(&self) -> Result<Link, StartError> {
+        let refused =
+            |why: String, stderr| StartError::Start { server: self.spec.name.clone(), why, stderr };
         let limits = &self.spec.limits;
+        let (child, ends, endpoint) = match self.far().map_err(|why| refused(why, vec![]))? {
+            Far::Process(child, ends) => (Some(*child), Some(ends), None),
+            Far::Elsewhere(endpoint) => (None, None, Some(endpoint)),
+        };
         let speak = async {
             let news = Arc::clone(&self.list_changed);
-            let connection = match (ends, &self.endpoint) {
+            let connection = match (ends, endpoint) {
                 (Some(ends), _) => {
                     Connection::over_stdio(ends.stdin, ends.stdout, limits, news).await?
                 }
@@ -108,57 +115,91 @@ impl Server {
             let list = connection.list().await?;
             Ok((connection, list))
         };
-        let spoken = tokio::time::timeout(limits.start_wait, speak).await;
-        match spoken.unwrap_or_else(|_| Err(too_slow(limits.start_wait))) {
-            Ok((connection, list)) => Ok((Link { connection: Arc::new(connection), child }, list)),
+        let spoken = tokio::select! {
+            spoken = tokio::time::timeout(limits.start_wait, speak) => {
+                spoken.unwrap_or_else(|_| Err(too_slow(limits.start_wait)))
+            }
+            why = flooded(child.as_ref()) => Err(why),
+        };
+        match spoken {
+            Ok((connection, list)) => {
+                self.read(list).await?;
+                Ok(Link { connection: Arc::new(connection), child })
+            }
             Err(why) => {
                 let stderr = match child {
                     Some(child) => child.end().await,
                     None => vec![],
                 };
-                Err(Refusal { why, stderr })
+                Err(refused(why, stderr))
             }
         }
     }
 
-    fn child(&self) -> std::io::Result<Option<(Child, super::child::Ends)>> {
+    /// Starts the server's process, or reads where it is, with its secrets as they are now.
+    fn far(&self) -> Result<Far, String> {
         match &self.spec.transport {
-            Transport::Http { .. } => Ok(None),
-            Transport::Stdio { command, args, env, directory } => Child::start(&Start {
-                launcher: &self.launcher,
-                hidden: &self.spec.hidden,
-                command,
-                args,
-                env,
-                directory: directory.as_ref(),
-            })
-            .map(Some),
+            Transport::Http { url, headers } => Endpoint::read(url, headers).map(Far::Elsewhere),
+            Transport::Stdio { command, args, env, directory } => {
+                let start = Start {
+                    launcher: &self.launcher,
+                    hidden: &self.spec.hidden,
+                    command,
+                    args,
+                    env: &exposed(env)?,
+                    directory: directory.as_ref(),
+                    stderr_bytes_per_second_max: self.spec.limits.stderr_bytes_per_second_max,
+                };
+                let (child, ends) = Child::start(&start)
+                    .map_err(|error| format!("it cannot be launched: {error}"))?;
+                Ok(Far::Process(Box::new(child), ends))
+            }
         }
     }
 
     /// Watches the server until it shall stop.
-    async fn supervise(self: Arc<Self>, first: Link, mut stop: watch::Receiver<bool>) {
+    async fn supervise(self: Arc<Self>, first: Option<Link>, mut stop: watch::Receiver<bool>) {
         let mut link = first;
         let mut pause = self.spec.limits.restart_pause_min;
         loop {
-            let up_since = Instant::now();
-            let why = tokio::select! {
-                why = self.attend(&link) => why,
-                () = stopped(&mut stop) => {
-                    self.line.send_replace(Line::Down("it was stopped".to_owned()));
-                    return link.leave(self.spec.limits.end_wait).await;
+            if let Some(link) = link.take() {
+                let up_since = Instant::now();
+                let why = tokio::select! {
+                    why = self.attend(&link) => why,
+                    () = stopped(&mut stop) => {
+                        self.line.send_replace(Line::Down("it was stopped".to_owned()));
+                        return link.leave(self.spec.limits.end_wait).await;
+                    }
+                };
+                if link.connection.has_misbehaved() || link.has_flooded() {
+                    // Started again, it may do the same at once.
+                    self.breaker().trip(Instant::now());
                 }
-            };
-            self.line.send_replace(Line::Down(why));
-            drop(link);
-            if up_since.elapsed() >= self.spec.limits.restart_reset {
-                pause = self.spec.limits.restart_pause_min;
+                self.down(why);
+                if up_since.elapsed() >= self.spec.limits.restart_reset {
+                    pause = self.spec.limits.restart_pause_min;
+                }
             }
-            link = tokio::select! {
-                link = self.reconnect(&mut pause) => link,
+            let up = tokio::select! {
+                up = self.reconnect(&mut pause) => up,
                 () = stopped(&mut stop) => return,
             };
-            self.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+            self.line.send_replace(Line::Up(Arc::clone(&up.connection)));
+            (self.tell)(News::Up(self.spec.name.clone()));
+            link = Some(up);
+        }
+    }
+
+    /// Notes that the server is down, and tells it where that is news.
+    fn down(&self, why: String) {
+        let is_news = match &*self.line.borrow() {
+            Line::Up(_) => true,
+            Line::Down(before) => *before != why,
+        };
+        self.line.send_replace(Line::Down(why.clone()));
+        if is_news {
+            let (server, reason) = (self.spec.name.clone(), Reason::Down(why));
+            (self.tell)(News::Off(Off { server, tool: None, reason }));
         }
     }
 
@@ -166,18 +207,24 @@ impl Server {
     async fn attend(&self, link: &Link) -> String {
         loop {
             tokio::select! {
-                why = link.connection.closed() => return why,
+                why = link.ended() => return why,
                 () = self.list_changed.notified() => {
                     let list = link.connection.list();
                     match tokio::time::timeout(self.spec.limits.start_wait, list).await {
-                        Ok(Ok(list)) => self.refresh(list).await,
+                        Ok(Ok(list)) => {
+                            let before = off::tools_of(self);
+                            if let Err(error) = self.read(list).await {
+                                return error.in_short();
+                            }
+                            self.tell_beside(&before);
+                        }
                         // Tools that cannot be known cannot be used.
                         Ok(Err(why)) => return why,
                         Err(_) => return too_slow(self.spec.limits.start_wait),
                     }
                     // A list that never stays the same keeps nobody busy.
                     tokio::select! {
-                        why = link.connection.closed() => return why,
+                        why = link.ended() => return why,
                         () = tokio::time::sleep(self.spec.limits.relist_pause) => {}
                     }
                 }
@@ -185,49 +232,49 @@ impl Server {
         }
     }
 
+    /// Tells which tools are off, beside those that were off before.
+    fn tell_beside(&self, before: &[Off]) {
+        // The tools of a server that is seen for the first time are accepted as such.
+        let is_first = !self.pins.has_any_of(&self.spec.name);
+        let is_news = |off: &Off| {
+            let is_trusted = is_first && off.reason == Reason::New;
+            !is_trusted && !before.contains(off)
+        };
+        let news = off::tools_of(self).into_iter().filter(is_news);
+        news.for_each(|off| (self.tell)(News::Off(off)));
+    }
+
     /// Tries again and again, each time after a longer pause.
     async fn reconnect(&self, pause: &mut Duration) -> Link {
         loop {
             tokio::time::sleep(*pause).await;
             *pause = pause.saturating_mul(2).min(self.spec.limits.restart_pause_max);
+            let before = off::tools_of(self);
             match self.connect().await {
-                Ok((link, list)) => {
-                    self.refresh(list).await;
+                Ok(link) => {
+                    self.tell_beside(&before);
                     return link;
                 }
-                Err(Refusal { why, stderr }) => {
-                    let why = stderr.last().map_or(why.clone(), |last| format!("{why}: {last}"));
-                    self.line.send_replace(Line::Down(why));
-                }
+                Err(error) => self.down(error.in_short()),
             }
         }
     }
 
-    /// Reads the first list of the server. Schemas are somebody else's programs: they are compiled where
-    /// nobody waits.
-    async fn read(&self, list: Vec<Value>) -> Result<Catalog, StartError> {
+    /// Reads the list of the server. Schemas are somebody else's programs: they are compiled where nobody
+    /// waits, the tools are looked at as they were until then, and the lock is held for a moment only.
+    async fn read(&self, list: Vec<Value>) -> Result<(), StartError> {
+        let before = readable(&self.catalog).clone();
         let (spec, pins) = (self.spec.clone(), self.pins.clone());
-        let read = tokio::task::spawn_blocking(move || Catalog::read(&spec, &list, &pins)).await;
-        read.unwrap_or_else(|stopped| {
+        let read = tokio::task::spawn_blocking(move || before.read(&spec, &list, &pins)).await;
+        let mut read = read.unwrap_or_else(|stopped| {
             let why = format!("its list of tools was not read: {stopped}");
             Err(StartError::Start { server: self.spec.name.clone(), why, stderr: vec![] })
-        })
-    }
-
-    /// Reads the list of the server again. The tools are looked at as they were until it is read, and the
-    /// lock is held for a moment only.
-    async fn refresh(&self, list: Vec<Value>) {
-        let before = self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let (spec, pins) = (self.spec.clone(), self.pins.clone());
-        let read = tokio::task::spawn_blocking(move || before.refreshed(&spec, &list, &pins)).await;
+        })?;
         let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
-        *catalog = match read {
-            Ok(catalog) => catalog,
-            // Tools that cannot be known cannot be used.
-            Err(_) => std::mem::take(&mut *catalog).refreshed(&self.spec, &[], &self.pins),
-        };
         // An operator may have accepted a tool meanwhile.
-        catalog.compare_all(&self.pins);
+        read.compare_all(&self.spec, &self.pins);
+        *catalog = read;
+        Ok(())
     }
 
     pub(super) fn line(&self) -> Line {
@@ -240,6 +287,18 @@ impl Server {
 }
 
 impl Link {
+    /// Returns when nothing more can be said over it, with the reason.
+    async fn ended(&self) -> String {
+        tokio::select! {
+            why = self.connection.closed() => why,
+            why = flooded(self.child.as_ref()) => why,
+        }
+    }
+
+    fn has_flooded(&self) -> bool {
+        self.child.as_ref().is_some_and(Child::has_flooded)
+    }
+
     /// Says goodbye: the connection ends, and the process by itself if it can.
     async fn leave(self, wait: Duration) {
         let Self { connection, child } = self;
@@ -252,6 +311,23 @@ impl Link {
 
 fn too_slow(wait: Duration) -> String {
     format!("it did not answer within {} ms", wait.as_millis())
+}
+
+/// The values of a server's environment as they are now.
+fn exposed(env: &BTreeMap<String, Secret>) -> Result<BTreeMap<String, String>, String> {
+    let read = env.iter().map(|(name, secret)| match secret.read() {
+        Ok(value) => Ok((name.clone(), value)),
+        Err(why) => Err(format!("the secret `{name}`: {why}")),
+    });
+    read.collect()
+}
+
+/// Returns when the process has written too much to its standard error, with the reason.
+async fn flooded(child: Option<&Child>) -> String {
+    match child {
+        Some(child) => child.flooded().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Returns when the servers shall stop, or nobody is left who could say so.

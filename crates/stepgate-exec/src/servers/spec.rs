@@ -22,8 +22,23 @@ pub struct ServerSpec {
     pub tools: BTreeMap<String, ToolSpec>,
     /// What it may cost.
     pub limits: ServerLimits,
-    /// Directories that its process must not reach: the data directory.
+    /// Directories and files that its process must not reach: the data directory, and what is secret elsewhere.
     pub hidden: Vec<PathBuf>,
+    /// Whether nothing starts without it, and without each of its tools that has a mode.
+    pub required: bool,
+    /// Which changes of a definition an operator must accept.
+    pub pin: Pinning,
+}
+
+/// Which changes of a tool's definition an operator must accept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pinning {
+    /// Every change that a model, a person or the validation of arguments can notice.
+    #[default]
+    Definition,
+    /// Only changes of the names and types of arguments and results: what the server says in words, its
+    /// enumerations and its bounds may change unseen.
+    NamesAndTypes,
 }
 
 /// How a server is reached.
@@ -49,18 +64,50 @@ pub enum Transport {
     },
 }
 
-/// A value that no message, log or debug output repeats.
+/// A value that no message, log or debug output repeats. One in a file is read whenever a server is
+/// connected to, so that a rotated secret needs no restart of the gateway.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Source);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    Value(String),
+    File(PathBuf),
+    Missing(String),
+}
 
 impl Secret {
     /// Keeps a value.
     pub fn new(value: impl Into<String>) -> Self {
-        Self(value.into())
+        Self(Source::Value(value.into()))
     }
 
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
+    /// The text of this file; a line break at its end is dropped.
+    pub fn of_file(path: PathBuf) -> Self {
+        Self(Source::File(path))
+    }
+
+    /// There is none, and why. The server that needs it is down.
+    pub fn missing(why: impl Into<String>) -> Self {
+        Self(Source::Missing(why.into()))
+    }
+
+    /// The value as it is now. The error names the place, never the value.
+    pub(crate) fn read(&self) -> Result<String, String> {
+        match &self.0 {
+            Source::Value(value) => Ok(value.clone()),
+            Source::Missing(why) => Err(why.clone()),
+            Source::File(path) => {
+                let named = |why: &str| format!("`{}`: {why}", path.display());
+                let bytes = std::fs::metadata(path).map_err(|error| named(&error.to_string()))?;
+                if bytes.len() > SECRET_BYTES_MAX {
+                    return Err(named("it is too long for a secret"));
+                }
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| named(&error.to_string()))?;
+                Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+            }
+        }
     }
 }
 
@@ -75,6 +122,8 @@ impl fmt::Debug for Secret {
 pub struct ToolSpec {
     /// What it does. A tool without a mode is not offered.
     pub mode: Option<Mode>,
+    /// Whether it is never offered, whatever its server's mode is.
+    pub is_off: bool,
     /// How long a call may take; [`ToolSpec::TIMEOUT`] where nothing is said.
     pub timeout: Option<Duration>,
     /// What becomes of a call in doubt. A tool that writes must say.
@@ -85,12 +134,13 @@ pub struct ToolSpec {
 
 impl ToolSpec {
     /// How long a call may take where nothing is said.
-    pub const TIMEOUT: Duration = Duration::from_millis(10_000);
+    pub const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// This tool's word, and the server's where it has none.
     pub(crate) fn or(&self, server: &Self) -> Self {
         Self {
-            mode: self.mode.or(server.mode),
+            mode: self.mode.or(server.mode).filter(|_| !self.is_off),
+            is_off: self.is_off,
             timeout: self.timeout.or(server.timeout),
             delivery: self.delivery.clone().or_else(|| server.delivery.clone()),
             redacted: self.redacted.clone().or_else(|| server.redacted.clone()),
@@ -124,10 +174,12 @@ pub struct ServerLimits {
     pub write_wait: Duration,
     /// Longest result of a tool.
     pub output_bytes_max: usize,
-    /// Longest message, whatever it is.
+    /// Longest message, whatever it is. Also the most bytes a second of messages that nobody asked for.
     pub message_bytes_max: usize,
     /// Most messages a second that nobody asked for.
     pub unasked_per_second_max: u32,
+    /// Most bytes a second on its standard error.
+    pub stderr_bytes_per_second_max: usize,
     /// Most tools.
     pub tools_max: usize,
     /// Most pages of the list of tools.
@@ -152,6 +204,22 @@ pub struct ServerLimits {
     pub restart_reset: Duration,
 }
 
+impl ServerLimits {
+    /// Longest result of a tool where nothing is said.
+    pub const OUTPUT_BYTES: usize = 10 * 1024 * 1024;
+    /// Longest message, at least: a list of tools needs it however short results must be.
+    const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+    /// What a message may have around the longest result.
+    const ENVELOPE_BYTES: usize = 64 * 1024;
+
+    /// The defaults, for results of at most this length: a message is never too long for one.
+    pub fn for_output(output_bytes_max: usize) -> Self {
+        let message_bytes_max =
+            output_bytes_max.saturating_add(Self::ENVELOPE_BYTES).max(Self::MESSAGE_BYTES);
+        Self { output_bytes_max, message_bytes_max, ..Self::default() }
+    }
+}
+
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
@@ -159,9 +227,10 @@ impl Default for ServerLimits {
             permit_wait: Duration::from_secs(5),
             start_wait: Duration::from_secs(30),
             write_wait: Duration::from_secs(10),
-            output_bytes_max: 1024 * 1024,
-            message_bytes_max: 4 * 1024 * 1024,
+            output_bytes_max: Self::OUTPUT_BYTES,
+            message_bytes_max: Self::OUTPUT_BYTES + Self::ENVELOPE_BYTES,
             unasked_per_second_max: 1000,
+            stderr_bytes_per_second_max: 8 * 1024 * 1024,
             tools_max: 512,
             pages_max: 64,
             breaker_failures_max: 5,
@@ -177,6 +246,12 @@ impl Default for ServerLimits {
     }
 }
 
+/// Longest secret in a file.
+const SECRET_BYTES_MAX: u64 = 64 * 1024;
+/// Longest definition of a tool that is kept with its pin. A longer one is pinned by its digest alone.
+pub(crate) const DEFINITION_BYTES_MAX: usize = 256 * 1024;
+/// How much of a line beyond the longest message is read and dropped before the server is stopped.
+pub(crate) const DROPPED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Last lines of a server's standard error that are kept for messages, and the longest of them.
 pub(crate) const STDERR_LINES_MAX: usize = 64;
 pub(crate) const STDERR_LINE_BYTES_MAX: usize = 512;

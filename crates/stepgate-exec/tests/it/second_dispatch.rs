@@ -45,6 +45,8 @@ enum Recorded {
     WithTheInodeOf(&'static str),
     /// The file system tells no birth.
     WithoutBirth,
+    /// Before a restart, after which the device has another number.
+    UnderAnotherDevice,
     /// By an earlier build, for a file to be deleted or renamed.
     InodeAlone,
     /// By an earlier build, for a file to be written.
@@ -63,6 +65,10 @@ impl Recorded {
                 &[]
             }
             Self::WithoutBirth => &["born"],
+            Self::UnderAnotherDevice => {
+                file.insert("device".into(), json!("1"));
+                &[]
+            }
             Self::InodeAlone => &["born", "changed", "modified"],
             Self::ContentAlone => &["device", "inode", "born", "changed", "modified"],
         };
@@ -390,6 +396,25 @@ async fn a_rename_of_a_file_that_stands_at_neither_path_is_in_doubt_and_moves_no
     for (between, after) in [(Nothing, source), (Acted, renamed)] {
         check_recorded(call(), source, between, Recorded::InodeAlone, in_doubt(), after).await;
     }
+}
+
+#[tokio::test]
+async fn after_a_restart_that_gave_the_device_another_number_every_file_is_still_known() {
+    use Between::*;
+    let moved = Recorded::UnderAnotherDevice;
+    let source: Files = &[("a.txt", "x")];
+    let renamed: Files = &[("b.txt", "x")];
+    let call = || rename("a.txt", "b.txt");
+    check_recorded(call(), source, Nothing, moved, DONE, renamed).await;
+    check_recorded(call(), source, Acted, moved, DONE, renamed).await;
+    check_recorded(call(), source, Remove("a.txt"), moved, in_doubt(), &[]).await;
+    check_recorded(delete("a.txt"), source, Nothing, moved, DONE, &[]).await;
+    check_recorded(delete("a.txt"), source, Acted, moved, DONE, &[]).await;
+    check_recorded(delete("a.txt"), source, Append("a.txt"), moved, DONE, &[]).await;
+    // Another file may be a copy of the one that was decided on, on another device.
+    let other: Files = &[("a.txt", "other")];
+    let replaced = Replace("a.txt", "other");
+    check_recorded(delete("a.txt"), source, replaced, moved, in_doubt(), other).await;
 }
 
 #[tokio::test]

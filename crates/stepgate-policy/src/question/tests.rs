@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use cedar_policy::Schema;
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use stepgate_core::action::{Action, InvalidArgs};
+use stepgate_core::call::ServerCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
@@ -13,7 +14,7 @@ use crate::compile::index;
 use crate::schema::of_tools;
 use crate::shape::{self, ToolShape};
 
-/// A tool that demands nothing, so that whatever is left out keeps the schema.
+/// A tool that demands nothing, so that whatever is unseen keeps the schema.
 fn tool() -> ToolShape {
     let input_schema = json!({ "type": "object", "properties": {
         "text": { "type": "string" },
@@ -52,7 +53,7 @@ fn assert_kept(call: &Call) {
     PREPARED.with(|(vocabulary, schema, entries)| {
         let principal_id = PrincipalId::parse("agent").unwrap();
         let entry = &entries[call.name()];
-        let questions = questions(vocabulary, entry, &principal_id, call).unwrap();
+        let Asked { questions, .. } = asked(vocabulary, entry, &principal_id, call).unwrap();
         assert!(!questions.is_empty());
         for Question { request, entities, resource } in questions {
             let context = request.context().unwrap().clone();

@@ -94,19 +94,72 @@ fn a_tool_shows_at_most_so_many_arguments() {
 }
 
 #[test]
-fn a_set_shows_all_of_its_records_or_none() {
-    let input_schema = json!({ "type": "object", "properties": {
-        "rooms": { "type": "array", "items": {
-            "type": "object", "properties": { "name": { "type": "string" } },
-        } },
-    } });
-    let Shape::Record(attributes) = of_args(&input_schema) else { panic!("not a record") };
-    let left_out = |rooms: Value| {
-        let args = json!({ "rooms": rooms });
-        value_of_args(&attributes, args.as_object().unwrap()).unwrap().1
+fn the_default_of_an_argument_is_found_wherever_the_schema_declares_it() {
+    let default = |property: Value| {
+        let input_schema = json!({
+            "type": "object",
+            "properties": { "x": property },
+            "$defs": { "five": { "type": "integer", "default": 5 }, "loop": { "$ref": "#/$defs/loop" } },
+        });
+        of_args(&input_schema).attributes["x"].default.clone()
     };
-    assert_eq!(left_out(json!([{ "name": "a" }, {}])), Vec::<String>::new());
-    // Shown as `{}` it would be equal to a record that it is not.
-    assert_eq!(left_out(json!([{ "name": "a" }, { "secret": 1 }])), ["rooms"]);
-    assert_eq!(left_out(json!([{ "name": 1 }])), ["rooms"]);
+    let value = |value: Value| Some(Declared::Value(value));
+    let rows = [
+        (json!({ "type": "integer" }), None),
+        (json!({ "type": "integer", "default": 1 }), value(json!(1))),
+        (json!({ "type": ["integer", "null"], "default": null }), value(Value::Null)),
+        (json!({ "$ref": "#/$defs/five" }), value(json!(5))),
+        // The word that stands nearest counts.
+        (json!({ "$ref": "#/$defs/five", "default": 6 }), value(json!(6))),
+        (json!({ "allOf": [{ "$ref": "#/$defs/five" }] }), value(json!(5))),
+        (json!({ "anyOf": [{ "type": "null" }, { "default": 7 }] }), value(json!(7))),
+        (json!({ "if": {}, "then": { "default": 1 }, "else": { "default": 1 } }), value(json!(1))),
+        (
+            json!({ "if": {}, "then": { "default": 1 }, "else": { "default": 2 } }),
+            Some(Declared::Unclear),
+        ),
+        (json!({ "$ref": "#anchor" }), Some(Declared::Unclear)),
+        (json!({ "$dynamicRef": "#anchor" }), Some(Declared::Unclear)),
+        (json!({ "$ref": "#/$defs/loop" }), None),
+    ];
+    for (property, expected) in rows {
+        assert_eq!(default(property.clone()), expected, "{property}");
+    }
+}
+
+#[test]
+fn a_default_that_only_a_part_of_the_schema_names_is_not_lost() {
+    let input_schema = json!({
+        "type": "object",
+        "properties": { "own": { "type": "integer", "default": 1 }, "bare": { "type": "integer" } },
+        "allOf": [
+            { "properties": { "own": { "default": 2 }, "bare": { "default": 3 } } },
+            { "if": {}, "then": { "properties": { "hidden": { "default": 4 } } } },
+            { "properties": { "silent": {} } },
+        ],
+    });
+    let Record { attributes, .. } = of_args(&input_schema);
+    let declared = |name: &str| attributes.get(name).and_then(|found| found.default.clone());
+    assert_eq!(declared("own"), Some(Declared::Value(json!(1))));
+    assert_eq!(declared("bare"), Some(Declared::Value(json!(3))));
+    assert_eq!(declared("hidden"), Some(Declared::Value(json!(4))));
+    assert_eq!(attributes["hidden"].seen, Err(Cause::Untyped));
+    assert_eq!(attributes.len(), 3);
+}
+
+#[test]
+fn a_recursive_schema_makes_no_more_attributes_than_the_limit_and_one_object() {
+    let member = json!({ "$ref": "#", "default": null });
+    let properties: Map<String, Value> =
+        (0..20).map(|index| (format!("a{index}"), member.clone())).collect();
+    let args = of_args(&json!({ "type": "object", "properties": properties }));
+    fn count(record: &Record) -> usize {
+        let inner = record.attributes.values().map(|attribute| match &attribute.seen {
+            Ok(Shape::Record(inner)) => count(inner),
+            _ => 0,
+        });
+        record.attributes.len() + inner.sum::<usize>()
+    }
+    let count = count(&args);
+    assert!((ATTRIBUTES_MAX..=ATTRIBUTES_MAX + 20 * ARGS_DEPTH_MAX).contains(&count), "{count}");
 }

@@ -1,9 +1,15 @@
 //! What policies see of a tool's arguments, and what they do not.
 
 use serde_json::{Value, json};
-use stepgate_policy::Verdict::{self, Deny, Permit};
+use stepgate_core::call::Call;
+use stepgate_core::tool::Mode;
+use stepgate_policy::Verdict::{self, Approval, Deny, Permit};
+use stepgate_policy::{PolicySet, Severity, ToolShape};
 
-use crate::world::{brief, call, check, decide, errors, redacting_call, set, tools};
+use crate::world::{
+    brief, call, check, decide, directory, errors, principal, redacting_call, server_call, set,
+    shape, tools,
+};
 
 const VOLUME: &str = "sonos.set_volume";
 
@@ -35,26 +41,23 @@ fn nested_arguments_and_lists_are_seen() {
 }
 
 #[test]
-fn a_value_that_cedar_cannot_hold_is_left_out_and_named() {
+fn a_value_that_cedar_cannot_hold_is_unseen_and_named() {
     let policies = r#"
-        @id("whole") permit (principal, action == Action::"sonos.set_volume", resource)
-            when { context.args has balance && context.args.balance <= 3 };
-        @id("other") permit (principal, action == Action::"sonos.set_volume", resource)
-            when { context.left_out.contains("balance") && context.args.volume == 1 };
+        @id("volume") permit (principal, action == Action::"sonos.set_volume", resource)
+            when { context.unseen.contains("balance") && context.args.volume == 1 };
         @id("nested") permit (principal, action == Action::"mail.draft", resource)
-            when { context.left_out.containsAll(["subject", "options.priority", "anything"]) };
+            when { context.unseen.containsAll(["subject", "options.priority", "anything"]) };
         @id("list") permit (principal, action == Action::"mail.draft", resource)
-            when { context.left_out == ["to"] };
+            when { context.unseen == ["to"] };
     "#;
     let set_volume = |balance: Value| json!({ "volume": 1, "balance": balance });
     let rows: Vec<(&str, Value, Verdict, Vec<&str>)> = vec![
-        (VOLUME, set_volume(json!(3)), Permit, vec!["whole"]),
-        (VOLUME, set_volume(json!(3.0)), Permit, vec!["whole"]),
-        (VOLUME, set_volume(json!(-0.0)), Permit, vec!["whole"]),
-        (VOLUME, set_volume(json!(4)), Deny, vec![]),
-        (VOLUME, set_volume(json!(2.5)), Permit, vec!["other"]),
-        (VOLUME, set_volume(json!(1e300)), Permit, vec!["other"]),
-        (VOLUME, set_volume(json!(u64::MAX)), Permit, vec!["other"]),
+        (VOLUME, set_volume(json!(3)), Deny, vec![]),
+        (VOLUME, set_volume(json!(3.0)), Deny, vec![]),
+        (VOLUME, set_volume(json!(-0.0)), Deny, vec![]),
+        (VOLUME, set_volume(json!(2.5)), Permit, vec!["volume"]),
+        (VOLUME, set_volume(json!(1e300)), Permit, vec!["volume"]),
+        (VOLUME, set_volume(json!(u64::MAX)), Permit, vec!["volume"]),
         (VOLUME, json!({ "volume": 1 }), Deny, vec![]),
         (
             "mail.draft",
@@ -69,7 +72,6 @@ fn a_value_that_cedar_cannot_hold_is_left_out_and_named() {
             Deny,
             vec![],
         ),
-        // All of a list or nothing: one element less would answer `contains` wrongly.
         ("mail.draft", json!({ "to": ["a", 1] }), Permit, vec!["list"]),
     ];
     let set = set(policies);
@@ -79,8 +81,238 @@ fn a_value_that_cedar_cannot_hold_is_left_out_and_named() {
     }
 }
 
+/// A bank whose policies ask about large amounts and refuse bad tags, behind `has`.
+fn bank() -> ToolShape {
+    shape(
+        "bank.pay",
+        Mode::ExecuteGated,
+        json!({
+            "type": "object",
+            "properties": {
+                "amount": { "type": "number" },
+                "count": { "type": "integer" },
+                "tags": { "type": "array", "items": { "type": ["string", "null"] } },
+                "fee": { "type": "integer", "default": 500 },
+                "note": { "type": ["string", "null"], "default": null },
+                "options": {
+                    "type": "object",
+                    "properties": { "limit": { "type": "integer", "default": 500 } },
+                },
+            },
+            "additionalProperties": true,
+        }),
+    )
+}
+
+fn bank_set(policies: &str) -> PolicySet {
+    let directory = directory(&[("p.cedar", policies)]);
+    PolicySet::load(directory.path(), &[bank()]).unwrap()
+}
+
+fn pay(args: Value) -> Call {
+    server_call(&bank(), args.as_object().unwrap().clone())
+}
+
+const PAY: &str = r#"
+    @id("pay") permit (principal, action in Action::"execute_gated", resource);
+"#;
+
 #[test]
-fn a_policy_that_reads_what_was_left_out_errors_and_denies() {
+fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
+    let rows: Vec<(&str, Vec<(Value, Verdict)>)> = vec![
+        (
+            r#"@id("x") @approval("much") permit (principal, action, resource)
+                when { context.args has amount && context.args.amount > 100 };"#,
+            vec![
+                (json!({ "amount": 100 }), Permit),
+                (json!({ "amount": 100.0 }), Permit),
+                (json!({ "amount": 1e2 }), Permit),
+                (json!({}), Permit),
+                (json!({ "amount": 101 }), Approval),
+                (json!({ "amount": 1e3 }), Approval),
+                (json!({ "amount": 1_000_000.5 }), Deny),
+                (json!({ "amount": 1e19 }), Deny),
+                (json!({ "amount": 1e300 }), Deny),
+                // Nothing reads it.
+                (json!({ "amount": 1, "count": 1e16 }), Permit),
+            ],
+        ),
+        (
+            r#"@id("x") forbid (principal, action, resource)
+                when { context.args has count && context.args.count > 100 };"#,
+            vec![(json!({ "count": 100 }), Permit), (json!({ "count": 1e16 }), Deny)],
+        ),
+        (
+            r#"@id("x") forbid (principal, action, resource)
+                when { context.args has tags && context.args.tags.contains("evil") };"#,
+            vec![
+                (json!({ "tags": ["good"] }), Permit),
+                (json!({ "tags": ["evil"] }), Deny),
+                (json!({ "tags": ["evil", null] }), Deny),
+                (json!({ "tags": ["good", null] }), Deny),
+            ],
+        ),
+        // A member that only `additionalProperties` allows.
+        (
+            r#"@id("x") forbid (principal, action, resource)
+                when { context.args has secret };"#,
+            vec![(json!({ "other": 1 }), Permit), (json!({ "secret": 1 }), Deny)],
+        ),
+        // A part of what a policy compares as a whole.
+        (
+            r#"@id("x") forbid (principal, action == Action::"bank.pay", resource)
+                when { context.args has options && context.args.options == context.args.options };"#,
+            vec![(json!({}), Permit), (json!({ "options": { "limit": 1, "more": 1 } }), Deny)],
+        ),
+        // A policy about another principal is no candidate.
+        (
+            r#"@id("x") forbid (principal == Principal::"other", action, resource)
+                when { context.args has amount && context.args.amount > 100 };"#,
+            vec![(json!({ "amount": 0.5 }), Permit)],
+        ),
+    ];
+    for (policy, calls) in rows {
+        let set = bank_set(&format!("{PAY}{policy}"));
+        for (args, expected) in calls {
+            let decision = decide(&set, &pay(args.clone()));
+            assert_eq!(Verdict::of(&decision), expected, "{policy} {args}");
+            assert_eq!(set.explain(&principal("agent"), &pay(args)).verdict, expected);
+        }
+    }
+}
+
+#[test]
+fn a_refusal_names_the_argument_the_cause_and_the_policy() {
+    let set = bank_set(&format!(
+        r#"{PAY} @id("much") forbid (principal, action, resource)
+            when {{ context.args has amount && context.args.amount > 100 }};"#
+    ));
+    let decision = decide(&set, &pay(json!({ "amount": 0.5 })));
+    let detail = "policies cannot see `amount`, because it is a fraction, and `much` reads it";
+    assert_eq!(decision.detail.as_deref(), Some(detail));
+    assert_eq!(brief(&decision), (Deny, vec!["much"]));
+    let explained = set.explain(&principal("agent"), &pay(json!({ "amount": 0.5, "count": 1e16 })));
+    assert_eq!(explained.detail.as_deref(), Some(detail));
+    let unseen: Vec<(&str, usize)> =
+        explained.unseen.iter().map(|one| (one.argument.as_str(), one.read_by.len())).collect();
+    assert_eq!(unseen, [("amount", 1), ("count", 0)]);
+    let note = "`much` reads `amount`, and cannot see it where it is a fraction or beyond \
+                ±9007199254740991";
+    assert_eq!(explained.notes, [note]);
+}
+
+#[test]
+fn what_a_tool_acts_on_by_default_is_decided_on_as_if_it_had_been_given() {
+    let set = bank_set(&format!(
+        r#"{PAY}
+        @id("fee") forbid (principal, action, resource)
+            when {{ context.args has fee && context.args.fee > 100 }};
+        @id("limit") @approval("much") permit (principal, action, resource)
+            when {{ context.args has options.limit && context.args.options.limit > 100 }};
+        @id("note") forbid (principal, action, resource) when {{ context.args has note }};"#
+    ));
+    let rows = [
+        (json!({}), Deny, json!({ "/fee": 500 })),
+        (json!({ "fee": 1 }), Permit, json!({})),
+        (json!({ "fee": 1, "options": { "limit": 1 } }), Permit, json!({})),
+        (json!({ "fee": 1, "options": {} }), Approval, json!({ "/options/limit": 500 })),
+        // Null is this tool's word for nothing.
+        (json!({ "fee": 1, "note": null }), Permit, json!({})),
+        (json!({ "fee": 1, "note": "" }), Deny, json!({})),
+    ];
+    for (args, verdict, defaults) in rows {
+        let decision = decide(&set, &pay(args.clone()));
+        assert_eq!(Verdict::of(&decision), verdict, "{args}");
+        assert_eq!(Value::Object(decision.defaults), defaults, "{args}");
+    }
+}
+
+#[test]
+fn what_is_sent_after_a_cap_is_decided_on_too() {
+    let set = bank_set(
+        r#"@id("capped") @cap("count <= 30") permit (principal, action == Action::"bank.pay", resource);
+           @id("lower") @cap("count <= 20") permit (principal, action == Action::"bank.pay", resource)
+               when { context.args has count && context.args.count == 30 };
+           @id("never") forbid (principal, action == Action::"bank.pay", resource)
+               when { context.args has amount && context.args.amount == 7 &&
+                      context.args has count && context.args.count == 20 };
+           @id("ask") @approval("twenty") permit (principal, action == Action::"bank.pay", resource)
+               when { context.args has count && context.args.count == 20 };"#,
+    );
+    let rows = [
+        (json!({ "count": 10 }), Permit, 30),
+        (json!({ "count": 20 }), Approval, 30),
+        // Lowered to 30, and then to 20, which needs a person.
+        (json!({ "count": 50 }), Approval, 20),
+        (json!({ "count": 50, "amount": 7 }), Deny, 0),
+    ];
+    for (args, verdict, cap) in rows {
+        let decision = decide(&set, &pay(args.clone()));
+        assert_eq!(Verdict::of(&decision), verdict, "{args}");
+        assert_eq!(decision.caps.get("count").copied().unwrap_or_default(), cap, "{args}");
+        let explained = set.explain(&principal("agent"), &pay(args));
+        assert_eq!((explained.verdict, explained.caps), (verdict, decision.caps));
+    }
+}
+
+#[test]
+fn a_default_above_a_cap_is_refused_because_it_cannot_be_lowered() {
+    let set = bank_set(
+        r#"@id("capped") @cap("fee <= 30") permit (principal, action == Action::"bank.pay", resource);"#,
+    );
+    assert_eq!(brief(&decide(&set, &pay(json!({ "fee": 900 })))), (Permit, vec!["capped"]));
+    let decision = decide(&set, &pay(json!({})));
+    assert_eq!(brief(&decision), (Deny, vec!["capped"]));
+    assert!(decision.detail.unwrap().contains("default for it is not within the cap of 30"));
+}
+
+#[test]
+fn a_fraction_and_a_large_number_keep_their_cap() {
+    let policy = r#"@id("capped") @cap("amount <= 30") permit
+        (principal, action == Action::"bank.pay", resource);"#;
+    for amount in [0.5, 30.5, 1e300] {
+        let decision = decide(&bank_set(policy), &pay(json!({ "amount": amount })));
+        assert_eq!(brief(&decision), (Permit, vec!["capped"]));
+        assert_eq!(decision.caps["amount"], 30);
+    }
+}
+
+#[test]
+fn check_says_which_arguments_a_policy_cannot_always_see() {
+    let policies = format!(
+        r#"{PAY} @id("much") forbid (principal, action, resource)
+            when {{ context.args has amount && context.args.amount > 100 ||
+                    context.args has count && context.args.count > 100 ||
+                    context.args has tags && context.args.tags.contains("evil") ||
+                    context.args has note }};"#
+    );
+    let directory = directory(&[("p.cedar", &policies)]);
+    let checked = stepgate_policy::check(directory.path(), &[bank()]);
+    let told: Vec<(Severity, &str)> = checked
+        .findings
+        .iter()
+        .map(|found| (found.severity, found.message.split(": ").next().unwrap()))
+        .collect();
+    let expected = [
+        (
+            Severity::Warning,
+            "`much` reads `amount`, and cannot see it where it is a fraction or beyond ±9007199254740991",
+        ),
+        (
+            Severity::Note,
+            "`much` reads `count`, and cannot see it where it is beyond ±9007199254740991",
+        ),
+        (
+            Severity::Warning,
+            "`much` reads `tags`, and cannot see it where an element of it is or has something null",
+        ),
+    ];
+    assert_eq!(told, expected);
+    assert!(checked.is_loadable());
+}
+
+#[test]
+fn a_policy_that_reads_what_is_unseen_denies_also_without_has() {
     let policies = r#"
         @id("plain") permit (principal, action in Action::"execute_gated", resource);
         @id("quiet") forbid (principal, action == Action::"sonos.set_volume", resource)
@@ -101,7 +333,7 @@ fn a_policy_that_reads_what_was_left_out_errors_and_denies() {
     let redacted = redacting_call(&tools()[0], args, &["volume"]);
     let set = set(policies);
     assert_eq!(brief(&decide(&set, &redacted.written())), (Deny, vec!["quiet"]));
-    assert_eq!(set.explain(&crate::world::principal("agent"), &redacted).verdict, Deny);
+    assert_eq!(set.explain(&principal("agent"), &redacted).verdict, Deny);
 }
 
 #[test]

@@ -17,14 +17,14 @@ fn the_defaults_load_with_and_without_tools() {
 }
 
 #[test]
-fn the_defaults_allow_the_sandbox_ask_before_a_tool_acts_and_deny_the_rest() {
+fn the_defaults_allow_the_sandbox_and_a_tool_that_looks_ask_before_one_acts_and_deny_the_rest() {
     let set = PolicySet::load(directory(DEFAULTS).path(), &tools()).unwrap();
     let rows: [(&str, Value, Verdict, &[&str]); 6] = [
         ("THINK", json!({}), Permit, &["core/sandbox"]),
         ("FINISH", json!({ "response": "x" }), Permit, &["core/sandbox"]),
         ("DELETE_FILE", json!({ "path": "/sandbox/a.txt" }), Permit, &["core/sandbox"]),
         ("sonos.set_volume", json!({ "volume": 1 }), Approval, &["tools/ask-before-execute"]),
-        ("calendar.get_agenda", json!({}), Deny, &[]),
+        ("calendar.get_agenda", json!({}), Permit, &["tools/read-only"]),
         ("mail.draft", json!({ "to": [] }), Deny, &[]),
     ];
     for (name, args, verdict, policies) in rows {
@@ -44,8 +44,8 @@ fn the_examples_in_the_defaults_work_when_the_slashes_are_removed() {
     let write = json!({ "path": "/sandbox/archive/a.txt", "content": "x" });
     let write = call("WRITE_FILE", write);
     assert_eq!(brief(&decide(&set, &write)), (Deny, vec!["core/keep-archive"]));
-    let look = call("calendar.get_agenda", json!({}));
-    assert_eq!(brief(&decide(&set, &look)), (Permit, vec!["tools/read-calendar"]));
+    let draft = call("mail.draft", json!({ "to": [] }));
+    assert_eq!(brief(&decide(&set, &draft)), (Permit, vec!["tools/draft-mail"]));
     let loud = call("sonos.set_volume", json!({ "volume": 90 }));
     assert_eq!(decide(&set, &loud).caps["volume"], 30);
 }

@@ -34,7 +34,7 @@ fn a_policy_cannot_read_or_cap_a_redacted_argument() {
 #[test]
 fn a_case_is_decided_as_the_gate_decides() {
     let policy = "permit (principal, action == Action::\"door.open\", resource)
-        when { context.left_out.contains(\"password\") };";
+        when { context.unseen.contains(\"password\") };";
     let case = "[[case]]\nname = \"hidden\"\nprincipal = \"agent\"\naction = \"door.open\"\n\
                 args = { password = \"x\" }\nexpect = \"permit\"\n";
     let directory = directory(&[("p.cedar", policy), ("p.cases.toml", case)]);
@@ -66,10 +66,9 @@ fn a_definition_that_nobody_has_accepted_does_not_keep_policies_from_being_loade
     let warnings: Vec<&str> =
         set.warnings().iter().map(|finding| finding.message.as_str()).collect();
     let expected = [
-        "the case `loud` is not tried: the definition of `sonos.set_volume` has changed, and nobody has \
-         accepted it",
-        "`quiet` is not checked: the definition of `sonos.set_volume` has changed, and every call of it is \
-         denied until `stepgate tools accept`; correct the policy for it first",
+        "the case `loud` is not tried: `sonos.set_volume` is off, or its definition is not accepted",
+        "`quiet` is not checked: `sonos.set_volume` is off, or its definition is not accepted, and every \
+         call of it is denied; see `stepgate tools`, and correct the policy for it first",
     ];
     assert_eq!(warnings, expected);
 }

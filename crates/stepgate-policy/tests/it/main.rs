@@ -14,6 +14,7 @@ mod arguments;
 mod annotations;
 mod validation;
 mod definitions;
+mod differential;
 mod directories;
 mod cases;
 mod explanations;

@@ -34,7 +34,8 @@ pub(super) struct Data {
     events: HashSet<ArtifactId>,
     /// Every event in the order of its coming: the n-th has the position n.
     history: Vec<Event>,
-    loose: Vec<LinkedEvent>,
+    /// Those that belong to no run, with their positions.
+    loose: Vec<(u64, LinkedEvent)>,
 }
 
 /// A session, with what its row holds beside it.
@@ -116,7 +117,7 @@ impl Data {
         let linked = LinkedEvent { event: event.clone(), link };
         match event.run_id.and_then(|run_id| self.runs.get_mut(&run_id)) {
             Some(dossier) => dossier.events.push(linked),
-            None => self.loose.push(linked),
+            None => self.loose.push((number(self.history.len()), linked)),
         }
     }
 
@@ -213,9 +214,11 @@ impl Data {
         asked_for.take(query.limit).cloned().collect()
     }
 
-    pub(super) fn open_approvals(&self) -> u64 {
+    pub(super) fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> u64 {
         let asked = self.asked.iter().filter_map(|run_id| self.runs.get(run_id));
-        let approvals = asked.filter_map(|dossier| dossier.approval.as_ref());
+        let theirs = asked
+            .filter(|dossier| self.is_in_session_of(principal_id, dossier.run.arrival.session_id));
+        let approvals = theirs.filter_map(|dossier| dossier.approval.as_ref());
         let open = approvals.filter(|approval| approval.status == ApprovalStatus::Pending);
         u64::try_from(open.count()).unwrap_or(u64::MAX)
     }
@@ -284,8 +287,9 @@ impl Data {
             .collect()
     }
 
-    pub(super) fn loose_events(&self) -> Vec<LinkedEvent> {
-        self.loose.clone()
+    pub(super) fn loose_page(&self, after: u64, limit: usize) -> Vec<(u64, LinkedEvent)> {
+        let later = self.loose.iter().filter(|(position, _)| *position > after);
+        later.take(limit).cloned().collect()
     }
 
     pub(super) fn shared_keys(&self, limit: usize) -> Vec<IdempotencyKey> {

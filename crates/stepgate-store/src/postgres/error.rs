@@ -104,6 +104,16 @@ pub enum OpenError {
         /// What it must be.
         needed: &'static str,
     },
+    /// What a connection sets does not stay with it.
+    #[error(
+        "PostgreSQL at `{shown}` is behind a connection pooler that {detail}; name PostgreSQL itself, or a pooler that keeps one server connection for each client (PgBouncer: pool_mode = session) with the settings that docs/nodes.md names"
+    )]
+    Pooler {
+        /// The URL without its password.
+        shown: String,
+        /// What it does.
+        detail: &'static str,
+    },
     /// The store was written by a newer Stepgate.
     #[error(
         "the store at `{shown}` has schema version {found}, and this Stepgate knows {supported}; use the newer Stepgate that wrote it"

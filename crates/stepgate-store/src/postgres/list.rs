@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{ApprovalQuery, Counts, EventQuery, Node, RunQuery, StoreError};
@@ -107,21 +108,29 @@ pub(super) fn approvals(query: &ApprovalQuery) -> Query {
         ) => conditions.add_text("status = #", status.as_str()),
         None => {}
     }
-    if let Some(principal_id) = &query.principal_id {
-        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
-                                 WHERE tool_run_id = approvals.tool_run_id
-                                   AND sessions.principal_id = #)";
-        conditions.add_text(is_theirs, principal_id.as_str());
-    }
+    add_principal(&mut conditions, query.principal_id.as_ref());
     conditions.query(query.limit, |conditions| {
         let rows = rows_of!(approvals);
         format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
     })
 }
 
-/// How many approvals nobody has decided: the size of their index.
-pub(super) fn open_approvals() -> Query {
-    Query::new("SELECT count(*) FROM approvals WHERE status = 'pending'", Vec::new())
+/// How many approvals are pending: the size of their index, or a walk over it for one principal.
+pub(super) fn open_approvals(principal_id: Option<&PrincipalId>) -> Query {
+    let mut conditions = Conditions::default();
+    add_principal(&mut conditions, principal_id);
+    let Conditions { text, values } = conditions;
+    Query::new(format!("SELECT count(*) FROM approvals WHERE status = 'pending'{text}"), values)
+}
+
+/// Only the approvals that this principal's runs wait for.
+fn add_principal(conditions: &mut Conditions, principal_id: Option<&PrincipalId>) {
+    if let Some(principal_id) = principal_id {
+        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
+                                 WHERE tool_run_id = approvals.tool_run_id
+                                   AND sessions.principal_id = #)";
+        conditions.add_text(is_theirs, principal_id.as_str());
+    }
 }
 
 /// Events, oldest first. Reads on from a position, so following costs what is new; types and principals
@@ -221,10 +230,15 @@ fn executor_ids(cells: &Cells<'_>) -> Result<Vec<String>, StoreError> {
     }
 }
 
-/// Events that belong to no run, oldest first.
-pub(super) fn loose_events() -> Query {
-    let sql = concat!(rows_of!(events), " WHERE tool_run_id IS NULL ORDER BY position");
-    Query::new(sql, Vec::new())
+/// Events that belong to no run, after a position, oldest first.
+pub(super) fn loose_page(after: u64, limit: usize) -> Query {
+    let sql = concat!(
+        rows_of!(events),
+        " WHERE tool_run_id IS NULL AND position > $1 ORDER BY position LIMIT $2"
+    );
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let limit = number(u64::try_from(limit).unwrap_or(u64::MAX));
+    Query::new(sql, vec![Box::new(number(after)), Box::new(limit)])
 }
 
 /// The ids of runs, newest first.

@@ -152,6 +152,21 @@ impl Node {
         self.tell().await
     }
 
+    /// Says which sandbox an executor's name stands for, and answers which one it is: the first that was said.
+    pub(super) async fn claim_executor(
+        &self,
+        executor_id: &str,
+        mark: &str,
+    ) -> Result<String, StoreError> {
+        // The update changes nothing. It waits for another node that claims the name now, and sees its mark.
+        let sql = "INSERT INTO marks (executor_id, mark) VALUES ($1, $2)
+                   ON CONFLICT (executor_id) DO UPDATE SET mark = marks.mark RETURNING mark";
+        let values: Vec<Value> = vec![Box::new(executor_id.to_owned()), Box::new(mark.to_owned())];
+        let rows = self.point.ask(Query::new(sql, values)).await?;
+        let known = rows.first().and_then(|row| row.try_get(0).ok());
+        known.ok_or_else(|| StoreError::Unavailable("PostgreSQL did not keep a mark".into()))
+    }
+
     async fn tell(&self) -> Result<(), StoreError> {
         let [policy_hash, executors] = locked(&self.told).columns();
         let sql = "UPDATE nodes SET policy_hash = $2, executors = $3 WHERE incarnation = $1";

@@ -18,6 +18,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::error::{OpenError, while_open, while_opening, while_waiting};
 use super::link::BY_KEYS;
 use super::point::Durability;
+use super::pooler;
 use super::schema::{self, Standing};
 use crate::locks::LOCK_WAIT_DEFAULT;
 
@@ -194,6 +195,11 @@ pub(super) async fn first(
     shown: &str,
     is_read_only: bool,
 ) -> Result<Object, OpenError> {
+    if !is_read_only {
+        // Before anything is written through it.
+        drop(connected(pool, shown, false).await?);
+        pooler::refuse(pool, shown).await?;
+    }
     let mut connection = connected(pool, shown, is_read_only).await?;
     if is_read_only {
         let supported = schema::supported_version();

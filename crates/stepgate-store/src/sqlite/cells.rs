@@ -7,7 +7,14 @@ use stepgate_core::ports::StoreError;
 use super::error;
 use crate::rows::{Cells, Row, Table};
 
-impl Row for rusqlite::Row<'_> {
+/// A row with the names of its columns. SQLite is asked for them once a query: to look a name up in it for
+/// every cell takes longer than to read the cell.
+struct NamedRow<'a> {
+    row: &'a rusqlite::Row<'a>,
+    names: &'a [String],
+}
+
+impl Row for NamedRow<'_> {
     fn text(&self, column: &str) -> Result<Option<&str>, String> {
         match cell(self, column)? {
             ValueRef::Null => Ok(None),
@@ -38,8 +45,15 @@ impl Row for rusqlite::Row<'_> {
     }
 }
 
-fn cell<'a>(row: &'a rusqlite::Row<'_>, column: &str) -> Result<ValueRef<'a>, String> {
-    row.get_ref(column).map_err(|error| error.to_string())
+fn cell<'a>(row: &'a NamedRow<'_>, column: &str) -> Result<ValueRef<'a>, String> {
+    match row.names.iter().position(|name| name == column) {
+        Some(index) => row.row.get_ref(index).map_err(|error| error.to_string()),
+        None => Err("there is no such column".into()),
+    }
+}
+
+fn names_of(statement: &rusqlite::Statement<'_>) -> Vec<String> {
+    statement.column_names().map(str::to_owned).collect()
 }
 
 /// Every row that a query finds.
@@ -52,10 +66,11 @@ pub(super) fn all<T>(
 ) -> Result<Vec<T>, StoreError> {
     let lift = |error: rusqlite::Error| error::while_open(&error);
     let mut statement = connection.prepare_cached(sql).map_err(lift)?;
+    let names = names_of(&statement);
     let mut rows = statement.query(params).map_err(lift)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(lift)? {
-        found.push(read(&Cells::of(row, table))?);
+        found.push(read(&Cells::of(&NamedRow { row, names: &names }, table))?);
     }
     Ok(found)
 }
@@ -70,9 +85,10 @@ pub(super) fn one<T>(
 ) -> Result<Option<T>, StoreError> {
     let lift = |error: rusqlite::Error| error::while_open(&error);
     let mut statement = connection.prepare_cached(sql).map_err(lift)?;
+    let names = names_of(&statement);
     let mut rows = statement.query(params).map_err(lift)?;
     match rows.next().map_err(lift)? {
-        Some(row) => read(&Cells::of(row, table)).map(Some),
+        Some(row) => read(&Cells::of(&NamedRow { row, names: &names }, table)).map(Some),
         None => Ok(None),
     }
 }

@@ -3,7 +3,7 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::ids::{IdempotencyKey, RunId};
+use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError, Unfinished,
@@ -94,10 +94,16 @@ pub(super) fn approvals(
     all(connection, APPROVALS, &sql, params_from_iter(params), approval_from)
 }
 
-/// How many approvals nobody has decided: the size of their index.
-pub(super) fn open_approvals(connection: &Connection) -> Result<u64, StoreError> {
-    let sql = "SELECT count(*) FROM approvals WHERE status = 'pending'";
-    let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+/// How many approvals are pending: the size of their index, or a walk over it for one principal.
+pub(super) fn open_approvals(
+    connection: &Connection,
+    principal_id: Option<&PrincipalId>,
+) -> Result<u64, StoreError> {
+    let mut conditions = Conditions::default();
+    add_principal(&mut conditions, principal_id);
+    let Conditions { text, params } = conditions;
+    let sql = format!("SELECT count(*) FROM approvals WHERE status = 'pending'{text}");
+    let count = connection.query_row(&sql, params_from_iter(params), |row| row.get::<_, i64>(0));
     let count = count.map_err(|error| error::while_open(&error))?;
     Ok(u64::try_from(count).unwrap_or(0))
 }
@@ -108,6 +114,16 @@ pub(super) fn last_position(connection: &Connection) -> Result<u64, StoreError> 
     let last = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let last = last.map_err(|error| error::while_open(&error))?;
     Ok(u64::try_from(last).unwrap_or(0))
+}
+
+/// Only the approvals that this principal's runs wait for.
+fn add_principal(conditions: &mut Conditions, principal_id: Option<&PrincipalId>) {
+    if let Some(principal_id) = principal_id {
+        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
+                                 WHERE tool_run_id = approvals.tool_run_id
+                                   AND sessions.principal_id = ?)";
+        conditions.add_text(is_theirs, principal_id.as_str());
+    }
 }
 
 fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
@@ -124,12 +140,7 @@ fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
         ) => conditions.add_text("status = ?", status.as_str()),
         None => {}
     }
-    if let Some(principal_id) = &query.principal_id {
-        let is_theirs = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
-                                 WHERE tool_run_id = approvals.tool_run_id
-                                   AND sessions.principal_id = ?)";
-        conditions.add_text(is_theirs, principal_id.as_str());
-    }
+    add_principal(&mut conditions, query.principal_id.as_ref());
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
     (format!("SELECT * FROM approvals WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
@@ -184,11 +195,19 @@ pub(super) fn unfinished(connection: &Connection) -> Result<Vec<Unfinished>, Sto
     all(connection, TOOL_RUNS, sql, [], unfinished_from)
 }
 
-/// Events that belong to no run, oldest first.
-pub(super) fn loose_events(connection: &Connection) -> Result<Vec<LinkedEvent>, StoreError> {
+/// Events that belong to no run, after a position, oldest first.
+pub(super) fn loose_page(
+    connection: &Connection,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
     let sql = "SELECT * FROM events INDEXED BY events_loose
-               WHERE tool_run_id IS NULL ORDER BY position";
-    all(connection, LOOSE_EVENTS, sql, [], event_from)
+               WHERE tool_run_id IS NULL AND position > ?1 ORDER BY position LIMIT ?2";
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    all(connection, LOOSE_EVENTS, sql, [after, limit], |cells| {
+        Ok((cells.number("position")?, event_from(cells)?))
+    })
 }
 
 /// The ids of runs, newest first.
@@ -215,14 +234,32 @@ pub(super) enum Care {
     Whole,
 }
 
-/// What SQLite finds wrong with the file.
-pub(super) fn damage(connection: &Connection, care: Care) -> Result<Vec<String>, StoreError> {
+/// The tables, of which SQLite checks one at a time.
+pub(super) const CHECKED_TABLES: [&str; 10] = [
+    "sqlite_schema",
+    "sessions",
+    "tool_runs",
+    "journal",
+    "records",
+    "checkpoints",
+    "approvals",
+    "events",
+    "effects",
+    "sealed_payloads",
+];
+
+/// What SQLite finds wrong with a table and its indexes, about a hundred lines at most.
+pub(super) fn damage(
+    connection: &Connection,
+    table: &str,
+    care: Care,
+) -> Result<Vec<String>, StoreError> {
     let lift = |error: rusqlite::Error| error::while_open(&error);
     let sql = match care {
-        Care::Quick => "PRAGMA quick_check(10)",
-        Care::Whole => "PRAGMA integrity_check(100)",
+        Care::Quick => format!("PRAGMA quick_check({table})"),
+        Care::Whole => format!("PRAGMA integrity_check({table})"),
     };
-    let mut check = connection.prepare(sql).map_err(lift)?;
+    let mut check = connection.prepare(&sql).map_err(lift)?;
     let lines = check.query_map([], |row| row.get::<_, String>(0)).map_err(lift)?;
     let mut found = Vec::new();
     for line in lines {

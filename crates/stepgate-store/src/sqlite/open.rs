@@ -17,6 +17,9 @@ const SQLITE_VERSION_MIN: (i32, &str) = (3_051_003, "3.51.3");
 /// More than the statements there are, so that each is prepared once.
 const STATEMENTS_MAX: usize = 64;
 
+/// The size of a page, which SQLite gives to every new file.
+const PAGE_BYTES: i64 = 4096;
+
 /// The limits of a [`super::SqliteStore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteOptions {
@@ -78,6 +81,9 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
     // Anything less than FULL loses the last commits at a power cut.
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "wal_autocheckpoint", options.wal_pages)?;
+    // A log that a long read kept from starting over is cut back once it has.
+    let log_bytes_max = i64::from(options.wal_pages) * PAGE_BYTES;
+    connection.pragma_update(None, "journal_size_limit", log_bytes_max)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     // A sealed payload is erased with the record of its run, so what is freed is overwritten. ON, not
@@ -85,9 +91,9 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
     // so nothing else pays for it.
     //
     // Promised: once the erasing commit is in the database, no query and no page of the file has the
-    // payload. Not promised: the write-ahead log has the page as it was until it is written over, or cut
-    // off at the end of an orderly stop, and what a copy, a snapshot or the medium itself keeps of old
-    // blocks is beyond SQLite.
+    // payload, and the writer cuts the write-ahead log off at once (`writer.rs`), or with the first write
+    // after the last reader that needs it. Not promised: while the run is not over, file and log have the
+    // payload, and what a copy, a snapshot or the medium itself keeps of old blocks is beyond SQLite.
     connection.pragma_update(None, "secure_delete", "on")?;
     // Small: at every commit SQLite walks the hash table of its cache. The system caches the file too.
     connection.pragma_update(None, "cache_size", -8_192)?;

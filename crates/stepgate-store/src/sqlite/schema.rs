@@ -3,11 +3,13 @@
 //! A migration is a numbered file that is never edited once it is released. All that are missing are
 //! applied in one transaction, so a database is at one version or at another, never between.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
+use stepgate_core::ports::StoreError;
 
-use super::error::{OpenError, while_opening};
+use super::error::{OpenError, while_open, while_opening};
 
 /// "SGAT": marks a SQLite file as a Stepgate store.
 pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
@@ -78,6 +80,42 @@ fn apply(connection: &mut Connection, missing: &[&str]) -> rusqlite::Result<()> 
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", supported_version())?;
     transaction.commit()
+}
+
+/// Where the schema is not the one that the migrations make: a trigger that refuses, or a unique index, is
+/// gone or says something else. Without it the file can have been changed in ways that it would have
+/// refused.
+pub(super) fn differences(connection: &Connection) -> Result<Vec<String>, StoreError> {
+    let lift = |error: rusqlite::Error| while_open(&error);
+    let mut fresh = Connection::open_in_memory().map_err(lift)?;
+    apply(&mut fresh, &MIGRATIONS).map_err(lift)?;
+    let (expected, found) = (parts(&fresh).map_err(lift)?, parts(connection).map_err(lift)?);
+    let mut differences = Vec::new();
+    for (part, sql) in &expected {
+        let (kind, name) = part;
+        match found.get(part) {
+            Some(same) if same == sql => {}
+            Some(_) => differences.push(format!("the {kind} {name} was changed")),
+            None => differences.push(format!("the {kind} {name} is missing")),
+        }
+    }
+    for (kind, name) in found.keys().filter(|part| !expected.contains_key(*part)) {
+        differences.push(format!("the {kind} {name} is not one of ours"));
+    }
+    Ok(differences)
+}
+
+/// Everything that a schema has, by kind and name: its table and how it was made.
+type Parts = BTreeMap<(String, String), (String, Option<String>)>;
+
+fn parts(connection: &Connection) -> rusqlite::Result<Parts> {
+    // What SQLite keeps for itself has names that begin like this, and says nothing.
+    let sql =
+        "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'";
+    let mut select = connection.prepare(sql)?;
+    let parts =
+        select.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?))))?;
+    parts.collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use stepgate_core::approval::Approval;
@@ -25,7 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::open::SqliteOptions;
 use super::write::Statements;
 use super::{error, locked, read, write};
-use crate::plan::{Chain, Rows, Trace, View, Write, plan};
+use crate::plan::{Chain, Rows, SealedChange, Trace, View, Write, plan};
 
 /// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
 /// and what is asked for is read again.
@@ -61,7 +62,13 @@ impl Writer {
     /// Starts the thread on its connection.
     pub(super) fn start(connection: Connection, options: &SqliteOptions) -> std::io::Result<Self> {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
-        let writing = Writing { connection, durable: Standings::default(), broken: None };
+        let writing = Writing {
+            connection,
+            busy_wait: options.busy_wait,
+            durable: Standings::default(),
+            has_erased: false,
+            broken: None,
+        };
         let desk =
             Arc::new(Desk { writing: Mutex::new(writing), last_batch_jobs: AtomicUsize::new(0) });
         let batch_jobs_max = options.batch_jobs_max.max(1);
@@ -145,11 +152,23 @@ impl Desk {
     }
 }
 
+/// A batch that is durable.
+struct Done {
+    answers: Vec<Answer>,
+    fresh: Standings,
+    /// Whether it erased a payload that was kept apart.
+    has_erased: bool,
+}
+
 /// What writing needs.
 #[derive(Debug)]
 struct Writing {
     connection: Connection,
+    /// How long a write waits for another process.
+    busy_wait: Duration,
     durable: Standings,
+    /// Whether the log still holds pages as they were before a payload was erased from them.
+    has_erased: bool,
     /// Why nothing is written any more.
     broken: Option<String>,
 }
@@ -189,19 +208,34 @@ impl Writing {
         if let Some(why) = &self.broken {
             return Err(StoreError::Broken(why.clone()));
         }
-        let fresh = match self.transact(batch) {
+        let done = match self.transact(batch) {
             Ok(done) => done,
             Err(error) => {
                 self.roll_back(&error);
                 return Err(error);
             }
         };
-        let (answers, fresh) = fresh;
+        let Done { answers, fresh, has_erased } = done;
         self.durable.absorb(fresh);
+        self.has_erased |= has_erased;
+        if self.has_erased {
+            self.cut_log();
+        }
         Ok(answers)
     }
 
-    fn transact(&self, batch: &[Job]) -> Result<(Vec<Answer>, Standings), StoreError> {
+    /// Moves the log into the file and cuts it off, without waiting: where a reader still needs it, the next
+    /// write tries again. So does the end.
+    fn cut_log(&mut self) {
+        let _no_wait = self.connection.busy_timeout(Duration::ZERO);
+        let is_busy = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        let _wait_again = self.connection.busy_timeout(self.busy_wait);
+        self.has_erased = is_busy != Ok(0);
+    }
+
+    fn transact(&self, batch: &[Job]) -> Result<Done, StoreError> {
         let lift = |error: rusqlite::Error| error::while_open(&error);
         let connection = &self.connection;
         connection
@@ -212,7 +246,7 @@ impl Writing {
             Looking { connection, durable: &self.durable, fresh: Standings::default() };
         let mut statements = Statements::of_batch(connection);
         let mut answers = Vec::with_capacity(batch.len());
-        let mut has_written = false;
+        let (mut has_written, mut has_erased) = (false, false);
         for job in batch {
             let rows = match plan(&job.write, &mut looking) {
                 Ok(rows) => rows,
@@ -223,6 +257,7 @@ impl Writing {
                 }
             };
             has_written |= !rows.is_empty();
+            has_erased |= matches!(rows.sealed, Some(SealedChange::Erase(_)));
             write::rows(&mut statements, &rows).map_err(lift)?;
             looking.note(&rows);
             answers.push(Ok(rows.answer));
@@ -235,7 +270,7 @@ impl Writing {
         let end = if has_written { "COMMIT" } else { "ROLLBACK" };
         let end = connection.prepare_cached(end).and_then(|mut end| end.execute([]));
         end.map_err(|error| error::while_committing(&error))?;
-        Ok((answers, fresh))
+        Ok(Done { answers, fresh, has_erased })
     }
 
     /// Leaves the transaction. What is remembered does not rest on it; but after an error nothing is

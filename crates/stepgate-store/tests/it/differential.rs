@@ -323,7 +323,7 @@ async fn same(one: &Arc<dyn Store>, other: &Arc<dyn Store>, past: &[StepCommit])
     assert_eq!(one.sessions().await, other.sessions().await);
     assert_eq!(one.counts().await, other.counts().await);
     assert_eq!(one.loose_events().await, other.loose_events().await);
-    assert_eq!(one.open_approvals().await, other.open_approvals().await);
+    assert_eq!(one.open_approvals(None).await, other.open_approvals(None).await);
     for principal_id in [None, Some(agent()), Some(operator())] {
         for limit in [3, 1000] {
             let events =

@@ -105,7 +105,9 @@ async fn approvals_are_listed_newest_first_and_filtered(desk: Desk) {
     let approved = Some(ApprovalStatus::Approved);
     let (ours, theirs) = (&ours, &theirs);
     let nobody = ApprovalId::new(Uuid::now_v7());
-    assert_eq!(desk.store.open_approvals().await, Ok(2));
+    assert_eq!(desk.store.open_approvals(None).await, Ok(2));
+    assert_eq!(desk.store.open_approvals(Some(&agent())).await, Ok(1));
+    assert_eq!(desk.store.open_approvals(Some(&other())).await, Ok(1));
     let rows = [
         (all.clone(), vec![ours, theirs, &decided]),
         (ApprovalQuery { limit: 2, ..all.clone() }, vec![ours, theirs]),

@@ -106,6 +106,62 @@ async fn a_store_opened_to_read_is_of_one_moment_and_writes_nothing() {
     assert!(reader.next_step_index(desk.session).await.is_err());
 }
 
+#[tokio::test]
+async fn a_trigger_that_is_dropped_disabled_or_changed_is_named() {
+    let schema = server::fresh_schema();
+    let url = server::url_of(&schema);
+    drop(open(&url).await.unwrap());
+    let sql = |sql: &str| {
+        let sql = format!("SET search_path = {schema}; {sql}");
+        server::shared().sql("postgres", &sql).unwrap()
+    };
+    let damage = || async {
+        let store = PostgresStore::open_read_only(&url, options()).await.unwrap();
+        store.damage().await.unwrap()
+    };
+    assert_eq!(damage().await, [] as [&str; 0]);
+    let create = "CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal FOR EACH ROW
+                  EXECUTE FUNCTION stepgate_refuse('rows are never changed');
+                  ALTER TABLE journal ENABLE ALWAYS TRIGGER journal_no_update";
+    let rows = [
+        (
+            "DROP TRIGGER journal_no_update ON journal",
+            create,
+            "the trigger journal_no_update is missing",
+        ),
+        (
+            "ALTER TABLE journal DISABLE TRIGGER journal_no_update",
+            "ALTER TABLE journal ENABLE ALWAYS TRIGGER journal_no_update",
+            "the trigger journal_no_update was changed or disabled",
+        ),
+        (
+            "DROP TRIGGER journal_no_update ON journal;
+             CREATE TRIGGER journal_no_update BEFORE UPDATE OF ts ON journal FOR EACH ROW
+             EXECUTE FUNCTION stepgate_refuse('rows are never changed');
+             ALTER TABLE journal ENABLE ALWAYS TRIGGER journal_no_update",
+            &format!("DROP TRIGGER journal_no_update ON journal; {create}"),
+            "the trigger journal_no_update was changed or disabled",
+        ),
+        (
+            "CREATE FUNCTION quiet() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+             CREATE TRIGGER quiet BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION quiet()",
+            "DROP TRIGGER quiet ON journal; DROP FUNCTION quiet()",
+            "the trigger quiet is not one of ours",
+        ),
+        (
+            "CREATE OR REPLACE FUNCTION stepgate_refuse() RETURNS trigger LANGUAGE plpgsql
+             AS 'BEGIN RETURN NEW; END'",
+            "",
+            "the function stepgate_refuse was changed or disabled",
+        ),
+    ];
+    for (change, back, what) in rows {
+        sql(change);
+        assert_eq!(damage().await, [what]);
+        sql(back);
+    }
+}
+
 /// What the server says while it is open, as a trigger says it in its place.
 #[tokio::test]
 async fn a_server_that_is_full_or_read_only_is_unavailable_and_recovers() {

@@ -164,6 +164,35 @@ async fn an_erased_payload_is_nowhere_in_the_closed_file() {
     }
 }
 
+/// While the store stays open: the log, which is not written over for a long time, is cut off.
+#[tokio::test]
+async fn an_erased_payload_is_nowhere_in_the_log_of_an_open_store() {
+    const SECRET: &str = "correct horse battery staple";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stepgate.db");
+    let log = path.with_extension("db-wal");
+    let desk = Desk::open(Arc::new(open(&path))).await;
+    let mut step = desk.step();
+    desk.store.commit(sealing(step.opening(), SECRET)).await.unwrap();
+    assert!(traces_of(SECRET, &log) > 0, "it was not written");
+    // A reader that needs the log keeps it for now, and nobody waits for the reader.
+    let reader = rusqlite::Connection::open(&path).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM tool_runs").unwrap();
+    let start = std::time::Instant::now();
+    desk.store.commit(step.closing()).await.unwrap();
+    assert!(start.elapsed() < SqliteOptions::default().busy_wait, "it waited");
+    assert!(traces_of(SECRET, &log) > 0);
+    drop(reader);
+    desk.finished().await;
+    assert_eq!((traces_of(SECRET, &log), traces_of(SECRET, &path)), (0, 0));
+    assert_eq!(kept(&desk, &step).await, None);
+    // Without such a reader it is cut off with the record itself.
+    let mut step = desk.step();
+    desk.store.commit(sealing(step.opening(), SECRET)).await.unwrap();
+    desk.store.commit(step.closing()).await.unwrap();
+    assert_eq!((traces_of(SECRET, &log), traces_of(SECRET, &path)), (0, 0));
+}
+
 #[tokio::test]
 async fn the_database_itself_keeps_the_payload_of_a_run_that_is_not_over() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,6 +9,8 @@ use stepgate_agent::turn::TurnId;
 use stepgate_core::ids::SessionId;
 use tokio::sync::watch;
 
+use crate::service::is_set;
+
 /// A turn that is under way. What was heard is kept until it ends, so that whoever joins late, or reads
 /// slowly, misses nothing; an answer's limit and the number of rounds keep it small.
 pub(crate) struct Live {
@@ -17,12 +19,14 @@ pub(crate) struct Live {
     ended: OnceLock<Result<Done, Stop>>,
     /// Counts whatever happened.
     changes: watch::Sender<u64>,
+    cancelled: watch::Sender<bool>,
 }
 
 impl Live {
     pub(super) fn new(turn_id: Option<TurnId>) -> Self {
         let (changes, _) = watch::channel(0);
-        Self { turn_id, heard: Mutex::default(), ended: OnceLock::new(), changes }
+        let (cancelled, _) = watch::channel(false);
+        Self { turn_id, heard: Mutex::default(), ended: OnceLock::new(), changes, cancelled }
     }
 
     /// The turn, where the request is one of a turn at all.
@@ -79,6 +83,16 @@ impl Live {
         // It ends once: only its own task says so.
         let _ = self.ended.set(ended);
         self.wake();
+    }
+
+    /// Stops the turn's task: the turn itself is over already.
+    pub(super) fn cancel(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    /// Waits until the turn is cancelled.
+    pub(super) async fn cancelled(&self) {
+        is_set(&mut self.cancelled.subscribe()).await;
     }
 
     fn wake(&self) {

@@ -1,6 +1,7 @@
 //! The policies of a first start. Where others were in force before, or are somewhere else, a directory
 //! that is missing is an error: the default ones may permit what those denied.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -8,6 +9,7 @@ use stepgate_core::gate::Gate;
 use stepgate_policy::{DEFAULTS, defaults_digest};
 
 use crate::config::{Config, PolicyConfig};
+use crate::durable;
 
 /// Writes the default policies, where there are none and none others are missing.
 pub(super) async fn provide(gate: &Gate, config: &Config, directory: &Path) -> anyhow::Result<()> {
@@ -36,9 +38,12 @@ fn write(directory: &Path) -> std::io::Result<()> {
     if temporary.exists() {
         std::fs::remove_dir_all(&temporary)?;
     }
-    std::fs::create_dir_all(&temporary)?;
+    std::fs::DirBuilder::new().mode(0o700).create(&temporary)?;
     for (name, text) in DEFAULTS {
-        std::fs::write(temporary.join(name), text)?;
+        durable::write_new(&temporary.join(name), text.as_bytes())?;
     }
-    std::fs::rename(&temporary, directory)
+    // INVARIANT: what has the name is whole, also after a power cut.
+    durable::sync_names(Some(&temporary))?;
+    std::fs::rename(&temporary, directory)?;
+    durable::sync_names(directory.parent())
 }

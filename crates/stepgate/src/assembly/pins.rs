@@ -3,21 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
 use stepgate_core::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
-use stepgate_core::ports::EventQuery;
+use stepgate_core::ports::{EventQuery, Store};
 use stepgate_core::tool::ToolName;
-use stepgate_exec::servers::Servers;
+use stepgate_exec::servers::{Pin, Servers};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Events that are read at once.
 const EVENTS_PAGE: usize = 1000;
 
 /// Accepted definitions, by tool.
-pub(crate) type Pins = BTreeMap<ToolName, Digest>;
+pub(crate) type Pins = BTreeMap<ToolName, Pin>;
 
 /// How far the events were read: the position of the last one. Whoever accepts a tool holds it meanwhile, so
 /// that nobody puts an older definition in the place of the newer one.
@@ -26,16 +25,16 @@ pub(crate) struct Reading(Mutex<u64>);
 impl Reading {
     /// Reads them all.
     pub(super) async fn begin(gate: &Gate) -> Result<(Self, Pins), Fault> {
-        let (pins, seen) = accepted_after(gate, 0).await?;
+        let (pins, seen) = accepted_after(&*gate.store, 0).await?;
         Ok((Self(Mutex::new(seen)), pins))
     }
 
     /// Reads what other nodes have accepted since the last time.
     pub(super) async fn go_on(&self, gate: &Gate, servers: &Servers) -> Result<(), Fault> {
         let mut seen = self.0.lock().await;
-        let (pins, last) = accepted_after(gate, *seen).await?;
-        for (name, digest) in pins {
-            servers.pin(&name, digest);
+        let (pins, last) = accepted_after(&*gate.store, *seen).await?;
+        for (name, pin) in pins {
+            servers.pin(&name, pin);
         }
         *seen = last;
         Ok(())
@@ -47,10 +46,15 @@ impl Reading {
     }
 }
 
+/// Everything that was accepted, for those who only look.
+pub(crate) async fn accepted(store: &dyn Store) -> Result<Pins, Fault> {
+    Ok(accepted_after(store, 0).await?.0)
+}
+
 /// What was accepted after this position, and the position up to which was looked.
-async fn accepted_after(gate: &Gate, after: u64) -> Result<(Pins, u64), Fault> {
+async fn accepted_after(store: &dyn Store, after: u64) -> Result<(Pins, u64), Fault> {
     // Asked before the events: those of others up to here are not looked at again.
-    let looked_at = gate.store.last_position().await?;
+    let looked_at = store.last_position().await?;
     if looked_at <= after {
         return Ok((Pins::new(), after));
     }
@@ -63,14 +67,17 @@ async fn accepted_after(gate: &Gate, after: u64) -> Result<(Pins, u64), Fault> {
     };
     let mut pins = Pins::new();
     loop {
-        let page = gate.store.events(query.clone()).await?;
+        let page = store.events(query.clone()).await?;
         let Some(last) = page.last() else { return Ok((pins, query.after.max(looked_at))) };
         query.after = last.position;
         pins.extend(page.iter().filter_map(|placed| pin(&placed.event.payload)));
     }
 }
 
-fn pin(payload: &Value) -> Option<(ToolName, Digest)> {
+fn pin(payload: &Value) -> Option<(ToolName, Pin)> {
     let text = |name: &str| payload.get(name).and_then(Value::as_str);
-    Some((ToolName::parse(text("tool")?).ok()?, text("definition_digest")?.parse().ok()?))
+    // Earlier versions did not keep the definition.
+    let definition = payload.get("definition").filter(|definition| definition.is_object());
+    let pin = Pin::new(text("definition_digest")?.parse().ok()?, definition.cloned());
+    Some((ToolName::parse(text("tool")?).ok()?, pin))
 }

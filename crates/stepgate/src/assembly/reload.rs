@@ -1,27 +1,34 @@
 //! Policies reload while steps run: a changed file, or a changed tool, is looked at within a moment. A
 //! set that cannot be loaded leaves the one before in force, and the operator is told once.
 
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use stepgate_core::digest::Digest;
 use stepgate_core::gate::Gate;
 use stepgate_exec::servers::Servers;
 use stepgate_policy::ToolShape;
+use stepgate_policy::limits::FILE_BYTES_MAX;
 
 use super::{Control, note_policy, shapes, show_warnings};
+use crate::data_dir::refuse_writable_policies;
 use crate::show;
 
 /// What a directory and the tools looked like: enough to see that something has changed.
 #[derive(Clone, PartialEq)]
 pub(super) struct Look {
-    files: Vec<(std::ffi::OsString, u64, Option<SystemTime>)>,
+    /// By their content: two edits can have the same length and time.
+    files: Vec<(OsString, Option<Digest>)>,
     tools: Vec<ToolShape>,
 }
 
 impl Look {
-    pub(super) fn at(policies: &Path, servers: &Servers) -> Self {
-        Self { files: files(policies), tools: shapes(&servers.listing()) }
+    pub(super) fn at(policies: &Path, servers: &Servers, turned_off: &[String]) -> Self {
+        Self { files: files(policies), tools: shapes(servers, turned_off, policies) }
     }
 
     pub(super) fn tools(&self) -> &[ToolShape] {
@@ -29,18 +36,23 @@ impl Look {
     }
 }
 
-fn files(directory: &Path) -> Vec<(std::ffi::OsString, u64, Option<SystemTime>)> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            // Of what is read, also through a link.
-            let meta = std::fs::metadata(entry.path()).ok()?;
-            Some((entry.file_name(), meta.len(), meta.modified().ok()))
-        })
-        .collect();
-    files.sort();
+fn files(directory: &Path) -> Vec<(OsString, Option<Digest>)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<_> =
+        entries.map(|entry| (entry.file_name(), content_of(&entry.path()))).collect();
+    files.sort_by(|one, other| one.0.cmp(&other.0));
     files
+}
+
+/// The digest of a file, also through a link, as far as it is read to load it. None for what is no file: to
+/// open a pipe would wait for its other end.
+fn content_of(path: &Path) -> Option<Digest> {
+    path.metadata().ok().filter(Metadata::is_file)?;
+    // A longer one cannot be loaded, whatever follows.
+    let bytes_max = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    let mut content = Vec::new();
+    File::open(path).ok()?.take(bytes_max).read_to_end(&mut content).ok()?;
+    Some(Digest::of_bytes(&content))
 }
 
 /// Looks again and again, until the process ends.
@@ -48,7 +60,11 @@ pub(crate) async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Dur
     let mut seen = control.loaded.clone();
     loop {
         tokio::time::sleep(pause).await;
-        let look = Look::at(&control.policies, &control.servers);
+        // A server that was away at the start may have come.
+        if let Err(error) = control.accept_first_seen(&gate).await {
+            show::note(format!("new tool servers were not written down: {error:#}"));
+        }
+        let look = Look::at(&control.policies, &control.servers, &control.turned_off);
         if look != seen {
             reload(&gate, &control, &look.tools).await;
             seen = look;
@@ -57,6 +73,10 @@ pub(crate) async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Dur
 }
 
 async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
+    if let Err(why) = refuse_writable_policies(&control.policies) {
+        show::note(format!("policies not reloaded: {why:#}; the ones before stay in force"));
+        return;
+    }
     let (loader, tools) = (Arc::clone(control), tools.to_vec());
     let loaded =
         tokio::task::spawn_blocking(move || loader.policy.reload(&loader.policies, &tools)).await;
@@ -71,9 +91,10 @@ async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
         }
         Ok(Ok(_)) => {}
         Ok(Err(error)) => show::note(format!(
-            "{}policies not reloaded:{:#} the ones before stay in force\n{error}",
+            "{}policies not reloaded:{:#} the ones before stay in force\n{}",
             show::ERROR,
-            show::ERROR
+            show::ERROR,
+            show::printable_lines(&error.to_string())
         )),
         Err(error) => show::note(format!("policies not reloaded: {error}")),
     }

@@ -13,6 +13,7 @@ use stepgate_exec::Identity;
 use stepgate_store::RowCounts;
 
 use super::{MANIFEST, SANDBOX};
+use crate::durable;
 
 /// The format that this build writes, and the newest that it reads.
 pub(crate) const FORMAT: u64 = 2;
@@ -116,7 +117,8 @@ impl Manifest {
         let sealed = Sealed { manifest: self.clone(), manifest_digest: Digest::of(self) };
         let path = directory.join(MANIFEST);
         let text = serde_json::to_string_pretty(&sealed)? + "\n";
-        fs::write(&path, text).map_err(|error| super::cannot_write(&path, error))
+        durable::write_new(&path, text.as_bytes())
+            .map_err(|error| super::cannot_write(&path, error))
     }
 
     /// Reads and checks it.

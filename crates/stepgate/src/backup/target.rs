@@ -14,6 +14,7 @@ use stepgate_core::digest::{Digest, Digesting};
 
 use super::cannot_write;
 use super::manifest::BackupFile;
+use crate::durable;
 
 /// How often a lock is taken that its holder removes at that moment.
 const LOCK_TRIES: u32 = 16;
@@ -80,10 +81,10 @@ impl Target {
         Ok(path)
     }
 
-    /// Writes a small file.
+    /// Writes a small file, for its owner alone; `mode` is what it gets when it is restored.
     pub(crate) fn write(&self, name: &str, bytes: &[u8], mode: u32) -> anyhow::Result<BackupFile> {
         let path = self.at(name);
-        fs::write(&path, bytes).map_err(|error| cannot_write(&path, error))?;
+        durable::write_new(&path, bytes).map_err(|error| cannot_write(&path, error))?;
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         let sha256 = Digest::of_bytes(bytes);
         Ok(BackupFile { path: name.to_owned(), bytes: length, sha256, mode })

@@ -1,6 +1,6 @@
 //! `stepgate approvals`: what waits for a person, and what was decided.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::cli::{ApprovalsArgs, Global};
 use crate::client::{As, Client};
@@ -12,7 +12,7 @@ pub(super) async fn approvals(
     data: &DataDir,
     args: ApprovalsArgs,
 ) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Operator).await?;
+    let mut client = Client::of(global, data, As::Auditor).await?;
     let filter = match args.status.as_str() {
         "all" => String::new(),
         status => format!("&status={status}"),
@@ -24,36 +24,59 @@ pub(super) async fn approvals(
         show::say("no approvals")?;
     } else {
         for approval in &approvals {
-            show::say(block(approval))?;
+            show::say(block(approval).unwrap_or_else(|| unreadable(approval)))?;
         }
     }
     Ok(0)
 }
 
-/// One approval with everything that the person decides on: what is not seen must not be approved.
-fn block(approval: &Value) -> String {
-    const ARGS_CHARS_MAX: usize = 4096;
-    let text = |pointer: &str| {
-        show::printable(approval.pointer(pointer).and_then(Value::as_str).unwrap_or("-"))
-    };
-    let args = approval.pointer("/context/args").map(Value::to_string).unwrap_or_default();
-    let args = show::printable(&args);
-    let hidden = args.chars().count().saturating_sub(ARGS_CHARS_MAX);
-    let shown: String = args.chars().take(ARGS_CHARS_MAX).collect();
-    let rest = match hidden {
-        0 => String::new(),
-        _ => format!("\n        {hidden} more characters: `stepgate approvals --json` shows all"),
-    };
-    let tool = match text("/context/tool_server") {
-        server if server == "core" => text("/context/tool_name"),
-        server => format!("{server}.{}", text("/context/tool_name")),
-    };
-    format!(
-        "{}  {}  until {}\n  who   {}\n  what  {tool} {shown}{rest}\n  why   {}",
-        text("/approval_id"),
-        text("/status"),
-        text("/expires_at"),
-        text("/context/principal_id"),
-        text("/context/reason"),
-    )
+/// An approval that lacks a part is not asked about. Its JSON says what it has.
+fn unreadable(approval: &Value) -> String {
+    let id = approval.get("approval_id").and_then(Value::as_str).unwrap_or("-");
+    let id = show::printable(id);
+    format!("{id}  cannot be shown in full: `stepgate approvals --json` has what there is")
 }
+
+/// Arguments longer than this come first, so that the short ones stand next to the question.
+const LONG_CHARS: usize = 200;
+
+/// One approval with everything that the person decides on, and nothing of it cut: what is not seen must
+/// not be approved. None where a part of it is missing.
+pub(super) fn block(approval: &Value) -> Option<String> {
+    let text = |pointer: &str| approval.pointer(pointer).and_then(Value::as_str);
+    let shown = |pointer: &str| text(pointer).map(show::printable);
+    let tool = match (text("/context/tool_server")?, shown("/context/tool_name")?) {
+        ("core", name) => name,
+        (server, name) => format!("{}.{name}", show::printable(server)),
+    };
+    Some(format!(
+        "{}  {}  until {}\n  who   {}\n  what  {tool}{}{}\n  why   {}",
+        shown("/approval_id")?,
+        shown("/status")?,
+        shown("/expires_at")?,
+        shown("/context/principal_id")?,
+        arguments(approval.pointer("/context/args")?.as_object()?),
+        defaults(approval),
+        shown("/context/reason")?,
+    ))
+}
+
+/// The defaults that the tool declares for arguments that were not given.
+fn defaults(approval: &Value) -> String {
+    match approval.pointer("/context/needs_approval/meta/defaults") {
+        Some(defaults) => format!("\n  by default  {}", show::printable(&defaults.to_string())),
+        None => String::new(),
+    }
+}
+
+/// Each argument on a line of its own, with its whole value.
+fn arguments(args: &Map<String, Value>) -> String {
+    let lines = args.iter().map(|(name, value)| {
+        format!("{} = {}", show::printable(name), show::printable(&value.to_string()))
+    });
+    let (long, short): (Vec<_>, Vec<_>) = lines.partition(|line| line.chars().count() > LONG_CHARS);
+    long.into_iter().chain(short).map(|line| format!("\n        {line}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

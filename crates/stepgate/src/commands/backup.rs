@@ -17,17 +17,15 @@ use crate::backup::manifest::{
     BackupFile, Engine, FORMAT, Manifest, SandboxPart, UnderWay, own_directory,
 };
 use crate::backup::{
-    CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, contents, counted, files_under_way,
-    progress,
+    CONFIG, DATABASE, HEADS, POLICIES, SANDBOX, Target, cannot_write, contents, counted,
+    files_under_way, progress,
 };
 use crate::cli::BackupArgs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
+use crate::durable::{self, PRIVATE};
 use crate::show;
 use crate::world::RealWorld;
-
-/// Nobody else reads what was restored, unless it was so before.
-const PRIVATE: u32 = 0o600;
 
 pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyhow::Result<u8> {
     let config = data.load_config()?;
@@ -79,6 +77,8 @@ async fn copy_store(
     target: &Target,
 ) -> anyhow::Result<(Engine, RowCounts)> {
     let to = target.at(DATABASE);
+    // SQLite would make it readable for others.
+    durable::write_new(&to, b"").map_err(|error| cannot_write(&to, error))?;
     if let Some(url) = data.store_url(config)? {
         let bar = progress("rows copied");
         let told = bar.clone();

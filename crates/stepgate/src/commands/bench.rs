@@ -16,9 +16,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::gate::Gate;
+use stepgate_core::ids::SessionId;
 use stepgate_core::run::Payload;
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Submission};
+use stepgate_core::verify;
+use stepgate_store::SqliteStore;
 use stepgate_store::sqlite::Roofline;
 
 use crate::cli::BenchArgs;
@@ -77,6 +80,8 @@ struct Figure {
     part_of_roofline: f64,
     /// Time of a step, as a multiple of the bare time.
     times_bare: f64,
+    /// Journal entries that `verify` proves in a second; none where the store is PostgreSQL.
+    verified_entries_per_second: Option<f64>,
 }
 
 pub(super) async fn bench(
@@ -84,14 +89,23 @@ pub(super) async fn bench(
     store: Option<String>,
     json: bool,
 ) -> anyhow::Result<u8> {
-    let mut table =
-        Table::new(["ACTION", "CLIENTS", "STEPS/S", "P50 MS", "P99 MS", "BARE/S", "PART"]);
+    let mut table = Table::new([
+        "ACTION",
+        "CLIENTS",
+        "STEPS/S",
+        "P50 MS",
+        "P99 MS",
+        "BARE/S",
+        "PART",
+        "VERIFIED/S",
+    ]);
     for name in &args.actions {
         let load = Load::parse(name)?;
         for clients in &args.clients {
             let clients = usize::try_from(*clients)?;
             let steps = (usize::try_from(args.steps)? * clients / 64).max(500);
-            let run = Run { load, clients, steps };
+            let sessions = usize::try_from(args.sessions)?;
+            let run = Run { load, clients, steps, sessions };
             let figure = measure(&args, store.as_deref(), name, run).await?;
             if json {
                 show::json(&figure)?;
@@ -106,6 +120,11 @@ pub(super) async fn bench(
                 Cell::plain(format!("{:.2}", figure.latency_p99_ms)),
                 Cell::plain(format!("{:.0}", figure.roofline_steps_per_second)),
                 Cell::plain(format!("{:.0} %", figure.part_of_roofline * 100.0)),
+                Cell::plain(
+                    figure
+                        .verified_entries_per_second
+                        .map_or_else(|| "-".to_owned(), |per_second| format!("{per_second:.0}")),
+                ),
             ]);
         }
     }
@@ -121,6 +140,8 @@ struct Run {
     load: Load,
     clients: usize,
     steps: usize,
+    /// Sessions that the clients' steps are spread over.
+    sessions: usize,
 }
 
 async fn measure(
@@ -135,12 +156,13 @@ async fn measure(
         None => tempfile::tempdir(),
     }
     .context("cannot make a temporary directory")?;
-    let mut rounds = Vec::with_capacity(ROUNDS);
+    let (mut rounds, mut verified) = (Vec::with_capacity(ROUNDS), Vec::new());
     for round in 0..ROUNDS {
         let directory = place.path().join(round.to_string());
         let (real, bare) = match store {
             None => {
                 let real = real_steps(DataDir::at(&directory), run).await?;
+                verified.push(verified_entries(&directory).await?);
                 (real, bare_rows(&directory, clients).await?)
             }
             Some(url) => postgres::round(url, &directory, run).await?,
@@ -164,6 +186,7 @@ async fn measure(
         roofline_steps_per_second,
         part_of_roofline,
         times_bare: 1.0 / part_of_roofline,
+        verified_entries_per_second: (!verified.is_empty()).then(|| median(verified)),
     })
 }
 
@@ -187,21 +210,41 @@ impl Real {
 
 /// Real steps through a real gate: so many clients, each proposing as soon as it is answered.
 async fn real_steps(data: DataDir, run: Run) -> anyhow::Result<Real> {
-    let Run { load, clients, steps } = run;
+    let Run { load, clients, steps, sessions } = run;
     let held = data.hold().await?;
     fs::write(data.sandbox().join("read.txt"), CONTENT)?;
-    let session = held.session(None).await?;
-    run_clients(&held, &session, proposals(load, 1, WARM_UP_STEPS)?).await?;
+    let sessions = sessions_of(&held, sessions).await?;
+    run_clients(&held, &sessions, proposals(load, 1, WARM_UP_STEPS)?).await?;
     // What the clients do is not the gate's cost.
     let proposals = proposals(load, clients, steps)?;
     let start = Instant::now();
-    let mut latencies = run_clients(&held, &session, proposals).await?;
+    let mut latencies = run_clients(&held, &sessions, proposals).await?;
     let elapsed = start.elapsed();
     held.gate.store.leave().await;
     latencies.sort();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let per_second = latencies.len() as f64 / elapsed.as_secs_f64();
     Ok(Real { per_second, latencies })
+}
+
+/// The default session, or so many that are named.
+async fn sessions_of(held: &Held, count: usize) -> anyhow::Result<Arc<[Session]>> {
+    let mut sessions = vec![held.session(None).await?];
+    while sessions.len() < count {
+        sessions.push(held.session(Some(SessionId::new(uuid::Uuid::now_v7()))).await?);
+    }
+    Ok(sessions.into())
+}
+
+/// How many journal entries of the store `verify` proves in a second.
+async fn verified_entries(directory: &Path) -> anyhow::Result<f64> {
+    let store = SqliteStore::open_read_only(&directory.join("stepgate.db"))?;
+    let start = Instant::now();
+    let report = verify::verify(&store, &[], |_| {}).await?;
+    ensure!(report.problems.is_empty(), "the store does not verify: {:?}", report.problems);
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let per_second = report.entries as f64 / start.elapsed().as_secs_f64();
+    Ok(per_second)
 }
 
 /// What each client will propose, ready to be sent.
@@ -224,14 +267,13 @@ fn proposals(load: Load, clients: usize, steps: usize) -> anyhow::Result<Vec<Vec
 
 async fn run_clients(
     held: &Held,
-    session: &Session,
+    sessions: &Arc<[Session]>,
     proposals: Vec<Vec<Payload>>,
 ) -> anyhow::Result<Vec<Duration>> {
-    let session = Arc::new(session.clone());
     let mut tasks = tokio::task::JoinSet::new();
-    for payloads in proposals {
-        let (gate, session) = (held.gate.clone(), session.clone());
-        tasks.spawn(async move { run_client(&gate, &session, payloads).await });
+    for (client, payloads) in proposals.into_iter().enumerate() {
+        let (gate, sessions) = (held.gate.clone(), Arc::clone(sessions));
+        tasks.spawn(async move { run_client(&gate, &sessions, client, payloads).await });
     }
     let mut latencies = Vec::new();
     while let Some(client) = tasks.join_next().await {
@@ -242,11 +284,14 @@ async fn run_clients(
 
 async fn run_client(
     gate: &Gate,
-    session: &Session,
+    sessions: &[Session],
+    client: usize,
     payloads: Vec<Payload>,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut latencies = Vec::with_capacity(payloads.len());
-    for payload in payloads {
+    // Each client begins at a place of its own.
+    let turns = sessions.iter().cycle().skip(client * payloads.len() % sessions.len().max(1));
+    for (payload, session) in payloads.into_iter().zip(turns) {
         let submission = Submission {
             session_id: session.session_id,
             principal_id: session.principal_id.clone(),

@@ -11,12 +11,12 @@ use crate::cli::CanonArgs;
 use crate::show;
 
 pub(super) fn canon(args: &CanonArgs) -> anyhow::Result<u8> {
-    show::say(canonical_input(args)?)?;
+    show::plain(canonical_input(args)?)?;
     Ok(0)
 }
 
 pub(super) fn digest(args: &CanonArgs) -> anyhow::Result<u8> {
-    show::say(Digest::of_bytes(canonical_input(args)?.as_bytes()))?;
+    show::plain(Digest::of_bytes(canonical_input(args)?.as_bytes()))?;
     Ok(0)
 }
 

@@ -4,21 +4,24 @@
 mod tell;
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::body::Body;
 use axum::http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use stepgate_agent::turn::TurnId;
+use stepgate_core::ids::ApprovalId;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::watch;
 
 use super::mcp::keep;
 use super::serve::Signals;
-use super::{FAULT, WAITING};
+use super::{FAULT, WAITING, approvals};
 use crate::cli::{ChatArgs, Global};
 use crate::client::sse::{Events, Received};
-use crate::client::{self, As, Line};
+use crate::client::{self, Line};
 use crate::data_dir::DataDir;
 use crate::show;
 use tell::{Failure, Teller};
@@ -27,11 +30,11 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
     let (stop, stopped) = watch::channel(false);
     let (agent, operator, keeper) = match client::remote(global)? {
         // A token is one principal, and nobody decides on what they asked for themselves.
-        Some(target) => (Line::new(target, As::Agent), None, None),
+        Some(target) => (Line::of_agent(target), None, None),
         None => {
             let keeper = keep(data, stopped).await?;
-            let line = |role| Line::new(client::socket(data), role);
-            (line(As::Agent), Some(line(As::Operator)), Some(keeper))
+            let operator = Line::of_operator(global, data)?;
+            (Line::of_agent(client::socket(data)), Some(operator), Some(keeper))
         }
     };
     let mut chat = Chat {
@@ -48,6 +51,9 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
         code = chat.run(args.message) => (code, false),
         () = signals.next() => (Ok(0), true),
     };
+    if is_stopped {
+        chat.give_up().await;
+    }
     stop.send_replace(true);
     if let Some(keeper) = keeper {
         keeper.await?;
@@ -58,6 +64,9 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
     }
     code
 }
+
+/// How long the one who leaves waits for the end of their turn.
+const GIVE_UP_WAIT: Duration = Duration::from_secs(2);
 
 struct Chat {
     agent: Line,
@@ -133,6 +142,18 @@ impl Chat {
         bail!("the gateway stopped in the middle of the turn: an empty line asks again")
     }
 
+    /// Cancels the turn that is under way: its key ends with this process, so it could not be asked for again.
+    async fn give_up(&mut self) {
+        let opened = self.opened.take().filter(|_| self.unanswered.is_some());
+        let Some(Ok(turn_id)) = opened.map(|(_, turn)| turn.parse::<TurnId>()) else { return };
+        let path = format!("/v1/agent/turns/{turn_id}/cancel");
+        let cancelling = self.agent.exchange(Method::POST, &path, &[], "");
+        match tokio::time::timeout(GIVE_UP_WAIT, cancelling).await {
+            Ok(Ok(answer)) if answer.status().is_success() => show::note("the turn is cancelled"),
+            Ok(_) | Err(_) => show::note(format!("turn {turn_id} could not be cancelled")),
+        }
+    }
+
     fn request(&self, text: &str) -> Value {
         match &self.last {
             None => json!({ "instructions": text }),
@@ -180,14 +201,23 @@ impl Chat {
         let Some(approval) = waiting.get("approvalId").and_then(Value::as_str) else {
             return Ok(None);
         };
+        // The gateway may be anyone's: only an id goes into a path, or to the terminal.
+        let approval: ApprovalId = approval.parse().context("the approval's id is none")?;
         let Some(operator) = &self.operator else {
             show::note(format!(
-                "waiting for a person: `stepgate approve {0}` or `stepgate deny {0}`",
-                show::printable(approval)
+                "waiting for a person: `stepgate approve {approval}` or `stepgate deny {approval}`"
             ));
             return Ok(None);
         };
-        tell::question(&asked(operator, approval).await?);
+        // What is not seen must not be approved: without the card there is no question.
+        let Some(card) = card(operator, approval).await? else {
+            show::note(format!(
+                "what is asked cannot be shown here: `stepgate approvals`, then `stepgate approve \
+                 {approval}` or `stepgate deny {approval}`"
+            ));
+            return Ok(None);
+        };
+        show::note(card);
         prompt("approve? [y/N] ");
         let Some(line) = self.input.next_line().await? else {
             show::note(format!("nobody decided: `stepgate approve {approval}` goes on"));
@@ -211,14 +241,14 @@ fn place(data: &Value) -> Option<(String, String)> {
     text("sessionId").zip(text("turnId"))
 }
 
-/// What a person is asked, as it would be done.
-async fn asked(operator: &Line, approval: &str) -> anyhow::Result<Value> {
-    let path = "/v1/approvals?status=pending&limit=1000";
-    let response = operator.exchange(Method::GET, path, &[], "").await?;
-    let listed = body_of(response).await?;
-    let approvals = listed.get("approvals").and_then(Value::as_array);
-    let is_it = |it: &&Value| it.get("approval_id").and_then(Value::as_str) == Some(approval);
-    Ok(approvals.and_then(|all| all.iter().find(is_it)).cloned().unwrap_or_default())
+/// Everything that the person decides on; none where it cannot be shown in full.
+async fn card(operator: &Line, approval: ApprovalId) -> anyhow::Result<Option<String>> {
+    let path = format!("/v1/approvals/{approval}");
+    let response = operator.exchange(Method::GET, &path, &[], "").await?;
+    if !response.status().is_success() {
+        return Ok(None);
+    }
+    Ok(approvals::block(&body_of(response).await?))
 }
 
 async fn body_of(response: Response<Body>) -> anyhow::Result<Value> {

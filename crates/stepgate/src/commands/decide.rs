@@ -1,10 +1,13 @@
 //! `stepgate approve` and `stepgate deny`: a person's word, for each id by itself.
 
+use anyhow::{Context, bail};
 use axum::http::Method;
 use serde_json::{Value, json};
+use stepgate_core::ids::ApprovalId;
 
+use super::{approvals, confirm};
 use crate::cli::{DecideArgs, Global};
-use crate::client::{As, Client};
+use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::show;
 
@@ -21,6 +24,15 @@ impl Decision {
             Self::Deny => "deny",
         }
     }
+
+    fn question(self, count: usize) -> &'static str {
+        match (self, count) {
+            (Self::Approve, 1) => "approve it?",
+            (Self::Deny, 1) => "deny it?",
+            (Self::Approve, _) => "approve all of these?",
+            (Self::Deny, _) => "deny all of these?",
+        }
+    }
 }
 
 pub(super) async fn decide(
@@ -29,7 +41,9 @@ pub(super) async fn decide(
     args: DecideArgs,
     decision: Decision,
 ) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Operator).await?;
+    let question = decision.question(args.ids.len());
+    let shown = async |client: &mut Client| shown(client, &args.ids).await;
+    let mut client = confirm::operator_shown(global, data, question, shown).await?;
     let body = json!({ "decision": decision.as_str(), "ids": args.ids, "note": args.note });
     let reply = client.ask(Method::POST, "/v1/approvals/decide", Some(&body)).await?.json()?;
     let results = reply.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -45,6 +59,27 @@ pub(super) async fn decide(
         }
     }
     Ok(code)
+}
+
+/// Everything that is decided on. What cannot be shown in full is not decided: one such id stops it all.
+async fn shown(client: &mut Client, ids: &[ApprovalId]) -> anyhow::Result<String> {
+    let mut blocks = Vec::with_capacity(ids.len());
+    for id in ids {
+        let reply = client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
+        let approval = reply.json().with_context(|| format!("cannot show approval {id}"))?;
+        if approval.get("status").and_then(Value::as_str) != Some("pending") {
+            bail!(
+                "no approval {id} waits: `stepgate approvals --status all` shows what became of it"
+            );
+        }
+        let Some(block) = approvals::block(&approval) else {
+            bail!(
+                "approval {id} cannot be shown in full: decide with a token, after `stepgate approvals --json`"
+            );
+        };
+        blocks.push(block);
+    }
+    Ok(blocks.join("\n"))
 }
 
 fn tell(result: &Value) -> anyhow::Result<()> {

@@ -1,19 +1,32 @@
 //! `stepgate doctor`: looks at everything that must be right, changes nothing.
 
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
+use anstream::adapter::strip_str;
 use anyhow::{Context, ensure};
+use axum::http::Method;
 use serde::Serialize;
-use stepgate_core::ports::{Store, Unreached};
+use serde_json::Value;
+use stepgate_core::attention::{self, Reading};
+use stepgate_core::ports::{Store, Unfinished, Unreached, World};
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_store::sqlite::SqliteStore;
+use tokio::sync::mpsc;
 
+use crate::cli::Global;
+use crate::client::{As, Client};
+use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::server::Tls;
-use crate::{show, store};
+use crate::tokens::{SOON_S, Tokens};
+use crate::world::RealWorld;
+use crate::{assembly, show, store};
 
 /// Below this much free space a store may soon be unable to record.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
+/// Most runs that one check names.
+const NAMED_MAX: usize = 20;
 
 #[derive(Serialize)]
 struct Check {
@@ -22,7 +35,7 @@ struct Check {
     detail: String,
 }
 
-pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn doctor(global: &Global, data: &DataDir, json: bool) -> anyhow::Result<u8> {
     let checks = [
         check("configuration", configuration(data)),
         check("data directory", directory(data)),
@@ -32,7 +45,10 @@ pub(super) async fn doctor(data: &DataDir, json: bool) -> anyhow::Result<u8> {
         check("sandbox", sandbox(data)),
         check("certificate", certificate(data)),
         check("tool servers", tool_servers(data)),
+        check("tools", tools(global, data).await),
         check("interrupted runs", interrupted(data).await),
+        check("attention", needing_a_person(data).await),
+        check("tokens", tokens(data).await),
         check("executors", executors(data).await),
     ];
     for Check { name, ok, detail } in &checks {
@@ -62,7 +78,8 @@ fn configuration(data: &DataDir) -> anyhow::Result<String> {
 fn directory(data: &DataDir) -> anyhow::Result<String> {
     let root = data.root();
     if !root.exists() {
-        return Ok(format!("`{}` is not there yet: a first step creates it", root.display()));
+        // With a store elsewhere this command may be a visitor.
+        return Ok(format!("`{}` is not there: `stepgate serve` makes it", root.display()));
     }
     let mode = root.metadata()?.permissions().mode() & 0o777;
     ensure!(
@@ -125,28 +142,126 @@ fn certificate(data: &DataDir) -> anyhow::Result<String> {
 }
 
 fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
-    let count = data.load_config()?.servers.len();
+    let config = data.load_config()?;
+    let count = config.servers.len();
     ensure!(
         count == 0 || launcher::is_available(),
         "this kernel has no Landlock: the processes of tool servers can read the data directory; run \
          them as another user, or take a kernel with it"
     );
+    let out_of_reach = assembly::out_of_reach(data, &config)?;
+    ensure!(out_of_reach.is_empty(), "{}", out_of_reach.join("; "));
     Ok(match count {
         0 => "none in the configuration".into(),
         count => format!("{count}, kept away from the data directory by Landlock"),
     })
 }
 
+/// What is off: as the process that holds the directory says, or as the servers are when they are asked now.
+async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
+    let config = data.load_config()?;
+    if config.servers.is_empty() {
+        return Ok("no tool servers in the configuration".into());
+    }
+    let off = match Client::elsewhere(global, data, As::Auditor).await? {
+        Some(mut client) => {
+            let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+            let off = reply.get("off").and_then(Value::as_array).cloned().unwrap_or_default();
+            let message = |off: &Value| off.get("message")?.as_str().map(str::to_owned);
+            off.iter().filter_map(message).collect()
+        }
+        None => off_now(data, &config).await?,
+    };
+    ensure!(off.is_empty(), "{}", off.join("\n"));
+    let turned_off = assembly::turned_off(&config);
+    Ok(match turned_off.is_empty() {
+        true => "all can be called".into(),
+        false => format!("all can be called; turned off: {}", turned_off.join(", ")),
+    })
+}
+
+/// Starts the servers, looks at their tools, and ends them. Nothing is accepted.
+async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>> {
+    let has_store = data.store_url(config)?.is_some() || data.database().exists();
+    let pins = match has_store {
+        true => assembly::pins::accepted(&*store::read(data).await?).await?,
+        false => assembly::pins::Pins::new(),
+    };
+    let (late, _) = mpsc::channel(1);
+    let servers = assembly::start_servers(data, config, pins, late, Arc::new(|_| {})).await?;
+    // What is seen for the first time is accepted at the first start.
+    for name in servers.first_seen() {
+        servers.accept(&name);
+    }
+    let off = servers.off().iter().map(ToString::to_string).collect();
+    servers.shutdown().await;
+    Ok(off)
+}
+
+/// The store, where there is one.
+async fn store_of(data: &DataDir) -> anyhow::Result<Option<Arc<dyn Store>>> {
+    let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
+    match is_elsewhere || data.database().exists() {
+        true => Ok(Some(store::read(data).await?)),
+        false => Ok(None),
+    }
+}
+
+/// Runs that are under way, or were when a process died. Those that wait for an approval are neither, and
+/// those that need a person are named by themselves.
 async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
+    let Some(store) = store_of(data).await? else { return Ok("none".into()) };
+    let needs = attention::list(&*store, &Reading::default()).await?;
+    let is_told = |run: &Unfinished| needs.iter().any(|need| need.run_id == run.run_id);
+    let mut left = store.unfinished().await?;
+    left.retain(|run| !run.is_waiting && !is_told(run));
+    let goes_on = match data.holder() {
+        Some(_) => "the gateway is working on them",
+        None => "the next command, or `stepgate recover`, goes on with them",
+    };
+    Ok(match named(&left) {
+        names if left.is_empty() => format!("none{names}"),
+        names => format!("{}: {goes_on}{names}", left.len()),
+    })
+}
+
+fn named(runs: &[Unfinished]) -> String {
+    let name = |run: &Unfinished| {
+        format!("\n  {} {}", run.run_id, run.tool_name.as_deref().unwrap_or("-"))
+    };
+    let rest = match runs.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        count => format!("\n  and {count} more: `stepgate runs --status started` lists them"),
+    };
+    runs.iter().take(NAMED_MAX).map(name).chain([rest]).collect()
+}
+
+/// What recovery cannot end by itself.
+async fn needing_a_person(data: &DataDir) -> anyhow::Result<String> {
+    let Some(store) = store_of(data).await? else { return Ok("no run needs a person".into()) };
+    let needs = attention::list(&*store, &Reading::default()).await?;
+    let lines: Vec<String> = needs.iter().map(show::attention::line).collect();
+    let lines: Vec<_> = lines.iter().map(|line| strip_str(line).to_string()).collect();
+    ensure!(needs.is_empty(), "{} runs need a person\n  {}", needs.len(), lines.join("\n  "));
+    Ok(match store.open_approvals(None).await? {
+        0 => "no run needs a person".into(),
+        count => format!("{count} runs wait for an approval: `stepgate approvals` lists them"),
+    })
+}
+
+/// A token that ends locks its principal out, and the gateway cannot tell its holder before.
+async fn tokens(data: &DataDir) -> anyhow::Result<String> {
     let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
     if !is_elsewhere && !data.database().exists() {
         return Ok("none".into());
     }
-    let store = store::read(data).await?;
-    Ok(match store.unfinished_runs().await?.len() {
-        0 => "none".into(),
-        count => format!("{count}: the next step, or `stepgate recover`, goes on with them"),
-    })
+    let tokens = Tokens::load(&*store::read(data).await?).await?.list();
+    let soon = RealWorld.now().plus_ms(SOON_S * 1000);
+    let ending = tokens.iter().filter_map(|token| {
+        let at = token.expires_at.filter(|at| *at <= soon)?;
+        Some(format!("; {} of `{}` ends {at}", token.token_id, token.principal_id))
+    });
+    Ok(format!("{}{}", tokens.len(), ending.collect::<String>()))
 }
 
 /// Where nobody serves, whoever comes next may reach everything.

@@ -8,13 +8,17 @@ use crate::data_dir::DataDir;
 use crate::show::{self, DIM};
 
 pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
-    let Some(mut client) = Client::elsewhere(global, data, As::Operator).await? else {
+    let Some(mut client) = Client::elsewhere(global, data, As::Auditor).await? else {
         anyhow::bail!(
             "nobody serves this directory: start `stepgate serve`, or name one with --url"
         );
     };
     let mut events = client.events("latest").await?;
-    while let Some(event) = events.next().await? {
+    while show::has_reader() {
+        let Some(event) = events.next().await? else {
+            show::note("the gateway has ended the stream");
+            return Ok(0);
+        };
         if global.json {
             let mut value: Value = serde_json::from_str(&event.data)?;
             if let Value::Object(members) = &mut value {
@@ -26,7 +30,6 @@ pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8
             tell(&event)?;
         }
     }
-    show::note("the gateway has ended the stream");
     Ok(0)
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::task::JoinHandle;
 
-use super::recover;
 use crate::agent::{self, Conversations};
 use crate::assembly;
 use crate::data_dir::{DataDir, Held};
@@ -16,6 +15,7 @@ use crate::http::{self, AccessLog, App, PublicUrl, Scheme};
 use crate::mcp::Door;
 use crate::server::{Endpoint, Listeners, make_tokens};
 use crate::service::Service;
+use crate::show;
 
 /// A gateway that listens and does not answer yet.
 pub(super) struct Gateway {
@@ -35,7 +35,10 @@ impl Gateway {
     ) -> anyhow::Result<Self> {
         // Recovery of core actions is over when the directory is held, so before the first request.
         let held = data.hold().await?;
-        recover::tell(&held.recovered);
+        held.tell_finished();
+        for line in assembly::out_of_reach(data, &held.config)? {
+            show::note(format!("{}warning:{:#} {line}", show::ERROR, show::ERROR));
+        }
         let service = held.service().await?;
         let mut limits = held.config.serve_limits();
         limits.mcp.has_pages = endpoint.is_some();

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::gateway::Gateway;
 use super::serve::Signals;
 use crate::cli::Global;
-use crate::client::{self, As, Line};
+use crate::client::{self, Line};
 use crate::data_dir::DataDir;
 use crate::http::AccessLog;
 use crate::mcp::bridge;
@@ -21,10 +21,10 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
     let (stop, stopped) = watch::channel(false);
     let (line, mut keeper) = match client::remote(global)? {
-        Some(target) => (Line::new(target, As::Agent), None),
+        Some(target) => (Line::of_agent(target), None),
         None => {
             let keeper = keep(data, stopped).await?;
-            (Line::new(client::socket(data), As::Agent), Some(keeper))
+            (Line::of_agent(client::socket(data)), Some(keeper))
         }
     };
     let mut signals = Signals::listen()?;
@@ -55,9 +55,9 @@ pub(super) async fn keep(
     data: &DataDir,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let mut gateway = match client::holder(data, As::Agent).await {
-        Some(_) => None,
-        None => Some(Gateway::open(data, None, AccessLog::Silent).await?),
+    let mut gateway = match client::is_held(data).await {
+        true => None,
+        false => Some(Gateway::open(data, None, AccessLog::Silent).await?),
     };
     let data = data.clone();
     Ok(tokio::spawn(async move {
@@ -66,7 +66,7 @@ pub(super) async fn keep(
             if let Some(gateway) = gateway.take() {
                 let mut stop = stop.clone();
                 if let Err(error) = gateway.run(async move { is_set(&mut stop).await }).await {
-                    show::note(format!("{error:#}"));
+                    show::note(show::printable_lines(&format!("{error:#}")));
                 }
             }
             tokio::select! {

@@ -33,7 +33,7 @@ pub(super) fn config(
     };
     let snippet = client.snippet(&way);
     snippet.advice.into_iter().for_each(show::note);
-    show::say(snippet.text)?;
+    show::plain(snippet.text)?;
     Ok(0)
 }
 

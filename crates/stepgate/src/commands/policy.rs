@@ -44,7 +44,7 @@ async fn check(global: &Global, data: &DataDir, directory: Option<&Path>) -> any
     let config = data.load_config()?;
     let in_force = data.policies(&config);
     let directory = directory.unwrap_or(&in_force);
-    let tools = tools(global, data).await?;
+    let tools = tools(global, data, directory).await?;
     let checked = stepgate_policy::check(directory, &tools);
     if global.json {
         show::json(&checked)?;
@@ -69,25 +69,41 @@ fn line(finding: &Finding) -> String {
         Severity::Error => show::ERROR,
         Severity::Warning | Severity::Note => show::DIM,
     };
-    format!("{style}{}:{style:#} {finding}", finding.severity.as_str())
+    let words = show::printable_lines(&finding.to_string());
+    format!("{style}{}:{style:#} {words}", finding.severity.as_str())
 }
 
 /// The tools that policies can name: of the process that holds the directory, or as the configured
 /// servers say now. Policies are not loaded for it, so that broken ones can be checked.
-async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<Vec<ToolShape>> {
-    if let Some(mut client) = Client::elsewhere(global, data, As::Operator).await? {
+async fn tools(
+    global: &Global,
+    data: &DataDir,
+    directory: &Path,
+) -> anyhow::Result<Vec<ToolShape>> {
+    if let Some(mut client) = Client::elsewhere(global, data, As::Auditor).await? {
         let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
-        let tools = reply.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
-        return Ok(tools.iter().filter_map(shape).collect());
+        let all = |name: &str| reply.get(name).and_then(Value::as_array).into_iter().flatten();
+        let offered: Vec<ToolShape> = all("tools").filter_map(shape).collect();
+        let is_off = |tool: &&Value| tool.get("trouble").is_some() || tool.get("off").is_some();
+        let named = |tool: &Value| ToolName::parse(tool.get("name")?.as_str()?).ok();
+        let unknown = all("servers").filter(|it| it.get("known") == Some(&Value::Bool(false)));
+        let unknown = unknown.filter_map(|it| it.get("name")?.as_str().map(str::to_owned));
+        let off = all("tools").filter(is_off).filter_map(named).collect();
+        let off = assembly::off(off, &unknown.collect::<Vec<_>>(), directory);
+        return Ok(offered.into_iter().chain(off).collect());
     }
     let config = data.load_config()?;
     let (late, _) = mpsc::channel(1);
     let pins = Default::default();
     let servers = assembly::start_servers(data, &config, pins, late, Arc::new(|_| {})).await?;
-    let shapes = assembly::shapes(&servers.listing());
+    let turned_off = assembly::turned_off(&config);
+    let shapes = assembly::shapes(&servers, &turned_off, directory);
+    let offered = assembly::offered(&servers.listing());
     servers.shutdown().await;
     // Nothing is known here of what was accepted: policies are held to what the servers say now.
-    Ok(shapes.into_iter().map(|shape| ToolShape { is_accepted: true, ..shape }).collect())
+    let is_offered = |shape: &ToolShape| offered.iter().any(|it| it.name == shape.name);
+    let held = |shape: ToolShape| ToolShape { is_accepted: is_offered(&shape), ..shape };
+    Ok(shapes.into_iter().map(held).collect())
 }
 
 fn shape(tool: &Value) -> Option<ToolShape> {
@@ -98,7 +114,10 @@ fn shape(tool: &Value) -> Option<ToolShape> {
         mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
         input_schema: tool.get("input_schema")?.clone(),
         redacted: redacted.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
-        is_accepted: tool.get("standing").and_then(Value::as_str) != Some("changed"),
+        is_accepted: match tool.get("standing").and_then(Value::as_str) {
+            Some("changed" | "new") => false,
+            Some(_) | None => true,
+        },
     })
 }
 
@@ -116,7 +135,7 @@ async fn explain(
         "action": tool,
         "args": args,
     });
-    let mut client = Client::of(global, data, As::Operator).await?;
+    let mut client = Client::of(global, data, As::Auditor).await?;
     let path = format!("/v1/policy/evaluate?principal={}", encoded(principal.as_str()));
     let reply = client.ask(Method::POST, &path, Some(&proposal)).await?;
     let reply = reply.json().with_context(|| {
@@ -151,20 +170,40 @@ fn explained(reply: &Value) -> String {
         text(reply, "tool").unwrap_or_default(),
         text(reply, "verdict").unwrap_or_default()
     )];
-    let details = [("rule", "refused by"), ("reason", "a person is asked because")];
+    let details = [
+        ("rule", "refused by"),
+        ("detail", "denied because"),
+        ("reason", "a person is asked because"),
+    ];
     for (name, label) in details {
         lines.extend(text(reply, name).map(|text| format!("  {label} {text}")));
     }
     let caps = reply.get("caps").and_then(Value::as_object).cloned().unwrap_or_default();
-    lines.extend(caps.iter().map(|(name, max)| format!("  `{name}` is lowered to {max}")));
+    let lowered = |(name, max): (&String, &Value)| {
+        show::printable(&format!("  `{name}` is lowered to {max}"))
+    };
+    lines.extend(caps.iter().map(lowered));
+    let defaults = reply.get("defaults").and_then(Value::as_object).cloned().unwrap_or_default();
+    lines.extend(defaults.iter().map(|(place, value)| {
+        let name = place.trim_start_matches('/').replace('/', ".");
+        let (name, value) = (show::printable(&name), show::printable(&value.to_string()));
+        format!("  `{name}` is not given: policies see the tool's default, {value}")
+    }));
     let explanation = reply.get("explanation").cloned().unwrap_or_default();
+    for unseen in list(explanation.get("unseen")) {
+        let (argument, why) = (text(&unseen, "argument"), text(&unseen, "why"));
+        let (argument, why) = (argument.unwrap_or_default(), why.unwrap_or_default());
+        lines.push(format!("  policies cannot see `{argument}`: {why}"));
+    }
     lines.extend(text(&explanation, "not_asked").map(|why| format!("  not asked: {why}")));
     for request in list(explanation.get("requests")) {
-        lines.push(format!("  {}", text(&request, "resource").unwrap_or_default()));
+        let is_capped = request.get("is_capped").and_then(Value::as_bool) == Some(true);
+        let lowered = if is_capped { ", with the arguments lowered" } else { "" };
+        lines.push(format!("  {}{lowered}", text(&request, "resource").unwrap_or_default()));
         for policy in list(request.get("policies")) {
             let outcome = match policy.get("outcome") {
-                Some(Value::String(word)) => word.replace('_', " "),
-                Some(errored) => format!("errored: {errored}"),
+                Some(Value::String(word)) => show::printable(&word.replace('_', " ")),
+                Some(errored) => show::printable(&format!("errored: {errored}")),
                 None => String::new(),
             };
             lines.push(format!(
@@ -176,5 +215,12 @@ fn explained(reply: &Value) -> String {
             ));
         }
     }
+    let notes = list(explanation.get("notes"));
+    lines.extend(
+        notes
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|note| format!("  note: {}; such a call is denied", show::printable(note))),
+    );
     lines.join("\n")
 }

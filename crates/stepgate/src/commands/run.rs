@@ -7,7 +7,7 @@ use stepgate_core::tool::ToolName;
 
 use crate::cli::{Global, RunArgs};
 use crate::client::{As, Client};
-use crate::commands::{exit_code, recover, step};
+use crate::commands::{exit_code, step};
 use crate::data_dir::DataDir;
 use crate::show;
 
@@ -16,8 +16,8 @@ pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyho
     let (response, code) = match Client::elsewhere(global, data, As::Agent).await? {
         Some(mut client) => step::send(&mut client, args.session, payload).await?,
         None => {
-            let held = data.hold().await?;
-            recover::tell(&held.recovered);
+            let held = data.hold_recovered().await?;
+            held.tell().await;
             let session = held.session(args.session).await?;
             let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
             let code = exit_code(answer.word);
@@ -34,10 +34,10 @@ fn tell_how_to_go_on(response: &str) {
     let response: Value = serde_json::from_str(response).unwrap_or_default();
     let text = |pointer: &str| response.pointer(pointer).and_then(Value::as_str);
     match (text("/outcome"), text("/result/approval_id")) {
-        (Some("APPROVAL_REQUIRED"), Some(approval)) => show::note(format!(
+        (Some("APPROVAL_REQUIRED"), Some(approval)) => show::note(show::printable(&format!(
             "waiting for a person: `stepgate approve {approval}` or `stepgate deny {approval}`; \
              the same proposal id asked again gets the outcome"
-        )),
+        ))),
         (Some("VALIDATION_ERROR" | "DENIED" | "EXECUTION_ERROR"), _) => {
             show::note("`stepgate runs show last` says why");
         }

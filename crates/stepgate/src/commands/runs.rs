@@ -3,27 +3,31 @@
 use anyhow::{Context, bail};
 use axum::http::Method;
 use serde_json::{Value, json};
+use stepgate_core::attention::{self, Reading};
 use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::ids::RunId;
 use stepgate_core::json::strict;
 use stepgate_core::ports::{Dossier, RunQuery, Store};
 use stepgate_core::run::Status;
 
+use super::confirm;
 use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand};
 use crate::client::{As, Client};
 use crate::commands::{follow, step};
-use crate::data_dir::DataDir;
+use crate::data_dir::{self, DataDir};
+use crate::show::attention::NeedObject;
 use crate::show::{self, Cell, Table, timeline};
 
 pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
     match args.command {
         Some(RunsCommand::Resolve(args)) => {
-            let mut client = Client::of(global, data, As::Operator).await?;
+            let question = format!("settle the call of run {} as {}?", args.run, word(&args));
+            let mut client = confirm::operator(global, data, &question).await?;
             resolve(&mut client, &args).await
         }
         None if args.list.follow => follow::follow(global, data).await,
         command if global.url.is_some() => {
-            let mut client = Client::of(global, data, As::Operator).await?;
+            let mut client = Client::of(global, data, As::Auditor).await?;
             from_afar(&mut client, command, args.list, global.json).await
         }
         command => {
@@ -42,14 +46,17 @@ async fn at_hand(
     match command {
         None => {
             let runs = store.runs(query(args)?).await?;
-            list(&runs.iter().map(RunObject::of).collect::<Vec<_>>(), json)?;
+            let needs = attention(store).await?;
+            list(&runs.iter().map(RunObject::of).collect::<Vec<_>>(), &needs, json)?;
         }
         Some(RunsCommand::Show(one)) => {
             let dossier = dossier(store, &one).await?;
+            let needs = attention(store).await?;
+            let need = needs.iter().find(|need| need.run_id == dossier.run.arrival.run_id);
             if json {
-                show::json(&timeline::object(&dossier)?)?;
+                show::json(&timeline::object(&dossier, need)?)?;
             } else {
-                timeline::print(&dossier)?;
+                timeline::print(&dossier, need)?;
             }
         }
         Some(RunsCommand::Export(one)) => {
@@ -72,7 +79,10 @@ async fn from_afar(
         None => {
             let before = args.before.map(|id| id.to_string());
             let runs = client.list("runs", &filter(&args), before, args.limit).await?;
-            list(&serde_json::from_value::<Vec<RunObject>>(Value::Array(runs))?, json)?;
+            let needs = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
+            let needs = needs.get("attention").cloned().unwrap_or_else(|| json!([]));
+            let needs: Vec<NeedObject> = serde_json::from_value(needs)?;
+            list(&serde_json::from_value::<Vec<RunObject>>(Value::Array(runs))?, &needs, json)?;
             return Ok(0);
         }
         Some(RunsCommand::Show(one)) => format!("/v1/runs/{}", named(client, &one).await?),
@@ -85,14 +95,18 @@ async fn from_afar(
     Ok(0)
 }
 
+/// The run that is named. Over a URL `last` is the newest that the token may see, whoever asked for it.
 async fn named(client: &mut Client, one: &OneRun) -> anyhow::Result<String> {
     if one.run != "last" {
         let id: RunId = one.run.parse()?;
         return Ok(id.to_string());
     }
     let reply = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
-    let newest = reply.pointer("/runs/0/tool_run_id").and_then(Value::as_str);
-    Ok(newest.context("there is no run yet")?.to_owned())
+    let text = |name: &str| reply.pointer(&format!("/runs/0/{name}")).and_then(Value::as_str);
+    let newest = text("tool_run_id").context("there is no run yet")?;
+    let (run, owner) = (newest, text("principal_id").unwrap_or_default());
+    show::note(format!("last: run {} of `{}`", show::printable(run), show::printable(owner)));
+    Ok(newest.to_owned())
 }
 
 fn filter(args: &ListArgs) -> String {
@@ -119,13 +133,16 @@ fn escaped(text: &str) -> String {
     text.bytes().map(one).collect()
 }
 
-async fn resolve(client: &mut Client, args: &ResolveArgs) -> anyhow::Result<u8> {
-    let word = match (args.settled.succeeded, args.settled.failed) {
+fn word(args: &ResolveArgs) -> &'static str {
+    match (args.settled.succeeded, args.settled.failed) {
         (true, _) => "succeeded",
         (_, true) => "failed",
         (false, false) => "redispatch",
-    };
-    let mut body = json!({ "as": word });
+    }
+}
+
+async fn resolve(client: &mut Client, args: &ResolveArgs) -> anyhow::Result<u8> {
+    let mut body = json!({ "as": word(args) });
     if let (Some(text), Value::Object(members)) = (&args.result, &mut body) {
         let result = strict::stored(text).map_err(|bad| anyhow::anyhow!("--result: {bad}"))?;
         members.insert("result".into(), result);
@@ -155,7 +172,13 @@ fn query(args: ListArgs) -> anyhow::Result<RunQuery> {
     })
 }
 
-fn list(runs: &[RunObject], json: bool) -> anyhow::Result<()> {
+/// Every run that needs a person.
+async fn attention(store: &dyn Store) -> anyhow::Result<Vec<NeedObject>> {
+    let needs = attention::list(store, &Reading::default()).await?;
+    Ok(needs.iter().map(NeedObject::of).collect())
+}
+
+fn list(runs: &[RunObject], needs: &[NeedObject], json: bool) -> anyhow::Result<()> {
     if json {
         return runs.iter().try_for_each(show::json);
     }
@@ -166,7 +189,10 @@ fn list(runs: &[RunObject], json: bool) -> anyhow::Result<()> {
     for run in runs {
         table.add(row(run));
     }
-    show::say(table)
+    show::say(table)?;
+    // Beside the list, because the runs may be older than what it shows.
+    needs.iter().map(NeedObject::line).for_each(show::note);
+    Ok(())
 }
 
 fn row(run: &RunObject) -> [Cell; 7] {
@@ -186,14 +212,22 @@ fn row(run: &RunObject) -> [Cell; 7] {
 }
 
 async fn dossier(store: &dyn Store, one: &OneRun) -> anyhow::Result<Dossier> {
-    let run_id: RunId = if one.run == "last" {
-        let newest = store.run_ids(None, 1).await?;
-        *newest.first().context("there is no run yet")?
-    } else {
-        one.run.parse()?
-    };
+    let run_id: RunId = if one.run == "last" { last(store).await? } else { one.run.parse()? };
     match store.dossier(run_id).await? {
         Some(dossier) => Ok(dossier),
         None => bail!("there is no run {run_id}: `stepgate runs` lists them"),
     }
+}
+
+/// The newest run of the agent that `run`, `step`, `chat` and `mcp` act as on this directory. What others
+/// asked for over HTTP is theirs.
+async fn last(store: &dyn Store) -> anyhow::Result<RunId> {
+    let principal_id = data_dir::local_agent()?;
+    let query =
+        RunQuery { principal_id: Some(principal_id.clone()), limit: 1, ..Default::default() };
+    let newest = store.runs(query).await?;
+    let Some(run) = newest.first() else {
+        bail!("there is no run of `{principal_id}` yet: `stepgate runs` lists those of everybody");
+    };
+    Ok(run.arrival.run_id)
 }

@@ -18,22 +18,31 @@ use crate::show;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow::Result<u8> {
     let log = if args.quiet { AccessLog::Silent } else { AccessLog::Stderr };
-    let endpoint = endpoint(data, args).await?;
-    let gateway = Gateway::open(data, Some(&endpoint), log).await?;
-    let [operator, agent] = gateway.tokens(data).await?;
+    let data = match args.tls_key.clone() {
+        Some(key) => data.clone().with_secret(key),
+        None => data.clone(),
+    };
+    let endpoint = endpoint(&data, args).await?;
+    let gateway = Gateway::open(&data, Some(&endpoint), log).await?;
+    let [operator, agent] = gateway.tokens(&data).await?;
     let address = gateway.address()?.context("nothing is listened on")?;
     // Whoever reads the greeting may send a signal at once.
     let mut signals = Signals::listen()?;
     let url = format!("{}://{address}", endpoint.scheme().as_str());
     if json {
-        show::json(&json!({ "url": url, "operator_token": operator, "agent_token": agent }))?;
+        show::json(&json!({
+            "url": url,
+            "data": std::path::absolute(data.root())?,
+            "operator_token": operator,
+            "agent_token": agent,
+        }))?;
     } else {
         // A certificate is for a name, and the public one is the likeliest.
         let asked = match endpoint.tls {
             Some(_) => gateway.public_url().to_string(),
             None => url.clone(),
         };
-        greet(&url, &asked, &operator, &agent)?;
+        greet(&url, &asked, data.root(), &operator, &agent)?;
     }
     let mut broken = gateway.service.broken();
     let stop = async move {
@@ -80,7 +89,8 @@ async fn refuse_to_be_overheard(bind: &str, is_fine: bool) -> anyhow::Result<()>
     Ok(())
 }
 
-fn greet(url: &str, asked: &str, operator: &Path, agent: &Path) -> anyhow::Result<()> {
+fn greet(url: &str, asked: &str, root: &Path, operator: &Path, agent: &Path) -> anyhow::Result<()> {
+    let root = std::path::absolute(root)?;
     let agent = std::path::absolute(agent)?;
     let operator = std::path::absolute(operator)?;
     let proposal = json!({
@@ -92,11 +102,13 @@ fn greet(url: &str, asked: &str, operator: &Path, agent: &Path) -> anyhow::Resul
     });
     show::say(format!(
         "{}stepgate{:#} listens on {url}\n\
+         data     {}\n\
          tokens   {}\n         {}\n\
          try      curl -s {asked}/v1/steps -H \"Authorization: Bearer $(cat {})\" -d '{proposal}'\n\
          stop     Ctrl-C",
         show::GOOD,
         show::GOOD,
+        root.display(),
         operator.display(),
         agent.display(),
         quoted(&agent),

@@ -16,7 +16,7 @@ use stepgate_core::ids::SessionId;
 
 use crate::cli::{Global, StepArgs};
 use crate::client::{As, Client};
-use crate::commands::{exit_code, exit_code_of, recover};
+use crate::commands::{exit_code, exit_code_of};
 use crate::data_dir::{DataDir, Held};
 use crate::http::SESSION_HEADER;
 
@@ -25,8 +25,8 @@ pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> any
     if let Some(client) = Client::elsewhere(global, data, As::Agent).await? {
         return elsewhere(client, data, &args, &mut *input).await;
     }
-    let held = data.hold().await?;
-    recover::tell(&held.recovered);
+    let held = data.hold_recovered().await?;
+    held.tell().await;
     let session = held.session(args.session).await?;
     if args.lines {
         return lines(&held, &session, input, length).await;

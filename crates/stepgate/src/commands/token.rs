@@ -1,33 +1,52 @@
 //! `stepgate token`: who may come in.
 
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
 use axum::http::Method;
 use serde_json::{Value, json};
+use stepgate_core::ports::World;
+use stepgate_core::time::Timestamp;
 
+use super::confirm;
 use crate::cli::{Global, TokenArgs, TokenCommand};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
+use crate::tokens::{LIFE_S_MAX, SOON_S};
+use crate::world::RealWorld;
 
 pub(super) async fn token(global: &Global, data: &DataDir, args: TokenArgs) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Operator).await?;
     match args.command {
-        TokenCommand::Create { name, role } => {
-            let body = json!({ "name": name, "role": role });
+        TokenCommand::Create { name, role, expires_in } => {
+            let life = match expires_in {
+                Some(Life(seconds)) => format!("good for {seconds} seconds"),
+                None => "without an end".to_owned(),
+            };
+            let question = format!("make a token for `{name}` as {}, {life}?", role.as_str());
+            let mut client = confirm::operator(global, data, &question).await?;
+            let mut body = json!({ "name": name, "role": role });
+            if let (Some(Life(seconds)), Value::Object(members)) = (expires_in, &mut body) {
+                members.insert("expires_in_s".into(), seconds.into());
+            }
             let made = client.ask(Method::POST, "/v1/tokens", Some(&body)).await?.json()?;
             if global.json {
                 show::json(&made)?;
             } else {
                 let text = |name: &str| made.get(name).and_then(Value::as_str).unwrap_or_default();
                 show::note(format!("token {}; it is shown this once", text("token_id")));
-                show::say(text("token"))?;
+                show::plain(text("token"))?;
             }
         }
         TokenCommand::List => {
+            let mut client = Client::of(global, data, As::Auditor).await?;
             let reply = client.ask(Method::GET, "/v1/tokens", None).await?.json()?;
             let tokens = reply.get("tokens").and_then(Value::as_array).cloned();
             list(&tokens.unwrap_or_default(), global.json)?;
         }
         TokenCommand::Revoke { id } => {
+            let question = format!("revoke the token {id}?");
+            let mut client = confirm::operator(global, data, &question).await?;
             let path = format!("/v1/tokens/{id}");
             let reply = client.ask(Method::DELETE, &path, None).await?;
             if !reply.status.is_success() {
@@ -46,10 +65,51 @@ fn list(tokens: &[Value], json: bool) -> anyhow::Result<()> {
     if tokens.is_empty() {
         return show::say("no tokens");
     }
-    let mut table = Table::new(["TOKEN", "PRINCIPAL", "ROLE", "MADE"]);
+    let mut table = Table::new(["TOKEN", "PRINCIPAL", "ROLE", "MADE", "EXPIRES"]);
     for token in tokens {
         let cell = |name: &str| Cell::plain(token.get(name).and_then(Value::as_str).unwrap_or("-"));
-        table.add([cell("token_id"), cell("principal_id"), cell("role"), cell("created_at")]);
+        let names = ["token_id", "principal_id", "role", "created_at"];
+        let [id, principal, role, made] = names.map(cell);
+        table.add([id, principal, role, made, expiry(token.get("expires_at"))]);
     }
     show::say(table)
+}
+
+/// When a token ends. What has ended, or ends soon, stands out.
+fn expiry(at: Option<&Value>) -> Cell {
+    let Some(at) = at.and_then(Value::as_str) else { return Cell::plain("never") };
+    let now = RealWorld.now();
+    match at.parse::<Timestamp>() {
+        Ok(end) if end <= now => Cell::alarming(format!("{at} (expired)")),
+        Ok(end) if end <= now.plus_ms(SOON_S * 1000) => Cell::alarming(format!("{at} (soon)")),
+        Ok(_) | Err(_) => Cell::plain(at),
+    }
+}
+
+/// How long a token is good for, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life(u64);
+
+impl FromStr for Life {
+    type Err = anyhow::Error;
+
+    /// A number with its unit, such as `30d`.
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let what = || format!("`{text}` is no time: write it like `12h`, `30d` or `1y`");
+        let unit = text.chars().last().with_context(what)?;
+        let unit_s: u64 = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 60 * 60,
+            'd' => 24 * 60 * 60,
+            'w' => 7 * 24 * 60 * 60,
+            'y' => 365 * 24 * 60 * 60,
+            _ => bail!("{}", what()),
+        };
+        let count: u64 =
+            text.strip_suffix(unit).and_then(|count| count.parse().ok()).with_context(what)?;
+        let life_s = count.checked_mul(unit_s).with_context(what)?;
+        ensure!((1..=LIFE_S_MAX).contains(&life_s), "a token is good for 1 s to 10 years (`10y`)");
+        Ok(Self(life_s))
+    }
 }

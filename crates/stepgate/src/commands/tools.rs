@@ -1,10 +1,13 @@
 //! `stepgate tools`: what a proposal can name, and which definitions are accepted.
 
+mod diff;
+
 use anyhow::ensure;
 use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::tool::ToolName;
 
+use super::confirm;
 use crate::cli::{Global, ToolsArgs, ToolsCommand};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
@@ -14,14 +17,29 @@ use crate::show::{self, Cell, Table};
 const DEFINITION_CHARS: usize = 12;
 
 pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Operator).await?;
     match args.command {
         None => {
+            let mut client = Client::of(global, data, As::Auditor).await?;
             let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
-            let tools = reply.get("tools").and_then(Value::as_array).cloned();
-            list(&tools.unwrap_or_default(), global.json)?;
+            list(&reply, global.json)?;
+        }
+        Some(ToolsCommand::Diff { name }) => {
+            let mut client = Client::of(global, data, As::Auditor).await?;
+            let path = format!("/v1/tools/{}", name.as_str().replace('/', "%2F"));
+            let compared = client.ask(Method::GET, &path, None).await?;
+            let compared = compared
+                .json()
+                .map_err(|error| error.context(format!("there is no tool `{name}`")))?;
+            match global.json {
+                true => show::json(&compared)?,
+                false => tell_diff(&name, &compared)?,
+            }
         }
         Some(ToolsCommand::Accept { names, definition }) => {
+            let listed: Vec<_> = names.iter().map(ToolName::as_str).collect();
+            let question =
+                format!("accept {} as `stepgate tools diff` shows it?", listed.join(", "));
+            let mut client = confirm::operator(global, data, &question).await?;
             for name in names {
                 let path = format!("/v1/tools/{}/accept", name.as_str().replace('/', "%2F"));
                 let seen = match &definition {
@@ -62,23 +80,66 @@ async fn seen(client: &mut Client, name: &ToolName, definition: &str) -> anyhow:
     Ok(json!({ "definition_digest": digest }))
 }
 
-fn list(tools: &[Value], json: bool) -> anyhow::Result<()> {
-    if json {
-        return tools.iter().try_for_each(show::json);
+fn tell_diff(name: &ToolName, compared: &Value) -> anyhow::Result<()> {
+    let member = |name: &str| compared.get(name).filter(|value| !value.is_null());
+    let (accepted, present) = (member("accepted"), member("present"));
+    let was_accepted = member("accepted_digest").is_some();
+    match (was_accepted, accepted, present) {
+        (_, _, None) => show::say(format!("`{name}` is not there: its server does not list it"))?,
+        (false, _, _) => show::say(format!("`{name}` is new: no operator has accepted it"))?,
+        (true, None, Some(_)) => show::say(format!(
+            "`{name}`: the accepted definition was not kept, only its digest; this is the present one"
+        ))?,
+        (true, Some(_), Some(_)) => {}
     }
+    let lines = diff::lines(accepted, present);
+    if lines.is_empty() {
+        show::say(format!("`{name}` is as it was accepted"))?;
+    }
+    lines.iter().try_for_each(show::say)
+}
+
+fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
+    let all = |name: &str| reply.get(name).and_then(Value::as_array).into_iter().flatten();
+    if json {
+        all("tools").try_for_each(show::json)?;
+        return all("off").try_for_each(|off| show::json(&json!({ "off": off })));
+    }
+    show::say(table(all("tools")))?;
+    let text = |value: &Value, name: &str| {
+        value.get(name).and_then(Value::as_str).map(show::printable_lines).unwrap_or_default()
+    };
+    for off in all("off") {
+        show::say(format!("{}off{:#}  {}", show::ERROR, show::ERROR, text(off, "message")))?;
+    }
+    for server in all("servers").filter(|server| text(server, "state") == "off") {
+        let name = text(server, "name");
+        show::say(format!(
+            "{}off{:#}  the configuration turns `{name}` off",
+            show::DIM,
+            show::DIM
+        ))?;
+    }
+    Ok(())
+}
+
+fn table<'a>(tools: impl Iterator<Item = &'a Value>) -> Table<6> {
     let mut table = Table::new(["TOOL", "MODE", "STANDING", "DEFINITION", "SERVER", "DESCRIPTION"]);
     for tool in tools {
         let text = |name: &str| tool.get(name).and_then(Value::as_str);
         let description = text("description").and_then(|text| text.lines().next());
         let description: String = description.unwrap_or("-").chars().take(60).collect();
+        let is_off = tool.get("off").and_then(Value::as_bool).unwrap_or_default();
         let mode = match (text("mode"), text("server_state")) {
             (Some(mode), _) => mode,
+            (None, Some(_)) if is_off => "off",
             (None, Some(_)) => "not offered",
             (None, None) => "core",
         };
-        let standing = match text("standing") {
-            Some("changed") => Cell::alarming("changed"),
-            standing => Cell::plain(standing.unwrap_or("-")),
+        let standing = match (text("standing"), text("trouble")) {
+            (_, Some(_)) => Cell::alarming("unusable"),
+            (Some(standing @ ("changed" | "new")), None) => Cell::alarming(standing),
+            (standing, None) => Cell::plain(standing.unwrap_or("-")),
         };
         let digest = text("definition_digest").unwrap_or("-");
         let digest: String = digest.chars().take(DEFINITION_CHARS).collect();
@@ -88,8 +149,8 @@ fn list(tools: &[Value], json: bool) -> anyhow::Result<()> {
             standing,
             Cell::plain(digest),
             Cell::plain(text("server_state").unwrap_or("-")),
-            Cell::plain(show::printable(&description)),
+            Cell::plain(description),
         ]);
     }
-    show::say(table)
+    table
 }

@@ -1,7 +1,7 @@
 //! `stepgate verify`: the whole store, or one exported run.
 
 use std::fs;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -40,10 +40,20 @@ pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyh
         return Ok(super::FAULT);
     }
     if let Some(file) = &args.save_heads {
-        fs::write(file, serde_json::to_string_pretty(&report.heads)? + "\n")
+        save(file, &(serde_json::to_string_pretty(&report.heads)? + "\n"))
             .with_context(|| format!("cannot write `{}`", file.display()))?;
     }
     Ok(0)
+}
+
+/// Writes the heads, and makes them durable where that has a meaning: what is named may be a pipe.
+fn save(file: &Path, text: &str) -> io::Result<()> {
+    let mut out = fs::File::create(file)?;
+    out.write_all(text.as_bytes())?;
+    match out.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
 }
 
 fn tell(report: &Report, saved: usize) -> anyhow::Result<()> {

@@ -147,22 +147,26 @@ impl AgentConfig {
         Ok(Some(AgentSettings { endpoint, profile, limits, org, request_bytes_max }))
     }
 
+    /// The file that has the endpoint's key, where one is named.
+    pub(crate) fn key_file(&self, base: &Path) -> Option<PathBuf> {
+        (!self.key_file.as_os_str().is_empty()).then(|| base.join(&self.key_file))
+    }
+
     fn key(
         &self,
         base: &Path,
         environment: &impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Option<ModelKey>> {
-        match (self.key_env.is_empty(), self.key_file.as_os_str().is_empty()) {
-            (true, true) => Ok(None),
-            (false, false) => bail!("name agent.key_env or agent.key_file, one of the two"),
-            (false, true) => {
+        match (self.key_env.is_empty(), self.key_file(base)) {
+            (true, None) => Ok(None),
+            (false, Some(_)) => bail!("name agent.key_env or agent.key_file, one of the two"),
+            (false, None) => {
                 let name = &self.key_env;
                 let key = environment(name);
                 let key = key.with_context(|| format!("agent.key_env: `{name}` is not set"))?;
                 Ok(Some(ModelKey::new(&key)))
             }
-            (true, false) => {
-                let file = base.join(&self.key_file);
+            (true, Some(file)) => {
                 let unread = || format!("agent.key_file: cannot read `{}`", file.display());
                 let size = std::fs::metadata(&file).with_context(unread)?.len();
                 ensure!(size <= KEY_BYTES_MAX, "`{}` is too long for a key", file.display());

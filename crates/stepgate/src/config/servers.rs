@@ -8,7 +8,9 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::tool::{Mode, is_server_name};
-use stepgate_exec::servers::{DeliverySpec, Secret, ServerLimits, ServerSpec, ToolSpec, Transport};
+use stepgate_exec::servers::{
+    DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec, Transport,
+};
 
 /// Longest time that a call may take: a day.
 const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
@@ -16,8 +18,6 @@ const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
 const CONCURRENCY_CEILING: usize = 1024;
 /// Longest result.
 const OUTPUT_BYTES_CEILING: usize = 64 * 1024 * 1024;
-/// Longest secret in a file.
-const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
 /// One tool server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,12 +45,12 @@ pub(crate) struct ServerConfig {
     /// Calls at the same time; 8 otherwise.
     #[schemars(range(min = 1, max = CONCURRENCY_CEILING))]
     concurrency: Option<usize>,
-    /// Longest result of a tool, in bytes; 1 MiB otherwise.
+    /// Longest result of a tool, in bytes; 10 MiB otherwise.
     #[schemars(range(min = 1, max = OUTPUT_BYTES_CEILING))]
     output_bytes_max: Option<usize>,
-    /// What the tools do. A tool without a mode is not offered.
+    /// What the tools do. A tool without a mode is not offered; a server that is off is not started.
     mode: Option<ModeConfig>,
-    /// How long a call may take, in milliseconds; 10,000 otherwise.
+    /// How long a call may take, in milliseconds; 60,000 otherwise.
     #[schemars(range(min = 1, max = TIMEOUT_CEILING_MS))]
     timeout_ms: Option<u64>,
     /// Whether the tools act once per idempotency key.
@@ -63,8 +63,23 @@ pub(crate) struct ServerConfig {
     redacted: Option<Vec<String>>,
     /// Whether its tools have their own names over MCP, without the server's; one server's may.
     own_names: bool,
+    /// Whether nothing starts without this server, and without each of its tools that has a mode. Otherwise
+    /// what is away or cannot be used is off, and the rest serves.
+    required: bool,
+    /// Which changes of a tool an operator must accept; every change of the definition otherwise.
+    pin: Option<PinConfig>,
     /// What holds for one tool.
     tools: BTreeMap<String, ToolConfig>,
+}
+
+/// Which changes of a tool an operator must accept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum PinConfig {
+    /// Every change of its definition that means something.
+    Definition,
+    /// Only changes of the names and types of arguments and results: descriptions may change unseen.
+    NamesAndTypes,
 }
 
 /// One tool: what it leaves open, its server says.
@@ -86,6 +101,16 @@ pub(crate) struct ToolConfig {
     redacted: Option<Vec<String>>,
 }
 
+/// The files that secrets of servers come from. No server's process may read them, not even its own: it gets
+/// its secrets in its environment.
+pub(crate) fn secret_files(servers: &BTreeMap<String, ServerConfig>, base: &Path) -> Vec<PathBuf> {
+    let secrets = |server: &ServerConfig| {
+        let sources = server.secret_env.values().chain(server.secret_headers.values());
+        sources.filter_map(|source| source.file.clone()).collect::<Vec<_>>()
+    };
+    servers.values().flat_map(secrets).map(|file| base.join(file)).collect()
+}
+
 /// What a tool does.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -96,6 +121,8 @@ enum ModeConfig {
     Draft,
     /// Changes the world.
     ExecuteGated,
+    /// Is never offered; a server of this mode is never started.
+    Off,
 }
 
 /// What becomes of a call in doubt.
@@ -120,7 +147,7 @@ struct SecretConfig {
     file: Option<PathBuf>,
 }
 
-/// Every server, with its secrets read. Relative paths are relative to `base`; `hidden` are directories that
+/// Every server that is not off. Relative paths are relative to `base`; `hidden` are directories that
 /// no server's process may reach; `node_id` is this node's, where there may be others.
 pub(crate) fn specs(
     servers: &BTreeMap<String, ServerConfig>,
@@ -133,7 +160,13 @@ pub(crate) fn specs(
         .iter()
         .map(|(name, server)| {
             let spec = server.spec(name, base, hidden, node_id, environment);
-            spec.with_context(|| format!("servers.{name}"))
+            // One that is off is checked all the same.
+            Ok((server, spec.with_context(|| format!("servers.{name}"))?))
+        })
+        .filter_map(|read| match read {
+            Ok((server, _)) if server.is_off() => None,
+            Ok((_, spec)) => Some(Ok(spec)),
+            Err(error) => Some(Err(error)),
         })
         .collect()
 }
@@ -142,6 +175,28 @@ impl ServerConfig {
     /// Whether its tools have their own names over MCP.
     pub(crate) fn has_own_names(&self) -> bool {
         self.own_names
+    }
+
+    /// Whether it is never started.
+    pub(crate) fn is_off(&self) -> bool {
+        self.mode == Some(ModeConfig::Off)
+    }
+
+    /// The directories that its process is told to work with: where it runs, and those among its arguments.
+    /// None for a server that is no process of ours.
+    pub(crate) fn directories(&self, base: &Path) -> Vec<PathBuf> {
+        if self.command.is_none() {
+            return Vec::new();
+        }
+        let runs_in = match &self.directory {
+            Some(directory) => base.join(directory),
+            None => std::env::current_dir().unwrap_or_default(),
+        };
+        // `--root=/srv/files` names a directory too.
+        let named = self.args.iter().map(|arg| arg.rsplit_once('=').map_or(&**arg, |(_, it)| it));
+        let named = named.filter(|arg| !arg.is_empty()).map(|arg| runs_in.join(arg));
+        let all = named.chain([runs_in.clone()]).filter_map(|path| path.canonicalize().ok());
+        all.filter(|path| path.is_dir()).collect()
     }
 
     fn is_shared(&self) -> bool {
@@ -165,13 +220,13 @@ impl ServerConfig {
             Ok((tool.clone(), config.spec().with_context(|| format!("tools.{tool}"))?))
         });
         let defaults = ServerLimits::default();
+        let output_bytes_max = self.output_bytes_max.unwrap_or(defaults.output_bytes_max);
         let limits = ServerLimits {
             concurrency: self.concurrency.unwrap_or(defaults.concurrency),
-            output_bytes_max: self.output_bytes_max.unwrap_or(defaults.output_bytes_max),
-            ..defaults
+            ..ServerLimits::for_output(output_bytes_max)
         };
         super::within("concurrency", limits.concurrency, 1..=CONCURRENCY_CEILING)?;
-        super::within("output_bytes_max", limits.output_bytes_max, 1..=OUTPUT_BYTES_CEILING)?;
+        super::within("output_bytes_max", output_bytes_max, 1..=OUTPUT_BYTES_CEILING)?;
         Ok(ServerSpec {
             name: name.to_owned(),
             executor_id: super::executor_id(name, node_id.filter(|_| !self.is_shared())),
@@ -180,6 +235,11 @@ impl ServerConfig {
             tools: tools.collect::<anyhow::Result<_>>()?,
             limits,
             hidden: hidden.to_vec(),
+            required: self.required,
+            pin: match self.pin {
+                Some(PinConfig::NamesAndTypes) => Pinning::NamesAndTypes,
+                Some(PinConfig::Definition) | None => Pinning::Definition,
+            },
         })
     }
 
@@ -234,11 +294,13 @@ impl ToolConfig {
             super::within("timeout_ms", timeout_ms, 1..=TIMEOUT_CEILING_MS)?;
         }
         Ok(ToolSpec {
-            mode: self.mode.map(|mode| match mode {
-                ModeConfig::ReadOnly => Mode::ReadOnly,
-                ModeConfig::Draft => Mode::Draft,
-                ModeConfig::ExecuteGated => Mode::ExecuteGated,
+            mode: self.mode.and_then(|mode| match mode {
+                ModeConfig::ReadOnly => Some(Mode::ReadOnly),
+                ModeConfig::Draft => Some(Mode::Draft),
+                ModeConfig::ExecuteGated => Some(Mode::ExecuteGated),
+                ModeConfig::Off => None,
             }),
+            is_off: self.mode == Some(ModeConfig::Off),
             timeout: self.timeout_ms.map(Duration::from_millis),
             delivery: self.delivery()?,
             redacted: self.redacted.clone(),
@@ -301,21 +363,15 @@ impl SecretConfig {
         environment: &impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Secret> {
         match (&self.env, &self.file) {
-            (Some(name), None) => {
-                let value = environment(name);
-                Ok(Secret::new(value.with_context(|| format!("the variable `{name}` is not set"))?))
-            }
-            (None, Some(file)) => read_secret(&base.join(file)),
+            // The environment of a process does not change. What is not there turns this server off alone.
+            (Some(name), None) => Ok(match environment(name) {
+                Some(value) => Secret::new(value),
+                None => Secret::missing(format!("the variable `{name}` is not set")),
+            }),
+            (None, Some(file)) => Ok(Secret::of_file(base.join(file))),
             (Some(_), Some(_)) | (None, None) => bail!("name `env` or `file`, one of the two"),
         }
     }
-}
-
-fn read_secret(file: &Path) -> anyhow::Result<Secret> {
-    let size = std::fs::metadata(file).with_context(|| format!("`{}`", file.display()))?.len();
-    ensure!(size <= SECRET_BYTES_MAX, "`{}` is too long for a secret", file.display());
-    let text = std::fs::read_to_string(file).with_context(|| format!("`{}`", file.display()))?;
-    Ok(Secret::new(text.strip_suffix('\n').unwrap_or(&text)))
 }
 
 /// The line of a file on which a server's table begins, for messages.

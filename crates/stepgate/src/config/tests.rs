@@ -49,13 +49,14 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 19] = [
+const RANGES: [(&str, &str, u64, u64); 20] = [
     ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
     ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "record_attempts_max", 1, 1000),
     ("limits", "record_retry_pause_ms", 0, 60_000),
     ("limits", "approval_ttl_ms", 1, 31_536_000_000),
+    ("limits", "approvals_open_max", 1, 100_000),
     ("sandbox", "file_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("sandbox", "entries_max", 1, 1_000_000),
     ("serve", "connections_max", 1, 100_000),
@@ -91,7 +92,7 @@ fn every_limit_has_limits_of_its_own() {
 fn every_limit_reaches_the_gate() {
     let text = "[limits]\npayload_bytes_max = 3\njson_depth_max = 4\nsummary_string_bytes_max = 5\n\
                 record_attempts_max = 6\nrecord_retry_pause_ms = 7\napproval_ttl_ms = 8\n\
-                [sandbox]\nfile_bytes_max = 9\nentries_max = 10\n";
+                approvals_open_max = 11\n[sandbox]\nfile_bytes_max = 9\nentries_max = 10\n";
     let config = load(text, &[]).unwrap();
     let expected = Limits {
         payload_bytes_max: 3,
@@ -100,6 +101,7 @@ fn every_limit_reaches_the_gate() {
         record_attempts_max: 6,
         record_retry_pause: std::time::Duration::from_millis(7),
         approval_ttl_ms: 8,
+        approvals_open_max: 11,
     };
     assert_eq!(config.limits(), expected);
     let sandbox = config.sandbox_limits();
@@ -185,6 +187,38 @@ fn a_variable_that_is_not_known_is_refused_with_those_that_are() {
     }
     refuse(&["stepgate_data", "STEPGATE_BLESS"]).unwrap_err();
     refuse_unknown_variables([OsString::from_vec(b"STEPGATE_\xff".to_vec())]).unwrap_err();
+}
+
+#[test]
+fn variables_that_kubernetes_sets_for_a_service_are_not_ours() {
+    let refuse = |names: &[&str]| refuse_unknown_variables(names.iter().map(OsString::from));
+    let of_service = |name: &str| {
+        let links = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT"];
+        let ports = ["", "_PROTO", "_PORT", "_ADDR"].map(|end| format!("PORT_7420_TCP{end}"));
+        let links = links.map(str::to_owned).into_iter().chain(ports);
+        links.map(|link| format!("{name}_{link}")).collect::<Vec<_>>()
+    };
+    for service in ["STEPGATE", "STEPGATE_MAIN"] {
+        let names = of_service(service);
+        refuse(&names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    }
+    // Without the host it is no service's.
+    refuse(&["STEPGATE_PORT"]).unwrap_err();
+    refuse(&["STEPGATE_SERVICE_HOST", "STEPGATE_MAIN_PORT"]).unwrap_err();
+}
+
+#[test]
+fn a_misspelled_variable_is_answered_with_the_likely_one() {
+    let refuse = |name: &str| refuse_unknown_variables([OsString::from(name)]).unwrap_err();
+    for (name, likely) in [
+        ("STEPGATE_SERVE_BIN", "STEPGATE_SERVE_BIND"),
+        ("STEPGATE_DTAA", "STEPGATE_DATA"),
+        ("STEPGATE_LIMITS_JSON_DEPTHS_MAX", "STEPGATE_LIMITS_JSON_DEPTH_MAX"),
+    ] {
+        let error = refuse(name).to_string();
+        assert!(error.contains(&format!("did you mean `{likely}`")), "{error}");
+    }
+    assert!(!refuse("STEPGATE_SOMETHING_ELSE").to_string().contains("did you mean"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::way_out;
 
 /// The file that says which process it is.
-const LOCK: &str = "lock";
+pub(super) const LOCK: &str = "lock";
 /// How often somebody who only looks may be in the way.
 const TRIES: u32 = 5;
 const TRY_PAUSE: Duration = Duration::from_millis(10);

@@ -1,8 +1,8 @@
 //! What is known of a restore until every run of before is over: a run that was sent names the sandbox that
 //! it was sent to and the file that it had in hand, and one that waits for a person names the sandbox too.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -13,6 +13,7 @@ use stepgate_exec::{Earlier, Sandbox};
 
 use super::DataDir;
 use crate::backup::files_of;
+use crate::durable;
 
 /// The file in which it stands.
 const RESTORED: &str = "restored.json";
@@ -31,14 +32,7 @@ impl Restored {
     /// Writes it into a directory.
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let path = directory.join(RESTORED);
-        let partial = directory.join(format!(".{RESTORED}.partial"));
-        let text = serde_json::to_vec_pretty(self)?;
-        let written = File::create(&partial)
-            .and_then(|mut file| {
-                file.write_all(&text)?;
-                file.sync_all()
-            })
-            .and_then(|()| fs::rename(&partial, &path));
+        let written = durable::write(&path, &serde_json::to_vec_pretty(self)?);
         written.with_context(|| format!("cannot write `{}`: free some space", path.display()))
     }
 }

@@ -15,8 +15,8 @@ use super::lock::Lock;
 use crate::backup::{DATABASE, MANIFEST, cannot_write};
 
 /// Where a restore puts things before all of them are there: everything, or the store alone.
-const STAGING: &str = ".restoring";
-const STAGING_STORE: &str = ".restoring-store";
+pub(super) const STAGING: &str = ".restoring";
+pub(super) const STAGING_STORE: &str = ".restoring-store";
 /// What is put into its place, written down there before any of it is.
 const PLACING: &str = "placing.json";
 /// What becomes of such a directory when everything is in its place.

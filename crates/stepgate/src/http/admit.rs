@@ -14,11 +14,13 @@ use futures_util::FutureExt;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 
 use super::places::Place;
-use super::{AccessLog, App, Problem, console, routes};
+use super::{AccessLog, App, Problem, console, routes, turns};
+use crate::local::Process;
 use crate::show;
-use crate::tokens::Role;
+use crate::tokens::{BadToken, Role, TERMINAL_OPERATOR};
 
-/// Names the local principal on a connection that only the owner of the data directory can make.
+/// Says what a request does on a connection that only the owner of the data directory can make: `agent`
+/// proposes, `auditor` reads, `operator` decides.
 pub(crate) const LOCAL_HEADER: &str = "stepgate-local";
 
 /// When somebody who has too many requests under way may try again.
@@ -29,8 +31,9 @@ const PLACE_RETRY_S: u64 = 1;
 pub(crate) enum Peer {
     /// Over the network: it needs a token.
     Address(IpAddr),
-    /// A process of the same user, or this one: it says as whom it acts.
-    Local,
+    /// A process of the same user, or this one: it proposes as the directory's agent and reads what the
+    /// directory holds. It decides with a token, or where a person is at its terminal.
+    Local(Process),
 }
 
 /// Who asks, as proven.
@@ -40,6 +43,8 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
     /// The token, where one was shown.
     pub(crate) token_id: Option<ArtifactId>,
+    /// Whether the request came through the data directory, which only its owner can use.
+    pub(crate) is_owner: bool,
 }
 
 impl Caller {
@@ -70,7 +75,15 @@ pub(super) async fn admit(
     let admitted = match () {
         // A page knows people by their login alone, and everything else by a token alone.
         () if is_page => console::enter(&app, &mut request),
-        () if routes::is_public(&path) => Ok(None),
+        () if routes::is_public(&path) => {
+            // Nobody needs a token here. Who shows a good one may see more.
+            if shows_token(&request)
+                && let Ok(caller) = identify(&app, &request)
+            {
+                request.extensions_mut().insert(caller);
+            }
+            Ok(None)
+        }
         () => identify(&app, &request).map(|caller| {
             let principal_id = caller.principal_id.clone();
             request.extensions_mut().insert(caller);
@@ -91,6 +104,9 @@ pub(super) async fn admit(
     let mut response = answer.unwrap_or_else(|problem| console::refused(&path, problem));
     if is_page {
         console::dress(&mut response);
+    }
+    if turns::is_agents(&path) {
+        response = turns::in_agents_form(response);
     }
     let line = Line { method: &method, path: &path, who: who.as_ref(), start };
     finish(&app, &line, response)
@@ -123,42 +139,53 @@ async fn answered(next: Next, request: Request) -> Result<Response, Problem> {
     answer.map_err(|_| Problem::internal())
 }
 
+fn shows_token(request: &Request) -> bool {
+    request.headers().contains_key(header::AUTHORIZATION)
+}
+
 fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
     let peer = request.extensions().get::<Peer>().copied();
     let caller = match caller_of(app, peer, request.headers()) {
-        Some(caller) => caller,
-        None => {
+        Ok(caller) => caller,
+        Err(problem) => {
             if let Some(Peer::Address(address)) = peer {
                 app.rates.failure(address).map_err(Problem::too_many)?;
             }
-            return Err(Problem::unauthenticated());
+            return Err(problem);
         }
     };
+    if let (Some(Peer::Local(process)), "/mcp") = (peer, request.uri().path()) {
+        app.clients.note(process);
+    }
     app.rates.request(&caller.principal_id).map_err(Problem::too_many)?;
     Ok(caller)
 }
 
-fn caller_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Option<Caller> {
+fn caller_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let is_owner = matches!(peer, Some(Peer::Local(_)));
     if headers.contains_key(header::AUTHORIZATION) {
-        let token = app.service.tokens.authenticate(bearer(headers)?)?;
-        return Some(Caller {
-            principal_id: token.principal_id,
-            role: token.role,
-            token_id: Some(token.token_id),
-        });
+        let token = bearer(headers).ok_or_else(Problem::unauthenticated)?;
+        let now = app.service.gate.world.now();
+        let token = app.service.tokens.authenticate(token, now).map_err(|bad| match bad {
+            BadToken::Unknown => Problem::unauthenticated(),
+            BadToken::Expired(at) => Problem::expired(at),
+        })?;
+        let (principal_id, role, token_id) = (token.principal_id, token.role, token.token_id);
+        return Ok(Caller { principal_id, role, token_id: Some(token_id), is_owner });
     }
-    match peer {
-        Some(Peer::Local) => {
-            let role = match headers.get(LOCAL_HEADER)?.to_str().ok()? {
-                "agent" => Role::Agent,
-                "operator" => Role::Operator,
-                _ => return None,
-            };
-            let principal_id = PrincipalId::parse(role.as_str()).ok()?;
-            Some(Caller { principal_id, role, token_id: None })
+    let Some(Peer::Local(process)) = peer else { return Err(Problem::unauthenticated()) };
+    let said = headers.get(LOCAL_HEADER).and_then(|said| said.to_str().ok());
+    let (name, role) = match said.map(str::parse) {
+        Some(Ok(Role::Agent)) => (Role::Agent.as_str(), Role::Agent),
+        Some(Ok(Role::Auditor)) => (Role::Auditor.as_str(), Role::Auditor),
+        Some(Ok(Role::Operator)) => {
+            app.clients.person_at(process).map_err(Problem::no_person)?;
+            (TERMINAL_OPERATOR, Role::Operator)
         }
-        Some(Peer::Address(_)) | None => None,
-    }
+        Some(Err(_)) | None => return Err(Problem::unauthenticated()),
+    };
+    let principal_id = PrincipalId::parse(name).map_err(|_| Problem::internal())?;
+    Ok(Caller { principal_id, role, token_id: None, is_owner })
 }
 
 /// The one token of the one header.
@@ -223,8 +250,8 @@ pub(super) struct Reader(pub(super) Caller);
 pub(crate) struct Proposer(pub(crate) Caller);
 /// One who may decide.
 pub(super) struct Operator(pub(super) Caller);
-/// One who may see how the gateway itself does.
-pub(super) struct Watcher;
+/// One who may see everything.
+pub(super) struct Watcher(pub(super) Caller);
 
 fn caller(parts: &Parts) -> Result<Caller, Problem> {
     parts.extensions.get::<Caller>().cloned().ok_or_else(Problem::unauthenticated)
@@ -266,8 +293,9 @@ impl<S: Sync> FromRequestParts<S> for Watcher {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        match caller(parts)?.role {
-            Role::Operator | Role::Auditor => Ok(Self),
+        let caller = caller(parts)?;
+        match caller.role {
+            Role::Operator | Role::Auditor => Ok(Self(caller)),
             Role::Agent => Err(Problem::forbidden()),
         }
     }

@@ -10,6 +10,7 @@ use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
+use stepgate_core::attention::{self, Kind};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
 use stepgate_core::json::strict;
 use stepgate_core::ports::ApprovalQuery;
@@ -20,7 +21,8 @@ use super::admit::{Caller, Operator, Reader};
 use super::page::{self, Page};
 use super::routes::{Id, Params};
 use super::{App, Problem, body};
-use crate::service::{Decided, expires_at};
+use crate::service::{Decided, expires_at, has_expired};
+use crate::tokens::Role;
 
 /// Most approvals that one request decides.
 const BATCH_MAX: usize = 100;
@@ -38,6 +40,9 @@ pub(super) struct ApprovalObject {
     /// What is asked: the call as it would be made, who asks, and why a person is needed.
     context: Value,
     resolution: Option<Resolution>,
+    /// Its run does not verify, so no decision on it can be taken.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    quarantined: bool,
     /// Its own page, for the person who decides.
     url: String,
     /// The step's response, where it ended together with the decision.
@@ -50,13 +55,40 @@ impl ApprovalObject {
         Self {
             approval_id: approval.approval_id,
             tool_run_id: approval.tool_run_id,
-            status: approval.status,
+            status: match has_expired(approval, app.service.gate.world.now()) {
+                true => ApprovalStatus::Expired,
+                false => approval.status,
+            },
             ts_requested: approval.ts_requested,
             expires_at: expires_at(approval),
             context: strict::stored(&approval.approval_context_json).unwrap_or_default(),
             resolution: approval.resolution.clone(),
+            quarantined: false,
             url: app.public_url.approval(approval.approval_id),
             response: None,
+        }
+    }
+
+    /// As the agent that asked sees it: neither what the operator noted, nor which policies asked for a
+    /// person.
+    pub(super) fn for_agent(app: &App, approval: &Approval) -> Self {
+        let mut object = Self::of(app, approval);
+        if let Some(resolution) = &mut object.resolution {
+            resolution.note = None;
+        }
+        if let Value::Object(members) = &mut object.context {
+            for name in ["executor_id", "needs_approval", "needs_approval_digest"] {
+                members.remove(name);
+            }
+        }
+        object
+    }
+
+    /// As this caller may see it.
+    fn seen_by(caller: &Caller, app: &App, approval: &Approval) -> Self {
+        match caller.role {
+            Role::Agent => Self::for_agent(app, approval),
+            Role::Operator | Role::Auditor => Self::of(app, approval),
         }
     }
 
@@ -102,8 +134,42 @@ pub(super) async fn list(
     };
     let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
     let next_before = rows.last().filter(|_| is_full).map(|approval| approval.approval_id);
-    let approvals = rows.iter().map(|approval| ApprovalObject::of(&app, approval)).collect();
+    let offered = rows.iter().map(|approval| ApprovalObject::seen_by(&caller, &app, approval));
+    let quarantined = quarantined(&app).await?;
+    let offered = offered.map(|object| match quarantined.contains(&object.tool_run_id) {
+        true => ApprovalObject { quarantined: true, ..object },
+        false => object,
+    });
+    // What cannot be decided any more is not offered, although its row still says that it is pending.
+    let is_open =
+        |object: &ApprovalObject| object.status == ApprovalStatus::Pending && !object.quarantined;
+    let is_wanted =
+        |object: &ApprovalObject| params.status != Some(ApprovalStatus::Pending) || is_open(object);
+    let approvals = offered.filter(is_wanted).collect();
     Ok(Json(Approvals { approvals, next_before }))
+}
+
+/// Runs that do not verify.
+async fn quarantined(app: &App) -> Result<Vec<RunId>, Problem> {
+    let needs = attention::of(&app.service.gate).await?.into_iter();
+    let quarantined = needs.filter(|need| need.kind == Kind::Quarantined);
+    Ok(quarantined.map(|need| need.run_id).collect())
+}
+
+/// One approval. Another principal's is not there for an agent.
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Id(id): Id<ApprovalId>,
+) -> Result<Json<ApprovalObject>, Problem> {
+    let store = &app.service.gate.store;
+    let approval = store.approval(id).await?.ok_or_else(Problem::not_found)?;
+    match store.dossier(approval.tool_run_id).await? {
+        Some(dossier) if caller.may_see(&dossier.run.arrival.principal_id) => {
+            Ok(Json(ApprovalObject::of(&app, &approval)))
+        }
+        Some(_) | None => Err(Problem::not_found()),
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use stepgate_core::attention::{Kind, Need};
 use stepgate_core::run::Word;
 
 /// Seconds: from a recorded answer to a patient caller.
@@ -17,6 +18,11 @@ const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0,
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,6 +41,7 @@ pub(crate) struct Metrics {
     approvals_open: Gauge,
     steps_running: Gauge,
     runs_unreached: Gauge,
+    runs_needing_person: Family<KindLabel, Gauge>,
 }
 
 /// Counts a connection for as long as it is there.
@@ -51,6 +58,7 @@ pub(super) struct Present {
     pub(super) approvals_open: u64,
     pub(super) steps_running: usize,
     pub(super) runs_unreached: u64,
+    pub(super) needs: Vec<Need>,
 }
 
 impl Metrics {
@@ -65,6 +73,7 @@ impl Metrics {
             approvals_open: Gauge::default(),
             steps_running: Gauge::default(),
             runs_unreached: Gauge::default(),
+            runs_needing_person: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("steps", "Answers to proposals, by outcome", metrics.steps.clone());
@@ -79,6 +88,8 @@ impl Metrics {
         registry.register("steps_running", "Steps under way", metrics.steps_running.clone());
         let text = "Runs that wait for an executor that no living node reaches";
         registry.register("runs_unreached", text, metrics.runs_unreached.clone());
+        let text = "Runs that recovery cannot end without a person, by kind";
+        registry.register("runs_needing_person", text, metrics.runs_needing_person.clone());
         metrics
     }
 
@@ -106,6 +117,11 @@ impl Metrics {
         self.approvals_open.set(i64::try_from(present.approvals_open).unwrap_or(i64::MAX));
         self.steps_running.set(i64::try_from(present.steps_running).unwrap_or(i64::MAX));
         self.runs_unreached.set(i64::try_from(present.runs_unreached).unwrap_or(i64::MAX));
+        for kind in Kind::ALL {
+            let count = present.needs.iter().filter(|need| need.kind == kind).count();
+            let gauge = self.runs_needing_person.get_or_create(&KindLabel { kind: kind.as_str() });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::routes::{self, Access, Route};
+use super::turns;
 
 const COMPONENTS: &str = include_str!("openapi/components.json");
 
@@ -72,7 +73,8 @@ fn responses(route: &Route) -> Value {
         }
         responses.insert(status.to_string(), response);
     }
-    let error = json!({ "description": "No outcome: see the code", "content": content("Error") });
+    let form = if turns::is_agents(route.path) { "InvokeResult" } else { "Error" };
+    let error = json!({ "description": "No outcome: see the code", "content": content(form) });
     responses.insert("default".into(), error);
     responses.into()
 }

@@ -12,6 +12,9 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use stepgate_core::ids::PrincipalId;
 
+/// One principal has at most this part of all connections: the others have the rest.
+const SHARE: usize = 2;
+
 /// Who has how many.
 pub(super) struct Places {
     most: usize,
@@ -25,9 +28,8 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// Half of all connections at most: the others have the rest.
     pub(super) fn of(connections_max: usize) -> Arc<Self> {
-        Arc::new(Self { most: (connections_max / 2).max(1), taken: Mutex::default() })
+        Arc::new(Self { most: (connections_max / SHARE).max(1), taken: Mutex::default() })
     }
 
     /// A place for a request of this principal; none where it has them all.

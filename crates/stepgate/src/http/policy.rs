@@ -10,18 +10,19 @@ use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::json::{Map, Value};
 use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
 use stepgate_core::step::{self, Submission, Weighed};
 use stepgate_policy::Explanation;
 
-use super::admit::Operator;
+use super::admit::Watcher;
 use super::routes::Params;
 use super::{App, Problem, body};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EvaluateParams {
-    /// As whom it is asked; as the operator otherwise.
+    /// As whom it is asked; as the one who asks otherwise.
     principal: Option<PrincipalId>,
 }
 
@@ -37,13 +38,17 @@ struct Evaluation {
     policies: Vec<String>,
     policy_hash: Digest,
     caps: BTreeMap<String, i64>,
+    /// Why it is denied, where the policies' names do not say it.
+    detail: Option<String>,
+    /// The declared defaults that policies saw, by JSON Pointer.
+    defaults: Map<String, Value>,
     /// Every policy that was asked, with its file and line.
     explanation: Option<Explanation>,
 }
 
 pub(super) async fn evaluate(
     State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Watcher(caller): Watcher,
     Params(params): Params<EvaluateParams>,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -76,7 +81,7 @@ pub(super) async fn evaluate(
 
 fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation {
     let Weighed { call, rule, decision } = weighed;
-    let PolicyDecision { verdict, policies, policy_hash, caps } = decision;
+    let PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults } = decision;
     let (verdict, reason) = match verdict {
         PolicyVerdict::Permit => ("permit", None),
         PolicyVerdict::RequireApproval(reason) => ("require_approval", Some(reason)),
@@ -84,5 +89,16 @@ fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation 
     };
     let verdict = if rule.is_some() { "deny" } else { verdict };
     let tool = call.name().to_owned();
-    Evaluation { tool, verdict, reason, rule, policies, policy_hash, caps, explanation }
+    Evaluation {
+        tool,
+        verdict,
+        reason,
+        rule,
+        policies,
+        policy_hash,
+        caps,
+        detail,
+        defaults,
+        explanation,
+    }
 }

@@ -6,12 +6,21 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use stepgate_core::gate::Fault;
-use stepgate_core::journal::StateCode;
+use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::ports::StoreError;
 use stepgate_core::step::Refused;
+use stepgate_core::time::Timestamp;
 
 use super::routes;
+use crate::local::NoPerson;
 use crate::show;
+
+/// What a problem says, for a door with a form of its own. It goes with the response.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
 
 /// An answer that is no outcome.
 #[derive(Debug)]
@@ -41,6 +50,36 @@ impl Problem {
         let message = "a valid token is needed: `Authorization: Bearer TOKEN`";
         Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
             .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
+    }
+
+    /// A token whose time is over.
+    pub(crate) fn expired(at: Timestamp) -> Self {
+        let message = format!("this token expired at {at}: ask an operator for a new one");
+        Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
+            .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
+    }
+
+    /// An operator's request without a token, from a process where no person can be.
+    pub(crate) fn no_person(why: NoPerson) -> Self {
+        let message = match why {
+            NoPerson::NoTerminal => {
+                "this needs an operator: do it in the foreground of a terminal, or with an \
+                 operator's token (--token-file FILE)"
+            }
+            NoPerson::Agents => {
+                "this process belongs to an agent's client or runs in its terminal, and an agent \
+                 does not decide: do it in another terminal, or with an operator's token \
+                 (--token-file FILE)"
+            }
+        };
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
+    }
+
+    /// A decision on a request of one's own.
+    fn own_request() -> Self {
+        let message = "you asked for this yourself, or your token and the one that asked come from \
+                       one maker: another operator has to decide";
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
     }
 
     pub(crate) fn forbidden() -> Self {
@@ -75,6 +114,18 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "CONFLICT", message)
     }
 
+    /// A run that cannot go on as it is, for operators: its code, and what exactly is wrong.
+    pub(crate) fn state(error: &StateError) -> Self {
+        Self::new(StatusCode::CONFLICT, error.code.as_str(), error.detail.clone())
+    }
+
+    /// The same for everybody else.
+    fn quarantined() -> Self {
+        let message = "this run does not verify and an operator must look at it: asking again changes \
+                       nothing until then";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", message)
+    }
+
     pub(crate) fn too_slow() -> Self {
         let message = "the request did not come in time";
         Self::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", message)
@@ -85,6 +136,16 @@ impl Problem {
         let message = format!("the body is longer than {bytes_max} bytes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
             .with(header::CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    pub(crate) fn head_too_large() -> Self {
+        let message = "the request's head is too large";
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HEAD_TOO_LARGE", message)
+    }
+
+    /// Nothing more is read from the connection.
+    pub(crate) fn closing(self) -> Self {
+        self.with(header::CONNECTION, HeaderValue::from_static("close"))
     }
 
     pub(crate) fn unsupported_media_type() -> Self {
@@ -114,6 +175,10 @@ impl Problem {
         (self.status, self.message, self.headers)
     }
 
+    pub(super) fn said(&self) -> Said {
+        Said { code: self.code, message: self.message.clone() }
+    }
+
     /// The body, also for what is answered where there is no router.
     pub(crate) fn body(&self) -> String {
         json!({ "error": { "code": self.code, "message": self.message } }).to_string()
@@ -124,6 +189,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let json = HeaderValue::from_static("application/json");
         let mut response = (self.status, self.body()).into_response();
+        response.extensions_mut().insert(self.said());
         response.headers_mut().insert(header::CONTENT_TYPE, json);
         for (name, value) in self.headers {
             response.headers_mut().insert(name, value);
@@ -152,7 +218,7 @@ impl From<Fault> for Problem {
                 StateCode::InvalidTransition
                 | StateCode::SequenceGap
                 | StateCode::ChecksumMismatch
-                | StateCode::RecoveryFailed => Self::internal(),
+                | StateCode::RecoveryFailed => Self::quarantined(),
             },
             Fault::Store(
                 StoreError::KeyTaken
@@ -179,11 +245,16 @@ impl From<Refused> for Problem {
             Refused::NoSuchApproval => Self::not_found(),
             Refused::AlreadyDecided => Self::conflict("the approval is decided already"),
             Refused::NotInDoubt => Self::conflict("the run has no call in doubt"),
-            Refused::OwnRequest => Self::forbidden(),
+            Refused::OwnRequest => Self::own_request(),
             Refused::OutOfReach => Self::conflict(
                 "this node does not reach the call's executor: decide on one that does, `stepgate \
                  nodes` shows which",
             ),
+            Refused::Fault(Fault::Store(StoreError::State(error)))
+                if error.code == StateCode::RecoveryFailed =>
+            {
+                Self::state(&error)
+            }
             Refused::Fault(fault) => fault.into(),
         }
     }

@@ -1,6 +1,7 @@
 //! How people's browsers reach the gateway: what links are made with, and what a form's origin must be.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use anyhow::{Context, ensure};
 use axum::http::Uri;
@@ -76,6 +77,16 @@ impl PublicUrl {
     /// Host and port.
     pub(crate) fn host(&self) -> &str {
         self.origin.split_once("://").map_or("", |(_, host)| host)
+    }
+
+    /// Whether browsers reach the gateway by a name that only this machine has.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let host = self.host();
+        let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((name, _)) => name,
+            None => host.split(':').next().unwrap_or_default(),
+        };
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
     /// The origin with its port, also where browsers leave it out.

@@ -98,7 +98,7 @@ pub(super) fn all() -> Vec<Route> {
 
 /// Those that change something.
 fn working() -> Vec<Route> {
-    use Access::{Operator, Proposer};
+    use Access::{Operator, Proposer, Watcher};
     let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
     let mcp = |method, handler, summary| Route {
         method,
@@ -121,6 +121,12 @@ fn working() -> Vec<Route> {
             doc("Ask the agent, go on, or bring the results of your tools", TURN_ANSWERS)
                 .body("TurnRequest"),
         ),
+        post(
+            "/v1/agent/turns/{id}/cancel",
+            Proposer,
+            routing::post(turns::cancel),
+            doc("End a turn of your own that is not over", &[(200, "Turn")]),
+        ),
         mcp(
             "POST",
             routing::post(mcp::serve),
@@ -133,6 +139,12 @@ fn working() -> Vec<Route> {
             Operator,
             routing::post(runs::resolve),
             doc("Say what became of a call in doubt", STEP_ANSWERS).body("Resolve"),
+        ),
+        post(
+            "/v1/recover",
+            Watcher,
+            routing::post(runs::recover),
+            doc("Go on with interrupted runs now", &[(200, "Recovery")]),
         ),
         post(
             "/v1/approvals/{id}/approve",
@@ -154,7 +166,7 @@ fn working() -> Vec<Route> {
         ),
         post(
             "/v1/policy/evaluate",
-            Operator,
+            Watcher,
             routing::post(policy::evaluate),
             doc("What would be decided on a proposal", &[(200, "Evaluation"), (422, "Error")])
                 .query(&[("principal", "as whom it is asked")])
@@ -185,7 +197,7 @@ fn working() -> Vec<Route> {
 
 /// Those that only look.
 fn looking() -> Vec<Route> {
-    use Access::{Operator, Public, Reader, Watcher};
+    use Access::{Public, Reader, Watcher};
     const RUN_QUERY: &[(&str, &str)] = &[
         ("status", "only runs with this status"),
         ("tool", "only runs of this tool"),
@@ -215,7 +227,7 @@ fn looking() -> Vec<Route> {
         ),
         get(
             "/v1/runs/{id}/export",
-            Reader,
+            Watcher,
             routing::get(runs::export),
             doc("A run that anyone can verify", &[(200, "Bundle")]),
         ),
@@ -224,6 +236,12 @@ fn looking() -> Vec<Route> {
             Reader,
             routing::get(approvals::list),
             doc("Approvals, newest first", &[(200, "Approvals")]).query(APPROVAL_QUERY),
+        ),
+        get(
+            "/v1/approvals/{id}",
+            Reader,
+            routing::get(approvals::show),
+            doc("One approval, with everything that is decided on", &[(200, "Approval")]),
         ),
         get(
             "/v1/sessions/{id}",
@@ -250,8 +268,14 @@ fn looking() -> Vec<Route> {
             doc("What a proposal can name", &[(200, "Tools")]),
         ),
         get(
+            "/v1/tools/{id}",
+            Watcher,
+            routing::get(tools::show),
+            doc("A tool's definition beside the accepted one", &[(200, "ComparedTool")]),
+        ),
+        get(
             "/v1/tokens",
-            Operator,
+            Watcher,
             routing::get(tokens::list),
             doc("The tokens that are good", &[(200, "Tokens")]),
         ),
@@ -265,7 +289,7 @@ fn looking() -> Vec<Route> {
             "/readyz",
             Public,
             routing::get(system::ready),
-            doc("The store answers", &[(200, "Health")]),
+            doc("The store answers; which parts are off", &[(200, "Ready")]),
         ),
         get(
             "/metrics",

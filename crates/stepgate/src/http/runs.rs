@@ -8,19 +8,23 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use stepgate_core::attention;
 use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::json::canonical;
-use stepgate_core::ports::{Dossier, RunQuery};
+use stepgate_core::ports::{Dossier, RunQuery, StoreError};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::step::Settlement;
 
-use super::admit::{Caller, Operator, Reader};
+use super::admit::{Caller, Operator, Reader, Watcher};
+use super::approvals::ApprovalObject;
 use super::page::{self, Page};
 use super::routes::{Id, Params};
 use super::{App, Problem, body, steps};
+use crate::show::attention::{NeedObject, RecoveryObject};
 use crate::show::timeline;
+use crate::tokens::Role;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +41,9 @@ pub(super) struct Runs {
     runs: Vec<RunObject>,
     /// Goes on where this page ends; none where it is the last.
     next_before: Option<RunId>,
+    /// Every run that needs a person, on this page or not; for those who see all runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attention: Option<Vec<NeedObject>>,
 }
 
 pub(super) async fn list(
@@ -60,7 +67,28 @@ pub(super) async fn list(
     })
     .await?;
     let next_before = rows.last().filter(|_| is_full).map(|run| run.arrival.run_id);
-    Ok(Json(Runs { runs: rows.iter().map(RunObject::of).collect(), next_before }))
+    let runs = rows.iter().map(RunObject::of).collect();
+    Ok(Json(Runs { runs, next_before, attention: attention(&app, &caller).await? }))
+}
+
+/// What needs a person, for those who see all runs.
+async fn attention(app: &App, caller: &Caller) -> Result<Option<Vec<NeedObject>>, Problem> {
+    match caller.sees() {
+        Some(_) => Ok(None),
+        None => {
+            let needs = attention::of(&app.service.gate).await?;
+            Ok(Some(needs.iter().map(NeedObject::of).collect()))
+        }
+    }
+}
+
+/// A pass of recovery over everything, now: the one that the gateway makes by itself, only sooner.
+pub(super) async fn recover(
+    State(app): State<Arc<App>>,
+    _: Watcher,
+) -> Result<Json<RecoveryObject>, Problem> {
+    let report = app.service.recover().await?;
+    Ok(Json(RecoveryObject::of(&report, &attention::of(&app.service.gate).await?)))
 }
 
 fn weight(run: &Run) -> usize {
@@ -76,12 +104,28 @@ pub(super) async fn show(
     Id(run_id): Id<RunId>,
 ) -> Result<Json<Value>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
-    Ok(Json(timeline::object(&dossier)?))
+    let needs = attention(&app, &caller).await?.unwrap_or_default();
+    let need = needs.into_iter().find(|need| need.run_id == run_id);
+    Ok(Json(match caller.role {
+        Role::Agent => agents_view(&app, &dossier),
+        Role::Operator | Role::Auditor => timeline::object(&dossier, need.as_ref())?,
+    }))
+}
+
+/// What an agent may know of its own run. Journal, record and events say who refused it, by which rule,
+/// and what operators noted: they are for operators and auditors.
+fn agents_view(app: &App, dossier: &Dossier) -> Value {
+    let approval = dossier.approval.as_ref();
+    json!({
+        "run": RunObject::of(&dossier.run),
+        "states": timeline::states(dossier),
+        "approval": approval.map(|approval| ApprovalObject::for_agent(app, approval)),
+    })
 }
 
 pub(super) async fn export(
     State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Watcher(caller): Watcher,
     Id(run_id): Id<RunId>,
 ) -> Result<Json<Bundle>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
@@ -90,7 +134,11 @@ pub(super) async fn export(
 }
 
 async fn dossier(app: &App, caller: &Caller, run_id: RunId) -> Result<Dossier, Problem> {
-    match app.service.gate.store.dossier(run_id).await? {
+    let found = app.service.gate.store.dossier(run_id).await;
+    if let (Err(StoreError::State(error)), Role::Operator) = (&found, caller.role) {
+        return Err(Problem::state(error));
+    }
+    match found? {
         Some(dossier) if caller.may_see(&dossier.run.arrival.principal_id) => Ok(dossier),
         Some(_) | None => Err(Problem::not_found()),
     }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde_json::{Value, json};
+use stepgate_core::attention;
 
-use super::admit::{Reader, Watcher};
+use super::admit::{Caller, Reader, Watcher};
 use super::metrics::Present;
+use super::tools::OffObject;
 use super::{App, Problem, openapi};
 
 /// The process is there.
@@ -17,21 +19,40 @@ pub(super) async fn healthy() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// The store answers, and the process is not on its way out.
-pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Json<Value>, Problem> {
+/// The store can be read and written, and the process is not on its way out. A tool server that is off takes nothing from
+/// that; how many parts are off everybody may know, and which ones those who see everything.
+pub(super) async fn ready(
+    State(app): State<Arc<App>>,
+    caller: Option<Extension<Caller>>,
+) -> Result<Json<Value>, Problem> {
     if app.service.is_draining() {
         return Err(Problem::unavailable());
     }
-    app.service.gate.store.run_ids(None, 1).await?;
-    Ok(Json(json!({ "status": "ready" })))
+    app.service.try_store().await?;
+    let off = app.service.control.as_ref().map(|control| control.servers.off());
+    let off = off.unwrap_or_default();
+    let mut ready = json!({ "status": "ready" });
+    if let Value::Object(members) = &mut ready
+        && !off.is_empty()
+    {
+        let servers = off.iter().filter(|off| off.tool.is_none()).count();
+        members.insert("servers_off".into(), servers.into());
+        members.insert("tools_off".into(), (off.len() - servers).into());
+        if caller.is_some_and(|Extension(caller)| caller.sees().is_none()) {
+            let named: Vec<OffObject> = off.iter().map(OffObject::from).collect();
+            members.insert("off".into(), json!(named));
+        }
+    }
+    Ok(Json(ready))
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
     let store = &app.service.gate.store;
     let present = Present {
-        approvals_open: store.open_approvals().await?,
+        approvals_open: store.open_approvals(None).await?,
         steps_running: app.service.running(),
         runs_unreached: store.unreached().await?.iter().map(|waiting| waiting.runs).sum(),
+        needs: attention::of(&app.service.gate).await?,
     };
     let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

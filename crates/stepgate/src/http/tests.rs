@@ -35,8 +35,9 @@ use tower::ServiceExt;
 
 use super::{AccessLog, App, Peer, PublicUrl, ServeLimits, router};
 use crate::hub::{Hub, WatchedStore};
+use crate::local::Process;
 use crate::service::Service;
-use crate::tokens::Role;
+use crate::tokens::{Maker, NewToken, Role};
 use crate::world::RealWorld;
 
 /// Asks a person before anything is deleted or a directory is made, and forbids what says so.
@@ -157,7 +158,8 @@ impl House {
             ("anna", Role::Auditor),
         ] {
             let name = PrincipalId::parse(name).unwrap();
-            let (_, secret) = service.tokens.create(&service.gate, name, role, None).await.unwrap();
+            let new = NewToken { principal_id: name, role, maker: Maker::Start, life_s: None };
+            let (_, secret) = service.tokens.create(&service.gate, new).await.unwrap();
             tokens.push(secret.reveal().to_owned());
         }
         let [alice, bob, olga, otto, anna] = tokens.try_into().unwrap();

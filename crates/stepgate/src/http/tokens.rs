@@ -7,14 +7,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use stepgate_core::gate::SYSTEM_PRINCIPAL;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::time::Timestamp;
 
-use super::admit::Operator;
+use super::admit::{Operator, Watcher};
 use super::routes::Id;
 use super::{App, Problem, body};
-use crate::tokens::{Role, TOKENS_MAX, Token};
+use crate::tokens::{LIFE_S_MAX, Maker, NewToken, Role, TOKENS_MAX, Token, is_reserved};
 
 /// A token as people see it: everything but the token.
 #[derive(Serialize)]
@@ -23,6 +22,8 @@ pub(super) struct TokenObject {
     principal_id: PrincipalId,
     role: Role,
     created_at: Timestamp,
+    /// When it ends by itself; never, where there is none.
+    expires_at: Option<Timestamp>,
     /// The token, in the answer to its making alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
@@ -30,8 +31,8 @@ pub(super) struct TokenObject {
 
 impl TokenObject {
     fn of(token: Token) -> Self {
-        let Token { token_id, principal_id, role, created_at, .. } = token;
-        Self { token_id, principal_id, role, created_at, token: None }
+        let Token { token_id, principal_id, role, created_at, expires_at, .. } = token;
+        Self { token_id, principal_id, role, created_at, expires_at, token: None }
     }
 }
 
@@ -40,7 +41,7 @@ pub(super) struct TokenObjects {
     tokens: Vec<TokenObject>,
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, _: Operator) -> Json<TokenObjects> {
+pub(super) async fn list(State(app): State<Arc<App>>, _: Watcher) -> Json<TokenObjects> {
     let tokens = app.service.tokens.list().into_iter().map(TokenObject::of).collect();
     Json(TokenObjects { tokens })
 }
@@ -52,6 +53,8 @@ struct Create {
     name: Option<String>,
     #[serde(default)]
     role: Option<Role>,
+    #[serde(default)]
+    expires_in_s: Option<u64>,
 }
 
 pub(super) async fn create(
@@ -60,19 +63,27 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<TokenObject>), Problem> {
-    let Create { name, role } = body::json(&app, &headers, body).await?;
+    let Create { name, role, expires_in_s } = body::json(&app, &headers, body).await?;
     let name = name.ok_or_else(|| Problem::malformed("`name` is missing"))?;
     let role =
         role.ok_or_else(|| Problem::malformed("`role` must be `agent`, `operator` or `auditor`"))?;
     let principal = PrincipalId::parse(&name).map_err(|bad| Problem::malformed(bad.to_string()))?;
-    if principal.as_str() == SYSTEM_PRINCIPAL {
-        return Err(Problem::malformed("`system` is Stepgate itself: choose another name"));
+    if is_reserved(&principal) {
+        return Err(Problem::malformed(format!("`{principal}` is reserved: choose another name")));
+    }
+    if expires_in_s.is_some_and(|life_s| !(1..=LIFE_S_MAX).contains(&life_s)) {
+        let message = format!("`expires_in_s` must be from 1 to {LIFE_S_MAX}");
+        return Err(Problem::malformed(message));
     }
     if app.service.tokens.list().len() >= TOKENS_MAX {
         return Err(Problem::conflict("there are too many tokens: revoke one first"));
     }
-    let (tokens, by) = (&app.service.tokens, Some(caller.principal_id));
-    let (token, secret) = tokens.create(&app.service.gate, principal, role, by).await?;
+    let maker = match caller.is_owner {
+        true => Maker::Owner(caller.principal_id),
+        false => Maker::Operator(caller.principal_id),
+    };
+    let new = NewToken { principal_id: principal, role, maker, life_s: expires_in_s };
+    let (token, secret) = app.service.tokens.create(&app.service.gate, new).await?;
     let token = TokenObject { token: Some(secret.reveal().to_owned()), ..TokenObject::of(token) };
     Ok((StatusCode::CREATED, Json(token)))
 }

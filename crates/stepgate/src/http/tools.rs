@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
 use stepgate_core::tool::{Standing, Tool, ToolName};
-use stepgate_exec::servers::{ListedTool, ServerState};
+use stepgate_exec::servers::{ListedServer, ListedTool, Off, ServerState};
 
-use super::admit::{Caller, Operator, Reader};
+use super::admit::{Caller, Operator, Reader, Watcher};
 use super::routes::Id;
 use super::{App, Problem, body};
 use crate::assembly::Accepted;
@@ -24,6 +24,12 @@ struct ToolObject {
     name: String,
     /// None for core actions, on which policy alone decides, and for tools that are not offered.
     mode: Option<&'static str>,
+    /// Whether the configuration says that the tool is off.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    off: bool,
+    /// Why the tool cannot be offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
     /// None for a tool that is not offered.
     standing: Option<&'static str>,
     definition_digest: Option<Digest>,
@@ -34,6 +40,10 @@ struct ToolObject {
     /// Arguments that are journalled as their digest, and that policies do not see.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     redacted: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icons: Option<Value>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<Value>,
     /// Of the tool's server; none for core actions.
     server_state: Option<&'static str>,
     /// Why the server is down.
@@ -43,6 +53,45 @@ struct ToolObject {
 #[derive(Serialize)]
 pub(super) struct ToolObjects {
     tools: Vec<ToolObject>,
+    /// For those who see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<Vec<ServerObject>>,
+    /// What is off, and why; for those who see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    off: Option<Vec<OffObject>>,
+}
+
+/// A tool server as operators see it.
+#[derive(Serialize)]
+struct ServerObject {
+    name: String,
+    state: &'static str,
+    /// Why it is down.
+    trouble: Option<String>,
+    /// Whether it has ever said which tools it has.
+    known: bool,
+    /// What it says about itself. No pin covers it, so it is not told to models.
+    instructions: Option<String>,
+}
+
+/// A server, or a tool with a mode, that cannot be called.
+#[derive(Serialize)]
+pub(super) struct OffObject {
+    server: String,
+    tool: Option<String>,
+    reason: &'static str,
+    message: String,
+}
+
+impl From<&Off> for OffObject {
+    fn from(off: &Off) -> Self {
+        Self {
+            server: off.server.clone(),
+            tool: off.tool.clone(),
+            reason: off.reason.code(),
+            message: off.to_string(),
+        }
+    }
 }
 
 pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) -> Json<ToolObjects> {
@@ -51,11 +100,67 @@ pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) ->
         standing: Some("accepted"),
         ..ToolObject::default()
     });
-    let servers = match &app.service.control {
+    let control = app.service.control.as_ref();
+    let of_servers = match control {
         Some(control) => listed(&control.servers.listing(), &caller),
         None => app.service.gate.tools.tools().iter().map(|tool| plain(tool)).collect(),
     };
-    Json(ToolObjects { tools: core.chain(servers).collect() })
+    let for_all = control.filter(|_| caller.sees().is_none());
+    Json(ToolObjects {
+        tools: core.chain(of_servers).collect(),
+        servers: for_all.map(|control| {
+            let running = control.servers.servers().into_iter().map(server_object);
+            running.chain(control.turned_off().iter().map(|name| turned_off(name))).collect()
+        }),
+        off: for_all.map(|control| control.servers.off().iter().map(OffObject::from).collect()),
+    })
+}
+
+/// A tool's definition beside the accepted one.
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    _: Watcher,
+    Id(name): Id<ToolName>,
+) -> Result<Json<Value>, Problem> {
+    let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
+    let compared = control.servers.compared(&name).ok_or_else(Problem::not_found)?;
+    Ok(Json(json!({
+        "name": name,
+        "accepted_digest": compared.accepted_digest,
+        "accepted": compared.accepted,
+        "present_digest": compared.present.as_ref().map(Digest::of),
+        "present": compared.present,
+    })))
+}
+
+fn server_object(listed: ListedServer) -> ServerObject {
+    let (state, trouble) = state_of(&listed.state);
+    ServerObject {
+        name: listed.name,
+        state,
+        trouble,
+        known: listed.is_known,
+        instructions: listed.instructions,
+    }
+}
+
+/// A server that the configuration turns off: it is not started.
+fn turned_off(name: &str) -> ServerObject {
+    ServerObject {
+        name: name.to_owned(),
+        state: "off",
+        trouble: None,
+        known: false,
+        instructions: None,
+    }
+}
+
+fn state_of(state: &ServerState) -> (&'static str, Option<String>) {
+    match state {
+        ServerState::Up => ("up", None),
+        ServerState::Resting => ("resting", None),
+        ServerState::Down(why) => ("down", Some(why.clone())),
+    }
 }
 
 /// What an agent cannot call is not shown to it, and neither is what went wrong: that names programs,
@@ -67,20 +172,19 @@ fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
     shown
         .map(|tool| {
             let server_trouble = tool.server_trouble.filter(|_| sees_all);
-            ToolObject { server_trouble, ..tool }
+            let meta = tool.meta.filter(|_| sees_all);
+            ToolObject { server_trouble, meta, ..tool }
         })
         .collect()
 }
 
 fn tool_object(listed: &ListedTool) -> ToolObject {
-    let (server_state, server_trouble) = match &listed.server_state {
-        ServerState::Up => ("up", None),
-        ServerState::Resting => ("resting", None),
-        ServerState::Down(why) => ("down", Some(why.clone())),
-    };
+    let (server_state, server_trouble) = state_of(&listed.server_state);
     ToolObject {
         name: format!("{}.{}", listed.server, listed.tool),
         mode: listed.mode.map(|mode| mode.as_str()),
+        off: listed.is_off,
+        trouble: listed.trouble.clone(),
         standing: listed.standing.map(standing),
         definition_digest: Some(listed.definition_digest),
         title: listed.title.clone(),
@@ -88,6 +192,8 @@ fn tool_object(listed: &ListedTool) -> ToolObject {
         input_schema: Some(listed.input_schema.clone()),
         output_schema: listed.output_schema.clone(),
         redacted: listed.redacted.clone(),
+        icons: listed.icons.clone(),
+        meta: listed.meta.clone(),
         server_state: Some(server_state),
         server_trouble,
     }
@@ -107,6 +213,7 @@ fn standing(standing: Standing) -> &'static str {
     match standing {
         Standing::Accepted => "accepted",
         Standing::Changed => "changed",
+        Standing::New => "new",
         Standing::Gone => "gone",
     }
 }

@@ -15,7 +15,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
-use stepgate_agent::invoke::InvokeResult;
+use stepgate_agent::cancel::Cancelled;
+use stepgate_agent::invoke::{InvokeError, InvokeResult};
 use stepgate_agent::pipeline::Done;
 use stepgate_agent::ports::Waiting;
 use stepgate_agent::stop::{Code, Stop};
@@ -24,6 +25,7 @@ use stepgate_core::approval::ApprovalStatus;
 use tokio::time::{Instant, sleep_until};
 
 use super::admit::{Caller, Proposer, Reader};
+use super::problem::Said;
 use super::routes::Id;
 use super::steps::patience;
 use super::{App, Problem, REPLAYED_HEADER, SESSION_HEADER, body};
@@ -139,9 +141,12 @@ fn status(result: &InvokeResult) -> StatusCode {
         None => StatusCode::BAD_REQUEST,
         Some(Code::RequestInvalid | Code::ToolRunsOnServer) => StatusCode::BAD_REQUEST,
         Some(Code::SessionNotFound | Code::TurnNotFound) => StatusCode::NOT_FOUND,
-        Some(Code::TurnNotFinished | Code::TurnInProgress | Code::ToolResultsNotAwaited) => {
-            StatusCode::CONFLICT
-        }
+        Some(
+            Code::TurnNotFinished
+            | Code::TurnInProgress
+            | Code::TurnCancelled
+            | Code::ToolResultsNotAwaited,
+        ) => StatusCode::CONFLICT,
         Some(Code::IdempotencyConflict) => StatusCode::UNPROCESSABLE_ENTITY,
         Some(Code::ConversationTooLong) => StatusCode::PAYLOAD_TOO_LARGE,
         // Nothing is decided: the same request again asks the model again.
@@ -171,6 +176,23 @@ pub(super) async fn show(
     Ok(Json(TurnObject::of(&view, look)))
 }
 
+/// Ends a turn that is not over. Only its owner may: for others it is not there. The same again, or on a
+/// turn that is over, changes nothing and shows it.
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    Proposer(caller): Proposer,
+    Id(turn_id): Id<TurnId>,
+) -> Result<Json<TurnObject>, Problem> {
+    let conversations = conversations(&app)?;
+    match conversations.cancel(&caller.principal_id, turn_id).await.map_err(problem)? {
+        Cancelled::Done | Cancelled::WasOver => {}
+        Cancelled::NoSuchTurn => return Err(Problem::not_found()),
+    }
+    let found = conversations.look(turn_id).await.map_err(problem)?;
+    let (view, look) = found.ok_or_else(Problem::not_found)?;
+    Ok(Json(TurnObject::of(&view, look)))
+}
+
 /// Another principal's turn is not there.
 async fn is_seen(
     app: &App,
@@ -186,8 +208,8 @@ async fn is_seen(
 fn problem(stop: Stop) -> Problem {
     match stop {
         Stop::Fault(fault) => fault.into(),
-        // Looking breaks no rule.
-        Stop::Invoke(_) => Problem::internal(),
+        // The turn goes on faster than it can be ended.
+        Stop::Invoke(_) => Problem::unavailable(),
     }
 }
 
@@ -211,13 +233,29 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     kinds.any(|kind| kind.split(';').next().unwrap_or_default().trim() == "text/event-stream")
 }
 
-/// A response or an InvokeResult, as the value that a stream ends with.
+/// The InvokeResult that a stream ends with.
 fn value_of(stop: &Stop) -> Value {
-    match stop {
-        Stop::Invoke(result) => serde_json::to_value(result).unwrap_or_default(),
-        Stop::Fault(fault) => {
-            let body = Problem::from(fault.clone()).body();
-            serde_json::from_str(&body).unwrap_or_default()
-        }
-    }
+    let result = match stop {
+        Stop::Invoke(result) => result.clone(),
+        Stop::Fault(fault) => invoke_result(&Problem::from(fault.clone()).said()),
+    };
+    serde_json::to_value(result).unwrap_or_default()
+}
+
+/// Whether a path is the agent's. What goes wrong there is an InvokeResult, wherever it goes wrong.
+pub(super) fn is_agents(path: &str) -> bool {
+    path.starts_with("/v1/agent/")
+}
+
+/// A refusal of the door's, or of a handler's, in the agent's form.
+pub(super) fn in_agents_form(response: Response) -> Response {
+    let Some(said) = response.extensions().get::<Said>() else { return response };
+    let body = serde_json::to_string(&invoke_result(said)).unwrap_or_default();
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(body))
+}
+
+fn invoke_result(said: &Said) -> InvokeResult {
+    InvokeError::new(said.code, said.message.clone()).into()
 }

@@ -5,6 +5,7 @@
 mod lines;
 
 use std::collections::HashMap;
+use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -91,8 +92,17 @@ async fn write(
     mut output: impl AsyncWrite + Unpin,
 ) -> anyhow::Result<()> {
     while let Some(message) = said.recv().await {
-        output.write_all(format!("{message}\n").as_bytes()).await?;
-        output.flush().await?;
+        let line = format!("{message}\n");
+        let written = match output.write_all(line.as_bytes()).await {
+            Ok(()) => output.flush().await,
+            Err(error) => Err(error),
+        };
+        match written {
+            Ok(()) => {}
+            // The client has left. What it asked for is recorded.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }

@@ -11,8 +11,9 @@ use serde_json::json;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
 use stepgate_core::json::{Map, Value};
-use stepgate_core::run::{Payload, Word};
-use stepgate_core::step::Answer;
+use stepgate_core::ports::PolicyVerdict;
+use stepgate_core::run::{Notice, Payload, Status, Word};
+use stepgate_core::step::{self, Answer, Submission};
 use uuid::Uuid;
 
 use super::catalog::Offered;
@@ -75,8 +76,40 @@ pub(super) struct Call {
     /// Whether the client named the call itself, so that it can ask again by that name.
     pub(super) is_named: bool,
     /// Whether the client comes back after it was asked to let a person decide.
-    pub(super) comes_back: bool,
-    payload: Vec<u8>,
+    pub(super) return_of: Return,
+    /// Whether nothing names an earlier call: it is a call of its own unless an equal question is open.
+    is_fresh: bool,
+    proposed: Proposed,
+}
+
+/// How a client comes back that was given the page of an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Return {
+    /// It does not: this is the call itself.
+    First,
+    /// It has shown the page, or says nothing of it.
+    WithPage,
+    /// It declined to show the page, or its user closed it.
+    Declined,
+}
+
+impl Return {
+    fn of(params: &CallToolRequestParams) -> Self {
+        let said = params.input_responses.as_ref().and_then(|said| said.get(waiting::INPUT));
+        let action = said.and_then(|said| said.get("action")).and_then(Value::as_str);
+        match (&params.request_state, action) {
+            (None, _) => Self::First,
+            (Some(_), Some("decline" | "cancel")) => Self::Declined,
+            (Some(_), Some(_) | None) => Self::WithPage,
+        }
+    }
+}
+
+/// What is proposed, but for its id.
+struct Proposed {
+    action: String,
+    reasoning: String,
+    args: Map<String, Value>,
 }
 
 /// Takes a call through the gate.
@@ -92,8 +125,9 @@ pub(super) async fn run(
         let message = format!("there is no tool `{}`", crate::show::printable(&name));
         return Err(ErrorData::invalid_params(message, None));
     };
-    let call = Call::read(shared, asker, offered, params, &context.meta).await?;
-    answered(shared, &call, context).await.map_err(|no_answer| call.unanswered(shared, no_answer))
+    let mut call = Call::read(shared, asker, offered, params, &context.meta).await?;
+    let answer = answered(shared, &mut call, context).await;
+    answer.map_err(|no_answer| call.unanswered(shared, no_answer))
 }
 
 /// Why a call is not answered.
@@ -111,11 +145,11 @@ impl From<Fault> for NoAnswer {
 
 async fn answered(
     shared: &Arc<Shared>,
-    call: &Call,
+    call: &mut Call,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, NoAnswer> {
     let mut relay = Relay::to(context);
-    let mut answer = submit(shared, call, &mut relay).await?;
+    let mut answer = submit_or_join(shared, call, &mut relay).await?;
     if matches!(answer.word, Word::Notice(_)) {
         match waiting::wait(shared, call, answer, context, &mut relay).await? {
             waiting::Waited::Over(over) => answer = over,
@@ -135,6 +169,7 @@ impl Call {
         meta: &RequestMetaObject,
     ) -> Result<Self, ErrorData> {
         let action = offered.action.as_str();
+        let return_of = Return::of(&params);
         let args = params.arguments.unwrap_or_default();
         let meta = |name: &str| meta.0.0.get(name);
         let key = meta(KEY_META).map(key).transpose()?;
@@ -148,25 +183,42 @@ impl Call {
         let state = state.map_err(|_| invalid("requestState", "is not one of Stepgate's"))?;
         let sameness = Sameness::of(&asker.principal_id, action, &args);
         let is_named = key.is_some();
-        let comes_back = state.is_some();
-        let proposal_id = match key.or(state) {
+        let (proposal_id, is_fresh) = match key.or(state) {
             Some(id) => {
                 shared.unanswered.named(sameness, &id);
-                id
+                (id, false)
             }
             None => match joined(shared, &asker.principal_id, sameness).await.map_err(fault)? {
-                Some(id) => id,
-                None => proposal_id(unanswered::fresh_id())?,
+                Some(id) => (id, false),
+                None => (proposal_id(unanswered::fresh_id())?, true),
             },
         };
-        if let (Some(delivery), false) = (&asker.delivery, is_named) {
-            delivery.carries(sameness, proposal_id.clone());
+        let proposed =
+            Proposed { action: action.to_owned(), reasoning: reasoning.to_owned(), args };
+        let call = Self { asker, proposal_id, sameness, is_named, return_of, is_fresh, proposed };
+        call.tell_delivery();
+        Ok(call)
+    }
+
+    /// The way back remembers whose answer it carries, so that a lost one can be joined.
+    fn tell_delivery(&self) {
+        if let (Some(delivery), false) = (&self.asker.delivery, self.is_named) {
+            delivery.carries(self.sameness, self.proposal_id.clone());
         }
-        let payload = match &asker.spelled {
-            None => proposal(&proposal_id, action, reasoning, args),
-            Some(spelled) => spelled_proposal(&proposal_id, action, reasoning, spelled),
-        };
-        Ok(Self { asker, proposal_id, sameness, is_named, comes_back, payload })
+    }
+
+    /// Becomes the call that asked the same: its answer is the answer to both.
+    fn join(&mut self, proposal_id: ProposalId) {
+        self.proposal_id = proposal_id;
+        self.tell_delivery();
+    }
+
+    fn payload(&self) -> Payload {
+        let Proposed { action, reasoning, args } = &self.proposed;
+        Payload::whole(match &self.asker.spelled {
+            None => proposal(&self.proposal_id, action, reasoning, args),
+            Some(spelled) => spelled_proposal(&self.proposal_id, action, reasoning, spelled),
+        })
     }
 
     /// The error that is answered instead. It names the call, which may go on: whoever asks again, with
@@ -186,7 +238,7 @@ impl Call {
 }
 
 /// The five keys, as every door gives them to the gate.
-fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: Map<String, Value>) -> Vec<u8> {
+fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Map<String, Value>) -> Vec<u8> {
     let proposal = json!({
         "schema_version": "1.0.0",
         "id": id.as_str(),
@@ -264,9 +316,64 @@ async fn can_be_joined(
     Ok(ended.is_none_or(|ended| shared.unanswered.is_young(ended, now)))
 }
 
+/// Submits the call, or joins it to an equal one of the same principal that waits for a person. Whether policy
+/// asks is found out first, so that only calls that ask wait for each other.
+async fn submit_or_join(
+    shared: &Shared,
+    call: &mut Call,
+    relay: &mut Relay<'_>,
+) -> Result<Answer, Fault> {
+    if !call.is_fresh || !would_ask(shared, call) {
+        return submit(shared, call, relay).await;
+    }
+    let sameness = call.sameness;
+    let Some(mut part) = shared.questions.part(sameness).await else {
+        return submit(shared, call, relay).await;
+    };
+    if let Some(asked) = part.asked(sameness) {
+        match is_open(shared, &call.asker.principal_id, &asked).await? {
+            true => call.join(asked),
+            false => part.forget(sameness),
+        }
+    }
+    let answer = submit(shared, call, relay).await?;
+    if answer.word == Word::Notice(Notice::ApprovalRequired) {
+        part.note(sameness, call.proposal_id.clone());
+    }
+    Ok(answer)
+}
+
+/// Whether policy would ask a person about this call now.
+fn would_ask(shared: &Shared, call: &Call) -> bool {
+    let gate = &shared.service.gate;
+    let submission = Submission {
+        session_id: SessionId::new(gate.world.fresh_uuid()),
+        principal_id: call.asker.principal_id.clone(),
+        payload: call.payload(),
+    };
+    step::weigh(gate, &submission).is_ok_and(|weighed| match weighed.decision.verdict {
+        PolicyVerdict::RequireApproval(_) => weighed.rule.is_none(),
+        PolicyVerdict::Permit | PolicyVerdict::Deny => false,
+    })
+}
+
+/// Whether a person has still to decide on the call of this id.
+async fn is_open(
+    shared: &Shared,
+    principal_id: &PrincipalId,
+    id: &ProposalId,
+) -> Result<bool, Fault> {
+    let store = &shared.service.gate.store;
+    let Some(binding) = store.binding(&IdempotencyKey::of(principal_id, id)).await? else {
+        return Ok(false);
+    };
+    let known = store.recall(binding.trace_id).await?;
+    Ok(known.is_some_and(|known| known.run.status == Status::ApprovalRequired))
+}
+
 async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {
     let service = &shared.service;
-    let payload = Payload::whole(call.payload.clone());
+    let payload = call.payload();
     let Asker { principal_id, session, .. } = &call.asker;
     let run_id = RunId::new(service.gate.world.fresh_uuid());
     let watch = service.hub.watch(run_id);

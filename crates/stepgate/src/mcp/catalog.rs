@@ -146,7 +146,7 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
     let mode = listed.mode?;
     match listed.standing? {
         Standing::Accepted => {}
-        Standing::Changed | Standing::Gone => return None,
+        Standing::Changed | Standing::New | Standing::Gone => return None,
     }
     let action = ToolName::of(&listed.server, &listed.tool).ok()?;
     let name = match own_names == Some(listed.server.as_str()) {
@@ -160,6 +160,11 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
     )
     .with_annotations(annotations(mode));
     definition.title.clone_from(&listed.title);
+    definition.icons = listed.icons.clone().and_then(|icons| serde_json::from_value(icons).ok());
+    // Clients before 2025-06-18 know no other title than that of the annotations.
+    if let Some(annotations) = &mut definition.annotations {
+        annotations.title.clone_from(&listed.title);
+    }
     if let Some(output_schema) = &listed.output_schema {
         definition = definition.with_raw_output_schema(object(output_schema)?.into());
     }

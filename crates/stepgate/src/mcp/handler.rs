@@ -29,8 +29,13 @@ const INSTRUCTIONS: &str = "Every call passes a gate: it is validated, decided b
 const LEFT_PAUSE: Duration = Duration::from_secs(10);
 
 /// The versions that are spoken, oldest first.
-pub(super) const VERSIONS: [ProtocolVersion; 3] =
-    [ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+pub(super) const VERSIONS: [ProtocolVersion; 5] = [
+    ProtocolVersion::V_2024_11_05,
+    ProtocolVersion::V_2025_03_26,
+    ProtocolVersion::V_2025_06_18,
+    ProtocolVersion::V_2025_11_25,
+    ProtocolVersion::V_2026_07_28,
+];
 
 /// One session, or one request of a client without one.
 #[derive(Clone)]

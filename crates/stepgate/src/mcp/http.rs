@@ -76,7 +76,7 @@ pub(crate) async fn serve(
         None => None,
     };
     // Over the network anybody could say so, and be looked at by somebody who trusts the headers.
-    let is_local = request.extensions().get::<Peer>() == Some(&Peer::Local);
+    let is_local = matches!(request.extensions().get(), Some(Peer::Local(_)));
     let is_bridged = is_local && request.headers().contains_key(BRIDGE_HEADER);
     let hitch = Arc::new(OnceLock::new());
     let principal_id = caller.principal_id.clone();
@@ -89,6 +89,10 @@ pub(crate) async fn serve(
         && method == Method::DELETE
     {
         shared.end(name);
+    }
+    if method == Method::DELETE && answered.status() == StatusCode::ACCEPTED {
+        // The session is over by now: nothing is left to be done later, which 202 would say.
+        return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (parts, body) = answered.into_parts();
     let body = match listener {

@@ -57,7 +57,7 @@ impl Listener {
                     piece = pieces.next() => piece?,
                     () = left => return None,
                 };
-                let is_good = token_id.is_none_or(|token| service.tokens.is_live(token));
+                let is_good = token_id.is_none_or(|token| service.is_live(token));
                 is_good.then_some((piece, (pieces, leaving)))
             }
         });

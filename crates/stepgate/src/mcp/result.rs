@@ -5,21 +5,23 @@ use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::Fault;
-use stepgate_core::journal::StateError;
+use stepgate_core::journal::artifact::EffectStatus;
+use stepgate_core::journal::{Appended, Artifact, StateError};
 use stepgate_core::ports::Recollection;
 use stepgate_core::record::RecordBody;
 use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
-use super::Shared;
 use super::call::KEY_META;
+use super::{Shared, words};
 
 /// The response as every other door gives it, where it is not the tool's own result.
 const RESPONSE_META: &str = "stepgate/response";
 
 /// The result of a run that is over.
 pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResult, Fault> {
-    let known = shared.service.gate.store.recall(answer.run_id).await?;
+    let store = &shared.service.gate.store;
+    let known = store.recall(answer.run_id).await?;
     let record = known.as_ref().and_then(|known| known.record.as_ref());
     let record = record.map(|record| record.body().map_err(StateError::checksum)).transpose()?;
     let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
@@ -28,17 +30,36 @@ pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResul
         Word::Notice(_) => return Ok(notice(shared, answer, String::new())),
     };
     let proof = meta(answer, &response, record.as_ref());
-    let detail = match outcome {
+    let is_in_doubt = match outcome {
         Outcome::Success => return Ok(with_meta(succeeded(&response), proof)),
         Outcome::ExecutionError => match own_words(known.as_ref()) {
             Some(result) => return Ok(with_meta(result, proof)),
-            None => None,
+            None => is_in_doubt(&store.list_log_entries(answer.run_id, 0).await?)?,
         },
-        Outcome::ValidationError => record.as_ref().and_then(|record| record.detail.as_deref()),
-        Outcome::Denied => None,
+        Outcome::ValidationError | Outcome::Denied => false,
     };
-    let result = with_meta(refused(&response, detail), proof);
-    Ok(with_response(result, response, shared))
+    let words = words::of_refusal(
+        &response,
+        words::Known {
+            detail: record.as_ref().and_then(|record| record.detail.as_deref()),
+            is_in_doubt,
+            payload_bytes_max: shared.service.gate.limits.payload_bytes_max,
+        },
+    );
+    let result = CallToolResult::error(vec![ContentBlock::text(words)]);
+    Ok(with_response(with_meta(result, proof), response))
+}
+
+/// Whether the call may have been done although it failed, as the journal has it.
+fn is_in_doubt(entries: &[Appended]) -> Result<bool, StateError> {
+    let last = entries.last().map(Appended::prove).transpose()?;
+    Ok(match last {
+        Some(Artifact::ToolEffect(effect)) => effect.outcome.status == EffectStatus::Error,
+        Some(
+            Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) | Artifact::ToolCall(_),
+        )
+        | None => false,
+    })
 }
 
 fn with_meta(mut result: CallToolResult, meta: MetaObject) -> CallToolResult {
@@ -46,14 +67,9 @@ fn with_meta(mut result: CallToolResult, meta: MetaObject) -> CallToolResult {
     result
 }
 
-/// Puts the response beside the proof, and into the result itself, unless the tool promises results of
-/// another form: clients hold every structured result to that, refusals included, and would throw this
-/// one away with what it says.
-fn with_response(mut result: CallToolResult, response: Value, shared: &Shared) -> CallToolResult {
-    let action = response.get("action").and_then(Value::as_str).unwrap_or_default();
-    if !shared.catalog().has_output_schema(action) {
-        result.structured_content = Some(response.clone());
-    }
+/// Puts the response beside the proof. Never into `structuredContent`: several clients show the model that
+/// and nothing of the words, and clients hold it to the tool's output schema.
+fn with_response(mut result: CallToolResult, response: Value) -> CallToolResult {
     result.meta.get_or_insert_default().0.insert(RESPONSE_META.to_owned(), response);
     result
 }
@@ -61,12 +77,13 @@ fn with_response(mut result: CallToolResult, response: Value, shared: &Shared) -
 /// A result that only says that there is none yet.
 pub(super) fn notice(shared: &Shared, answer: &Answer, text: String) -> CallToolResult {
     let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
+    let action = response.get("action").and_then(Value::as_str).unwrap_or_default();
+    // A tool with an output schema gives structured results or errors: clients refuse anything else.
+    let is_error = shared.catalog().has_output_schema(action);
     let result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    let result = with_meta(result, meta(answer, &response, None));
-    let mut result = with_response(result, response, shared);
-    // A tool that promises a form gives nothing else but errors.
-    result.is_error = Some(result.structured_content.is_none());
-    result
+    let mut result = with_meta(result, meta(answer, &response, None));
+    result.is_error = Some(is_error);
+    with_response(result, response)
 }
 
 /// What lets a client look its own call up and verify it.
@@ -124,20 +141,6 @@ fn own_words(known: Option<&Recollection>) -> Option<CallToolResult> {
     let mut result = of_tool(&serde_json::from_str(said).ok()?)?;
     result.is_error = Some(true);
     Some(result)
-}
-
-/// A refusal that the model can act on: what the response says, and which rule its own arguments broke.
-fn refused(response: &Value, detail: Option<&str>) -> CallToolResult {
-    let text =
-        |pointer: &str| response.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (outcome, code) = (text("/outcome"), text("/error/error_code"));
-    let message = text("/error/message");
-    let mut said = format!("{outcome} ({code}): {message}");
-    if let Some(detail) = detail {
-        said.push_str(": ");
-        said.push_str(detail);
-    }
-    CallToolResult::error(vec![ContentBlock::text(said)])
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! | the client declares | it gets |
 //! |---|---|
 //! | the Tasks extension | a task at once, which it asks after |
-//! | URL elicitation | the address of the approval's page, for a person to open |
+//! | URL elicitation | the address of the approval's page, for a person to open; one that declines waits like the next |
 //! | neither | progress, and after a while a notice that says how to ask again |
 //!
 //! None of them lets the client decide: the page asks for an operator's login.
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitationAction, InputRequest,
-    InputRequiredResult, ProtocolVersion,
+    CallToolResponse, ElicitRequest, ElicitRequestParams, InputRequest, InputRequiredResult,
+    ProtocolVersion,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value;
@@ -23,14 +23,14 @@ use stepgate_core::ids::ApprovalId;
 use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
-use super::call::{Call, KEY_META, NoAnswer};
+use super::call::{Call, KEY_META, NoAnswer, Return};
 use super::relay::Relay;
 use super::{Shared, result, tasks};
 
 /// How often a client that waits hears that it still does.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 /// What the input that a client is asked for is called.
-const INPUT: &str = "approval";
+pub(super) const INPUT: &str = "approval";
 
 /// What came of waiting.
 pub(super) enum Waited {
@@ -84,10 +84,10 @@ pub(super) async fn wait(
             let task = tasks::created(shared, &first).await?;
             Ok(Waited::Answered(task.into()))
         }
-        (Means::PageAndBack, Some(page)) if !call.comes_back => {
+        (Means::PageAndBack, Some(page)) if call.return_of == Return::First => {
             Ok(Waited::Answered(page.and_back(call).into()))
         }
-        (Means::PageAndBack, Some(page)) => {
+        (Means::PageAndBack, Some(page)) if call.return_of == Return::WithPage => {
             match patience(shared, first, None, context, relay).await? {
                 still if is_notice(&still) => Ok(Waited::Answered(page.and_back(call).into())),
                 over => Ok(Waited::Over(over)),
@@ -97,7 +97,9 @@ pub(super) async fn wait(
             let answer = patience(shared, first, Some(&page), context, relay).await?;
             Ok(told(shared, call, answer))
         }
-        (Means::Patience, _) | (Means::PageAndBack | Means::Page, None) => {
+        (Means::Patience, _)
+        | (Means::PageAndBack, Some(_))
+        | (Means::PageAndBack | Means::Page, None) => {
             let answer = patience(shared, first, None, context, relay).await?;
             Ok(told(shared, call, answer))
         }
@@ -114,6 +116,12 @@ fn is_notice(answer: &Answer) -> bool {
 fn approval_of(answer: &Answer) -> Option<ApprovalId> {
     let response: Value = serde_json::from_str(&answer.response).ok()?;
     response.pointer("/result/approval_id")?.as_str()?.parse().ok()
+}
+
+/// Why a call goes on only when a person has looked at it.
+fn need_of(answer: &Answer) -> Option<String> {
+    let response: Value = serde_json::from_str(&answer.response).ok()?;
+    response.pointer("/result/message")?.as_str().map(str::to_owned)
 }
 
 /// The page of an approval.
@@ -141,8 +149,9 @@ impl Page {
     }
 }
 
-/// Waits until the run is over, or for as long as calls wait. A page is shown meanwhile; a client that
-/// declines to show it is not kept waiting.
+/// Waits until the run is over, or for as long as calls wait. A page is shown meanwhile. What the client
+/// says of the page decides nothing: one that declines it waits like a client that cannot show pages,
+/// because an operator may still decide elsewhere.
 async fn patience(
     shared: &Arc<Shared>,
     first: Answer,
@@ -157,35 +166,22 @@ async fn patience(
     };
     let mut watch = shared.service.hub.watch(run_id);
     let mut over = pin!(shared.service.wait(first, shared.settings.wait));
-    let mut declined = pin!(async {
-        match page {
-            Some(page) => declined(page, context).await,
-            None => std::future::pending().await,
+    let mut shown = pin!(async {
+        if let Some(page) = page {
+            let _ = context.peer.create_elicitation(page.request()).await;
         }
+        std::future::pending::<()>().await;
     });
     let mut ticks = tokio::time::interval(PROGRESS_PAUSE);
     loop {
         tokio::select! {
             biased;
             answer = &mut over => return Ok(answer?),
-            () = &mut declined => {
-                let gate = &shared.service.gate;
-                return Ok(stepgate_core::step::answer_of(gate, run_id).await?);
-            }
+            () = &mut shown => {}
             () = context.ct.cancelled() => return Err(NoAnswer::Cancelled),
             said = watch.progressed() => relay.tool(said).await,
             _ = ticks.tick() => relay.waiting(for_what).await,
         }
-    }
-}
-
-/// Until the client says that nobody will look at the page.
-async fn declined(page: &Page, context: &RequestContext<RoleServer>) {
-    match context.peer.create_elicitation(page.request()).await {
-        Ok(said) if said.action == ElicitationAction::Accept => std::future::pending().await,
-        Ok(_) => {}
-        // A client that cannot show it after all waits like any other.
-        Err(_) => std::future::pending().await,
     }
 }
 
@@ -197,9 +193,10 @@ fn told(shared: &Shared, call: &Call, answer: Answer) -> Waited {
     if !call.is_named {
         shared.unanswered.add(call.sameness, call.proposal_id.clone(), None);
     }
-    let why = match approval_of(&answer) {
-        Some(id) => format!("An operator must approve this call first (approval {id})"),
-        None => "This call is still running".to_owned(),
+    let why = match (approval_of(&answer), need_of(&answer)) {
+        (Some(id), _) => format!("An operator must approve this call first (approval {id})"),
+        (None, Some(need)) => format!("This call is not over: {need}"),
+        (None, None) => "This call is still running".to_owned(),
     };
     let (run_id, key) = (answer.run_id, call.proposal_id.as_str());
     let how = match call.is_named {

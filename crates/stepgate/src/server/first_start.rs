@@ -1,16 +1,15 @@
 //! What the first `serve` makes: one token for an operator and one for an agent, each in a file that
 //! only the owner can read.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use stepgate_core::ids::PrincipalId;
 
+use crate::durable;
 use crate::service::Service;
-use crate::tokens::Role;
+use crate::tokens::{Maker, NewToken, Role};
 
 /// Makes the two tokens that are not there yet, and says where both are. A file that exists is never
 /// touched.
@@ -19,8 +18,13 @@ pub(crate) async fn make_tokens(service: &Service, root: &Path) -> anyhow::Resul
     for (role, file) in [Role::Operator, Role::Agent].into_iter().zip(&mut files) {
         *file = root.join(format!("{}.token", role.as_str()));
         if !file.exists() {
-            let principal = PrincipalId::parse(role.as_str())?;
-            let (_, secret) = service.tokens.create(&service.gate, principal, role, None).await?;
+            let new = NewToken {
+                principal_id: PrincipalId::parse(role.as_str())?,
+                role,
+                maker: Maker::Start,
+                life_s: None,
+            };
+            let (_, secret) = service.tokens.create(&service.gate, new).await?;
             write(file, secret.reveal())
                 .with_context(|| format!("cannot write `{}`", file.display()))?;
         }
@@ -33,14 +37,8 @@ fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let temporary = file.with_extension("token.new");
     // Left over from a start that was cut off; the token in it was never told to anybody.
     let _ = fs::remove_file(&temporary);
-    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    out.write_all(text.as_bytes())?;
-    out.write_all(b"\n")?;
-    out.sync_all()?;
+    durable::write_new(&temporary, format!("{text}\n").as_bytes())?;
     fs::hard_link(&temporary, file)?;
     fs::remove_file(&temporary)?;
-    match file.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    durable::sync_names(file.parent())
 }

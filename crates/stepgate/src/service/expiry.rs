@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::ids::ApprovalId;
 use stepgate_core::json::{Value, strict};
-use stepgate_core::ports::ApprovalQuery;
+use stepgate_core::ports::{ApprovalQuery, StoreError};
 use stepgate_core::step::{Person, Refused};
 use stepgate_core::time::Timestamp;
 
-use super::{Service, is_set};
+use super::{Service, is_set, quarantine_of};
 use crate::show;
 
 /// Open approvals that are read at once at the start: only their times are kept.
@@ -31,6 +31,29 @@ pub(crate) fn expires_at(approval: &Approval) -> Option<Timestamp> {
 }
 
 type Due = BinaryHeap<Reverse<(Timestamp, ApprovalId)>>;
+
+/// Whether time has decided on an approval, although that may not be written down yet.
+pub(crate) fn has_expired(approval: &Approval, now: Timestamp) -> bool {
+    approval.status == ApprovalStatus::Pending && expires_at(approval).is_some_and(|at| at <= now)
+}
+
+impl Service {
+    /// Ends the approvals that have expired, for a command without a gateway that would have done so.
+    pub(crate) async fn expire_due(self: &Arc<Self>) {
+        let mut due = match read_open(self).await {
+            Ok(due) => due,
+            Err(error) => return show::note(format!("cannot read the open approvals: {error}")),
+        };
+        let now = self.gate.world.now();
+        while let Some(Reverse((at, id))) = due.pop() {
+            if at > now {
+                return;
+            }
+            // One that cannot be ended now is ended by the next command, and is not offered meanwhile.
+            let _ended = expire(self, id).await;
+        }
+    }
+}
 
 pub(super) async fn keep_time(service: Arc<Service>) {
     // Listening before reading: what is asked in between is known twice, which does no harm.
@@ -69,6 +92,18 @@ pub(super) async fn keep_time(service: Arc<Service>) {
 }
 
 async fn open(service: &Service) -> Due {
+    loop {
+        match read_open(service).await {
+            Ok(due) => return due,
+            Err(error) => {
+                show::note(format!("cannot read the open approvals, trying again: {error}"));
+                tokio::time::sleep(Duration::from_millis(RETRY_MS)).await;
+            }
+        }
+    }
+}
+
+async fn read_open(service: &Service) -> Result<Due, StoreError> {
     let mut query = ApprovalQuery {
         status: Some(ApprovalStatus::Pending),
         limit: OPEN_AT_ONCE,
@@ -76,17 +111,10 @@ async fn open(service: &Service) -> Due {
     };
     let mut due = Due::new();
     loop {
-        match service.gate.store.approvals(query.clone()).await {
-            Ok(approvals) => {
-                approvals.iter().for_each(|approval| remember(&mut due, approval));
-                let Some(oldest) = approvals.last() else { return due };
-                query.before = Some(oldest.approval_id);
-            }
-            Err(error) => {
-                show::note(format!("cannot read the open approvals, trying again: {error}"));
-                tokio::time::sleep(Duration::from_millis(RETRY_MS)).await;
-            }
-        }
+        let approvals = service.gate.store.approvals(query.clone()).await?;
+        approvals.iter().for_each(|approval| remember(&mut due, approval));
+        let Some(oldest) = approvals.last() else { return Ok(due) };
+        query.before = Some(oldest.approval_id);
     }
 }
 
@@ -108,6 +136,8 @@ async fn expire(service: &Arc<Service>, id: ApprovalId) -> Result<(), ()> {
             | Refused::OwnRequest
             | Refused::OutOfReach,
         ) => Ok(()),
+        // It does not verify. People were told, and trying again does not change it.
+        Err(ref refused) if quarantine_of(refused).is_some() => Ok(()),
         Err(Refused::Fault(fault)) => {
             show::note(format!("approval {id} has expired and cannot be ended yet: {fault}"));
             Err(())

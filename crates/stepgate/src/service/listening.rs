@@ -38,7 +38,7 @@ pub(super) async fn keep_listening(service: Arc<Service>) {
 /// for.
 async fn look(service: &Service) {
     service.hub.wake();
-    if let Err(error) = service.tokens.read_on(&service.gate).await {
+    if let Err(error) = service.tokens.read_on(&*service.gate.store).await {
         show::note(format!("the tokens of other nodes are read later: {error:#}"));
     }
     if let Some(control) = &service.control

@@ -2,10 +2,13 @@
 //! server has passes of its own, so that a call which takes its time keeps no other server's waiting.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use stepgate_core::attention;
+use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::recover::{self, Report, Scope};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -18,9 +21,23 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How often to look whether another node is gone.
 const STRAY_LOOK: Duration = Duration::from_secs(1);
 
+/// The runs of core actions, and those of each server. The lock lets one pass at a time go over them.
+pub(super) type Scopes = Vec<(Scope, Mutex<()>)>;
+
+pub(super) fn scopes(gate: &Gate) -> Scopes {
+    let tools = gate.tools.tools();
+    let mut servers: Vec<_> = tools.iter().map(|it| it.name.server().to_owned()).collect();
+    servers.dedup();
+    let each = servers.iter().cloned().map(Scope::Server);
+    let scopes = [Scope::Core].into_iter().chain(each);
+    let scopes = scopes.chain([Scope::OtherServers(servers.clone())]);
+    scopes.map(|scope| (scope, Mutex::new(()))).collect()
+}
+
 pub(super) async fn keep_recovering(service: Arc<Service>) {
     let mut leaving = service.leaving();
-    let mut passes = Passes::of(&service);
+    let mut passes = Passes::default();
+    service.say_what_needs_a_person().await;
     // What belongs to core actions was recovered before the first request.
     passes.begin(&service, |scope| *scope != Scope::Core);
     let mut pause = PAUSE_MIN;
@@ -52,8 +69,8 @@ pub(super) async fn keep_recovering(service: Arc<Service>) {
 }
 
 /// A pass over the runs of each scope, one at a time.
+#[derive(Default)]
 struct Passes {
-    scopes: Vec<Scope>,
     under_way: HashSet<usize>,
     /// What the last pass left, and the next may end.
     left: HashSet<usize>,
@@ -61,22 +78,13 @@ struct Passes {
 }
 
 impl Passes {
-    fn of(service: &Service) -> Self {
-        let tools = service.gate.tools.tools();
-        let mut servers: Vec<_> = tools.iter().map(|it| it.name.server().to_owned()).collect();
-        servers.dedup();
-        let each = servers.iter().cloned().map(Scope::Server);
-        let scopes = [Scope::Core].into_iter().chain(each);
-        let scopes = scopes.chain([Scope::OtherServers(servers.clone())]).collect();
-        Self { scopes, under_way: HashSet::new(), left: HashSet::new(), ending: JoinSet::new() }
-    }
-
     /// Begins a pass over these, but those whose last one has not ended.
     fn begin(&mut self, service: &Arc<Service>, is_due: impl Fn(&Scope) -> bool) {
-        for (index, scope) in self.scopes.iter().enumerate().filter(|(_, scope)| is_due(scope)) {
+        let scopes = service.scopes.iter().enumerate();
+        for (index, _) in scopes.filter(|(_, (scope, _))| is_due(scope)) {
             if self.under_way.insert(index) {
-                let (service, scope) = (Arc::clone(service), scope.clone());
-                self.ending.spawn(async move { (index, leaves_something(&service, scope).await) });
+                let service = Arc::clone(service);
+                self.ending.spawn(async move { (index, leaves_something(&service, index).await) });
             }
         }
     }
@@ -114,12 +122,51 @@ async fn stray_runs(service: &Service) {
 }
 
 /// Whether anything is left that the next try may end.
-async fn leaves_something(service: &Service, scope: Scope) -> bool {
-    match recover::recover(&service.gate, scope).await {
+async fn leaves_something(service: &Service, index: usize) -> bool {
+    match pass(service, index).await {
         Ok(Report { in_doubt, stuck, .. }) => !in_doubt.is_empty() || !stuck.is_empty(),
         Err(fault) => {
             show::note(format!("recovery goes on later: {fault}"));
             true
+        }
+    }
+}
+
+/// One pass over the runs of a scope. What it leaves to people is told before it ends.
+async fn pass(service: &Service, index: usize) -> Result<Report, Fault> {
+    let Some((scope, turn)) = service.scopes.get(index) else { return Ok(Report::default()) };
+    let _turn = turn.lock().await;
+    let report = recover::recover(&service.gate, scope.clone()).await?;
+    if let Err(fault) = attention::tell(&service.gate, &report).await {
+        show::note(format!("which runs need a person is written down later: {fault}"));
+    }
+    service.say_what_needs_a_person().await;
+    Ok(report)
+}
+
+impl Service {
+    /// A pass over everything, now: what it did.
+    pub(crate) async fn recover(self: &Arc<Self>) -> Result<Report, Fault> {
+        let mut passes = JoinSet::new();
+        for index in 0..self.scopes.len() {
+            let service = Arc::clone(self);
+            passes.spawn(async move { pass(&service, index).await });
+        }
+        let mut report = Report::default();
+        while let Some(ended) = passes.join_next().await {
+            report.add(ended.map_err(super::stopped)??);
+        }
+        Ok(report)
+    }
+
+    /// A line on standard error for each run that needs a person, once in the life of this process.
+    pub(super) async fn say_what_needs_a_person(&self) {
+        let Ok(needs) = attention::of(&self.gate).await else { return };
+        for need in needs {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            if said.insert(need.run_id, need.since) != Some(need.since) {
+                show::note(show::attention::line(&need));
+            }
         }
     }
 }

@@ -12,33 +12,37 @@ use stepgate_core::record::RecordBody;
 use stepgate_core::run::Status;
 use stepgate_core::step::response_of;
 
+use super::attention::NeedObject;
 use super::{DIM, printable, say, shortened, status};
 
 const TEXT_CHARS_MAX: usize = 400;
 const DIGEST_CHARS: usize = 12;
 
 /// Everything about a run as one object, for `--json`.
-pub(crate) fn object(dossier: &Dossier) -> anyhow::Result<Value> {
+pub(crate) fn object(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<Value> {
     let bundle = Bundle::of(dossier)?;
     let events: Vec<_> = dossier.events.iter().map(|linked| &linked.event).collect();
-    let states: Vec<_> = states(dossier).into_iter().map(Status::as_str).collect();
     Ok(json!({
         "run": RunObject::of(&dossier.run),
-        "states": states,
+        "states": states(dossier),
         "entries": bundle.entries,
         "artifacts": bundle.artifacts,
         "checkpoint": bundle.checkpoint,
         "record": bundle.record,
         "events": events,
         "approval": dossier.approval,
+        "attention": need,
     }))
 }
 
 /// Prints the run for a person.
-pub(crate) fn print(dossier: &Dossier) -> anyhow::Result<()> {
+pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<()> {
     let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
     let body = body.map_err(anyhow::Error::msg)?;
     print_head(dossier, body.as_ref())?;
+    if let Some(need) = need {
+        line("attention", &need.line())?;
+    }
     say("")?;
     let arrival = &dossier.run.arrival;
     moment(&arrival.received_at.to_string(), "RECEIVE", &bytes(arrival.payload.length))?;
@@ -60,7 +64,7 @@ pub(crate) fn print(dossier: &Dossier) -> anyhow::Result<()> {
 }
 
 /// The states that the run has gone through, to the one that it is in.
-fn states(dossier: &Dossier) -> Vec<Status> {
+pub(crate) fn states(dossier: &Dossier) -> Vec<Status> {
     let has = |event_type| dossier.events.iter().any(|it| it.event.event_type == event_type);
     let mut states = vec![Status::Started];
     if has(EventType::ApprovalRequested) {
@@ -104,15 +108,17 @@ fn error_said(dossier: &Dossier) -> Option<&str> {
     ending.output_json.as_deref()
 }
 
-/// What is known of a run that has no record yet: whoever decides on it wants to know.
+/// What is known of a run that has no record yet. A person may decide on it, so nothing is cut.
 fn print_asked(dossier: &Dossier) -> anyhow::Result<()> {
     let payload = std::str::from_utf8(&dossier.run.arrival.payload.bytes).ok();
     let proposal = payload.and_then(|text| strict::stored(text).ok());
     if let Some(Value::String(reasoning)) = proposal.as_ref().and_then(|it| it.get("reasoning")) {
-        text("reasoning", reasoning)?;
+        line("reasoning", &printable(reasoning))?;
     }
     match dossier.entries.first().map(Appended::prove).transpose()? {
-        Some(Artifact::ActionRequest(request)) => text("args", &request.proposal.args.to_string()),
+        Some(Artifact::ActionRequest(request)) => {
+            line("args", &printable(&request.proposal.args.to_string()))
+        }
         Some(Artifact::SupervisorDecision(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_))
         | None => Ok(()),
     }
@@ -221,6 +227,7 @@ fn is_told(event_type: EventType) -> bool {
         | EventType::ToolFailed
         | EventType::PolicyViolation
         | EventType::ToolReplayed
+        | EventType::RunNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -311,6 +311,31 @@ fn policies_are_put_where_the_configuration_names_them_or_it_is_said() {
 }
 
 #[test]
+fn everything_in_a_backup_is_its_owners_alone_and_gets_its_mode_back() {
+    for source in Engine::ALL {
+        let (place, shelf) = (source.place(), Shelf::new());
+        some_steps(&place);
+        let config = place.path().join("stepgate.toml");
+        fs::write(&config, "").unwrap();
+        fs::set_permissions(&config, Permissions::from_mode(0o640)).unwrap();
+        backed_up(&place, &shelf.path("b"));
+        let mut waiting = vec![shelf.path("b")];
+        while let Some(path) = waiting.pop() {
+            let meta = path.symlink_metadata().unwrap();
+            let expected = if meta.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(meta.permissions().mode() & 0o777, expected, "{}", path.display());
+            if meta.is_dir() {
+                waiting.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+        }
+        let other = Place::new();
+        restored(&other, &shelf.path("b"));
+        let mode = other.path().join("stepgate.toml").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+}
+
+#[test]
 fn a_backup_is_verified_where_it_is_and_cannot_be_worked_on() {
     for source in Engine::ALL {
         let (place, shelf) = (source.place(), Shelf::new());

@@ -4,13 +4,18 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
+
+use crate::terminal::at_a_terminal;
 
 /// A data directory that goes away at the end.
 pub(crate) struct Place {
     directory: TempDir,
     variables: Vec<(&'static str, OsString)>,
+    /// An operator's token, where nothing has served yet and a command needs one.
+    operator: OnceLock<String>,
 }
 
 /// What a command answered.
@@ -28,7 +33,7 @@ impl Place {
 
     /// With these variables in the environment of every command.
     pub(crate) fn with(variables: Vec<(&'static str, OsString)>) -> Self {
-        Self { directory: TempDir::new().unwrap(), variables }
+        Self { directory: TempDir::new().unwrap(), variables, operator: OnceLock::new() }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -39,11 +44,39 @@ impl Place {
         self.path().join("stepgate.db")
     }
 
-    /// The command, with this data directory and nothing of the caller's environment.
+    /// The command, with this data directory and nothing of the caller's environment. One that decides has
+    /// an operator's token.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.bare_command(args);
+        if decides(&command) {
+            command.env("STEPGATE_TOKEN", self.operator_token());
+        }
+        command
+    }
+
+    /// The same without any token.
+    pub(crate) fn bare_command<S: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = S>,
+    ) -> Command {
         let mut command = command(&self.path(), args);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// The token that the first `serve` made; where nothing has served, one that the owner of the directory
+    /// makes at a terminal.
+    pub(crate) fn operator_token(&self) -> String {
+        if let Ok(token) = std::fs::read_to_string(self.path().join("operator.token")) {
+            return token.trim().to_owned();
+        }
+        let make = || {
+            let args = ["token", "create", "--name", "operator", "--role", "operator"];
+            let made = at_a_terminal(&self.bare_command(args), "y\n");
+            let at = made.stdout.find("sg_").unwrap_or_else(|| panic!("{made:?}"));
+            made.stdout[at..].lines().next().unwrap().to_owned()
+        };
+        self.operator.get_or_init(make).clone()
     }
 
     /// Runs the command to its end.
@@ -60,6 +93,21 @@ pub(crate) fn command<S: AsRef<OsStr>>(data: &Path, args: impl IntoIterator<Item
     let mut command = Command::new(env!("CARGO_BIN_EXE_stepgate"));
     command.env_clear().arg("--data").arg(data).args(args);
     command
+}
+
+/// Whether a command decides on this directory, so that it needs an operator.
+fn decides(command: &Command) -> bool {
+    let args: Vec<_> = command.get_args().skip(2).filter_map(OsStr::to_str).collect();
+    let words: Vec<_> = args.iter().copied().filter(|arg| !arg.starts_with('-')).collect();
+    let is_here = !args.contains(&"--url") && !args.contains(&"--token-file");
+    let words = (words.first().copied(), words.get(1).copied());
+    let decides = match words {
+        (Some("approve" | "deny" | "chat"), _) => true,
+        (Some("token"), Some("create" | "revoke")) => true,
+        (Some("tools"), Some("accept")) | (Some("runs"), Some("resolve")) => true,
+        (_, _) => false,
+    };
+    is_here && decides && !args.contains(&"--help")
 }
 
 pub(crate) fn finish(command: &mut Command, input: &[u8]) -> Output {

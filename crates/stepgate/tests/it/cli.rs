@@ -1,14 +1,21 @@
 //! The command line, as people and scripts meet it.
 
+mod directory;
+
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
+use stepgate_store::sqlite::SqliteStore;
 
-use crate::binary::{Place, command, finish};
-use crate::gate::{id, proposal};
+use crate::binary::{Place, finish};
+use crate::gate::{Acting, AskAlways, CountingWorld, StopsAt, id, proposal};
+use crate::http_client::{self, Gateway};
+use crate::scene::until;
 
 fn lines_of_json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -265,6 +272,7 @@ fn canon_and_digest_agree_with_rfc_8785() {
         (r#"{"b":1,"a":[1.0,1e21,0.000001,1E-7]}"#, r#"{"a":[1,1e+21,0.000001,1e-7],"b":1}"#),
         ("\"\\u20ac\\u000F\\u000aA'\\u0042\\u0022\\u005c\"", "\"€\\u000f\\nA'B\\\"\\\\\""),
         ("9007199254740993", "9007199254740992"),
+        ("{\"a\":\"x\u{7f}y\u{9b}31m\"}", "{\"a\":\"x\u{7f}y\u{9b}31m\"}"),
         (
             "{\"\u{20ac}\":1,\"\u{fb33}\":3,\"\u{1f602}\":2}",
             "{\"\u{20ac}\":1,\"\u{1f602}\":2,\"\u{fb33}\":3}",
@@ -293,6 +301,27 @@ fn an_entry_of_an_exported_run_has_the_digest_that_the_command_line_computes() {
         let output = place.stepgate(["digest", "--without", "_digest"], artifact.to_string());
         assert_eq!(output.stdout.trim(), artifact["_digest"].as_str().unwrap());
     }
+}
+
+/// A terminal filter would drop these characters, and the bundle would not match its digests.
+#[test]
+fn characters_of_control_do_not_make_evidence_look_forged() {
+    let place = Place::new();
+    let unseen = "a\u{7f}b\u{9b}31m\u{1b}[2J\u{e0041}";
+    let args = json!({ "path": "/sandbox/a.txt", "content": unseen });
+    let written = place.stepgate(["step"], proposal(1, "WRITE_FILE", args));
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let bundle = place.stepgate(["runs", "export", "last"], "").stdout;
+    let verified = place.stepgate(["verify", "--bundle", "-"], &*bundle);
+    assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
+    let read = proposal(2, "READ_FILE", json!({ "path": "/sandbox/a.txt" }));
+    let response = place.stepgate(["step"], read).stdout;
+    let response: Value = serde_json::from_str(&response).unwrap();
+    assert_eq!(response["result"]["content"], unseen);
+    let shown = place.stepgate(["runs", "--json"], "").stdout;
+    assert!(shown.contains("\u{7f}") && shown.contains("\u{9b}"), "{shown:?}");
+    let people = place.stepgate(["runs", "show", "last"], "").stdout;
+    assert!(people.contains("a<U+007F>b<U+009B>31m"), "{people}");
 }
 
 #[test]
@@ -342,7 +371,7 @@ fn what_is_proposed_is_readable_by_its_owner_alone() {
 #[test]
 fn what_works_on_the_directory_refuses_an_address() {
     let place = used();
-    for command in ["verify", "nodes", "doctor", "recover", "serve"] {
+    for command in ["verify", "nodes", "doctor", "serve"] {
         let refused = place.stepgate(["--url", "http://127.0.0.1:1", command], "");
         assert_eq!(refused.code, 1, "{command}");
         assert!(refused.stderr.contains("leave out --url"), "{command}: {}", refused.stderr);
@@ -371,7 +400,7 @@ fn a_second_writer_gets_a_clear_error_and_readers_do_not_wait() {
     let second = place.stepgate(["run", "THINK"], "");
     assert!(second.code == 1 && second.stderr.contains("in use by another process"), "{second:?}");
     let recovering = place.stepgate(["recover"], "");
-    assert!(recovering.stderr.contains("which recovers by itself"), "{recovering:?}");
+    assert!(recovering.stderr.contains("in use by another process"), "{recovering:?}");
     assert_eq!(place.stepgate(["runs"], "").code, 0);
     let verified = place.stepgate(["verify"], "");
     assert_eq!(verified.code, 0, "{}", verified.stdout);
@@ -410,7 +439,7 @@ fn unheard(command: &mut std::process::Command, input: &str) -> (i32, String) {
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error_but_a_response_that_nobody_gets_is() {
     let place = used();
-    let reading: [(&[&str], &str); 9] = [
+    let reading: [(&[&str], &str); 11] = [
         (&["runs"], ""),
         (&["runs", "--json"], ""),
         (&["runs", "show", "last"], ""),
@@ -418,7 +447,9 @@ fn a_reader_that_has_seen_enough_is_no_error_but_a_response_that_nobody_gets_is(
         (&["verify"], ""),
         (&["doctor", "--json"], ""),
         (&["canon"], "{}"),
+        (&["digest"], "{}"),
         (&["completions", "bash"], ""),
+        (&["mcp"], "what is no JSON is answered too\n"),
         (&["recover"], ""),
     ];
     for (args, input) in reading {
@@ -437,6 +468,21 @@ fn a_reader_that_has_seen_enough_is_no_error_but_a_response_that_nobody_gets_is(
     let changed = bundle.replacen("\"status\":\"ok\"", "\"status\":\"error\"", 1);
     let mut verify = place.command(["verify", "--bundle", "-"]);
     assert_eq!(unheard(&mut verify, &changed), (1, String::new()));
+}
+
+#[test]
+fn following_events_ends_with_its_reader() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut follow = place.command(["runs", "--follow"]);
+    let mut follow = follow.stdin(Stdio::null()).stdout(writer).spawn().unwrap();
+    until("it ends", || {
+        gateway.propose(&http_client::proposal("THINK", json!({})));
+        follow.try_wait().unwrap().is_some()
+    });
+    assert!(follow.wait().unwrap().success());
 }
 
 #[test]
@@ -512,15 +558,47 @@ fn what_verify_says_of_a_tampered_database_cannot_play_tricks_on_the_terminal() 
     }
 }
 
-#[test]
-fn recover_says_what_it_did() {
+#[tokio::test]
+async fn recover_says_what_it_did() {
     let place = used();
+    let first: Value =
+        serde_json::from_str(&place.stepgate(["recover", "--json"], "").stdout).unwrap();
+    assert_eq!(first["finished"], json!([]), "nothing was interrupted");
+    let (interrupted, waiting) = interrupt(&place).await;
     let output = place.stepgate(["recover", "--json"], "");
-    assert_eq!(
-        output.stdout,
-        "{\"finished\":[],\"waiting\":[],\"in_doubt\":[],\"quarantined\":[],\"stuck\":[]}\n"
-    );
-    assert_eq!(output.code, 0);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let said: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(said["finished"], json!([interrupted]), "{said}");
+    assert_eq!(said["waiting"], json!([waiting]), "{said}");
+    for none in ["in_doubt", "quarantined", "stuck", "attention"] {
+        assert_eq!(said[none], json!([]), "{said}");
+    }
+    assert_eq!(fs::read_to_string(place.path().join("sandbox/stopped.txt")).unwrap(), "done");
+    let shown = place.stepgate(["runs", "show", &interrupted, "--json"], "");
+    assert!(shown.stdout.contains("\"ok\""), "{}", shown.stdout);
+    let again: Value =
+        serde_json::from_str(&place.stepgate(["recover", "--json"], "").stdout).unwrap();
+    assert_eq!((&again["finished"], &again["waiting"]), (&json!([]), &json!([waiting])));
+}
+
+/// Leaves a step behind that a crash stopped before its act, and one that waits for a person.
+async fn interrupt(place: &Place) -> (String, String) {
+    let store = SqliteStore::open(&place.database(), Default::default()).unwrap();
+    let mut gate = crate::gate::gate(Arc::new(store), &place.path().join("sandbox"));
+    // Now, or the question would have expired long ago.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
+    gate.world = CountingWorld::starting_at(u64::try_from(now).unwrap() - 1_790_000_000_000);
+    let real = Arc::clone(&gate.executor);
+    gate.executor = Arc::new(Acting(StopsAt { inner: real, name: "stopped" }));
+    let write = |number, name: &str| {
+        let args = json!({ "path": format!("/sandbox/{name}.txt"), "content": "done" });
+        proposal(number, "WRITE_FILE", args)
+    };
+    crate::gate::submit(&gate, write(1, "stopped")).await.unwrap_err();
+    let [interrupted] = gate.store.unfinished_runs().await.unwrap()[..] else { panic!() };
+    gate.policy = Arc::new(AskAlways);
+    let waiting = crate::gate::submit(&gate, write(2, "waiting")).await.unwrap().run_id;
+    (interrupted.to_string(), waiting.to_string())
 }
 
 #[test]
@@ -533,100 +611,24 @@ fn doctor_finds_nothing_wrong_with_a_used_directory() {
 }
 
 #[test]
-fn nothing_to_read_is_said_with_the_way_out() {
+fn the_last_run_is_the_directorys_own_and_not_that_of_another_principal() {
     let place = Place::new();
-    for args in [vec!["runs"], vec!["verify"], vec!["runs", "show", "last"]] {
-        let output = place.stepgate(args, "");
-        assert_eq!(output.code, 1);
-        assert!(output.stderr.contains("a first step creates it"), "{}", output.stderr);
-    }
-    assert!(!place.path().exists());
-}
-
-#[test]
-fn an_unusable_data_directory_is_said_with_the_way_out() {
-    let place = Place::new();
-    let file = place.path().with_extension("file");
-    fs::write(&file, "in the way").unwrap();
-    for data in [file.clone(), file.join("beneath"), "/proc/stepgate".into(), "".into()] {
-        let output = finish(&mut command(&data, ["run", "THINK"]), b"");
-        assert_eq!(output.code, 1, "{}", data.display());
-        assert!(output.stderr.contains("--data"), "{}", output.stderr);
-        assert_eq!(output.stdout, "");
-    }
-}
-
-#[test]
-fn a_data_directory_is_made_with_all_that_is_missing_above_it() {
-    let place = Place::new();
-    let data = place.path().join("deep/down");
-    assert_eq!(finish(&mut command(&data, ["run", "THINK"]), b"").code, 0);
-    for made in [place.path(), place.path().join("deep"), data.clone(), data.join("sandbox")] {
-        let mode = fs::metadata(&made).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700, "{}", made.display());
-    }
-}
-
-#[test]
-fn a_foreign_damaged_or_newer_database_is_refused_and_left_alone() {
-    let garbage: fn(&Place) = |place| fs::write(place.database(), "not a database at all").unwrap();
-    let newer: fn(&Place) = |place| {
-        let connection = rusqlite::Connection::open(place.database()).unwrap();
-        connection.execute_batch("PRAGMA user_version = 999").unwrap();
-    };
-    let foreign: fn(&Place) = |place| {
-        fs::remove_file(place.database()).unwrap();
-        let connection = rusqlite::Connection::open(place.database()).unwrap();
-        connection.execute_batch("CREATE TABLE theirs (x)").unwrap();
-    };
-    for (damage, expected) in [(garbage, "database"), (newer, "999"), (foreign, "another program")]
-    {
-        let place = used();
-        damage(&place);
-        let before = fs::read(place.database()).unwrap();
-        for args in [vec!["run", "THINK"], vec!["verify"]] {
-            let output = place.stepgate(&args, "");
-            assert_eq!(output.code, 1, "{args:?}");
-            assert!(output.stderr.contains(expected), "{expected}: {}", output.stderr);
-        }
-        assert_eq!(fs::read(place.database()).unwrap(), before);
-    }
-}
-
-#[test]
-fn a_corrupted_page_is_said_and_nothing_is_lost() {
-    let place = used();
-    let mut bytes = fs::read(place.database()).unwrap();
-    let middle = bytes.len() / 2;
-    for byte in &mut bytes[4096..middle] {
-        *byte = 0x5a;
-    }
-    fs::write(place.database(), &bytes).unwrap();
-    for args in [vec!["run", "READ_FILE", "path=/sandbox/a.txt"], vec!["verify"], vec!["doctor"]] {
-        let output = place.stepgate(&args, "");
-        assert_eq!(output.code, 1, "{args:?}: {} {}", output.stdout, output.stderr);
-    }
-    assert_eq!(fs::read_to_string(place.path().join("sandbox/a.txt")).unwrap(), "hello");
-}
-
-#[test]
-fn bad_configuration_is_refused_with_file_line_and_key() {
-    let place = used();
-    fs::write(place.path().join("stepgate.toml"), "[limits]\npayload_max = 1\n").unwrap();
-    let output = place.stepgate(["run", "THINK"], "");
-    assert_eq!(output.code, 1);
-    for word in ["stepgate.toml", "line 2", "payload_max"] {
-        assert!(output.stderr.contains(word), "{word}: {}", output.stderr);
-    }
-}
-
-#[test]
-fn limits_come_from_file_and_environment() {
-    let place = used();
-    let long = proposal(1, "FINISH", json!({"response": "r".repeat(500)}));
-    fs::write(place.path().join("stepgate.toml"), "[limits]\npayload_bytes_max = 300\n").unwrap();
-    assert_eq!(place.stepgate(["step"], &long).code, 10);
-    let mut wider = place.command(["step"]);
-    wider.env("STEPGATE_LIMITS_PAYLOAD_BYTES_MAX", "2000");
-    assert_eq!(finish(&mut wider, long.as_bytes()).code, 0);
+    let gateway = Gateway::start(&place);
+    let made = place.stepgate(["token", "create", "--name", "bob", "--role", "agent"], "").stdout;
+    let own = place.stepgate(["run", "THINK", "--reasoning", "mine"], "");
+    assert_eq!(own.code, 0, "{}", own.stderr);
+    let others = http_client::proposal("FINISH", json!({ "response": "his" }));
+    assert_eq!(gateway.send("POST", "/v1/steps", made.trim(), &others).status, 200);
+    let last = place.stepgate(["runs", "show", "last", "--json"], "");
+    let last: Value = serde_json::from_str(&last.stdout).unwrap();
+    assert_eq!(
+        (&last["run"]["principal_id"], &last["run"]["tool_name"]),
+        (&json!("agent"), &json!("THINK"))
+    );
+    // Over a URL it is the newest that the token sees, and whose it is is said.
+    let token = place.path().join("operator.token");
+    let url = gateway.url();
+    let args = ["--url", &url, "--token-file", token.to_str().unwrap(), "runs", "show", "last"];
+    let newest = place.stepgate(args, "");
+    assert!(newest.stderr.contains("of `bob`"), "{newest:?}");
 }

@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::binary::{Output, Place, command, finish};
+use crate::faults::shim::Shim;
 use crate::gate::proposal;
+use crate::http_client::Gateway;
+use crate::scene::until;
 
 const NOBODY: u32 = 65_534;
 /// More than fits where space is scarce, and less than the small disk holds.
@@ -285,4 +288,53 @@ fn a_directory_without_the_right_to_write_is_said_with_the_way_out_and_can_still
     assert_eq!(fs::read(place.database()).unwrap(), before);
     set_modes(&place.path(), 0o700, 0o600);
     assert_eq!(finish(&mut command(&place.path(), ["run", "THINK"]), b"").code, 0);
+}
+
+#[test]
+fn a_full_disk_is_not_ready_and_recorded_answers_are_given_all_the_same() {
+    let Some(disk) = SmallDisk::mount() else {
+        println!("no mount namespace here: no disk of its own that could be full");
+        return;
+    };
+    let mut command = disk.command(&["serve", "--bind", "127.0.0.1:0"]);
+    let tokens = disk.path("data");
+    let gateway = Gateway::of(command.stderr(Stdio::piped()), &tokens);
+    let payload = proposal(1, "THINK", json!({}));
+    let first = gateway.propose(&payload);
+    assert_eq!((first.status, gateway.send("GET", "/readyz", "", "").status), (200, 200));
+    let fill = |gateway: &Gateway| {
+        disk.fill(0);
+        gateway.send("GET", "/readyz", "", "").status == 503
+    };
+    until("it is not ready", || fill(&gateway));
+    // What is new cannot be recorded; what is recorded needs no room.
+    until("nothing new is recorded", || {
+        let new = crate::http_client::proposal("THINK", json!({}));
+        gateway.propose(&new).status == 503
+    });
+    let again = gateway.propose(&payload);
+    assert_eq!((again.status, &again.body), (200, &first.body));
+    fs::remove_file(disk.path("filler")).unwrap();
+    until("it is ready again", || gateway.send("GET", "/readyz", "", "").status == 200);
+    assert_eq!(
+        fs::read_dir(&tokens).unwrap().flatten().filter(|it| it.file_name() == ".ready").count(),
+        0
+    );
+}
+
+/// A power cut after a start must not leave a directory of empty policies: that denies everything.
+#[test]
+fn the_first_policies_have_their_name_only_once_they_are_on_the_disk() {
+    let shim = Shim::new();
+    let place = Place::with(shim.variables());
+    // Where they are made before they get their name.
+    let made = place.path().join("policies.new");
+    fs::create_dir_all(&made).unwrap();
+    shim.break_fsync(&made);
+    let refused = place.stepgate(["run", "THINK"], "");
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("cannot write the first policies"), "{}", refused.stderr);
+    assert!(shim.hits() > 0 && !place.path().join("policies").exists());
+    shim.clear();
+    assert_eq!(place.stepgate(["run", "LIST_FILES", "path=/sandbox/"], "").code, 0);
 }

@@ -4,6 +4,7 @@
 mod clients;
 mod coverage;
 mod faults;
+mod limits;
 pub(crate) mod readme;
 
 use std::collections::BTreeSet;
@@ -95,6 +96,7 @@ fn failures() -> Vec<Failure> {
         Failure::PolicyViolation(text()),
         Failure::DeniedByOperator { approver_id: PrincipalId::parse("ann").unwrap(), note: None },
         Failure::ApprovalExpired,
+        Failure::TooManyApprovals(100),
         Failure::RefusedAtExecution(text()),
     ];
     failures.extend(ExecutionFailure::ALL.map(|failure| Failure::Execution(failure, None)));
@@ -112,6 +114,7 @@ fn failures() -> Vec<Failure> {
             | Failure::PolicyViolation(_)
             | Failure::DeniedByOperator { .. }
             | Failure::ApprovalExpired
+            | Failure::TooManyApprovals(_)
             | Failure::RefusedAtExecution(_)
             | Failure::Execution(..) => {}
         }

@@ -13,7 +13,7 @@ mod load;
 mod nodes;
 mod proxy;
 mod report;
-mod shim;
+pub(crate) mod shim;
 mod stage;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@ use crate::gate::proposal;
 use crate::http_client::{Gateway, PATIENCE, Reply};
 use crate::scene::{Scene, approve, kill, python, until};
 
-fn act(number: u32) -> String {
+pub(crate) fn act(number: u32) -> String {
     proposal(number, "fixture.act", json!({ "value": 1 }))
 }
 
@@ -30,7 +30,7 @@ fn outcome(gateway: &Gateway, payload: &str) -> Reply {
 }
 
 /// A gated call whose tool has come to this point when the gateway is killed.
-fn killed_at(scene: &Scene, point: &str) {
+pub(crate) fn killed_at(scene: &Scene, point: &str) {
     fs::write(scene.file(point), "").unwrap();
     let gateway = Gateway::start(&scene.place);
     assert_eq!(gateway.propose(&act(1)).status, 202);
@@ -336,10 +336,11 @@ fn what_a_tool_says_about_its_failure_is_shown_and_exported_and_not_answered() {
 }
 
 #[test]
-fn a_server_that_does_not_start_stops_serve_with_the_file_and_the_line() {
+fn a_required_server_that_does_not_start_stops_serve_with_the_file_and_the_line() {
     let scene = Scene::new("honours_key = true");
     let config = scene.place.path().join("stepgate.toml");
     let text = fs::read_to_string(&config).unwrap();
+    let text = text.replacen("mode = ", "required = true\nmode = ", 1);
     let rows = [
         (text.replace("tool_server.py", "no_such_server.py"), "line 3"),
         (text.replace("honours_key = true", ""), "honours_key"),
@@ -435,6 +436,121 @@ fn a_tool_server_cannot_change_policies_or_the_configuration_elsewhere() {
     assert!(!evil.exists());
     assert_eq!(fs::read_to_string(at("stepgate.toml")).unwrap(), config);
     assert_eq!(gateway.propose(&proposal(1, "fixture.look", json!({}))).status, 200);
+}
+
+/// Keys and secrets are kept from every server, wherever they are: in files, and in what the gateway was started
+/// with.
+#[test]
+fn a_tool_server_cannot_read_keys_secrets_or_the_memory_of_the_gateway() {
+    let elsewhere = tempfile::TempDir::new().unwrap();
+    let at = |name: &str| elsewhere.path().join(name);
+    for name in ["model.key", "other.secret", "plain"] {
+        fs::write(at(name), "hush").unwrap();
+    }
+    let place = Place::with(vec![("MODEL_PROXY_SECRET", "hush".into())]);
+    let scene = Scene::at(place, "honours_key = true", &[]);
+    let config = scene.place.path().join("stepgate.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let secrets = format!(
+        "secret_env = {{ A = {{ file = {:?} }}, B = {{ env = \"MODEL_PROXY_SECRET\" }} }}\n\
+         [agent]\nbase_url = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\nkey_file = {:?}\n",
+        at("other.secret"),
+        at("model.key"),
+    );
+    fs::write(&config, text + &secrets).unwrap();
+    let attack = format!(
+        r#"import os
+found = []
+def tries(path):
+    try:
+        with open(path, "rb") as file:
+            found.append(path)
+    except OSError:
+        pass
+for name in ["model.key", "other.secret", "plain"]:
+    tries(os.path.join({:?}, name))
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        line = open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")
+    except OSError:
+        continue
+    if {:?}.encode() in line and (b"serve" in line or b"watch" in line):
+        found.append("gateway" if b"serve" in line else "watcher")
+        tries("/proc/%s/environ" % pid)
+        tries("/proc/%s/mem" % pid)
+print("over:", found)
+"#,
+        elsewhere.path(),
+        scene.place.path(),
+    );
+    fs::write(scene.file("attack.py"), attack).unwrap();
+    let (program, log) = (scene.file("attack.py"), scene.file("attack.log"));
+    preceded_by(&scene, &format!("{} {program:?} > {log:?} 2>&1", python()));
+    let _gateway = Gateway::start(&scene.place);
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    until("the attack is over", || said().contains("over:"));
+    let said = said();
+    assert!(said.contains(at("plain").to_str().unwrap()), "it looked: {said}");
+    assert!(said.contains("gateway") && said.contains("watcher"), "it found both: {said}");
+    for kept in ["model.key", "other.secret", "environ", "/mem"] {
+        assert!(!said.contains(kept), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_works_where_something_is_hidden_is_named_at_the_start_and_by_doctor() {
+    let scene = Scene::new("honours_key = true");
+    let config = scene.place.path().join("stepgate.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(!scene.stepgate(&["doctor"]).stdout.contains("works in"), "nothing is in the way");
+    let project = scene.place.path().parent().unwrap().to_owned();
+    let ways = [
+        text.replacen(
+            "[servers.other]\n",
+            &format!("[servers.other]\ndirectory = {project:?}\n"),
+            1,
+        ),
+        text.clone().replace("args = [", &format!("args = [\"--root={}\", ", project.display())),
+    ];
+    for text in ways {
+        fs::write(&config, text).unwrap();
+        let doctor = scene.stepgate(&["doctor"]);
+        let named = format!("`other` works in `{}`", project.canonicalize().unwrap().display());
+        assert!(doctor.code == 1 && doctor.stdout.contains(&named), "{}", doctor.stdout);
+    }
+    scene.configure("honours_key = true", &[]);
+    let text = fs::read_to_string(&config).unwrap();
+    let there = format!("[servers.other]\ndirectory = {project:?}\n");
+    fs::write(&config, text.replacen("[servers.other]\n", &there, 1)).unwrap();
+    let mut gateway = Gateway::start(&scene.place);
+    gateway.until_it_says("the tool server `other` works in");
+}
+
+#[test]
+fn an_edit_of_the_same_length_and_time_is_reloaded() {
+    let scene = Scene::new("honours_key = true");
+    let mut gateway = Gateway::start(&scene.place);
+    let file = scene.place.path().join("policies/all.cedar");
+    let text = fs::read_to_string(&file).unwrap();
+    let modified = fs::metadata(&file).unwrap().modified().unwrap();
+    let changed = text.replace("it acts", "it ACTS");
+    assert_eq!(changed.len(), text.len());
+    fs::write(&file, changed).unwrap();
+    fs::File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
+    gateway.until_it_says("policies reloaded");
+}
+
+#[test]
+fn policies_that_everybody_can_write_to_are_not_reloaded() {
+    let scene = Scene::new("honours_key = true");
+    let mut gateway = Gateway::start(&scene.place);
+    let file = scene.place.path().join("policies/evil.cedar");
+    let draft = scene.file("evil.cedar");
+    fs::write(&draft, "@id(\"evil\") permit (principal, action, resource);").unwrap();
+    fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    fs::rename(&draft, &file).unwrap();
+    gateway.until_it_says("policies not reloaded: everybody can write to");
+    assert_eq!(gateway.propose(&act(1)).status, 202, "a person is still asked");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::binary::{Output, Place, finish};
 use crate::docs::readme::blocks;
 use crate::docs::{read, root};
 use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
+use crate::terminal::at_a_terminal;
 
 /// A copy of the example, so that nothing is written into the repository, and a data directory.
 struct Home {
@@ -102,8 +103,7 @@ fn path() -> OsString {
     path
 }
 
-/// Whether the server is younger than its source, as it is when all tests are built together. To build
-/// it alone takes minutes, because its dependencies are then built with other features.
+/// Whether the server is younger than its source, as it is when all tests are built together.
 fn is_built(server: &Path) -> bool {
     let changed = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
     let sources = fs::read_dir(root().join("examples/home/src")).unwrap();
@@ -179,6 +179,33 @@ fn the_gated_example_goes_over_approval_required_and_approved_to_ok_on_the_comma
     let again = home.stepgate(&format!("approve {id}"));
     assert_eq!((again.code, home.memory()["effects"].as_u64()), (1, Some(1)));
     home.verified();
+}
+
+/// Specification 002: "`assistant run sonos.set_volume`", "started → approval_required → approved → ok".
+#[test]
+fn the_gated_example_runs_word_for_word_without_an_argument() {
+    let home = Home::new();
+    let _gateway = Gateway::start(&home.place);
+    let asked = home.stepgate("run sonos.set_volume");
+    assert_eq!(asked.code, 13, "{}{}", asked.stdout, asked.stderr);
+    let id = home.pending()["approval_id"].as_str().unwrap().to_owned();
+    assert_eq!(home.stepgate(&format!("approve {id}")).code, 0);
+    let run = home.last_ended();
+    assert_eq!(run["states"], json!(["started", "approval_required", "approved", "ok"]));
+    assert_eq!(home.memory()["volumes"], json!({ "living room": 10 }));
+    home.verified();
+}
+
+#[test]
+fn the_first_policies_let_a_tool_look_and_ask_before_one_acts() {
+    let home = Home::new();
+    // Without policies of its own the home gets the first ones.
+    fs::remove_dir_all(home.copy.path().join("examples/home/policies")).unwrap();
+    let _gateway = Gateway::start(&home.place);
+    assert_eq!(home.stepgate("run calendar.google.get_agenda").code, 0);
+    assert_eq!(home.last()["states"], json!(["started", "ok"]));
+    assert_eq!(home.stepgate("run sonos.set_volume").code, 13);
+    assert_eq!(home.last()["states"], json!(["started", "approval_required"]));
 }
 
 #[test]
@@ -290,7 +317,12 @@ fn the_readme_of_the_example_does_what_it_says() {
             let script = format!("{setting}{}", block.replace("ID", &id));
             let mut sh = Command::new("sh");
             sh.env_clear().env("PATH", path()).current_dir(home.copy.path());
-            let output = finish(sh.args(["-u", "-c", &script]), b"");
+            sh.args(["-u", "-c", &script]);
+            // A person approves at a terminal.
+            let output = match block.contains("stepgate approve") {
+                true => at_a_terminal(&sh, "y\n"),
+                false => finish(&mut sh, b""),
+            };
             if let Some(rest) = output.stderr.split("`stepgate approve ").nth(1) {
                 id = rest.split('`').next().unwrap().to_owned();
             }

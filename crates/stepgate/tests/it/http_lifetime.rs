@@ -142,10 +142,12 @@ fn a_gateway_elsewhere_is_reached_by_its_url() {
     assert_eq!(run.code, 0, "{run:?}");
     let runs = with_token(&gateway.operator, &["runs"]);
     assert!(runs.stdout.contains("THINK"), "{runs:?}");
-    for (args, word) in
-        [(["runs", "show", "last"], "entries"), (["runs", "export", "last"], "artifacts")]
-    {
-        assert!(with_token(&gateway.agent, &args).stdout.contains(word));
+    for (token, args, word) in [
+        (&gateway.agent, ["runs", "show", "last"], "states"),
+        (&gateway.operator, ["runs", "show", "last"], "entries"),
+        (&gateway.operator, ["runs", "export", "last"], "artifacts"),
+    ] {
+        assert!(with_token(token, &args).stdout.contains(word), "{args:?}");
     }
     let refused = with_token(&gateway.agent, &["token", "list"]);
     assert!(refused.code == 1 && refused.stderr.contains("(403)"), "{refused:?}");

@@ -35,6 +35,8 @@ fn a_step_over_http_is_answered_with_its_response_and_again_with_the_same() {
 fn what_is_no_http_gets_a_json_error_and_is_counted() {
     let gateway = Gateway::start(&Place::new());
     let long_header = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "a".repeat(200_000));
+    let just_too_long =
+        format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "a".repeat(65 * 1024));
     let many: String = (0..500).map(|number| format!("x{number}: 1\r\n")).collect();
     let many_headers = format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n");
     let long_path = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "a".repeat(70_000));
@@ -50,6 +52,9 @@ fn what_is_no_http_gets_a_json_error_and_is_counted() {
             b"POST /v1/steps HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab".to_vec(),
         ),
         ("a long header", long_header.into_bytes()),
+        ("a header of 65 KiB", just_too_long.into_bytes()),
+        ("no host", b"GET /healthz HTTP/1.1\r\n\r\n".to_vec()),
+        ("two hosts", b"GET /healthz HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n".to_vec()),
         ("many headers", many_headers.into_bytes()),
         ("a long path", long_path.into_bytes()),
     ];

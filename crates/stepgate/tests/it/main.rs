@@ -9,6 +9,7 @@
 )]
 
 mod agent;
+mod attention;
 mod backup;
 mod binary;
 mod cli;
@@ -32,6 +33,7 @@ mod mcp_clients;
 mod mcp_conformance;
 mod mcp_sameness;
 mod mcp_scene;
+mod no_self_approval;
 mod nodes;
 mod policy_cli;
 mod scene;
@@ -40,4 +42,7 @@ mod spec_001;
 mod spec_002;
 mod spec_004;
 mod tamper;
+mod terminal;
 mod tls;
+mod tools_off;
+mod verify_beside;

@@ -8,3 +8,6 @@ mod hostile;
 mod lost;
 mod sessions;
 mod stdio;
+mod questions;
+mod versions;
+mod words;

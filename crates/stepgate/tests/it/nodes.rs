@@ -1,5 +1,7 @@
 //! Several gateways on one PostgreSQL, seen from outside.
 
+mod back_in_time;
+mod pooler;
 mod tools;
 mod turns;
 mod waiting;
@@ -7,6 +9,7 @@ mod waiting;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -33,13 +36,13 @@ const LEASE_MS: u64 = 1500;
 const ANSWERS_MIN: usize = 12;
 
 /// A database that nodes share, each with a data directory of its own.
-struct House {
+pub(crate) struct House {
     database: String,
     url: String,
 }
 
 impl House {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let database = SERVER.database().unwrap();
         Self { url: SERVER.url(&database), database }
     }
@@ -66,12 +69,12 @@ impl House {
         Place::with(variables)
     }
 
-    fn sql(&self, sql: &str) -> anyhow::Result<String> {
+    pub(crate) fn sql(&self, sql: &str) -> anyhow::Result<String> {
         SERVER.sql(&self.database, sql)
     }
 
     /// Two places whose sandboxes are the same directory.
-    fn two(&self) -> [Place; 2] {
+    pub(crate) fn two(&self) -> [Place; 2] {
         let places = [self.place("first"), self.place("second")];
         fs::create_dir(places[0].path().join("sandbox")).unwrap();
         symlink(places[0].path().join("sandbox"), places[1].path().join("sandbox")).unwrap();
@@ -81,6 +84,53 @@ impl House {
 
 fn write(name: &str, content: &str) -> String {
     proposal("WRITE_FILE", json!({ "path": format!("/sandbox/{name}.txt"), "content": content }))
+}
+
+/// Opens the store as this node, which must be refused; what it says.
+fn refused(place: &Place) -> String {
+    let output = place.stepgate(["run", "THINK"], "");
+    assert_eq!(output.code, 1, "{output:?}");
+    output.stderr
+}
+
+#[test]
+fn another_directory_under_the_name_of_a_node_is_refused() {
+    let house = House::new();
+    let first = house.alone("first");
+    assert_eq!(first.stepgate(["run", "THINK"], "").code, 0);
+    // Whether the node that had the name is alive or not.
+    let namesake = house.alone("first");
+    assert!(refused(&namesake).contains("not the one that the store knows as `sandbox@first`"));
+    let serving = Gateway::start(&first);
+    assert!(refused(&namesake).contains("not the one that the store knows as `sandbox@first`"));
+    drop(serving);
+    // A node with all of its files, copied.
+    let copy = house.alone("first");
+    let copied = Command::new("cp").arg("-a").arg(first.path()).arg(copy.path()).status().unwrap();
+    assert!(copied.success());
+    let said = refused(&copy);
+    assert!(said.contains("is a copy of another one"), "{said}");
+    // The one that stays, and one that is told to take the other's place.
+    assert_eq!(first.stepgate(["run", "THINK"], "").code, 0);
+    let mark = copy.path().join("sandbox/.stepgate-mark");
+    let id = fs::read_to_string(&mark).unwrap().split(' ').next().unwrap().to_owned();
+    fs::write(&mark, id).unwrap();
+    assert_eq!(copy.stepgate(["run", "THINK"], "").code, 0);
+    let listed = copy.stepgate(["run", "LIST_FILES", "path=/sandbox/"], "");
+    assert!(listed.code == 0 && !listed.stdout.contains("mark"), "{listed:?}");
+}
+
+#[test]
+fn nodes_that_say_they_share_a_sandbox_and_do_not_are_refused() {
+    let house = House::new();
+    let places = [house.place("first"), house.place("second")];
+    assert_eq!(places[0].stepgate(["run", "THINK"], "").code, 0);
+    let said = refused(&places[1]);
+    assert!(said.contains("not the one that the store knows as `sandbox`"), "{said}");
+    // The same directory is fine, by whatever path.
+    fs::remove_dir_all(places[1].path().join("sandbox")).unwrap();
+    symlink(places[0].path().join("sandbox"), places[1].path().join("sandbox")).unwrap();
+    assert_eq!(places[1].stepgate(["run", "THINK"], "").code, 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! place.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -31,10 +32,10 @@ fn the_policies_of_a_first_start_hold_their_cases() {
     let place = used();
     let output = place.stepgate(["policy", "check"], "");
     assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
-    assert!(output.stdout.contains("can be loaded: 2 policies"), "{}", output.stdout);
+    assert!(output.stdout.contains("can be loaded: 3 policies"), "{}", output.stdout);
     let output = place.stepgate(["policy", "check", "--json"], "");
     let checked: Value = serde_json::from_str(&output.stdout).unwrap();
-    assert_eq!(checked["policies"], 2);
+    assert_eq!(checked["policies"], 3);
     assert!(checked["cases"].as_u64().unwrap() >= 4);
 }
 
@@ -75,7 +76,9 @@ fn explain_names_the_policy_with_its_place_and_records_nothing() {
     assert!(allowed.contains("DELETE_FILE: permit"), "{allowed}");
     assert!(allowed.contains("core/sandbox") && allowed.contains("10-core.cedar:"), "{allowed}");
     let refused = explain(&["READ_FILE", "path=/sandbox/a.exe"]);
-    assert!(refused.contains("deny") && refused.contains("sandbox: file extension"), "{refused}");
+    let rule =
+        "sandbox: file extension: `sandbox.read_extensions` in stepgate.toml allows .txt, .md";
+    assert!(refused.contains("deny") && refused.contains(rule), "{refused}");
     let detail = explain(&["THINK", "--json"]);
     let detail: Value = serde_json::from_str(&detail).unwrap();
     assert_eq!(detail["explanation"]["requests"][0]["policies"][0]["outcome"], "matched");
@@ -138,7 +141,7 @@ fn a_delete_that_is_gated_waits_for_a_person_who_says_yes_or_no() {
         let approval = response["result"]["approval_id"].as_str().unwrap().to_owned();
         let listed = place.stepgate(["approvals"], "");
         assert!(listed.stdout.contains(&approval), "{}", listed.stdout);
-        let what = format!("what  DELETE_FILE {{\"path\":\"/sandbox/{number}.txt\"}}");
+        let what = format!("what  DELETE_FILE\n        path = \"/sandbox/{number}.txt\"\n");
         assert!(listed.stdout.contains(&what), "{}", listed.stdout);
         let decided = place.stepgate([word, &approval, "--note", "as agreed"], "");
         assert_eq!(decided.code, code, "{}{}", decided.stdout, decided.stderr);
@@ -148,6 +151,64 @@ fn a_delete_that_is_gated_waits_for_a_person_who_says_yes_or_no() {
         assert_ne!(again.code, 0);
     }
     assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
+
+/// The id of the question about this call.
+fn question(place: &Place, args: &[&str]) -> String {
+    let asked = place.stepgate([&["run"], args].concat(), "");
+    assert_eq!(asked.code, 13, "{}", asked.stderr);
+    let response: Value = serde_json::from_str(&asked.stdout).unwrap();
+    response["result"]["approval_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_grant_is_good_for_the_file_that_was_asked_about_and_for_no_other_at_its_path() {
+    let calls: [&[&str]; 2] = [
+        &["DELETE_FILE", "path=/sandbox/a.txt"],
+        &["RENAME_FILE", "source=/sandbox/a.txt", "destination=/sandbox/b.txt"],
+    ];
+    type Change = fn(&Path);
+    let changes: [(Change, Option<&str>); 5] = [
+        (|_| (), None),
+        // Another file, with the same content too; the same file with another content.
+        (|file| replace(file, "old"), Some("old")),
+        (|file| replace(file, "new"), Some("new")),
+        (|file| fs::write(file, "new").unwrap(), Some("new")),
+        // A file that came after the question.
+        (|file| fs::write(file, "late").unwrap(), Some("late")),
+    ];
+    for args in calls {
+        for (row, (change, left)) in changes.into_iter().enumerate() {
+            let place = used();
+            let policy = fs::read_to_string(policy_file(&place)).unwrap()
+                + "\n@id(\"ask\") @approval(\"a person looks\")\npermit (principal, action in \
+                   [Action::\"DELETE_FILE\", Action::\"RENAME_FILE\"], resource);\n";
+            fs::write(policy_file(&place), policy).unwrap();
+            // They say that a renaming is permitted.
+            fs::remove_file(place.path().join("policies/defaults.cases.toml")).unwrap();
+            let file = place.path().join("sandbox/a.txt");
+            match left {
+                Some("late") => drop(fs::remove_file(&file)),
+                Some(_) | None => fs::write(&file, "old").unwrap(),
+            }
+            let question = question(&place, args);
+            change(&file);
+            let decided = place.stepgate(["approve", &question], "");
+            let found = fs::read_to_string(&file).ok();
+            assert_eq!(found.as_deref(), left, "{args:?} {row}: {decided:?}");
+            let shown = place.stepgate(["runs", "show", "last"], "").stdout;
+            let is_refused = shown.contains("no longer the one that was approved");
+            assert_eq!(is_refused, left.is_some(), "{args:?} {row}: {shown}");
+            assert_eq!(place.stepgate(["verify"], "").code, 0);
+        }
+    }
+}
+
+/// A file made elsewhere takes the name.
+fn replace(file: &Path, content: &str) {
+    let other = file.with_extension("other");
+    fs::write(&other, content).unwrap();
+    fs::rename(other, file).unwrap();
 }
 
 /// The default policies permit what others denied, so they never take the place of others.

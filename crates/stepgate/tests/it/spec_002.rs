@@ -561,3 +561,17 @@ async fn what_policy_decided_in_the_past_can_be_asked_again() {
     }
     house.verified().await;
 }
+
+#[tokio::test]
+async fn the_latency_of_a_run_is_recorded_when_it_ends() {
+    let house = House::new();
+    let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
+    let dossier = house.dossier(&answer).await;
+    let body = dossier.record.unwrap().0.body().unwrap();
+    let latency_ms = body.completed_at.since_ms(body.received_at);
+    assert!(latency_ms > 0, "the clock of this world moves with every look");
+    assert_eq!(dossier.run.ending.unwrap().latency_ms, latency_ms);
+    let (waiting, _) = house.ask(2, json!({ "volume": 20 })).await;
+    assert_eq!(house.dossier(&waiting).await.run.ending, None);
+    house.verified().await;
+}

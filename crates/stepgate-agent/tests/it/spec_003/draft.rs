@@ -1,10 +1,11 @@
 //! Contexts that can be changed in any way, the envelope included, before they are made.
 
 use stepgate_agent::context::{
-    AgentContext, AgentSession, ClipBoardImage, Context, ContextType, ConversationContext,
-    Envelope, InputArtifact, Party, PromptContent, PromptKnowledge, ResponsePayload, ToolCall,
-    ToolCallManifest, ToolCallResult,
+    AgentContext, AgentSession, ClientTool, ClipBoardImage, Context, ContextType,
+    ConversationContext, Envelope, InputArtifact, Party, PromptContent, PromptKnowledge,
+    ResponsePayload, ToolCall, ToolCallManifest, ToolCallResult,
 };
+use stepgate_agent::model::Offer;
 use stepgate_agent::response::Response;
 use stepgate_agent::turn::{Turn, TurnId};
 use stepgate_core::ids::PrincipalId;
@@ -12,6 +13,7 @@ use stepgate_core::ids::PrincipalId;
 pub(super) const SESSION: &str = "0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10";
 
 /// An envelope, and everything else of a context.
+#[derive(Clone)]
 pub(super) struct Draft {
     pub(super) envelope: Envelope,
     pub(super) context: Context,
@@ -47,6 +49,19 @@ pub(super) fn manifest() -> ToolCallManifest {
     }
 }
 
+pub(super) fn tool(name: &str) -> ClientTool {
+    let parameters = serde_json::json!({ "type": "object" });
+    ClientTool { name: name.into(), description: None, parameters }
+}
+
+pub(super) fn artifact(name: &str, content: &str) -> InputArtifact {
+    InputArtifact { name: name.into(), content: content.into() }
+}
+
+pub(super) fn image(mime_type: &str, data: &str) -> ClipBoardImage {
+    ClipBoardImage { mime_type: mime_type.into(), data: data.into() }
+}
+
 pub(super) fn only_artifact(envelope: &mut Envelope) {
     envelope.instructions = None;
     envelope.input_artifacts = vec![InputArtifact { name: "a".into(), content: "b".into() }];
@@ -54,7 +69,7 @@ pub(super) fn only_artifact(envelope: &mut Envelope) {
 
 pub(super) fn only_image(envelope: &mut Envelope) {
     envelope.instructions = None;
-    let (mime_type, data) = ("image/png".into(), String::new());
+    let (mime_type, data) = ("image/png".into(), "AA==".into());
     envelope.clip_board_images = vec![ClipBoardImage { mime_type, data }];
 }
 
@@ -94,6 +109,7 @@ impl Draft {
         context.context_type = from.context_type;
         context.time_stamp = from.time_stamp;
         context.correlation_id = from.correlation_id;
+        context.known = from.known;
         context.session = from.session;
         context.turn = from.turn;
         context.agent_context = from.agent_context;
@@ -116,6 +132,14 @@ impl Draft {
 
     pub(super) fn bring_result(&mut self) {
         self.envelope.tool_results = vec![result("a", "alpha")];
+    }
+
+    pub(super) fn add_artifact(&mut self, name: &str, content: &str) {
+        self.envelope.input_artifacts.push(artifact(name, content));
+    }
+
+    pub(super) fn add_image(&mut self, mime_type: &str, data: &str) {
+        self.envelope.clip_board_images.push(image(mime_type, data));
     }
 
     pub(super) fn put_session(&mut self) {
@@ -142,6 +166,19 @@ impl Draft {
     pub(super) fn spoil_manifest(&mut self) {
         let manifest = self.context.tool_call_manifest.as_mut().unwrap();
         manifest.tool_call_results[1].result_json = None;
+    }
+
+    /// Two tools that the model would know by one name.
+    pub(super) fn offer_twice(&mut self) {
+        let offer = Offer {
+            name: "pick".into(),
+            description: None,
+            parameters: serde_json::json!({ "type": "object" }),
+            action: None,
+        };
+        let content =
+            PromptContent { offers: vec![offer.clone(), offer], ..PromptContent::default() };
+        self.context.prompt_knowledge = PromptKnowledge::Ready(content);
     }
 
     pub(super) fn unready(&mut self) {

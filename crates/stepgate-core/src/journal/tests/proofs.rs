@@ -3,11 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    effect, entries_to, id, journal_at, redigested, run_id, session_id, text_id, ts, way_to,
+    effect, entries_to, id, journal, journal_at, key, read, redigested, run_id, session_id,
+    text_id, ts, way_to,
 };
 use crate::digest::Digest;
-use crate::journal::artifact::EffectStatus;
-use crate::journal::{Checkpoint, Entry, ExecutionState, Kind, Sealed, StateCode, Tail};
+use crate::ids::IdempotencyKey;
+use crate::journal::artifact::{EffectStatus, Invocation};
+use crate::journal::{Checkpoint, Entry, ExecutionState, Kind, Sealed, StateCode, Tail, replay};
 use crate::json::canonical;
 use crate::machine::State;
 
@@ -182,4 +184,61 @@ fn arguments_with_a_private_name_of_the_library_open_as_they_were_sealed() {
     });
     let (_, artifact) = Sealed::open(Kind::ToolCall, &text).unwrap();
     assert_eq!(artifact.seal().text, text);
+}
+
+#[test]
+fn an_entry_under_another_call_or_key_than_its_artifact_proves_nothing() {
+    let entries = entries_to(State::Completed);
+    let other = IdempotencyKey::from_stored("agent/other".into());
+    for (at, entry) in entries.iter().enumerate() {
+        let is_about_a_call = at >= 2;
+        let mut changes = vec![(Some(id(77)), entry.entry.idempotency_key.clone())];
+        if at == 2 {
+            changes.push((entry.entry.tool_call_id, Some(other.clone())));
+        }
+        changes.push((entry.entry.tool_call_id, if is_about_a_call { None } else { Some(key()) }));
+        for (tool_call_id, idempotency_key) in changes {
+            let mut changed = entry.clone();
+            changed.entry.tool_call_id = tool_call_id;
+            changed.entry.idempotency_key = idempotency_key;
+            let refused = changed.prove().unwrap_err();
+            assert_eq!(refused.code, StateCode::ChecksumMismatch, "{at}");
+        }
+        entry.prove().unwrap();
+    }
+}
+
+#[test]
+fn a_journal_s_own_checkpoint_fixes_it_and_an_empty_one_has_none() {
+    assert_eq!(journal().checkpoint(), None);
+    for state in State::ALL {
+        let checkpoint = journal_at(state).checkpoint().unwrap();
+        let entries = entries_to(state);
+        assert_eq!(checkpoint.checkpoint_sequence_number, entries.len() as u64);
+        assert_eq!(checkpoint.ts, entries.last().unwrap().entry.ts);
+        replay(&entries).unwrap().check(&checkpoint).unwrap();
+    }
+}
+
+#[test]
+fn kinds_are_read_back_as_they_are_spelled() {
+    let kinds = [Kind::ActionRequest, Kind::SupervisorDecision, Kind::ToolCall, Kind::ToolEffect];
+    for kind in kinds {
+        assert_eq!(Kind::parse(kind.as_str()), Some(kind));
+    }
+    assert_eq!(Kind::parse("action"), None);
+}
+
+#[test]
+fn an_invocation_names_a_core_action_bare_and_a_tool_with_its_server() {
+    assert_eq!(read().action(), "READ_FILE");
+    let tool = Invocation { tool_name: "set_volume".into(), tool_server: "sonos".into(), ..read() };
+    assert_eq!(tool.action(), "sonos.set_volume");
+}
+
+#[test]
+fn only_a_gap_and_another_digest_tell_that_a_journal_ends_elsewhere() {
+    let about_the_tail: Vec<_> =
+        StateCode::ALL.into_iter().filter(|code| code.is_about_the_tail()).collect();
+    assert_eq!(about_the_tail, [StateCode::SequenceGap, StateCode::ChecksumMismatch]);
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::super::p5_validate_args::ValidatedArgs;
-use crate::call::{Call, ServerCall};
+use crate::call::{Call, ServerCall, lowered};
 use crate::json::{Map, Value};
 
 /// The arguments lowered, and the caps that lowered one, for the decision.
@@ -54,40 +54,6 @@ pub(in crate::step) fn tighten(
     let (args, written) = (lowered(args, caps)?, lowered(written, caps)?);
     let call = Call::Server(ServerCall { tool, args });
     Ok(ValidatedArgs { call, args: Value::Object(written), key: asked.key, asked: asked.asked })
-}
-
-fn lowered(
-    mut args: Map<String, Value>,
-    caps: &BTreeMap<String, i64>,
-) -> Result<Map<String, Value>, &'static str> {
-    for (name, max) in caps {
-        match args.get_mut(name) {
-            Some(Value::Number(number)) if exceeds(number, *max) => *number = (*max).into(),
-            None | Some(Value::Number(_)) => {}
-            Some(
-                Value::Null
-                | Value::Bool(_)
-                | Value::String(_)
-                | Value::Array(_)
-                | Value::Object(_),
-            ) => return Err("what is capped is not a number"),
-        }
-    }
-    Ok(args)
-}
-
-/// Whether a number is larger than a cap.
-pub(crate) fn exceeds(number: &serde_json::Number, max: i64) -> bool {
-    match (number.as_i64(), number.as_u64(), number.as_f64()) {
-        (Some(number), _, _) => number > max,
-        (None, Some(_), _) => true,
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "a fraction is compared as the double it is"
-        )]
-        (None, None, Some(number)) => number > max as f64,
-        (None, None, None) => true,
-    }
 }
 
 /// The caps that a decision in the journal names.

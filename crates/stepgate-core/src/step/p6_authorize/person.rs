@@ -53,6 +53,9 @@ struct ApprovalContext<'a> {
     expires_at: Timestamp,
     needs_approval: &'a SupervisorDecision,
     needs_approval_digest: Digest,
+    /// The file that would be deleted or renamed: where it is granted, it must still be that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pre_state: Option<Value>,
     principal_id: &'a PrincipalId,
     reason: &'a str,
     tool_name: &'a str,
@@ -90,13 +93,24 @@ pub(crate) fn approved_digest(principal_id: &PrincipalId, call: &ToolCall) -> Di
     })
 }
 
-/// Asks a person: request, question and key become durable together, and nothing is held.
+/// Asks a person: request, question and key become durable together, and nothing is held. A principal with
+/// as many open questions as it may have is refused, and no question is written.
 pub(super) async fn pause(
     gate: &Gate,
     trail: &mut Trail,
     args: ValidatedArgs,
     ground: Ground,
+    pre_state: Option<Value>,
 ) -> Result<AuthorizedRequest, Stop> {
+    let asking = gate.parked.begin_asking(trail.principal_id());
+    let open = gate.store.open_approvals(Some(trail.principal_id())).await?;
+    let limit = gate.limits.approvals_open_max;
+    if open.saturating_add(asking.count) > limit {
+        let failure = Failure::TooManyApprovals(limit);
+        let rationale = failure.detail().unwrap_or_default();
+        append_decision(gate, trail, Verdict::Deny, Ground { rationale, ..ground })?;
+        return Err(failure.into());
+    }
     let reason = ground.rationale.clone();
     let needs_approval = decision(gate, trail, Verdict::NeedsApproval, ground)?;
     let sealed: Sealed = Artifact::SupervisorDecision(needs_approval.clone()).seal();
@@ -109,6 +123,7 @@ pub(super) async fn pause(
         expires_at: now.plus_ms(gate.limits.approval_ttl_ms),
         needs_approval: &needs_approval,
         needs_approval_digest: sealed.digest,
+        pre_state,
         principal_id,
         reason: &reason,
         tool_name: args.call.tool_name(),
@@ -132,6 +147,7 @@ pub(super) async fn pause(
     trail.note(gate, EventType::ApprovalRequested, payload);
     trail.change_approval(ApprovalChange::Ask(approval));
     trail.commit_pause(gate).await?;
+    drop(asking);
     Err(Stop::Paused(approval_id))
 }
 
@@ -152,7 +168,7 @@ pub(in crate::step) async fn authorize_by_person(
         return Err(Refused::OwnRequest);
     }
     let (mut ground, granted) = match said.refusal {
-        None => grant(gate, trail.principal_id(), args, asked.call_digest).await,
+        None => grant(gate, trail.principal_id(), args, &asked).await,
         Some(ref failure) => (not_approved(), Err(failure.clone())),
     };
     ground.meta.approval_id = Some(approval.approval_id);
@@ -226,7 +242,7 @@ async fn grant(
     gate: &Gate,
     principal_id: &PrincipalId,
     args: ValidatedArgs,
-    approved: Digest,
+    asked: &Question,
 ) -> (Ground, Result<(ValidatedArgs, Ready), Failure>) {
     let denied = |ground: Ground| {
         let why = Failure::PolicyViolation(ground.rationale.clone());
@@ -234,17 +250,20 @@ async fn grant(
     };
     let (mut ground, args, ready) = match judge(gate, principal_id, args).await {
         Ruling::Permit(ground, args, ready) => (ground, args, Ok(ready)),
-        Ruling::Ask(ground, args) => {
+        Ruling::Ask(ground, args, _) => {
             let ready = make_ready(gate, &args.call).await;
             (ground, args, ready)
         }
         Ruling::Deny(ground) => return denied(ground),
     };
     match ready {
-        _ if bound_digest(principal_id, &args) != approved => {
+        _ if bound_digest(principal_id, &args) != asked.call_digest => {
             denied(Ground::of_rule("approval", "the call is no longer the one that was approved"))
         }
         Err(rule) => denied(Ground::of_rule("sandbox", rule)),
+        Ok(ready) if !asked.still_stands(gate, ready.pre_state.as_ref()) => {
+            denied(Ground::of_rule("approval", "the file is no longer the one that was approved"))
+        }
         Ok(ready) => {
             ground.rationale = "approved".into();
             (ground, Ok((args, ready)))
@@ -257,9 +276,20 @@ pub(crate) struct Question {
     pub(crate) call_digest: Digest,
     expires_at: Timestamp,
     pub(crate) needs_approval_digest: Digest,
+    /// None where it is about no file, and in questions of earlier versions.
+    pre_state: Option<Value>,
 }
 
 impl Question {
+    /// Whether the file that the person was asked about is the one that would be acted on.
+    fn still_stands(&self, gate: &Gate, now: Option<&Value>) -> bool {
+        match (&self.pre_state, now) {
+            (Some(asked), Some(now)) => gate.executor.is_as_asked(asked, now),
+            (Some(_), None) => false,
+            (None, _) => true,
+        }
+    }
+
     /// What the person said, or nothing where it was said too late: nobody may have noticed the expiry
     /// yet.
     fn in_time(&self, person: Person, now: Timestamp) -> Person {
@@ -287,6 +317,7 @@ impl Question {
             expires_at: expires_at
                 .map_err(|_| StateError::checksum("approval context: expires_at"))?,
             needs_approval_digest: digest("needs_approval_digest")?,
+            pre_state: context.get("pre_state").cloned(),
         })
     }
 }

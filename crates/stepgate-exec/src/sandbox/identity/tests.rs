@@ -36,7 +36,8 @@ fn a_file_is_the_recorded_one_only_where_something_proves_it() {
         (recorded("d", "j", None, None), Other),
         // Another device, or the same one under another number.
         (recorded("e", "i", born, changed), Same),
-        (recorded("e", "i", born, Some("3.0")), Unsure),
+        // After a restart, renamed before it.
+        (recorded("e", "i", born, Some("3.0")), Same),
         (recorded("e", "i", Some("9.0"), changed), Unsure),
         (recorded("e", "i", None, changed), Unsure),
         (recorded("e", "j", born, changed), Unsure),
@@ -50,6 +51,23 @@ fn a_file_is_the_recorded_one_only_where_something_proves_it() {
     assert_eq!(was.likeness(&recorded("d", "i", born, changed)), Unsure);
     assert_eq!(was.likeness(&recorded("d", "j", born, changed)), Other);
     assert_eq!(was.likeness(&recorded("e", "i", born, changed)), Unsure);
+}
+
+#[test]
+fn a_file_is_untouched_only_where_nothing_was_done_to_it() {
+    let (born, changed) = (Some("1.0"), Some("2.0"));
+    let was = recorded("d", "i", born, changed);
+    let rows = [
+        (recorded("d", "i", born, changed), true),
+        (recorded("e", "i", born, changed), true),
+        (recorded("d", "i", born, Some("3.0")), false),
+        (recorded("d", "i", Some("9.0"), changed), false),
+        (recorded("d", "j", born, changed), false),
+        (recorded("d", "i", born, None), false),
+    ];
+    for (now, is_untouched) in rows {
+        assert_eq!(was.is_untouched(&now), is_untouched, "{now:?}");
+    }
 }
 
 fn stat(path: &Path) -> Statx {

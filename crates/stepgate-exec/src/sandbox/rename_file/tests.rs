@@ -3,17 +3,61 @@ use std::fs;
 use super::super::SandboxLimits;
 use super::*;
 
-#[test]
-fn a_destination_that_appears_after_the_look_is_not_replaced() {
+/// Two ways to rename: with one call, and where a file system does not have that.
+type Way = fn(&Place<'_>, &Place<'_>) -> Result<(), Stop>;
+
+const WAYS: [Way; 2] = [rename, rename_onto_own_file];
+
+/// Renames `a.txt` to `b.txt` in a directory with these files, and says what it has then.
+fn renamed(
+    way: fn(&Place<'_>, &Place<'_>) -> Result<(), Stop>,
+    names: &[&str],
+) -> (Result<(), Stop>, Vec<(String, String)>) {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::open(directory.path(), SandboxLimits::default()).unwrap();
     let path = |name: &str| SandboxPath::file(&format!("/sandbox/{name}")).unwrap();
     let (source, destination) = (path("a.txt"), path("b.txt"));
     let place = |path| root.place_to_change(path, ExecutionFailure::PathNotFound).unwrap();
-    for name in ["a.txt", "b.txt"] {
+    for name in names {
         fs::write(directory.path().join(name), name).unwrap();
     }
-    let renamed = rename(&place(&source), &place(&destination));
-    assert_eq!(renamed, Err(Stop::Failed(ExecutionFailure::AlreadyExists)));
-    assert_eq!(fs::read_to_string(directory.path().join("b.txt")).unwrap(), "b.txt");
+    let done = way(&place(&source), &place(&destination));
+    let mut found: Vec<_> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            (entry.file_name().into_string().unwrap(), text)
+        })
+        .collect();
+    found.sort();
+    (done, found)
+}
+
+fn file(name: &str, text: &str) -> (String, String) {
+    (name.to_owned(), text.to_owned())
+}
+
+#[test]
+fn a_destination_that_appears_after_the_look_is_not_replaced() {
+    for way in WAYS {
+        let (done, found) = renamed(way, &["a.txt", "b.txt"]);
+        assert_eq!(done, Err(Stop::Failed(ExecutionFailure::AlreadyExists)));
+        assert_eq!(found, [file("a.txt", "a.txt"), file("b.txt", "b.txt")]);
+    }
+}
+
+#[test]
+fn a_file_gets_its_new_name_with_or_without_the_call_that_never_replaces() {
+    for way in WAYS {
+        assert_eq!(renamed(way, &["a.txt"]), (Ok(()), vec![file("b.txt", "a.txt")]));
+    }
+}
+
+#[test]
+fn a_source_that_is_gone_leaves_no_file_at_the_destination() {
+    for way in WAYS {
+        let gone = Err(Stop::Failed(ExecutionFailure::FileNotFound));
+        assert_eq!(renamed(way, &[]), (gone, vec![]));
+    }
 }

@@ -15,7 +15,8 @@ fn every_error_of_the_host_has_one_failure_in_the_closed_table() {
         (Errno::ROFS, ExecutionFailure::PermissionDenied),
         (Errno::NAMETOOLONG, ExecutionFailure::Io),
         (Errno::IO, ExecutionFailure::Io),
-        (Errno::MFILE, ExecutionFailure::Io),
+        (Errno::MFILE, ExecutionFailure::Unavailable),
+        (Errno::NFILE, ExecutionFailure::Unavailable),
         (Errno::XDEV, ExecutionFailure::Io),
     ];
     for (errno, failure) in rows {

@@ -18,6 +18,8 @@ fn spec(server: &[&str], tool: &[&str]) -> ServerSpec {
         tools: BTreeMap::from([("open".to_owned(), of_tool)]),
         limits: ServerLimits::default(),
         hidden: vec![],
+        required: false,
+        pin: super::super::spec::Pinning::Definition,
     }
 }
 
@@ -34,8 +36,13 @@ fn list() -> Vec<Value> {
 #[test]
 fn only_an_argument_that_there_is_can_be_redacted() {
     let check = |server: &[&str], tool: &[&str], refused: Option<&str>| {
-        let read = Catalog::read(&spec(server, tool), &list(), &Pins::default());
-        let said = read.err().map(|error| error.to_string());
+        let spec = spec(server, tool);
+        let read = Catalog::default().read(&spec, &list(), &Pins::default());
+        let said = match read {
+            Ok(catalog) => catalog.first_unusable(&spec),
+            Err(error) => Some(error),
+        };
+        let said = said.map(|error| error.to_string());
         assert_eq!(said.as_deref(), refused, "{server:?}, {tool:?}");
     };
     check(&[], &["auth", "pin"], None);
@@ -60,9 +67,13 @@ fn only_an_argument_that_there_is_can_be_redacted() {
 fn where_others_are_welcome_any_name_can_be_redacted_but_no_path() {
     let welcoming = json!({ "name": "open", "inputSchema": { "additionalProperties": true } });
     let list = [welcoming];
-    let read = |name| Catalog::read(&spec(&[], &[name]), &list, &Pins::default());
-    assert!(read("token").is_ok());
-    assert!(read("auth.token").is_err());
+    let unusable = |name| {
+        let spec = spec(&[], &[name]);
+        let catalog = Catalog::default().read(&spec, &list, &Pins::default()).unwrap();
+        catalog.first_unusable(&spec)
+    };
+    assert_eq!(unusable("token"), None);
+    assert!(unusable("auth.token").is_some());
 }
 
 #[test]
@@ -77,18 +88,52 @@ fn a_tool_whose_schema_costs_too_much_is_unusable_and_its_server_is_not() {
     let bombed = [json!({ "name": "open", "inputSchema": bomb }), list().remove(1)];
     let spec = spec(&["key"], &[]);
     let pins = Pins::default();
-    let started = Catalog::read(&spec, &bombed, &pins).unwrap();
-    let refreshed = Catalog::read(&spec, &list(), &pins).unwrap().refreshed(&spec, &bombed, &pins);
+    let started = Catalog::default().read(&spec, &bombed, &pins).unwrap();
+    let refreshed = Catalog::default().read(&spec, &list(), &pins).unwrap();
+    let refreshed = refreshed.read(&spec, &bombed, &pins).unwrap();
     for catalog in [started, refreshed] {
-        let said = |tool: &str, args: Value| {
-            let name = ToolName::of("door", tool).unwrap();
-            let args = args.as_object().unwrap().clone();
-            let checked = catalog.offer(&name).unwrap().tool.contract.check(&args);
-            checked.map_err(|broken| broken.to_string())
-        };
-        let why =
-            "args: the tool cannot be used: its schema would judge one value more than 16384 times";
-        assert_eq!(said("open", json!({})), Err(why.to_owned()));
-        assert_eq!(said("look", json!({ "key": 1 })), Ok(()));
+        let offer = |tool: &str| catalog.offer(&ToolName::of("door", tool).unwrap()).cloned();
+        assert!(offer("open").is_none());
+        let why = catalog.first_unusable(&spec).unwrap().to_string();
+        assert!(why.contains("would judge one value more than 16384 times"), "{why}");
+        let args = json!({ "key": 1 });
+        assert_eq!(offer("look").unwrap().tool.contract.check(args.as_object().unwrap()), Ok(()));
     }
+}
+
+#[test]
+fn a_tool_that_is_off_is_neither_offered_nor_a_trouble() {
+    let mut spec = spec(&[], &[]);
+    spec.tools.insert("open".to_owned(), ToolSpec { is_off: true, ..ToolSpec::default() });
+    let catalog = Catalog::default().read(&spec, &list(), &Pins::default()).unwrap();
+    let offered: Vec<_> = catalog.offers().map(|offer| offer.tool.name.to_string()).collect();
+    assert_eq!(offered, ["door.look"]);
+    assert_eq!(catalog.first_unusable(&spec), None);
+}
+
+#[test]
+fn a_table_for_a_tool_that_is_not_there_turns_the_server_off_unless_the_tool_was_known() {
+    let mut spec = spec(&[], &[]);
+    spec.tools.insert("close".to_owned(), ToolSpec { is_off: true, ..ToolSpec::default() });
+    let unknown = Catalog::default().read(&spec, &list(), &Pins::default());
+    assert!(matches!(unknown.err(), Some(StartError::UnknownTool { .. })));
+    let pins = Pins::default();
+    let digest = stepgate_core::digest::Digest::ZERO;
+    pins.pin(ToolName::of("door", "close").unwrap(), super::super::pin::Pin::new(digest, None));
+    assert!(Catalog::default().read(&spec, &list(), &pins).is_ok());
+}
+
+#[test]
+fn entries_that_are_no_tools_and_names_that_come_twice_are_named_and_harm_no_other() {
+    let mut spec = spec(&[], &[]);
+    spec.tools.clear();
+    let mut list = list();
+    list.push(json!({ "name": "open", "inputSchema": {} }));
+    list.push(json!({ "name": "shut", "inputSchema": "none" }));
+    list.push(json!(7));
+    let catalog = Catalog::default().read(&spec, &list, &Pins::default()).unwrap();
+    let offered: Vec<_> = catalog.offers().map(|offer| offer.tool.name.to_string()).collect();
+    assert_eq!(offered, ["door.look"]);
+    let unread: Vec<_> = catalog.unread().iter().map(|it| it.why.as_str()).collect();
+    assert_eq!(unread, ["its inputSchema is not an object", "a tool in the list is not an object"]);
 }

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as _;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode, redirect};
 use rmcp::model::{ClientJsonRpcMessage, RequestId};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -39,11 +39,36 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 const QUEUE_MAX: usize = 64;
 
 /// Where a server is, and what every request to it carries.
-#[derive(Clone)]
 pub(crate) struct Endpoint {
     url: reqwest::Url,
-    headers: HashMap<HeaderName, HeaderValue>,
+    headers: Arc<Headers>,
     client: reqwest::Client,
+}
+
+/// The headers of the configuration: where they come from, and as they were read last.
+struct Headers {
+    configured: BTreeMap<String, Secret>,
+    read: RwLock<HeaderMap>,
+}
+
+impl Headers {
+    fn read(configured: &BTreeMap<String, Secret>) -> Result<Self, String> {
+        let read = RwLock::new(headers(configured)?);
+        Ok(Self { configured: configured.clone(), read })
+    }
+
+    fn now(&self) -> HeaderMap {
+        self.read.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads them anew; whether they are others.
+    fn read_again(&self) -> bool {
+        let Ok(fresh) = headers(&self.configured) else { return false };
+        let mut read = self.read.write().unwrap_or_else(PoisonError::into_inner);
+        let is_other = *read != fresh;
+        *read = fresh;
+        is_other
+    }
 }
 
 impl Endpoint {
@@ -54,8 +79,7 @@ impl Endpoint {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("`{url}` is neither http nor https"));
         }
-        let headers = headers.iter().map(|(name, secret)| header(name, secret));
-        let headers = headers.collect::<Result<_, _>>()?;
+        let headers = Arc::new(Headers::read(headers)?);
         let client = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
             .connect_timeout(CONNECT_WAIT)
@@ -65,12 +89,11 @@ impl Endpoint {
     }
 
     pub(super) fn transport(
-        &self,
+        self,
         tap: Arc<Tap>,
         limits: &ServerLimits,
-    ) -> Result<StreamableHttpClientTransport<Http>, String> {
+    ) -> StreamableHttpClientTransport<Http> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
-        config.custom_headers = self.headers.clone();
         config.max_concurrent_requests = limits.concurrency;
         config.control_request_timeout = limits.write_wait;
         // A session that is gone means a server that was restarted: it is connected to anew, and its
@@ -79,9 +102,14 @@ impl Endpoint {
         let mut retries = FixedInterval::default();
         retries.max_times = Some(3);
         config.retry_config = Arc::new(retries);
-        let http = Http { client: self.client.clone(), tap, limits: limits.clone() };
-        Ok(StreamableHttpClientTransport::with_client(http, config))
+        let Self { headers, client, .. } = self;
+        let http = Http { client, headers, tap, limits: limits.clone() };
+        StreamableHttpClientTransport::with_client(http, config)
     }
+}
+
+fn headers(configured: &BTreeMap<String, Secret>) -> Result<HeaderMap, String> {
+    configured.iter().map(|(name, secret)| header(name, secret)).collect()
 }
 
 fn header(name: &str, secret: &Secret) -> Result<(HeaderName, HeaderValue), String> {
@@ -90,7 +118,8 @@ fn header(name: &str, secret: &Secret) -> Result<(HeaderName, HeaderValue), Stri
         Ok(key) if !is_reserved => key,
         Ok(_) | Err(_) => return Err(format!("`{name}` cannot be a header of the configuration")),
     };
-    let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| {
+    let secret = secret.read().map_err(|why| format!("the secret `{name}`: {why}"))?;
+    let mut value = HeaderValue::from_str(&secret).map_err(|_| {
         format!("the value of the header `{name}` has characters that no header can have")
     })?;
     value.set_sensitive(true);
@@ -109,6 +138,7 @@ type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 #[derive(Clone)]
 pub(super) struct Http {
     client: reqwest::Client,
+    headers: Arc<Headers>,
     tap: Arc<Tap>,
     limits: ServerLimits,
 }
@@ -150,7 +180,8 @@ impl StreamableHttpClient for Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), HttpError> {
         let request = dressed(self.client.delete(uri.as_ref()), Some(session_id), headers);
-        request.timeout(CONNECT_WAIT).send().await.map_err(|error| trouble(in_words(&error)))?;
+        let request = request.timeout(CONNECT_WAIT);
+        self.send(request).await.map_err(|error| trouble(in_words(&error)))?;
         Ok(())
     }
 
@@ -166,7 +197,7 @@ impl StreamableHttpClient for Http {
         if let Some(id) = last_event_id {
             request = request.header(LAST_EVENT_HEADER, id);
         }
-        let response = request.send().await.map_err(|error| trouble(in_words(&error)))?;
+        let response = self.send(request).await.map_err(|error| trouble(in_words(&error)))?;
         match (response.status(), is(&response, EVENT_STREAM)) {
             (StatusCode::OK, true) => Ok(self.events(response, None)),
             (StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_FOUND, _) => {
@@ -190,7 +221,7 @@ struct Exchange {
 impl Exchange {
     async fn run(self) -> Result<StreamableHttpPostResponse, HttpError> {
         let Self { http, request, id, is_request, has_session } = self;
-        let response = match request.send().await {
+        let response = match http.send(request).await {
             Ok(response) => response,
             Err(error) => {
                 let why = in_words(&error);
@@ -238,6 +269,21 @@ impl Exchange {
 }
 
 impl Http {
+    /// Sends a request with the headers of the configuration. A server that does not know us may know the
+    /// secret that has taken the place of the one that was read: it refused the request, so it is sent again.
+    async fn send(&self, request: RequestBuilder) -> reqwest::Result<Response> {
+        let again = request.try_clone();
+        let response = request.headers(self.headers.now()).send().await?;
+        match again {
+            Some(again)
+                if response.status() == StatusCode::UNAUTHORIZED && self.headers.read_again() =>
+            {
+                again.headers(self.headers.now()).send().await
+            }
+            Some(_) | None => Ok(response),
+        }
+    }
+
     fn put(&self, id: Option<&RequestId>, answer: Answer) {
         if let Some(id) = id {
             self.tap.put(id, answer);

@@ -35,6 +35,11 @@ impl Parser {
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Vec<Event>, Unreadable> {
         let mut events = Vec::new();
         for byte in piece {
+            // Every byte counts until an event comes of it: comments and empty lines without end do not.
+            self.event_bytes += 1;
+            if self.event_bytes > self.event_bytes_max {
+                return Err(Unreadable);
+            }
             let is_second_half = *byte == b'\n' && std::mem::take(&mut self.is_after_return);
             match byte {
                 b'\n' if is_second_half => {}
@@ -44,10 +49,6 @@ impl Parser {
                 }
                 byte => {
                     self.is_after_return = false;
-                    self.event_bytes += 1;
-                    if self.event_bytes > self.event_bytes_max {
-                        return Err(Unreadable);
-                    }
                     self.line.push(*byte);
                 }
             }
@@ -58,9 +59,12 @@ impl Parser {
     fn end_line(&mut self) -> Result<Option<Event>, Unreadable> {
         let line = String::from_utf8(std::mem::take(&mut self.line)).map_err(|_| Unreadable)?;
         if line.is_empty() {
-            self.event_bytes = 0;
             let event = std::mem::take(&mut self.event);
-            return Ok((event != Event::default()).then_some(event));
+            let has_come = event != Event::default();
+            if has_come {
+                self.event_bytes = 0;
+            }
+            return Ok(has_come.then_some(event));
         }
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);

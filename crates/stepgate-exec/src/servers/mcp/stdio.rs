@@ -12,7 +12,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Mutex, mpsc};
 
 use super::tap::{Answer, Incoming, Tap};
-use crate::servers::spec::ServerLimits;
+use crate::servers::spec::{DROPPED_BYTES_MAX, ServerLimits};
 
 /// Messages that wait for the SDK. Beyond it the server waits, too.
 const QUEUE_MAX: usize = 64;
@@ -95,14 +95,16 @@ async fn read(
     message_bytes_max: usize,
     sender: mpsc::Sender<RxJsonRpcMessage<RoleClient>>,
 ) {
-    let mut lines = Lines { reader: BufReader::new(stdout), bytes_max: message_bytes_max };
+    let (reader, bytes_max) = (BufReader::new(stdout), message_bytes_max);
+    let mut lines = Lines { reader, bytes_max, dropped_max: DROPPED_BYTES_MAX };
     let why = loop {
         let judged = match lines.next().await {
-            Ok(Some(Line::Whole(line))) if line.is_empty() => continue,
+            Ok(Some(Line::Whole(line))) if line.is_empty() => tap.unasked_for(1),
             Ok(Some(Line::Whole(line))) => tap.incoming(&line),
             Ok(Some(Line::TooLong { beginning, end })) => {
                 tap.too_long(&beginning, &end, message_bytes_max)
             }
+            Ok(Some(Line::Endless { bytes })) => tap.endless(bytes),
             Ok(None) => break "it closed its output".to_owned(),
             Err(error) => break format!("its output cannot be read: {error}"),
         };
@@ -122,12 +124,15 @@ async fn read(
 enum Line {
     Whole(Vec<u8>),
     TooLong { beginning: Vec<u8>, end: Vec<u8> },
+    Endless { bytes: usize },
 }
 
 /// Lines with a limit.
 struct Lines<R> {
     reader: BufReader<R>,
     bytes_max: usize,
+    /// How much of a line beyond that is read and dropped.
+    dropped_max: usize,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
@@ -136,7 +141,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     async fn next(&mut self) -> io::Result<Option<Line>> {
         const BEGINNING_BYTES: usize = 4096;
         const END_BYTES: usize = 128;
+        let bytes_max = self.bytes_max.saturating_add(self.dropped_max);
         let (mut line, mut end, mut is_too_long) = (Vec::new(), Vec::new(), false);
+        let mut bytes = 0_usize;
         loop {
             let chunk = self.reader.fill_buf().await?;
             if chunk.is_empty() {
@@ -161,11 +168,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 line.extend_from_slice(piece);
             }
             self.reader.consume(used);
+            bytes = bytes.saturating_add(used);
             if newline.is_some() {
                 return Ok(Some(match is_too_long {
                     true => Line::TooLong { beginning: line, end },
                     false => Line::Whole(line.strip_suffix(b"\r").unwrap_or(&line).to_vec()),
                 }));
+            }
+            if bytes > bytes_max {
+                return Ok(Some(Line::Endless { bytes }));
             }
         }
     }

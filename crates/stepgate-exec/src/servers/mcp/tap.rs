@@ -92,8 +92,10 @@ pub(super) enum Incoming {
 pub(super) struct Tap {
     waiting: Mutex<Waiting>,
     has_shaken_hands: AtomicBool,
+    has_misbehaved: AtomicBool,
     unasked: Mutex<Unasked>,
     unasked_per_second_max: u32,
+    unasked_bytes_per_second_max: usize,
     list_changed: Arc<Notify>,
     closed: watch::Sender<Option<String>>,
 }
@@ -122,6 +124,7 @@ impl Waiting {
 struct Unasked {
     since: Instant,
     count: u32,
+    bytes: usize,
 }
 
 impl Tap {
@@ -129,8 +132,10 @@ impl Tap {
         Self {
             waiting: Mutex::default(),
             has_shaken_hands: AtomicBool::new(false),
-            unasked: Mutex::new(Unasked { since: Instant::now(), count: 0 }),
+            has_misbehaved: AtomicBool::new(false),
+            unasked: Mutex::new(Unasked { since: Instant::now(), count: 0, bytes: 0 }),
             unasked_per_second_max: limits.unasked_per_second_max,
+            unasked_bytes_per_second_max: limits.message_bytes_max,
             list_changed,
             closed: watch::Sender::new(None),
         }
@@ -184,12 +189,12 @@ impl Tap {
     pub(super) fn incoming(&self, bytes: &[u8]) -> Incoming {
         let message = match strict::parse(bytes, strict::DEPTH_MAX, Integers::Any) {
             Ok(Value::Object(message)) => message,
-            Ok(_) => return self.unasked_for(),
+            Ok(_) => return self.unasked_for(bytes.len()),
             Err(refusal) => return self.unreadable(bytes, &refusal),
         };
         match message::kind_of(&message) {
-            Kind::Response(id) => self.response(id, message),
-            Kind::Request => match self.unasked_for() {
+            Kind::Response(id) => self.response(id, message, bytes.len()),
+            Kind::Request => match self.unasked_for(bytes.len()) {
                 Incoming::Done => passed(message).unwrap_or(Incoming::Done),
                 flood @ (Incoming::Close(_) | Incoming::Pass(_)) => flood,
             },
@@ -197,11 +202,11 @@ impl Tap {
                 "notifications/progress" if self.progress(&message) => Incoming::Done,
                 "notifications/tools/list_changed" => {
                     self.list_changed.notify_one();
-                    self.unasked_for()
+                    self.unasked_for(bytes.len())
                 }
-                _ => self.unasked_for(),
+                _ => self.unasked_for(bytes.len()),
             },
-            Kind::Other => self.unasked_for(),
+            Kind::Other => self.unasked_for(bytes.len()),
         }
     }
 
@@ -214,12 +219,12 @@ impl Tap {
         listener.is_some_and(|listener| listener.hear(params, Instant::now()))
     }
 
-    fn response(&self, id: RequestId, mut message: Map<String, Value>) -> Incoming {
+    fn response(&self, id: RequestId, mut message: Map<String, Value>, bytes: usize) -> Incoming {
         if !self.waiting().slots.contains_key(&id) {
             // The SDK itself asks only while it shakes hands. Later this is an answer to nothing, or to
             // somebody who no longer waits.
             if self.has_shaken_hands.load(Ordering::Relaxed) {
-                return self.unasked_for();
+                return self.unasked_for(bytes);
             }
             return passed(message).unwrap_or_else(Incoming::Close);
         }
@@ -242,7 +247,7 @@ impl Tap {
         let answer = || Answer::Unreadable(refusal.to_string(), Some(Digest::of_bytes(bytes)));
         match id {
             Some(id) if self.put(&id, answer()) => forgotten(id),
-            Some(_) | None => self.unasked_for(),
+            Some(_) | None => self.unasked_for(bytes.len()),
         }
     }
 
@@ -253,24 +258,42 @@ impl Tap {
         match id {
             Some(id) if self.put(&id, Answer::Unreadable(why.clone(), None)) => forgotten(id),
             // It may have been the answer to anything.
-            Some(_) | None => Incoming::Close(why),
+            Some(_) | None => self.misbehaved(why),
         }
     }
 
-    fn unasked_for(&self) -> Incoming {
+    /// A line that does not end.
+    pub(super) fn endless(&self, bytes: usize) -> Incoming {
+        self.misbehaved(format!("it wrote {bytes} bytes without an end of line"))
+    }
+
+    /// Something of this length that nobody asked for.
+    pub(super) fn unasked_for(&self, bytes: usize) -> Incoming {
         const WINDOW: Duration = Duration::from_secs(1);
         let mut unasked = self.unasked.lock().unwrap_or_else(PoisonError::into_inner);
         if unasked.since.elapsed() >= WINDOW {
-            *unasked = Unasked { since: Instant::now(), count: 0 };
+            *unasked = Unasked { since: Instant::now(), count: 0, bytes: 0 };
         }
         unasked.count = unasked.count.saturating_add(1);
-        match unasked.count > self.unasked_per_second_max {
-            true => Incoming::Close(format!(
-                "it sent more than {} messages a second that nobody asked for",
-                self.unasked_per_second_max
-            )),
-            false => Incoming::Done,
-        }
+        unasked.bytes = unasked.bytes.saturating_add(bytes);
+        let (count_max, bytes_max) =
+            (self.unasked_per_second_max, self.unasked_bytes_per_second_max);
+        let much = match (unasked.count > count_max, unasked.bytes > bytes_max) {
+            (true, _) => format!("{count_max} messages"),
+            (false, true) => format!("{bytes_max} bytes"),
+            (false, false) => return Incoming::Done,
+        };
+        self.misbehaved(format!("it sent more than {much} a second that nobody asked for"))
+    }
+
+    /// The server does what no server may do.
+    fn misbehaved(&self, why: String) -> Incoming {
+        self.has_misbehaved.store(true, Ordering::Relaxed);
+        Incoming::Close(why)
+    }
+
+    pub(super) fn has_misbehaved(&self) -> bool {
+        self.has_misbehaved.load(Ordering::Relaxed)
     }
 
     /// Ends the connection: whoever waits learns that nothing will come.

@@ -94,7 +94,7 @@ fn a_result_may_be_as_long_as_the_limit_and_not_longer() {
     };
     assert!(matches!(judged(of_length(BYTES_MAX), None), Effect::Done(_)));
     let beyond = of_length(BYTES_MAX + 1);
-    let why = "the result is longer than 200 bytes";
+    let why = "the result is longer than 200 bytes (output_bytes_max)";
     assert_eq!(judged(beyond.clone(), None), invalid(&beyond.to_string(), why));
 }
 
@@ -124,4 +124,21 @@ fn a_promised_structure_must_be_there_and_be_kept() {
     let broken = json!({ "content": [], "structuredContent": { "volume": "loud" } });
     let why = "the structuredContent breaks its schema: volume: value is not of type \"integer\"";
     assert_eq!(check(broken.clone()), invalid(&broken.to_string(), why));
+}
+
+#[test]
+fn an_error_of_the_protocol_keeps_the_servers_words_printable_and_within_bounds() {
+    let long = format!("no\u{1b}[2J room {}", "x".repeat(5000));
+    let answer = Answer::Error(long, Digest::of_bytes(b""));
+    let Effect::Failed(failed) = of(answer, None, 10_000).effect else { panic!("it failed") };
+    let Said::Error(kept) = failed.said else { panic!("nothing was kept") };
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    let text = kept["content"][0]["text"].as_str().unwrap();
+    assert!(text.starts_with("The tool server answered with an error: no [2J room xxx"), "{text}");
+    assert!(text.len() < DETAIL_BYTES_MAX + 64 && !text.contains('\u{1b}'), "{}", text.len());
+    assert!(!failed.in_doubt);
+    // What is longer than a result may be is not kept.
+    let answer = Answer::Error("x".repeat(5000), Digest::of_bytes(b""));
+    let Effect::Failed(failed) = of(answer, None, BYTES_MAX).effect else { panic!("it failed") };
+    assert_eq!(failed.said, Said::Nothing);
 }

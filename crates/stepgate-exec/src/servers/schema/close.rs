@@ -119,9 +119,7 @@ fn names_of(outline: &Outline<'_>, at: usize, work_left: &mut usize) -> Result<N
             }
         }
         *work_left = work_left.checked_sub(cost).ok_or_else(|| {
-            SchemaError::TooCostly(format!(
-                "its schema names its properties more than {WORK_MAX} times over"
-            ))
+            SchemaError(format!("its schema names its properties more than {WORK_MAX} times over"))
         })?;
         next.extend(place.naming.iter().filter(|part| seen.insert(**part)));
     }
@@ -167,7 +165,7 @@ fn is_never(schema: &Value) -> bool {
 fn close(part: &mut Value, names: &Named, is_whole: bool, draft: Draft) {
     let Value::Object(members) = &mut *part else { return };
     let composes = ["allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies"];
-    let refers = ["$ref", "$dynamicRef"];
+    let refers = ["$ref", "$dynamicRef", "$recursiveRef"];
     if !composes.iter().chain(&refers).any(|keyword| members.contains_key(*keyword)) {
         members.insert("additionalProperties".to_owned(), Value::Bool(false));
         return;

@@ -8,12 +8,18 @@ use std::collections::BTreeMap;
 
 use stepgate_core::json::Value;
 
+use super::Engine;
 use super::outline::Outline;
 
 /// Most visits of a part of the schema to a part of the value.
 pub(super) const VISITS_MAX: usize = 1_000_000;
 /// Longest chain of such visits, each because of the one before.
 pub(super) const DEPTH_MAX: usize = 400;
+
+/// What it costs to match a pattern that looks around with so many bytes of a text, or fewer. It can go back
+/// at every byte, and look at all of them each time.
+pub(super) const BACKTRACKING_VISITS: usize = 20_000;
+pub(super) const BACKTRACKING_BYTES: usize = 256;
 
 /// The outline of a schema, as far as it says what judging costs.
 pub(super) struct Effort(Vec<Step>);
@@ -24,6 +30,9 @@ struct Step {
     inner: Vec<usize>,
     name_rule: Option<usize>,
     looks: usize,
+    /// Patterns that a text is matched with by trying, and those that the names of members are.
+    text_patterns: usize,
+    name_patterns: usize,
 }
 
 /// A value that would cost too much.
@@ -31,13 +40,20 @@ struct Step {
 pub(super) struct TooMuch;
 
 impl Effort {
-    pub(super) fn of(outline: &Outline<'_>) -> Self {
+    pub(super) fn of(outline: &Outline<'_>, engine: Engine) -> Self {
+        let costly = |count: usize| match engine {
+            Engine::Linear => 0,
+            Engine::Backtracking => count,
+        };
         let steps = outline.places.iter().map(|place| Step {
             same: place.same.clone(),
             named: place.named.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect(),
             inner: place.inner.clone(),
             name_rule: place.name_rule,
             looks: place.looks(),
+            text_patterns: costly(usize::from(place.schema.get("pattern").is_some())),
+            // Each stands a second time in the rule that closes the schema.
+            name_patterns: costly(2 * place.patterned_names()),
         });
         Self(steps.collect())
     }
@@ -45,14 +61,13 @@ impl Effort {
     /// Whether a value can be judged at a price that is fair.
     pub(super) fn check(&self, value: &Value) -> Result<(), TooMuch> {
         let mut visits_left = VISITS_MAX;
-        self.visit(0, Some(value), 0, &mut visits_left)
+        self.visit(0, value, 0, &mut visits_left)
     }
 
-    /// Visits a value; a name, where there is none.
     fn visit(
         &self,
         at: usize,
-        value: Option<&Value>,
+        value: &Value,
         depth: usize,
         visits_left: &mut usize,
     ) -> Result<(), TooMuch> {
@@ -61,23 +76,31 @@ impl Effort {
         }
         *visits_left = visits_left.checked_sub(1).ok_or(TooMuch)?;
         let Some(step) = self.0.get(at) else { return Ok(()) };
+        match value {
+            Value::String(text) => try_patterns(step.text_patterns, text, visits_left)?,
+            Value::Object(members) => {
+                for name in members.keys() {
+                    try_patterns(step.name_patterns, name, visits_left)?;
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
+        }
         for _ in 0..step.looks {
             for part in &step.same {
                 self.visit(*part, value, depth + 1, visits_left)?;
             }
             match value {
-                Some(Value::Array(items)) => {
+                Value::Array(items) => {
                     for item in items {
                         self.visit_inner(step, None, item, depth, visits_left)?;
                     }
                 }
-                Some(Value::Object(members)) => {
+                Value::Object(members) => {
                     for (name, member) in members {
                         self.visit_inner(step, Some(name), member, depth, visits_left)?;
                     }
                 }
-                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => {
-                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }
         Ok(())
@@ -93,11 +116,21 @@ impl Effort {
     ) -> Result<(), TooMuch> {
         let named = name.and_then(|name| step.named.get(name));
         for part in named.into_iter().chain(&step.inner) {
-            self.visit(*part, Some(value), depth + 1, visits_left)?;
+            self.visit(*part, value, depth + 1, visits_left)?;
         }
         match (name, step.name_rule) {
-            (Some(_), Some(rule)) => self.visit(rule, None, depth + 1, visits_left),
+            (Some(name), Some(rule)) => {
+                self.visit(rule, &Value::String(name.clone()), depth + 1, visits_left)
+            }
             (Some(_), None) | (None, _) => Ok(()),
         }
     }
+}
+
+/// Pays for matching a text with patterns that look around.
+fn try_patterns(patterns: usize, text: &str, visits_left: &mut usize) -> Result<(), TooMuch> {
+    let pieces = text.len() / BACKTRACKING_BYTES + 1;
+    let cost = patterns.saturating_mul(pieces).saturating_mul(BACKTRACKING_VISITS);
+    *visits_left = visits_left.checked_sub(cost).ok_or(TooMuch)?;
+    Ok(())
 }

@@ -121,7 +121,7 @@ impl<'a> Outline<'a> {
             return Ok(*known);
         }
         let Some(schema) = root.pointer(&pointer) else {
-            return Err(SchemaError::Unusable(format!(
+            return Err(SchemaError(format!(
                 "its schema refers to `{}`, which is not in it",
                 short(reference)
             )));
@@ -141,9 +141,7 @@ impl<'a> Outline<'a> {
             return Ok(*known);
         }
         if self.places.len() >= PLACES_MAX {
-            return Err(SchemaError::TooCostly(format!(
-                "its schema has more than {PLACES_MAX} parts"
-            )));
+            return Err(SchemaError(format!("its schema has more than {PLACES_MAX} parts")));
         }
         let at = self.places.len();
         self.index.insert(pointer.clone(), at);
@@ -185,6 +183,11 @@ impl<'a> Outline<'a> {
 }
 
 impl Place<'_> {
+    /// How many patterns the names of its members are matched with.
+    pub(super) fn patterned_names(&self) -> usize {
+        self.schema.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len)
+    }
+
     /// How often the other places of its value are looked at because of it.
     pub(super) fn looks(&self) -> usize {
         let again = LOOKS_AGAIN.iter().filter(|keyword| self.schema.get(*keyword).is_some());
@@ -229,6 +232,28 @@ fn found_in<'a>(pointer: &str, schema: &'a Value) -> Vec<Found<'a>> {
     found
 }
 
+/// The same, to be rewritten. Only schemas at the places that schemas stand in are.
+pub(super) fn parts_mut(members: &mut Map<String, Value>) -> Vec<&mut Value> {
+    let mut parts = Vec::new();
+    for (keyword, value) in members {
+        let keyword = keyword.as_str();
+        let is_named = ["properties", "patternProperties"].contains(&keyword)
+            || SAME_VALUE_MAPS.contains(&keyword)
+            || KEPT.contains(&keyword);
+        let is_one = ["if", "not", "propertyNames"].contains(&keyword)
+            || SAME_VALUE.contains(&keyword)
+            || INNER.contains(&keyword);
+        let is_list = SAME_VALUE_LISTS.contains(&keyword) || INNER_LISTS.contains(&keyword);
+        match (value, is_named, is_list, is_one) {
+            (Value::Object(named), true, _, _) => parts.extend(named.values_mut()),
+            (Value::Array(list), _, true, _) => parts.extend(list.iter_mut()),
+            (value, _, _, true) => parts.push(value),
+            (_, _, _, false) => {}
+        }
+    }
+    parts
+}
+
 fn members_of<'a>(
     pointer: &str,
     value: &'a Value,
@@ -266,7 +291,7 @@ impl<'a> Visits<'a> {
 
     fn of(&mut self, at: usize, depth: usize) -> Result<usize, SchemaError> {
         if depth > SAME_VALUE_DEPTH_MAX {
-            return Err(SchemaError::TooCostly(format!(
+            return Err(SchemaError(format!(
                 "its schema refers on and on: more than {SAME_VALUE_DEPTH_MAX} parts in a row judge \
                  the same value"
             )));
@@ -275,7 +300,7 @@ impl<'a> Visits<'a> {
             Some(Some(Some(known))) => return Ok(*known),
             Some(Some(None)) => {
                 let why = "its schema refers to itself for the same value, without end";
-                return Err(SchemaError::Unusable(why.to_owned()));
+                return Err(SchemaError(why.to_owned()));
             }
             Some(None) | None => {}
         }
@@ -287,7 +312,7 @@ impl<'a> Visits<'a> {
         }
         let visits = visits.saturating_mul(place.looks()).saturating_add(1);
         if visits > SAME_VALUE_VISITS_MAX {
-            return Err(SchemaError::TooCostly(format!(
+            return Err(SchemaError(format!(
                 "its schema would judge one value more than {SAME_VALUE_VISITS_MAX} times"
             )));
         }

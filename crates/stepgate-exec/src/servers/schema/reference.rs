@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use jsonschema::Draft;
 use stepgate_core::json::Value;
 
+use super::SchemaError;
+use super::dialect::draft_of;
 use super::outline::short;
-use super::{SchemaError, draft_of};
 
 /// The names that a schema gives to its places.
 pub(super) struct Anchors {
@@ -30,7 +31,7 @@ impl Anchors {
     pub(super) fn read(&mut self, pointer: &str, schema: &Value) -> Result<(), SchemaError> {
         if schema.get("$schema").is_some() && draft_of(schema)? != self.draft {
             let why = "a part of its schema is of another draft than the whole";
-            return Err(SchemaError::Unusable(why.to_owned()));
+            return Err(SchemaError(why.to_owned()));
         }
         let text = |keyword: &str| schema.get(keyword).and_then(Value::as_str);
         let id = text("$id").filter(|_| !pointer.is_empty());
@@ -50,7 +51,7 @@ impl Anchors {
             if self.pointers.insert(name.to_owned(), pointer.to_owned()).is_some() {
                 let name = short(name);
                 let why = format!("two parts of its schema have the anchor `{name}`");
-                return Err(SchemaError::Unusable(why));
+                return Err(SchemaError(why));
             }
         }
         Ok(())
@@ -58,9 +59,12 @@ impl Anchors {
 
     /// The references of a place.
     pub(super) fn references<'a>(&self, schema: &'a Value) -> impl Iterator<Item = &'a str> {
-        let keywords: &[&str] = match self.draft == Draft::Draft7 {
-            true => &["$ref"],
-            false => &["$ref", "$dynamicRef"],
+        let keywords: &[&str] = if self.draft == Draft::Draft202012 {
+            &["$ref", "$dynamicRef"]
+        } else if self.draft == Draft::Draft201909 {
+            &["$ref", "$recursiveRef"]
+        } else {
+            &["$ref"]
         };
         keywords.iter().filter_map(|keyword| schema.get(*keyword)?.as_str())
     }
@@ -69,7 +73,7 @@ impl Anchors {
     pub(super) fn resolve(&self, reference: &str) -> Result<String, SchemaError> {
         let refused = |why: &str| {
             let reference = short(reference);
-            SchemaError::Unusable(format!("its schema refers to `{reference}`, {why}"))
+            SchemaError(format!("its schema refers to `{reference}`, {why}"))
         };
         if self.moved.is_some() {
             return Err(refused("and a part of it has an address (`$id`) of its own"));

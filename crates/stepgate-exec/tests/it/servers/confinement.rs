@@ -78,3 +78,39 @@ async fn what_stands_on_the_way_to_the_data_directory_cannot_be_listed_or_added_
     assert_eq!(world.tries("write_path", "new").await, DENIED);
     assert_eq!(world.tries("list_path", "/").await, DENIED);
 }
+
+#[tokio::test]
+async fn a_server_has_no_capability_and_gets_none_back() {
+    let world = World::new().await;
+    let status = world.tries("read_path", "/proc/self/status").await;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{status}")).trim().to_owned()
+    };
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(field("NoNewPrivs"), "1");
+    // Only who has CAP_SETPCAP can empty this one.
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(field("CapBnd"), "0000000000000000");
+    }
+}
+
+#[tokio::test]
+async fn a_hidden_file_is_hidden_also_when_it_comes_later() {
+    let keep = tempfile::tempdir().unwrap();
+    for directory in ["secrets", "other"] {
+        fs::create_dir(keep.path().join(directory)).unwrap();
+    }
+    let [now, later] = ["secrets/now", "secrets/later"].map(|name| keep.path().join(name));
+    fs::write(&now, "now").unwrap();
+    let mut spec = spec("house", "normal");
+    spec.hidden = vec![now, later.clone()];
+    let world = World { house: House { keep, ..House::of(vec![spec]).await } };
+    fs::write(&later, "later").unwrap();
+    for path in ["secrets/now", "secrets/later"] {
+        assert_eq!(world.tries("read_path", path).await, DENIED, "{path}");
+    }
+    assert_eq!(world.tries("write_path", "other/new").await, "written");
+}

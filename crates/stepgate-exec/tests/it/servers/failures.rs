@@ -6,6 +6,7 @@ use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ports::{Effect, Failed, Said};
+use stepgate_exec::servers::{ServerLimits, ServerSpec};
 
 use super::house::{House, failed, own_error, text_result, with_timeout};
 
@@ -20,8 +21,14 @@ async fn goes_on(house: &House) {
 async fn a_tool_that_says_it_failed_leaves_no_doubt() {
     let house = House::ordinary(|spec| spec).await;
     assert_eq!(house.run("house.fail", json!({})).await, own_error("there is no such room"));
-    // An error of the protocol is no result.
-    let said = failed(ExecutionFailure::ToolFailed, "the house is on fire", false);
+    // An error of the protocol is no result of the tool's: its words are kept as the server's.
+    let Effect::Failed(said) =
+        own_error("The tool server answered with an error: the house is on fire")
+    else {
+        panic!("an error of its own is a failure");
+    };
+    let detail = Some("the house is on fire".to_owned());
+    let said = Effect::Failed(Failed { detail, ..said });
     assert_eq!(house.run("house.error", json!({})).await, said);
     goes_on(&house).await;
 }
@@ -100,12 +107,38 @@ async fn an_answer_that_is_too_long_is_invalid_however_long_it_is() {
     };
     for id_last in [false, true] {
         assert_eq!(giant(9000, id_last).await, "done");
-        assert_eq!(giant(10_000, id_last).await, "the result is longer than 10000 bytes");
+        assert_eq!(
+            giant(10_000, id_last).await,
+            "the result is longer than 10000 bytes (output_bytes_max)"
+        );
         let why = "a message was longer than 100000 bytes";
         assert_eq!(giant(100_000, id_last).await, why);
         assert_eq!(giant(20_000_000, id_last).await, why);
     }
     goes_on(&house).await;
+}
+
+#[tokio::test]
+async fn a_result_may_be_as_long_as_the_limit_and_not_longer() {
+    let around = r#"{"content":[{"type":"text","text":""}]}"#.len();
+    for limit in [1024, ServerLimits::OUTPUT_BYTES, 64 << 20] {
+        let house =
+            House::ordinary(|spec| ServerSpec { limits: ServerLimits::for_output(limit), ..spec })
+                .await;
+        let giant = async |length: usize| {
+            house.run("house.giant", json!({ "bytes": length - around })).await
+        };
+        for length in [limit - 1, limit] {
+            let effect = giant(length).await;
+            assert!(matches!(effect, Effect::Done(Some(text)) if text.len() == length), "{length}");
+        }
+        let Effect::Failed(Failed { failure, detail, .. }) = giant(limit + 1).await else {
+            panic!("{limit} is no limit")
+        };
+        assert_eq!(failure, ExecutionFailure::OutputInvalid);
+        let told = format!("the result is longer than {limit} bytes (output_bytes_max)");
+        assert_eq!(detail, Some(told));
+    }
 }
 
 #[tokio::test]
@@ -123,6 +156,38 @@ async fn a_server_that_floods_is_given_up() {
     let why = "it sent more than 1000 messages a second that nobody asked for";
     let lost = failed(ExecutionFailure::ToolFailed, why, true);
     assert_eq!(house.run("house.flood", json!({})).await, lost);
+}
+
+#[tokio::test]
+async fn a_server_that_writes_without_end_is_stopped_told_and_left_alone_for_a_while() {
+    use stepgate_exec::servers::{News, ServerState};
+    let rows = [
+        ("endless_line", "bytes without an end of line"),
+        ("empty_lines", "it sent more than 1000 messages a second that nobody asked for"),
+        ("long_garbage", "it sent more than 10551296 bytes a second that nobody asked for"),
+        ("endless_stderr", "it wrote more than 8388608 bytes a second to its standard error"),
+    ];
+    for (tool, why) in rows {
+        let house = House::ordinary(|mut spec| {
+            spec.limits.breaker_pause = Duration::from_secs(600);
+            spec
+        })
+        .await;
+        let Effect::Failed(lost) = house.run(&format!("house.{tool}"), json!({})).await else {
+            panic!("{tool} was done")
+        };
+        assert!(lost.in_doubt, "{tool}: {lost:?}");
+        super::house::until("the restart", async || {
+            let state = house.servers.listing()[0].server_state.clone();
+            (state == ServerState::Resting).then_some(())
+        })
+        .await;
+        let resting = failed(ExecutionFailure::Unavailable, "BREAKER_OPEN", false);
+        assert_eq!(house.run("house.echo", json!({})).await, resting, "{tool}");
+        let news = house.news.lock().unwrap().clone();
+        let [News::Off(off), News::Up(_)] = &*news else { panic!("{tool}: {news:?}") };
+        assert!(off.to_string().contains(why), "{tool}: {off}");
+    }
 }
 
 #[tokio::test]

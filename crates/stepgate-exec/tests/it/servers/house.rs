@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stepgate_core::call::ServerCall;
-use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
 use stepgate_core::late::LateResult;
@@ -15,8 +14,8 @@ use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Said, Sending, ToolSe
 use stepgate_core::tool::{Mode, ToolName};
 use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{
-    CallProgress, DeliverySpec, Late, Progress, Secret, ServerLimits, ServerSpec, Servers,
-    StartError, ToolSpec, Transport,
+    CallProgress, DeliverySpec, Late, News, Pin, Pinning, Progress, Secret, ServerLimits,
+    ServerSpec, Servers, StartError, ToolSpec, Transport,
 };
 use tempfile::TempDir;
 
@@ -51,6 +50,8 @@ pub(crate) fn spec(name: &str, mode: &str) -> ServerSpec {
         tools: BTreeMap::new(),
         limits: ServerLimits::default(),
         hidden: vec![],
+        required: false,
+        pin: Pinning::Definition,
     }
 }
 
@@ -80,13 +81,14 @@ pub(crate) struct House {
     pub(crate) servers: Servers,
     pub(crate) late: Arc<Mutex<Vec<LateResult>>>,
     pub(crate) progress: Arc<Mutex<Vec<CallProgress>>>,
+    pub(crate) news: Arc<Mutex<Vec<News>>>,
     pub(crate) keep: TempDir,
 }
 
 impl House {
     pub(crate) async fn of(specs: Vec<ServerSpec>) -> Self {
         let house = Self::unaccepted(specs, BTreeMap::new()).await.unwrap();
-        for (name, _) in house.servers.unpinned() {
+        for name in house.servers.first_seen() {
             house.servers.accept(&name).unwrap();
         }
         house
@@ -102,7 +104,7 @@ impl House {
 
     pub(crate) async fn unaccepted(
         specs: Vec<ServerSpec>,
-        pins: BTreeMap<ToolName, Digest>,
+        pins: BTreeMap<ToolName, Pin>,
     ) -> Result<Self, StartError> {
         let late = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&late);
@@ -110,8 +112,12 @@ impl House {
         let progress = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&progress);
         let tell_progress: Progress = Arc::new(move |said| heard.lock().unwrap().push(said));
-        let servers = Servers::start(specs, pins, launcher(), tell, tell_progress).await?;
-        Ok(Self { servers, late, progress, keep: tempfile::tempdir().unwrap() })
+        let news = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&news);
+        let tell_news = Arc::new(move |said| heard.lock().unwrap().push(said));
+        let servers =
+            Servers::start(specs, pins, launcher(), tell, tell_progress, tell_news).await?;
+        Ok(Self { servers, late, progress, news, keep: tempfile::tempdir().unwrap() })
     }
 
     pub(crate) fn call(&self, tool: &str, args: Value) -> ServerCall {
@@ -141,6 +147,16 @@ impl House {
 
     pub(crate) async fn turn(&self, tool: &str) -> Result<Hold, Failed> {
         self.servers.prepare(&self.call(tool, json!({}))).await
+    }
+
+    /// What is accepted now, as another start would be told.
+    pub(crate) fn pins(&self) -> BTreeMap<ToolName, Pin> {
+        let tools = self.servers.tools();
+        let pin = |name: &ToolName| {
+            let compared = self.servers.compared(name).unwrap();
+            Pin::new(compared.accepted_digest.unwrap(), compared.accepted)
+        };
+        tools.iter().map(|tool| (tool.name.clone(), pin(&tool.name))).collect()
     }
 
     /// What the fixture counted.

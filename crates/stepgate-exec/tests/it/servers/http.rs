@@ -11,7 +11,7 @@ use serde_json::json;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::ports::{Effect, Failed};
 use stepgate_exec::servers::{
-    CallProgress, Secret, ServerSpec, ServerState, StartError, Transport,
+    CallProgress, Secret, ServerLimits, ServerSpec, ServerState, StartError, Transport,
 };
 use tokio::net::TcpListener;
 
@@ -33,7 +33,8 @@ fn at(url: &str) -> ServerSpec {
     ServerSpec { transport, ..spec("house", "") }
 }
 
-async fn refusal(spec: ServerSpec) -> StartError {
+async fn refusal(mut spec: ServerSpec) -> StartError {
+    spec.required = true;
     match House::unaccepted(vec![spec], BTreeMap::new()).await {
         Ok(_) => panic!("it started"),
         Err(refusal) => refusal,
@@ -141,6 +142,7 @@ async fn what_answers_badly_over_http_fails_as_over_a_pipe() {
         ("error", (ExecutionFailure::ToolFailed, "the house is on fire".to_owned(), false)),
     ];
     let hostile = hostile::Hostile::default();
+    hostile.set_giant(1_000_000);
     let url = serve(hostile.router()).await;
     let mut spec = at(&url);
     spec.limits.message_bytes_max = 100_000;
@@ -196,7 +198,55 @@ async fn an_address_or_a_header_that_is_none_is_refused_without_its_value() {
     }
     for spec in rows {
         let refusal = refusal(spec).await;
-        assert!(matches!(refusal, StartError::Address { .. }), "{refusal}");
+        assert!(matches!(refusal, StartError::Start { .. }), "{refusal}");
         assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
     }
+}
+
+#[tokio::test]
+async fn a_result_over_http_may_be_as_long_as_the_limit_and_not_longer() {
+    let hostile = hostile::Hostile::default();
+    let url = serve(hostile.router()).await;
+    for (limit, tools) in [(10 << 20, ["giant", "giant_event"]), (64 << 20, ["giant", "giant"])] {
+        let mut spec = at(&url);
+        spec.limits = ServerLimits::for_output(limit);
+        let house = House::of(vec![spec]).await;
+        for tool in tools {
+            let around = r#"{"content":[{"type":"text","text":""}]}"#.len();
+            hostile.set_giant(limit - around);
+            let effect = house.run(&format!("house.{tool}"), json!({})).await;
+            assert!(matches!(effect, Effect::Done(Some(text)) if text.len() == limit), "{tool}");
+            hostile.set_giant(limit - around + 1);
+            let Effect::Failed(Failed { failure, detail, .. }) =
+                house.run(&format!("house.{tool}"), json!({})).await
+            else {
+                panic!("{tool} was done")
+            };
+            assert_eq!(failure, ExecutionFailure::OutputInvalid);
+            let told = format!("the result is longer than {limit} bytes (output_bytes_max)");
+            assert_eq!(detail, Some(told));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_was_rotated_is_read_again_and_no_call_is_lost() {
+    let keep = tempfile::tempdir().unwrap();
+    let file = keep.path().join("token");
+    std::fs::write(&file, "Bearer old\n").unwrap();
+    let hostile = hostile::Hostile::default();
+    hostile.set_token("Bearer old");
+    let mut spec = at(&serve(hostile.router()).await);
+    let headers = BTreeMap::from([("authorization".to_owned(), Secret::of_file(file.clone()))]);
+    if let Transport::Http { headers: configured, .. } = &mut spec.transport {
+        *configured = headers;
+    }
+    let house = House::of(vec![spec]).await;
+    assert_eq!(house.run("house.echo", json!({})).await, text_result("hello"));
+    hostile.set_token("Bearer new");
+    let refused = "it answered 401 Unauthorized and no JSON";
+    let refused = failed(ExecutionFailure::Unavailable, refused, false);
+    assert_eq!(house.run("house.echo", json!({})).await, refused);
+    std::fs::write(&file, "Bearer new\n").unwrap();
+    assert_eq!(house.run("house.echo", json!({})).await, text_result("hello"));
 }

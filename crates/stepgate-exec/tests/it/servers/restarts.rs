@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use stepgate_core::ports::Effect;
-use stepgate_exec::servers::ServerState;
+use stepgate_exec::servers::{Secret, ServerState, Transport};
 
 use super::house::{House, text_result, until};
 
@@ -37,5 +37,48 @@ async fn what_was_accepted_stays_accepted_over_a_restart() {
         (effect == text_result("back")).then_some(())
     })
     .await;
-    assert_eq!(house.servers.unpinned(), []);
+    assert_eq!(house.servers.off(), []);
+}
+
+#[tokio::test]
+async fn a_secret_is_read_whenever_the_process_is_started() {
+    let keep = tempfile::tempdir().unwrap();
+    let file = keep.path().join("secret");
+    std::fs::write(&file, "old\n").unwrap();
+    let house = House::ordinary(|mut spec| {
+        if let Transport::Stdio { env, .. } = &mut spec.transport {
+            env.insert("TOKEN".to_owned(), Secret::of_file(file.clone()));
+        }
+        spec
+    })
+    .await;
+    let environment = async || house.text("house.environment", json!({})).await;
+    assert!(environment().await.lines().any(|line| line == "TOKEN=old"));
+    std::fs::write(&file, "new\n").unwrap();
+    house.run("house.crash", json!({})).await;
+    until("the restart", async || {
+        let effect = house.run("house.echo", json!({ "text": "back" })).await;
+        (effect == text_result("back")).then_some(())
+    })
+    .await;
+    assert!(environment().await.lines().any(|line| line == "TOKEN=new"));
+}
+
+#[tokio::test]
+async fn a_server_whose_secret_is_missing_is_down_until_it_is_there() {
+    let keep = tempfile::tempdir().unwrap();
+    let file = keep.path().join("secret");
+    let house = House::ordinary(|mut spec| {
+        if let Transport::Stdio { env, .. } = &mut spec.transport {
+            env.insert("TOKEN".to_owned(), Secret::of_file(file.clone()));
+        }
+        spec.limits.restart_pause_max = Duration::from_millis(100);
+        spec
+    })
+    .await;
+    let off: Vec<String> = house.servers.off().iter().map(ToString::to_string).collect();
+    assert!(off.len() == 1 && off[0].contains("the secret `TOKEN`: "), "{off:?}");
+    std::fs::write(&file, "new\n").unwrap();
+    let up = async || (house.servers.servers()[0].state == ServerState::Up).then_some(());
+    until("the server", up).await;
 }

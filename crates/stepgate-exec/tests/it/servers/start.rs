@@ -1,14 +1,17 @@
-//! What keeps the servers from starting, and what the operator reads then.
+//! What turns a server or a tool off, what the operator reads then, and what stops the start where a server is
+//! required.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::json;
 use stepgate_core::tool::{Mode, Standing};
-use stepgate_exec::servers::{DeliverySpec, ServerSpec, StartError, ToolSpec, Transport};
+use stepgate_exec::servers::{DeliverySpec, News, ServerSpec, StartError, ToolSpec, Transport};
 
-use super::house::{House, fixture, name, spec};
+use super::house::{House, fixture, name, spec, text_result, until};
 
-async fn refusal(spec: ServerSpec) -> StartError {
+async fn refusal(mut spec: ServerSpec) -> StartError {
+    spec.required = true;
     match House::unaccepted(vec![spec], BTreeMap::new()).await {
         Ok(_) => panic!("it started"),
         Err(refusal) => refusal,
@@ -64,7 +67,8 @@ async fn a_list_of_tools_that_fails_or_does_not_end_is_a_reason() {
     let mut many = spec("door", "normal");
     many.limits.tools_max = 5;
     assert_eq!(why(refusal(many).await), "it has more than 5 tools");
-    assert_eq!(why(refusal(spec("door", "twice")).await), "it has two tools `echo`");
+    let twice = refusal(spec("door", "twice")).await.to_string();
+    assert!(twice.contains("two tools of this name"), "{twice}");
 }
 
 #[tokio::test]
@@ -145,9 +149,59 @@ async fn a_server_needs_a_name_of_its_own() {
 }
 
 #[tokio::test]
-async fn one_server_that_does_not_start_ends_the_others() {
-    let both = vec![spec("house", "normal"), spec("door", "crash_on_start")];
+async fn a_required_server_that_does_not_start_ends_the_others() {
+    let door = ServerSpec { required: true, ..spec("door", "crash_on_start") };
+    let both = vec![spec("house", "normal"), door];
     assert!(House::unaccepted(both, BTreeMap::new()).await.is_err());
+}
+
+#[tokio::test]
+async fn one_server_that_does_not_start_and_one_tool_that_cannot_be_used_leave_the_others_be() {
+    let specs = vec![
+        spec("house", "normal"),
+        spec("door", "crash_on_start"),
+        spec("gate", "bad_schema"),
+        spec("shell", "command"),
+    ];
+    let house = House::of(specs).await;
+    let off: Vec<String> = house.servers.off().iter().map(ToString::to_string).collect();
+    let [door, gate, shell] = &*off else { panic!("{off:?}") };
+    assert!(door.starts_with("the tool server `door` is off: it closed its output"), "{door}");
+    assert!(gate.starts_with("the tool `gate.echo` is off: ") && gate.contains("objekt"), "{gate}");
+    assert!(shell.starts_with("the tool `shell.Run_Command` is off: "), "{shell}");
+    for server in ["house", "shell"] {
+        let effect = house.run(&format!("{server}.echo"), json!({ "text": "on" })).await;
+        assert_eq!(effect, text_result("on"), "{server}");
+    }
+    use stepgate_core::ports::ToolServers;
+    assert!(house.servers.tool(&name("gate.echo")).is_none());
+    assert!(house.servers.tool(&name("gate.hang")).is_some());
+}
+
+#[tokio::test]
+async fn a_server_that_was_away_at_the_start_comes_up_without_a_restart() {
+    let keep = tempfile::tempdir().unwrap();
+    let program = keep.path().join("server");
+    let mut away = spec("door", "normal");
+    if let Transport::Stdio { command, .. } = &mut away.transport {
+        *command = program.display().to_string();
+    }
+    away.limits.restart_pause_min = Duration::from_millis(20);
+    away.limits.restart_pause_max = Duration::from_millis(20);
+    let house = House::of(vec![away]).await;
+    assert_eq!(house.servers.off().len(), 1);
+    assert!(!house.servers.servers()[0].is_known);
+    std::os::unix::fs::symlink(fixture(), &program).unwrap();
+    until("the server", async || {
+        let seen = house.servers.first_seen();
+        seen.iter().for_each(|name| assert!(house.servers.accept(name).is_some()));
+        (!seen.is_empty()).then_some(())
+    })
+    .await;
+    until("the line", async || house.servers.off().is_empty().then_some(())).await;
+    assert_eq!(house.run("door.echo", json!({ "text": "on" })).await, text_result("on"));
+    let news = house.news.lock().unwrap().clone();
+    assert_eq!(news.last(), Some(&News::Up("door".to_owned())), "{news:?}");
 }
 
 #[tokio::test]

@@ -1,14 +1,11 @@
 //! What the one who chats sees. A model's text is a stranger's: nothing in it reaches the terminal but
 //! letters.
 
-use std::io::Write;
-
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::show::{self, DIM, ERROR, GOOD, WAITING};
 
-/// Longest arguments that are shown.
+/// Longest arguments that are shown of a call that no person decides on; the approval's card has all.
 const ARGUMENTS_CHARS_MAX: usize = 400;
 
 /// Codes after which the same request may still get an answer.
@@ -21,12 +18,15 @@ const PASSING: [&str; 6] = [
     "INTERNAL",
 ];
 /// Codes of a turn that is over.
-const OVER: [&str; 3] = ["CONVERSATION_TOO_LONG", "MODEL_OUTPUT_INVALID", "ROUNDS_EXHAUSTED"];
+const OVER: [&str; 4] =
+    ["CONVERSATION_TOO_LONG", "MODEL_OUTPUT_INVALID", "ROUNDS_EXHAUSTED", "TURN_CANCELLED"];
 
 pub(super) struct Teller {
     json: bool,
     /// Text stands on the last line.
     in_line: bool,
+    /// The model's last answer was told as it came.
+    has_told: bool,
 }
 
 /// What a turn without an answer is.
@@ -42,7 +42,7 @@ pub(super) enum Failure {
 
 impl Teller {
     pub(super) fn new(json: bool) -> Self {
-        Self { json, in_line: false }
+        Self { json, in_line: false, has_told: false }
     }
 
     /// Shows one thing that happened.
@@ -52,9 +52,15 @@ impl Teller {
         }
         let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
         match name {
+            "opened" => {
+                self.has_told = false;
+                Ok(())
+            }
             "text" => self.text(text("text")),
             "answered" => self.end_line(),
             "tool_call" => {
+                // After its calls the model says something else.
+                self.has_told = false;
                 let arguments = show::printable(text("argumentsJson"));
                 let arguments = show::shortened(&arguments, ARGUMENTS_CHARS_MAX);
                 self.line(format!("{DIM}→{DIM:#} {} {arguments}", show::printable(text("action"))))
@@ -66,7 +72,13 @@ impl Teller {
                 let run = show::printable(text("runId"));
                 self.line(format!("  {style}{outcome}{style:#} {DIM}run {run}{DIM:#}"))
             }
-            "response" => self.warnings(data),
+            "response" => {
+                // A recorded answer comes whole, and not in pieces.
+                if !self.has_told {
+                    self.text(text("primaryOutputText"))?;
+                }
+                self.warnings(data)
+            }
             _ => Ok(()),
         }
     }
@@ -74,10 +86,9 @@ impl Teller {
     /// Shows why there is no answer.
     pub(super) fn failure(&mut self, result: &Value) -> anyhow::Result<Failure> {
         self.end_line()?;
-        let several = result.get("errors").and_then(Value::as_array).cloned().unwrap_or_default();
-        let errors = several.iter().chain(result.get("error"));
+        let errors = result.get("errors").and_then(Value::as_array);
         let mut failure = Failure::Refused;
-        for error in errors {
+        for error in errors.into_iter().flatten() {
             let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
             let (code, message) = (show::printable(text("code")), show::printable(text("message")));
             if PASSING.contains(&code.as_str()) {
@@ -103,11 +114,12 @@ impl Teller {
     }
 
     fn text(&mut self, piece: &str) -> anyhow::Result<()> {
-        let mut out = anstream::stdout().lock();
-        write!(out, "{}", show::printable_lines(piece))
-            .and_then(|()| out.flush())
-            .context("cannot write the output")?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        show::say_piece(show::printable_lines(piece))?;
         self.in_line = !piece.ends_with('\n');
+        self.has_told = true;
         Ok(())
     }
 
@@ -122,14 +134,4 @@ impl Teller {
         }
         Ok(())
     }
-}
-
-/// What a person decides on: the call as it would be made, and why they are asked.
-pub(super) fn question(approval: &Value) {
-    let context = approval.get("context").cloned().unwrap_or_default();
-    let reason = context.get("reason").and_then(Value::as_str).unwrap_or_default();
-    let reason = show::printable(reason);
-    show::note(format!("  {WAITING}{reason}{WAITING:#}"));
-    let context = show::printable(&context.to_string());
-    show::note(format!("  {DIM}{}{DIM:#}", show::shortened(&context, ARGUMENTS_CHARS_MAX)));
 }

@@ -28,7 +28,7 @@ pub(super) async fn replay(
     directory: &Path,
     limit: u32,
 ) -> anyhow::Result<u8> {
-    let tools = super::tools(global, data).await?;
+    let tools = super::tools(global, data, directory).await?;
     let set = PolicySet::load(directory, &tools).map_err(assembly::not_loaded)?;
     let store = crate::store::read(data).await?;
     let known = KnownTools::of(&tools);

@@ -68,11 +68,8 @@ fn what_contradicts_itself_is_refused_with_its_place() {
         ("[a]\ncommand = \"a\"\nin_doubt = \"ask\"\nstatus_tool = \"b\"\n", "`status_tool` is for"),
         ("[a]\ncommand = \"a\"\nin_doubt = \"ask\"\nhonours_key = true\n", "name one of the two"),
         ("[a]\ncommand = \"a\"\nsecret_env = { A = {} }\n", "name `env` or `file`"),
-        (
-            "[a]\ncommand = \"a\"\nsecret_env = { A = { env = \"NOT_SET\" } }\n",
-            "`NOT_SET` is not set",
-        ),
-        ("[a]\ncommand = \"a\"\nsecret_env = { A = { file = \"/nowhere\" } }\n", "/nowhere"),
+        ("[a]\ncommand = \"a\"\npin = \"nothing\"\n", "unknown variant `nothing`"),
+        ("[a]\ncommand = \"a\"\noutput_bytes_max = 67108865\n", "output_bytes_max is 67108865"),
     ];
     for (text, expected) in rows {
         let error = format!("{:#}", read(text).unwrap_err());
@@ -87,4 +84,36 @@ fn a_server_is_found_by_its_line() {
         [line_of(text, "a"), line_of(text, "b"), line_of(text, "c")],
         [Some(3), Some(5), None]
     );
+}
+
+#[test]
+fn a_secret_that_is_not_there_turns_its_server_off_and_stops_nothing() {
+    let rows = ["{ env = \"NOT_SET\" }", "{ file = \"/nowhere\" }"];
+    for secret in rows {
+        let text = format!("[a]\ncommand = \"a\"\nsecret_env = {{ A = {secret} }}\n");
+        assert_eq!(read(&text).unwrap().len(), 1, "{secret}");
+    }
+}
+
+#[test]
+fn a_server_that_is_off_is_checked_and_not_started() {
+    let text = "[a]\ncommand = \"a\"\nmode = \"off\"\n[b]\ncommand = \"b\"\nmode = \"read_only\"\n\
+                [b.tools.c]\nmode = \"off\"\n";
+    let servers = read(text).unwrap();
+    let [b] = &*servers else { panic!("not one server") };
+    assert_eq!(b.name, "b");
+    assert_eq!((b.tools["c"].mode, b.tools["c"].is_off), (None, true));
+    assert!(read("[a]\nmode = \"off\"\n").is_err());
+}
+
+#[test]
+fn a_message_is_never_too_long_for_the_longest_result() {
+    for (said, output) in
+        [("", 10 << 20), ("output_bytes_max = 1\n", 1), ("output_bytes_max = 67108864\n", 64 << 20)]
+    {
+        let servers = read(&format!("[a]\ncommand = \"a\"\n{said}")).unwrap();
+        let limits = &servers[0].limits;
+        assert_eq!(limits.output_bytes_max, output);
+        assert!(limits.message_bytes_max > output && limits.message_bytes_max >= 4 << 20);
+    }
 }

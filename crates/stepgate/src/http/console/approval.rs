@@ -84,7 +84,8 @@ pub(super) async fn decide(
         ),
         Err(Refused::OwnRequest) => (
             StatusCode::FORBIDDEN,
-            "Nothing was decided: you asked for this yourself, so another operator has to decide.",
+            "Nothing was decided: you asked for this yourself, or your token and the one that asked \
+             come from one maker. Another operator has to decide.",
         ),
         Err(Refused::OutOfReach) => (
             StatusCode::CONFLICT,

@@ -85,14 +85,16 @@ pub(super) async fn log_in(
 ) -> Result<Response, Trouble> {
     let LoginForm { token, next } = form::read(&app, &headers, body).await?;
     let next = Destination::parse(&next);
-    let token = app.service.tokens.authenticate(token.trim());
+    let token = app.service.tokens.authenticate(token.trim(), app.service.gate.world.now()).ok();
     let role = token.as_ref().map(|token| VisitorRole::of(token.role));
     let (Some(token), Some(Some(role))) = (token, role) else {
         if let Peer::Address(address) = peer {
             app.rates.failure(address).map_err(Problem::too_many)?;
         }
         let (status, why) = match role {
-            None => (StatusCode::UNAUTHORIZED, "This token is not known, or it was revoked."),
+            None => {
+                (StatusCode::UNAUTHORIZED, "This token is not known, has expired, or was revoked.")
+            }
             Some(_) => (
                 StatusCode::FORBIDDEN,
                 "This token belongs to an agent. Agents cannot log in: use an operator's token.",
@@ -103,7 +105,7 @@ pub(super) async fn log_in(
     if let Some(before) = before {
         app.logins.end(&before);
     }
-    let is_live = |token_id| app.service.tokens.is_live(token_id);
+    let is_live = |token_id| app.service.is_live(token_id);
     let who = (token.token_id, token.principal_id, role);
     let cookie = app.logins.begin(who, Instant::now(), is_live)?;
     let next = next.map_or("/login".to_owned(), |next| next.to_string());

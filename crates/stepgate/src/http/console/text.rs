@@ -4,7 +4,7 @@
 use askama::Template;
 use serde_json::Value;
 
-use crate::show::is_hidden;
+use crate::show::hidden;
 
 /// Longest text that is shown without being asked for, in characters.
 const SHORT_CHARS: usize = 280;
@@ -37,10 +37,10 @@ impl Text {
         let mut pieces = Vec::new();
         let mut plain = String::new();
         for c in text.chars() {
-            let piece = match c {
-                '\n' => Piece::Break,
-                c if is_hidden(c) => Piece::Hidden(format!("U+{:04X}", u32::from(c))),
-                c => {
+            let piece = match (c, hidden(c)) {
+                ('\n', _) => Piece::Break,
+                (_, Some(number)) => Piece::Hidden(number),
+                (c, None) => {
                     plain.push(c);
                     continue;
                 }

@@ -81,7 +81,7 @@ fn recognised(app: &App, headers: &HeaderMap) -> Option<Visitor> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     let cookies = lines.flat_map(|line| line.split(';')).filter_map(|it| it.trim().split_once('='));
     let ours = cookies.filter(|(it, _)| *it == name).take(COOKIES_MAX);
-    let is_live = |token_id| app.service.tokens.is_live(token_id);
+    let is_live = |token_id| app.service.is_live(token_id);
     ours.filter_map(|(_, value)| app.logins.visitor(value, now, is_live)).next()
 }
 

@@ -104,7 +104,7 @@ async fn real_answers_are_as_the_document_says() {
         ("/v1/tools".to_owned(), "Tools"),
         ("/v1/tokens".to_owned(), "Tokens"),
         ("/healthz".to_owned(), "Health"),
-        ("/readyz".to_owned(), "Health"),
+        ("/readyz".to_owned(), "Ready"),
         ("/openapi.json".to_owned(), "Document"),
         ("/nothing".to_owned(), "Error"),
     ] {

@@ -97,7 +97,7 @@ impl Hearing {
 
     /// A stream does not outlive its token.
     fn is_still_good(&self) -> bool {
-        let is_good = |token| self.app.service.tokens.is_live(token);
+        let is_good = |token| self.app.service.is_live(token);
         self.caller.token_id.is_none_or(is_good)
     }
 }

@@ -48,20 +48,3 @@ fn a_tools_own_result_stays_as_it_is() {
         assert_eq!(result[member], given[member], "{member}");
     }
 }
-
-#[test]
-fn a_refusal_names_the_rule_that_the_callers_own_arguments_broke() {
-    let error = json!({ "error_code": "INVALID_ARGS", "message": "Arguments are wrong" });
-    let response = response("READ_FILE", "VALIDATION_ERROR", Value::Null, error);
-    for (detail, expected) in [
-        (None, "VALIDATION_ERROR (INVALID_ARGS): Arguments are wrong"),
-        (
-            Some("path: missing"),
-            "VALIDATION_ERROR (INVALID_ARGS): Arguments are wrong: path: missing",
-        ),
-    ] {
-        let result = shown(&refused(&response, detail));
-        assert_eq!(result["content"], json!([{ "type": "text", "text": expected }]));
-        assert_eq!(result["isError"], true);
-    }
-}

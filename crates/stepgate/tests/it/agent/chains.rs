@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::stage::{Stage, after, ask, calls, codes, hello, look, outcomes, write_file};
+use super::stage::{Stage, after, ask, ask_with, calls, codes, hello, look, outcomes, write_file};
+use crate::http_client::Gateway;
+use crate::scene::until;
 
 #[test]
 fn a_question_gets_its_answer_and_the_same_again_gets_the_recorded_one() {
@@ -223,5 +225,120 @@ fn a_gateway_without_a_model_says_so() {
     let scene = crate::scene::Scene::new("honours_key = true");
     let gateway = crate::http_client::Gateway::start(&scene.place);
     let reply = ask(&gateway, "k1", &hello("a"));
-    assert_eq!((reply.status, &reply.json()["error"]["code"]), (501, &json!("NO_AGENT")));
+    assert_eq!((reply.status, codes(&reply)), (501, vec!["NO_AGENT".to_owned()]));
+}
+
+#[test]
+fn whatever_goes_wrong_at_the_agents_routes_has_one_form() {
+    let stage = Stage::new();
+    let mut gateway = stage.gateway();
+    let document = gateway.send("GET", "/openapi.json", &gateway.agent, "").json();
+    let unknown = json!("0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10");
+    let cancelled = "/v1/agent/turns/0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10/cancel";
+    let rows = [
+        (400, "MALFORMED", ask(&gateway, "k", &json!([]))),
+        (400, "MALFORMED", ask_with(&gateway, "k", &[("prefer", "wait=x")], &hello("a"))),
+        (404, "NOT_FOUND", look(&gateway, &unknown)),
+        (404, "NOT_FOUND", gateway.send("POST", cancelled, &gateway.agent, "")),
+        (405, "METHOD_NOT_ALLOWED", gateway.send("PUT", "/v1/agent/turns", &gateway.agent, "")),
+        (400, "AGN-036/3.1/input", ask(&gateway, "k", &json!({}))),
+    ];
+    for (status, code, reply) in rows {
+        assert_eq!((reply.status, codes(&reply)), (status, vec![code.to_owned()]));
+        check(&document, "InvokeResult", &reply.json());
+        let length = reply.headers["content-length"].parse::<usize>().unwrap();
+        assert_eq!(
+            (length, &*reply.headers["content-type"]),
+            (reply.body.len(), "application/json")
+        );
+    }
+    gateway.agent = "nobody".into();
+    let stranger = ask(&gateway, "k", &hello("a"));
+    assert_eq!((stranger.status, codes(&stranger)), (401, vec!["UNAUTHENTICATED".to_owned()]));
+    assert!(stranger.headers.contains_key("www-authenticate"));
+}
+
+/// The calls for the caller that a first request comes to.
+fn asked_to_pick(stage: &Stage, gateway: &Gateway) -> Value {
+    stage.model.says([calls(&[("c1", "pick", json!({}))])]);
+    let tool = json!({ "name": "pick", "parameters": { "type": "object" } });
+    ask(gateway, "k1", &json!({ "instructions": "go", "tools": [tool] })).json()
+}
+
+#[test]
+fn results_beside_a_bad_declaration_are_refused_and_not_eaten() {
+    let stage = Stage::new();
+    let gateway = stage.gateway();
+    let tool = json!({ "name": "READ_FILE", "parameters": { "type": "object" } });
+    let bad = json!({ "instructions": "go", "tools": [tool] });
+    assert_eq!(codes(&ask(&gateway, "k1", &bad)), ["REQUEST_INVALID"]);
+    let first = asked_to_pick(&stage, &gateway);
+    let result = json!({ "toolCallId": "c1", "name": "pick", "resultJson": "1" });
+    let mut brought = after(&first, "");
+    brought["toolResults"] = json!([result]);
+    brought["tools"] = json!([tool]);
+    let refused = ask(&gateway, "k2", &brought);
+    assert_eq!((refused.status, codes(&refused)), (400, vec!["REQUEST_INVALID".to_owned()]));
+    assert_eq!(look(&gateway, &first["turnId"]).json()["state"], "client_tools_required");
+    brought["tools"] = json!([]);
+    stage.model.says([json!({ "text": "done" })]);
+    assert_eq!(ask(&gateway, "k2", &brought).json()["primaryOutputText"], "done");
+    drop(gateway);
+    stage.scene.verified();
+}
+
+#[test]
+fn a_turn_is_cancelled_by_its_owner_alone_and_the_session_goes_on() {
+    let stage = Stage::new();
+    let gateway = stage.gateway();
+    let document = gateway.send("GET", "/openapi.json", &gateway.agent, "").json();
+    let first = asked_to_pick(&stage, &gateway);
+    let path = format!("/v1/agent/turns/{}/cancel", first["turnId"].as_str().unwrap());
+    let made = json!({ "name": "other", "role": "agent" }).to_string();
+    let other = gateway.send("POST", "/v1/tokens", &gateway.operator, &made).json();
+    for token in [other["token"].as_str().unwrap(), &gateway.operator] {
+        assert_eq!(gateway.send("POST", &path, token, "").status, 404, "it is another's");
+    }
+    assert_eq!(look(&gateway, &first["turnId"]).json()["state"], "client_tools_required");
+    for _ in 0..2 {
+        let cancelled = gateway.send("POST", &path, &gateway.agent, "");
+        assert_eq!(cancelled.status, 200, "{}", cancelled.body);
+        let turn = cancelled.json();
+        check(&document, "Turn", &turn);
+        assert_eq!(
+            (&turn["state"], &turn["errors"][0]["code"]),
+            (&json!("failed"), &json!("TURN_CANCELLED"))
+        );
+    }
+    let mut late = after(&first, "");
+    late["toolResults"] = json!([{ "toolCallId": "c1", "name": "pick", "resultJson": "1" }]);
+    assert_eq!(codes(&ask(&gateway, "k2", &late)), ["TOOL_RESULTS_NOT_AWAITED"]);
+    stage.model.says([json!({ "text": "go on" })]);
+    let next = ask(&gateway, "k3", &after(&first, "never mind")).json();
+    assert_eq!(
+        (&next["primaryOutputText"], &next["sessionId"]),
+        (&json!("go on"), &first["sessionId"])
+    );
+    drop(gateway);
+    stage.scene.verified();
+}
+
+#[test]
+fn cancelling_ends_what_works_on_the_turn_and_those_who_wait_for_it() {
+    let stage = Stage::new();
+    stage.model.says([json!({ "hang": true }), json!({ "text": "better" })]);
+    let gateway = stage.gateway();
+    let headers = [("prefer", "wait=0")];
+    let begun = ask_with(&gateway, "k1", &headers, &hello("think")).json();
+    assert_eq!(begun["code"], "IN_PROGRESS");
+    until("the turn is durable", || look(&gateway, &begun["turnId"]).status == 200);
+    let path = format!("/v1/agent/turns/{}/cancel", begun["turnId"].as_str().unwrap());
+    let waited = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ask(&gateway, "k1", &hello("think")));
+        assert_eq!(gateway.send("POST", &path, &gateway.agent, "").json()["state"], "failed");
+        waiting.join().unwrap()
+    });
+    assert_eq!((waited.status, codes(&waited)), (409, vec!["TURN_CANCELLED".to_owned()]));
+    let session = look(&gateway, &begun["turnId"]).json();
+    assert_eq!(ask(&gateway, "k2", &after(&session, "on")).json()["primaryOutputText"], "better");
 }

@@ -1,8 +1,12 @@
 //! `stepgate chat` on a pipe.
 
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::json;
 
-use super::stage::{Stage, calls, write_file};
+use super::stage::{Stage, calls, look, write_file};
 
 #[test]
 fn a_conversation_on_the_terminal_shows_text_calls_and_outcomes() {
@@ -13,7 +17,7 @@ fn a_conversation_on_the_terminal_shows_text_calls_and_outcomes() {
     let output = stage.scene.place.stepgate(["chat"], "write a file\nthank you\n");
     assert_eq!(output.code, 0, "{}", output.stderr);
     let lines: Vec<&str> = output.stdout.lines().collect();
-    assert_eq!(lines[0], "I write.\u{fffd}[2J", "a model plays no tricks on a terminal");
+    assert_eq!(lines[0], "I write.<U+001B>[2J", "a model plays no tricks on a terminal");
     assert!(lines[1].starts_with("→ WRITE_FILE {") && lines[1].contains("a.txt"), "{lines:?}");
     assert!(lines[2].starts_with("  SUCCESS run "), "{lines:?}");
     assert_eq!(lines[3..], ["It is there.", "Bye."]);
@@ -52,6 +56,65 @@ fn the_one_at_the_keyboard_decides_in_place() {
         assert!(output.stdout.contains(outcome) && output.stdout.contains("so be it"));
         assert_eq!(stage.scene.effects(), effects);
     }
+}
+
+#[test]
+fn a_padded_argument_hides_nothing_of_what_the_one_at_the_keyboard_decides_on() {
+    let stage = Stage::new();
+    let policies = "@id(\"ask\") @approval(\"a file is written\")\n\
+                    permit (principal, action == Action::\"WRITE_FILE\", resource);";
+    fs::write(stage.scene.place.path().join("policies/all.cedar"), policies).unwrap();
+    let padding = "x".repeat(20_000);
+    let args = json!({ "content": padding, "path": "/sandbox/the-dangerous-one.txt" });
+    stage.model.says([calls(&[("c1", "WRITE_FILE", args)])]);
+    let output = stage.scene.place.stepgate(["chat"], "write\n");
+    assert_eq!(output.code, 13, "{}", output.stderr);
+    let path = "        path = \"/sandbox/the-dangerous-one.txt\"\n  why   a file is written\n";
+    assert!(output.stderr.contains(path), "{}", output.stderr);
+    assert!(output.stderr.contains(&format!("content = \"{padding}\"\n")), "all of it is shown");
+    let listed = stage.scene.place.stepgate(["approvals"], "").stdout;
+    assert!(output.stderr.contains(&listed), "the card is what `approvals` shows: {listed}");
+    let shown = stage.scene.place.stepgate(["runs", "show", "last"], "").stdout;
+    assert!(shown.contains(&padding) && shown.contains("the-dangerous-one"), "{shown}");
+}
+
+#[test]
+fn an_answer_that_comes_as_a_whole_is_told_once() {
+    let stage = Stage::new();
+    let mut first = calls(&[("c1", "WRITE_FILE", write_file("a.txt"))]);
+    first["text"] = json!("I write.");
+    first["whole"] = json!(true);
+    stage.model.says([first, json!({ "text": "It is there.", "whole": true })]);
+    let output = stage.scene.place.stepgate(["chat", "write a file"], "");
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!((lines[0], lines.last(), lines.len()), ("I write.", Some(&"It is there."), 4));
+}
+
+#[test]
+fn a_chat_that_is_interrupted_cancels_its_turn() {
+    let stage = Stage::new();
+    stage.model.says([json!({ "hang": true })]);
+    let gateway = stage.gateway();
+    let mut chat = stage.scene.place.command(["--json", "chat", "hello"]);
+    let mut chat = chat.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let turn = opened(&mut chat);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&chat),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    assert!(chat.wait().unwrap().success());
+    let seen = look(&gateway, &turn).json();
+    assert_eq!(seen["errors"][0]["code"], "TURN_CANCELLED", "who leaves gives it up: {seen}");
+}
+
+/// The turn that a chat has opened, as its first event says.
+fn opened(chat: &mut std::process::Child) -> serde_json::Value {
+    let mut line = String::new();
+    BufReader::new(chat.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+    event["data"]["turnId"].clone()
 }
 
 #[test]

@@ -49,9 +49,11 @@ fn the_page_s_curl_works_when_it_is_pasted() {
     stage.model.says([json!({ "text": "none" })]);
     let gateway = stage.gateway();
     let here = TempDir::new().unwrap();
-    symlink(stage.scene.place.path(), here.path().join("stepgate-data")).unwrap();
+    let data = here.path().join(".local/share");
+    std::fs::create_dir_all(&data).unwrap();
+    symlink(stage.scene.place.path(), data.join("stepgate")).unwrap();
     let line = curl.replace("127.0.0.1:7420", &gateway.address.to_string());
-    let output = finish(Command::new("sh").current_dir(&here).arg("-c").arg(line), b"");
+    let output = finish(Command::new("sh").env("HOME", here.path()).arg("-c").arg(line), b"");
     if output.stderr.contains("curl: not found") {
         return;
     }

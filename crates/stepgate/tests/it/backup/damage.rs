@@ -145,7 +145,7 @@ fn a_backup_replaces_nothing_and_is_not_made_where_it_cannot_be() {
     refused(&stepgate(&place, "backup", &shelf.path("none/b"), &[]), "there is no directory");
     let inside = place.path().join("sandbox/b");
     refused(&stepgate(&place, "backup", &inside, &[]), "is inside");
-    refused(&stepgate(&Place::new(), "backup", &path, &[]), "there is no store");
+    refused(&stepgate(&Place::new(), "backup", &path, &[]), "there is no data directory");
     refused(
         &stepgate(&at("postgres://postgres@127.0.0.1:1/none"), "backup", &path, &[]),
         "does not answer",

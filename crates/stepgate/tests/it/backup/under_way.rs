@@ -78,6 +78,7 @@ fn interrupted(stops: Stops) -> (Place, [File; 3]) {
     (place, files)
 }
 
+/// What agents can see in the sandbox: reserved names are not theirs.
 fn tree(sandbox: &Path) -> Vec<(String, String)> {
     let mut files: Vec<_> = fs::read_dir(sandbox)
         .unwrap()
@@ -86,6 +87,7 @@ fn tree(sandbox: &Path) -> Vec<(String, String)> {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             (name, fs::read_to_string(path).unwrap())
         })
+        .filter(|(name, _)| !name.starts_with(".stepgate-"))
         .collect();
     files.sort();
     files

@@ -8,7 +8,7 @@ use crate::binary::finish;
 fn printed(line: &str) -> String {
     let words: Vec<_> = line.split_whitespace().skip(1).collect();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stepgate"));
-    let output = finish(command.env_clear().args(words), b"");
+    let output = finish(command.env_clear().env("HOME", "/nonexistent").args(words), b"");
     assert_eq!(output.code, 0, "{line}: {}", output.stderr);
     output.stdout.replace(env!("CARGO_BIN_EXE_stepgate"), "/usr/local/bin/stepgate")
 }
@@ -17,7 +17,7 @@ fn printed(line: &str) -> String {
 fn every_clients_page_shows_what_the_command_on_it_prints() {
     let rows = [
         ("claude-code", "json", 2),
-        ("claude-desktop", "json", 1),
+        ("claude-desktop", "json", 2),
         ("cursor", "json", 2),
         ("vscode", "json", 2),
         ("codex", "toml", 2),

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::read;
 use crate::binary::{Output, finish};
 use crate::http_client::PATIENCE;
+use crate::terminal::at_a_terminal;
 
 const BUILD_AND_RUN: &str = "cargo run --release --";
 
@@ -37,7 +38,9 @@ impl Desk {
     fn shell(&self, script: &str) -> Command {
         let path = format!("{}:/usr/bin:/bin", self.directory.path().display());
         let mut command = Command::new("sh");
-        command.env_clear().env("PATH", path).current_dir(self.directory.path());
+        // A home of its own: the data of who runs the tests is not touched.
+        command.env_clear().env("PATH", path).env("HOME", self.directory.path());
+        command.current_dir(self.directory.path());
         command.args(["-u", "-c", script]);
         command
     }
@@ -108,15 +111,18 @@ fn the_commands_of_the_readme_do_what_it_says() {
     let asked = finish(&mut desk.shell(run), b"");
     assert_eq!(asked.code, 13, "{asked:?}");
     let id = asked.stderr.split("`stepgate approve ").nth(1).unwrap().split('`').next().unwrap();
-    let decided = desk.sh(&decide.replace("ID", id)).stdout;
-    assert!(decided.contains("a file is deleted") && decided.contains("approved"), "{decided}");
+    let at_the_terminal = desk.shell(&format!("set -e\n{}", decide.replace("ID", id)));
+    let decided = at_a_terminal(&at_the_terminal, "y\n").stdout;
+    for word in ["a file is deleted", "approve it? [y/N]", "approved"] {
+        assert!(decided.contains(word), "{word} is not in\n{decided}");
+    }
 
-    let file = desk.directory.path().join("stepgate-data/sandbox/hello.txt");
+    let file = desk.directory.path().join(".local/share/stepgate/sandbox/hello.txt");
     while file.exists() {
         assert!(begin.elapsed() < PATIENCE, "it is never deleted");
     }
     let told = desk.sh(look).stdout;
-    for word in ["DELETE_FILE", "approved by operator", "verified: 2 runs"] {
+    for word in ["DELETE_FILE", "approved by operator-at-terminal", "verified: 2 runs"] {
         assert!(told.contains(word), "{word} is not in\n{told}");
     }
     assert!(told.ends_with("verified\n"), "{told}");

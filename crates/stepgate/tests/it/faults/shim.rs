@@ -9,12 +9,12 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// The library with the files that tell it what to do (`tests/fixtures/failing_disk.c`).
-pub(super) struct Shim {
+pub(crate) struct Shim {
     directory: TempDir,
 }
 
 impl Shim {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let shim = Self { directory };
         // PostgreSQL runs as another user.
@@ -28,29 +28,29 @@ impl Shim {
     }
 
     /// What a process needs in its environment.
-    pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
+    pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         vec![("LD_PRELOAD", self.library().into()), ("FAILING_DISK", self.directory.path().into())]
     }
 
     /// No file beneath this directory grows from now on.
-    pub(super) fn fill(&self, beneath: &Path) {
+    pub(crate) fn fill(&self, beneath: &Path) {
         self.tell("full", beneath);
     }
 
     /// No file beneath this directory reaches the disk from now on.
-    pub(super) fn break_fsync(&self, beneath: &Path) {
+    pub(crate) fn break_fsync(&self, beneath: &Path) {
         self.tell("fsync", beneath);
     }
 
     /// Everything works again.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for word in ["full", "fsync", "hits"] {
             let _ = fs::remove_file(self.file(word));
         }
     }
 
     /// How many calls have failed since everything worked.
-    pub(super) fn hits(&self) -> u64 {
+    pub(crate) fn hits(&self) -> u64 {
         fs::metadata(self.file("hits")).map_or(0, |file| file.len())
     }
 

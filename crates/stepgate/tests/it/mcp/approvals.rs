@@ -226,7 +226,7 @@ fn a_client_of_a_session_is_asked_to_open_the_page_while_it_waits() {
 }
 
 #[test]
-fn a_client_that_declines_to_open_the_page_is_not_kept_waiting() {
+fn a_client_that_declines_to_open_the_page_waits_like_one_that_cannot() {
     let scene = Scene::new("honours_key = true");
     let gateway = gateway(&scene, 60_000);
     let client = Client::shaken(&gateway, opens_pages());
@@ -235,7 +235,29 @@ fn a_client_that_declines_to_open_the_page_is_not_kept_waiting() {
     let declined =
         json!({ "jsonrpc": "2.0", "id": request["id"], "result": { "action": "decline" } });
     assert_eq!(client.open("POST", &[], &declined.to_string()).status, 202);
-    let answer = incoming.messages().pop().unwrap();
-    assert_eq!(answer["result"]["_meta"]["stepgate/response"]["outcome"], "APPROVAL_REQUIRED");
+    // What comes after the decline is answered after it was read.
+    client.call("THINK", json!({}));
     assert_eq!(scene.effects(), 0);
+    assert_eq!(approve(&gateway, &scene.pending()).status, 200);
+    let answer = incoming.messages().pop().unwrap();
+    assert_eq!(answer["result"]["structuredContent"], json!({ "value": 7 }), "{answer}");
+    assert_eq!(scene.effects(), 1);
+}
+
+#[test]
+fn a_client_without_a_session_that_declines_the_page_waits_and_then_gets_the_notice() {
+    let scene = Scene::new("honours_key = true");
+    let gateway = gateway(&scene, 50);
+    let client = Client::with(&gateway, opens_pages());
+    let asked = client.ask("tools/call", act())["result"].clone();
+    for action in ["decline", "cancel"] {
+        let mut params = act();
+        params["requestState"] = asked["requestState"].clone();
+        params["inputResponses"] = json!({ "approval": { "action": action } });
+        let notice = client.ask("tools/call", params)["result"].clone();
+        assert_eq!(notice["resultType"], "complete", "{notice}");
+        assert_eq!(notice["_meta"]["stepgate/verdict"], "APPROVAL_REQUIRED", "{notice}");
+        let said = notice["content"][0]["text"].as_str().unwrap();
+        assert!(said.contains("make the same call again later"), "{said}");
+    }
 }

@@ -70,7 +70,8 @@ fn a_call_is_a_step_that_its_caller_can_look_up_and_verify() {
     let meta = &result["_meta"];
     assert_eq!(meta["stepgate/verdict"], "SUCCESS");
     let run = meta["stepgate/run-id"].as_str().unwrap();
-    let export = gateway.send("GET", &format!("/v1/runs/{run}/export"), &gateway.agent, "").json();
+    let export =
+        gateway.send("GET", &format!("/v1/runs/{run}/export"), &gateway.operator, "").json();
     let entries = export["entries"].as_array().unwrap();
     let last = entries.last().unwrap();
     assert!(last.to_string().contains(meta["stepgate/entry-digest"].as_str().unwrap()), "{last}");
@@ -80,7 +81,7 @@ fn a_call_is_a_step_that_its_caller_can_look_up_and_verify() {
     assert_eq!(read["structuredContent"], json!({ "content": "hi" }));
     // Without a reason the record says that there was none.
     let run = read["_meta"]["stepgate/run-id"].as_str().unwrap();
-    let export = gateway.send("GET", &format!("/v1/runs/{run}/export"), &gateway.agent, "");
+    let export = gateway.send("GET", &format!("/v1/runs/{run}/export"), &gateway.operator, "");
     assert!(export.body.contains("the MCP client gave no reasoning"));
     drop(gateway);
     scene.verified();

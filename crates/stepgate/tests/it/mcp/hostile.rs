@@ -78,7 +78,13 @@ fn foreign_origins_and_foreign_names_of_the_gateway_are_refused() {
     let rows = [
         (("origin", "https://app.example.com"), 200),
         (("origin", "http://evil.example"), 403),
-        (("origin", "http://localhost:7420"), 403),
+        // Loopback names, with any port: no page of another machine can have one.
+        (("origin", "http://localhost:7420"), 200),
+        (("origin", "http://localhost"), 200),
+        (("origin", "http://127.0.0.1:5173"), 200),
+        (("origin", "http://[::1]:5173"), 200),
+        (("origin", "http://localhost.evil.example"), 403),
+        (("origin", "http://127.0.0.1.evil.example:5173"), 403),
         (("origin", "null"), 403),
         (("host", "gate.example.com"), 200),
         (("host", "127.0.0.1:7420"), 200),

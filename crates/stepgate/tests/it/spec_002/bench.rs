@@ -10,6 +10,7 @@ use stepgate_core::action::InvalidArgs;
 use stepgate_core::call::{Call, ServerCall};
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
+use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
     Dispatch, Effect, Failed, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict, Sending,
     ToolServers,
@@ -211,7 +212,13 @@ impl Policy for HomeRules {
             },
         };
         let policy_hash = Digest::of("home");
-        PolicyDecision { verdict, policies: vec!["home".into()], policy_hash, caps }
+        PolicyDecision {
+            verdict,
+            policies: vec!["home".into()],
+            policy_hash,
+            caps,
+            ..BuiltInRule.decide(request)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 use serde_json::Number;
 
-use super::exceeds;
+use crate::call::exceeds;
 
 #[test]
 fn a_number_of_any_kind_exceeds_a_cap_that_is_smaller() {

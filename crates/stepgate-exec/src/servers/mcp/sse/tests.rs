@@ -27,7 +27,17 @@ fn events_end_at_an_empty_line_whatever_a_line_ends_with() {
 
 #[test]
 fn an_event_may_be_as_long_as_the_limit_and_not_longer() {
-    assert_eq!(Parser::new(6).feed(b"data:x\n\ndata:y\n\n").unwrap().len(), 2);
-    assert_eq!(Parser::new(5).feed(b"data:x\n\n"), Err(Unreadable));
+    assert_eq!(Parser::new(8).feed(b"data:x\n\ndata:y\n\n").unwrap().len(), 2);
+    assert_eq!(Parser::new(7).feed(b"data:x\n\n"), Err(Unreadable));
     assert_eq!(Parser::new(9).feed(b"data:\xff\n\n"), Err(Unreadable));
+}
+
+#[test]
+fn comments_and_empty_lines_without_an_event_come_to_an_end() {
+    for endless in [":\n\n", "\n", ": still here\n", "\r\n"] {
+        let text = endless.repeat(100);
+        assert_eq!(Parser::new(99).feed(text.as_bytes()), Err(Unreadable), "{endless:?}");
+    }
+    let alive = ": still here\n\ndata:x\n\n".repeat(100);
+    assert_eq!(Parser::new(99).feed(alive.as_bytes()).unwrap().len(), 100);
 }

@@ -1,7 +1,7 @@
 //! A server by hand, that answers each tool in its own wrong way.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 pub(super) struct Hostile {
     session: Arc<AtomicU32>,
     redirects: Arc<AtomicU32>,
+    giant: Arc<AtomicUsize>,
+    token: Arc<Mutex<Option<String>>>,
 }
 
 const TOOLS: [&str; 11] = [
@@ -51,11 +53,27 @@ impl Hostile {
         self.session.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// How long the text of the giant is.
+    pub(super) fn set_giant(&self, bytes: usize) {
+        self.giant.store(bytes, Ordering::SeqCst);
+    }
+
+    /// From now on only who shows this token is answered.
+    pub(super) fn set_token(&self, token: &str) {
+        *self.token.lock().unwrap() = Some(token.to_owned());
+    }
+
     pub(super) fn redirects_followed(&self) -> u32 {
         self.redirects.load(Ordering::SeqCst)
     }
 
     fn answer(&self, headers: &HeaderMap, body: &[u8]) -> Response {
+        let shown = headers.get("authorization").map(|shown| shown.to_str().unwrap());
+        if let Some(token) = &*self.token.lock().unwrap()
+            && shown != Some(token)
+        {
+            return StatusCode::UNAUTHORIZED.into_response();
+        }
         let session = self.session.load(Ordering::SeqCst).to_string();
         let message: Value = serde_json::from_slice(body).unwrap();
         let (id, params) = (&message["id"], &message["params"]);
@@ -75,17 +93,20 @@ impl Hostile {
                     |name: &&str| json!({ "name": name, "inputSchema": { "type": "object" } });
                 reply(id, &json!({ "tools": TOOLS.iter().map(tool).collect::<Vec<_>>() }))
             }
-            "tools/call" => call(id, params["name"].as_str().unwrap()),
+            "tools/call" => {
+                let giant = self.giant.load(Ordering::SeqCst);
+                call(id, params["name"].as_str().unwrap(), giant)
+            }
             _ => StatusCode::ACCEPTED.into_response(),
         }
     }
 }
 
-fn call(id: &Value, tool: &str) -> Response {
+fn call(id: &Value, tool: &str, giant: usize) -> Response {
     let duplicate =
         || format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[],"content":[]}}}}"#);
     let giant = || {
-        let content = json!([{ "type": "text", "text": "x".repeat(1_000_000) }]);
+        let content = json!([{ "type": "text", "text": "x".repeat(giant) }]);
         json!({ "jsonrpc": "2.0", "id": id, "result": { "content": content } }).to_string()
     };
     match tool {

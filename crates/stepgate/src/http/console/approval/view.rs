@@ -204,7 +204,13 @@ fn question(
         tool: Text::of(&request.proposal.action()),
         principal: Text::of(context.principal_id.as_str()),
         reason: Shown::of(&context.reason),
-        arguments: arguments(&context.args, &request.proposal.args),
+        arguments: [
+            arguments(&context.args, &request.proposal.args),
+            defaults(meta.defaults.as_ref()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         risk: match request.risk_level {
             RiskLevel::Read => "changes nothing",
             RiskLevel::Write => "changes something",
@@ -220,6 +226,18 @@ fn question(
         expires: Moment::of(context.expires_at),
         left: left(context.expires_at.since_ms(now)),
     }
+}
+
+/// What the tool acts on although the call omits it.
+fn defaults(declared: Option<&Value>) -> Vec<Argument> {
+    let declared = declared.and_then(Value::as_object).into_iter().flatten();
+    let arguments = declared.map(|(place, value)| Argument {
+        name: Text::of(&place.trim_start_matches('/').replace('/', ".")),
+        kind: "not given; the tool's default",
+        value: Shown::value(value),
+        asked: None,
+    });
+    arguments.collect()
 }
 
 /// The arguments as they would be sent, with what was asked where that is something else.

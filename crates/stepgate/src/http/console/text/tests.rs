@@ -10,6 +10,8 @@ fn what_cannot_be_seen_is_made_visible_and_what_could_be_markup_is_escaped() {
         ("\u{1b}[31m", r#"<b class="hidden">U+001B</b>[31m"#),
         ("a\u{202e}b", r#"a<b class="hidden">U+202E</b>b"#),
         ("\u{200b}\u{feff}", r#"<b class="hidden">U+200B</b><b class="hidden">U+FEFF</b>"#),
+        ("❤\u{fe0f}", r#"❤<b class="hidden">U+FE0F</b>"#),
+        ("a\u{a0}b", r#"a<b class="hidden">U+00A0</b>b"#),
         ("\u{e0041}", r#"<b class="hidden">U+E0041</b>"#),
         ("a\r\nb", "a<b class=\"hidden\">U+000D</b><i class=\"break\">↵</i>\nb"),
         ("<b class=\"hidden\">", "&#60;b class=&#34;hidden&#34;&#62;"),

@@ -34,7 +34,7 @@ async fn a_token_or_a_local_connection_is_no_login() {
         with_token.headers_mut().insert("content-type", FORM.parse().unwrap());
         assert_eq!(house.send(with_token).await.status, expected, "{method}");
         let mut local = house.request(method, &path, "", body.to_owned());
-        local.extensions_mut().insert(Peer::Local);
+        local.extensions_mut().insert(Peer::Local(Process::this().unwrap()));
         local.headers_mut().insert("stepgate-local", "operator".parse().unwrap());
         local.headers_mut().insert("content-type", FORM.parse().unwrap());
         assert_eq!(house.send(local).await.status, expected, "{method}");

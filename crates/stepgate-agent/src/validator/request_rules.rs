@@ -1,0 +1,143 @@
+//! What a request must be beyond section 3: its parts within their limits, and in its place in the
+//! conversation. All of it is judged after RequestHandler, before anything is durable.
+
+mod form;
+
+use super::rule::Findings;
+use super::{core_rules, manifest};
+use crate::context::{Context, ContextType, Known, ToolCall, ToolCallManifest, ToolCallResult};
+use crate::invoke::{InvokeError, InvokeResult};
+use crate::stop::Code;
+use crate::turn::{Turn, TurnState};
+
+/// A rule that is broken.
+type Broken = Box<InvokeError>;
+
+/// The core rules and the request's form are judged as a whole; its place only where both hold.
+pub(super) fn check(context: &Context) -> InvokeResult {
+    let mut found = Findings::default();
+    found.include(core_rules::check(context));
+    // What is recorded was judged when it came, and must get its recorded answer.
+    if is_recorded(context) {
+        return found.done();
+    }
+    form::check(context, &mut found);
+    if let (true, Err(broken)) = (found.is_empty(), place(context)) {
+        found.add(*broken);
+    }
+    found.done()
+}
+
+/// Whether this very request came before.
+fn is_recorded(context: &Context) -> bool {
+    let Known { own, named, request_digest, .. } = &context.known;
+    let recorded = match ContextType::parse(&context.context_type) {
+        Some(ContextType::Initial | ContextType::FollowOn) => {
+            let opened = own.as_ref().and_then(|(_, turn)| turn.opened());
+            opened.map(|opened| opened.request_digest)
+        }
+        Some(ContextType::ClientToolCallContinuation) => {
+            let named = named.as_ref().filter(|_| own_session(&context.known).is_ok());
+            let continued = named.and_then(|(_, turn)| turn.continued_by(&context.correlation_id));
+            continued.map(|continued| continued.request_digest)
+        }
+        None => None,
+    };
+    recorded.is_some() && recorded == *request_digest
+}
+
+/// Whether the request fits where it says that it belongs.
+fn place(context: &Context) -> Result<(), Broken> {
+    let known = &context.known;
+    match ContextType::parse(&context.context_type) {
+        None => Ok(()),
+        Some(ContextType::Initial) => is_free(known),
+        Some(ContextType::FollowOn) => {
+            let named = named_turn(known)?;
+            is_free(known)?;
+            is_over(named)
+        }
+        Some(ContextType::ClientToolCallContinuation) => {
+            let named = named_turn(known)?;
+            // The key of results counts in their turn too.
+            match named.continued_by(&context.correlation_id) {
+                Some(_) => return Err(key_taken()),
+                None => is_free(known)?,
+            }
+            let results = &context.envelope().tool_results;
+            let tool_calls = awaited(named, results)?;
+            let tool_call_results = results.clone();
+            manifest::check(&ToolCallManifest { tool_calls, tool_call_results })
+        }
+    }
+}
+
+/// Another principal's session is not there.
+fn own_session(known: &Known) -> Result<(), Broken> {
+    match (&known.session, &known.asker) {
+        (Some(session), Some(asker)) if session.principal_id == *asker => Ok(()),
+        (Some(_) | None, _) => {
+            Err(Code::SessionNotFound.error("there is no such session here").into())
+        }
+    }
+}
+
+/// The turn that the request names, in its session.
+fn named_turn(known: &Known) -> Result<&Turn, Broken> {
+    own_session(known)?;
+    let session_id = known.session.as_ref().map(|session| session.session_id);
+    match &known.named {
+        Some((place, turn)) if Some(*place) == session_id => Ok(turn),
+        Some(_) | None => {
+            Err(Code::TurnNotFound.error("there is no such turn in this session").into())
+        }
+    }
+}
+
+/// A key that opened a turn opens no other and brings no results.
+fn is_free(known: &Known) -> Result<(), Broken> {
+    if known.own.is_none() { Ok(()) } else { Err(key_taken()) }
+}
+
+fn key_taken() -> Broken {
+    let message = "this idempotency key was used for another request: take a fresh one";
+    Code::IdempotencyConflict.error(message).into()
+}
+
+fn is_over(turn: &Turn) -> Result<(), Broken> {
+    let why = match turn.state() {
+        TurnState::Final(_) | TurnState::Failed(_) => return Ok(()),
+        TurnState::AwaitingClient(_) => "the turn before waits for the results of your tools",
+        TurnState::Asking | TurnState::Calling(_) => "the turn before has no answer yet",
+    };
+    Err(Code::TurnNotFinished.error(why).with("turnId", turn.id).into())
+}
+
+/// The calls that wait for the caller; a hard failure where none does, or where a result is for a tool
+/// that the server runs.
+fn awaited(turn: &Turn, results: &[ToolCallResult]) -> Result<Vec<ToolCall>, Broken> {
+    let is_on_server = |result: &&ToolCallResult| {
+        let mut asked = turn.answers().flat_map(|answer| &answer.calls);
+        asked.any(|call| !call.is_clients() && call.tool_call_id == result.tool_call_id)
+    };
+    if let Some(result) = results.iter().find(is_on_server) {
+        return Err(refused(Code::ToolRunsOnServer, Some(result), "the server runs this tool"));
+    }
+    let reason = match turn.state() {
+        TurnState::AwaitingClient(calls) => return Ok(calls),
+        TurnState::Asking | TurnState::Final(_) | TurnState::Failed(_) => {
+            "the turn waits for no results: they came before, or were never asked for"
+        }
+        TurnState::Calling(_) => "the server's own calls come first: ask for the turn again",
+    };
+    Err(refused(Code::ToolResultsNotAwaited, results.first(), reason))
+}
+
+/// The failure with the result's id and name, and the reason.
+fn refused(code: Code, result: Option<&ToolCallResult>, reason: &str) -> Broken {
+    let error = code.error(reason).with("reason", reason);
+    Box::new(match result {
+        Some(it) => error.with("toolCallId", &it.tool_call_id).with("name", &it.name),
+        None => error,
+    })
+}

@@ -1,0 +1,226 @@
+//! What needs a person: runs that recovery cannot bring to their end by itself.
+//!
+//! Each is told once, as an event in the system session: a run that does not verify cannot be trusted with an
+//! event of its own. [`list`] reads those events back and leaves out the runs that are over since. Everything
+//! that shows such runs (standard error, metrics, `runs`, `doctor`, `recover`) shows this list.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::event::{Event, EventType};
+use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
+use crate::ids::{PrincipalId, RunId};
+use crate::json::Value;
+use crate::ports::{EventQuery, Store, StoreError};
+use crate::recover::Report;
+use crate::time::Timestamp;
+
+/// Events that are read at once.
+const PAGE: usize = 1000;
+
+/// Why a run needs a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Its call was sent, and whether it acted is unknown.
+    InDoubt,
+    /// Its executor cannot go on. Recovery tries again.
+    Stuck,
+    /// It does not verify, so it is neither continued nor ended.
+    Quarantined,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::InDoubt, Self::Stuck, Self::Quarantined];
+
+    /// The spelling in events, metrics and answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InDoubt => "in_doubt",
+            Self::Stuck => "stuck",
+            Self::Quarantined => "quarantined",
+        }
+    }
+
+    /// The kind that an event spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// What the caller of the run is told. The reason is for operators alone.
+    pub(crate) fn notice(self) -> &'static str {
+        match self {
+            Self::InDoubt => {
+                "the call was sent and its result is unknown: an operator must settle this run; asking \
+                 again does not send the call again"
+            }
+            Self::Stuck => {
+                "the run cannot go on now and an operator was told; it is tried again without being asked"
+            }
+            Self::Quarantined => "the run does not verify: an operator must look at it",
+        }
+    }
+}
+
+/// A run that needs a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The run.
+    pub run_id: RunId,
+    /// Why.
+    pub kind: Kind,
+    /// The same in words, for operators.
+    pub reason: String,
+    /// When it was told.
+    pub since: Timestamp,
+}
+
+impl Need {
+    fn of(event: &Event) -> Option<Self> {
+        let text = |name: &str| event.payload.get(name).and_then(Value::as_str);
+        Some(Self {
+            run_id: text("run_id")?.parse().ok()?,
+            kind: Kind::parse(text("kind")?)?,
+            reason: text("reason")?.to_owned(),
+            since: event.ts,
+        })
+    }
+}
+
+/// What was read of the list so far, so that reading it again costs what is new. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Reading(Arc<Mutex<Read>>);
+
+#[derive(Clone, Debug, Default)]
+struct Read {
+    /// The position up to which events were read.
+    position: u64,
+    /// Runs that were not over when they were looked at last.
+    open: BTreeMap<RunId, Need>,
+}
+
+impl Reading {
+    fn read(&self) -> MutexGuard<'_, Read> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The runs that need a person, in the order in which they came.
+pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, StoreError> {
+    let Read { position, mut open } = reading.read().clone();
+    // Asked first: no event comes at a smaller position later, so up to there nothing is read again.
+    let newest = store.last_position().await?;
+    let told = told_since(store, position).await?;
+    let position = told.last().map_or(newest, |(position, _)| newest.max(*position));
+    open.extend(told.into_iter().map(|(_, need)| (need.run_id, need)));
+    let mut still = BTreeMap::new();
+    for (run_id, need) in open {
+        if !is_over(store, run_id).await? {
+            still.insert(run_id, need);
+        }
+    }
+    let mut read = reading.read();
+    if read.position <= position {
+        *read = Read { position, open: still.clone() };
+    }
+    Ok(still.into_values().collect())
+}
+
+async fn told_since(store: &dyn Store, position: u64) -> Result<Vec<(u64, Need)>, StoreError> {
+    let mut query = EventQuery {
+        after: position,
+        principal_id: PrincipalId::parse(SYSTEM_PRINCIPAL).ok(),
+        event_types: vec![EventType::RunNeedsPerson],
+        loose_only: true,
+        limit: PAGE,
+    };
+    let mut told = Vec::new();
+    loop {
+        let page = store.events(query.clone()).await?;
+        let Some(last) = page.last() else { return Ok(told) };
+        query.after = last.position;
+        told.extend(page.iter().filter_map(|it| Some((it.position, Need::of(&it.event)?))));
+    }
+}
+
+/// Whether a run has ended. One that cannot be read has not.
+async fn is_over(store: &dyn Store, run_id: RunId) -> Result<bool, StoreError> {
+    match store.recall(run_id).await {
+        Ok(known) => Ok(known.is_some_and(|known| known.run.status.is_final())),
+        Err(StoreError::State(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The list of this gate's store.
+pub async fn of(gate: &Gate) -> Result<Vec<Need>, StoreError> {
+    list(&*gate.store, gate.parked.told()).await
+}
+
+/// What the list said about this run when this process read it last: after every recovery. Callers who ask
+/// again and again cost the store nothing.
+pub(crate) fn known(gate: &Gate, run_id: RunId) -> Option<Kind> {
+    gate.parked.told().read().open.get(&run_id).map(|need| need.kind)
+}
+
+/// Tells what a recovery left to people, where that is not known yet. The answer is what is new.
+pub async fn tell(gate: &Gate, report: &Report) -> Result<Vec<Need>, Fault> {
+    let mut found = Vec::new();
+    for run_id in &report.in_doubt {
+        found.push((*run_id, Kind::InDoubt, doubt(gate, *run_id).await?));
+    }
+    let is_held = |run_id: &RunId| report.held.contains(run_id);
+    let stuck = report.stuck.iter().filter(|(run_id, _)| !is_held(run_id));
+    found.extend(stuck.map(|(run_id, why)| (*run_id, Kind::Stuck, why.clone())));
+    let broken = report.quarantined.iter();
+    found.extend(broken.map(|(run_id, why)| (*run_id, Kind::Quarantined, why.clone())));
+    tell_all(gate, found).await
+}
+
+/// Tells that a run does not verify, where recovery has not found that out.
+pub async fn tell_quarantined(gate: &Gate, run_id: RunId, why: String) -> Result<Vec<Need>, Fault> {
+    tell_all(gate, vec![(run_id, Kind::Quarantined, why)]).await
+}
+
+async fn tell_all(gate: &Gate, found: Vec<(RunId, Kind, String)>) -> Result<Vec<Need>, Fault> {
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = of(gate).await?;
+    let mut told = Vec::new();
+    for (run_id, kind, reason) in found {
+        let before = known.iter().find(|need| need.run_id == run_id && need.kind == kind);
+        if let Some(before) = before
+            && !was_resolved_since(gate, before).await?
+        {
+            continue;
+        }
+        let payload = serde_json::json!({
+            "kind": kind.as_str(),
+            "reason": reason,
+            "run_id": run_id,
+        });
+        let event = gate.note(EventType::RunNeedsPerson, payload).await?;
+        told.push(Need { run_id, kind, reason, since: event.ts });
+    }
+    Ok(told)
+}
+
+async fn doubt(gate: &Gate, run_id: RunId) -> Result<String, StoreError> {
+    let known = gate.store.recall(run_id).await?;
+    let tool = known.and_then(|known| known.run.tool_name).unwrap_or_else(|| "a tool".to_owned());
+    Ok(format!("`{tool}` was called, and whether it acted is unknown"))
+}
+
+/// Whether a person has acted on it after it was told: what is found now is news.
+async fn was_resolved_since(gate: &Gate, need: &Need) -> Result<bool, StoreError> {
+    match gate.store.dossier(need.run_id).await {
+        Ok(dossier) => Ok(dossier.is_some_and(|dossier| {
+            dossier.events.iter().any(|linked| {
+                linked.event.event_type == EventType::RunResolved && linked.event.ts >= need.since
+            })
+        })),
+        Err(StoreError::State(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

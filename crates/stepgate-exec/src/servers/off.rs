@@ -1,0 +1,126 @@
+//! What is off, and why: for operators, at the start, while servers run, and wherever tools are listed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use stepgate_core::tool::Standing;
+
+use super::catalog::State;
+use super::readable;
+use super::server::{Line, Server};
+
+/// A server, or one of its tools, that an operator counts on and that cannot be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Off {
+    /// The server.
+    pub server: String,
+    /// The tool, as the server calls it; nothing, where the whole server is off.
+    pub tool: Option<String>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why something is off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The server cannot be spoken to, or is not as configured. It is tried again.
+    Down(String),
+    /// The tool cannot be offered.
+    Unusable(String),
+    /// The tool came to a server that operators know, and no operator has accepted it.
+    New,
+    /// The tool has another definition than the accepted one.
+    Changed,
+}
+
+/// What operators are told while servers run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Something is off now.
+    Off(Off),
+    /// A server that was off can be called.
+    Up(String),
+}
+
+/// What is told the news. It must not block.
+pub type Tell = Arc<dyn Fn(News) + Send + Sync>;
+
+impl Reason {
+    /// A word to branch on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Down(_) => "down",
+            Self::Unusable(_) => "unusable",
+            Self::New => "new",
+            Self::Changed => "changed",
+        }
+    }
+}
+
+impl fmt::Display for Off {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, tool, reason } = self;
+        let name = match tool {
+            Some(tool) => format!("{server}.{tool}"),
+            None => server.clone(),
+        };
+        let look =
+            format!("look with `stepgate tools diff {name}`, then `stepgate tools accept {name}`");
+        match reason {
+            Reason::Down(why) => {
+                write!(f, "the tool server `{name}` is off: {why}; it is tried again")
+            }
+            Reason::Unusable(why) => write!(f, "the tool `{name}` is off: {why}"),
+            Reason::New => write!(f, "the tool `{name}` is new and off: {look}"),
+            Reason::Changed => {
+                write!(f, "the tool `{name}` has changed since it was accepted and is off: {look}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off(off) => off.fmt(f),
+            Self::Up(server) => write!(f, "the tool server `{server}` is up"),
+        }
+    }
+}
+
+/// Everything of a server that is off.
+pub(super) fn of(server: &Server) -> Vec<Off> {
+    let down = match server.line() {
+        Line::Up(_) => None,
+        Line::Down(why) => {
+            Some(Off { server: server.spec.name.clone(), tool: None, reason: Reason::Down(why) })
+        }
+    };
+    down.into_iter().chain(tools_of(server)).collect()
+}
+
+/// The tools of a server that are off, as far as they are known.
+pub(super) fn tools_of(server: &Server) -> Vec<Off> {
+    let catalog = readable(&server.catalog);
+    let off = |tool: &str, reason| Off {
+        server: server.spec.name.clone(),
+        tool: Some(tool.to_owned()),
+        reason,
+    };
+    let entries = catalog.entries().filter_map(|entry| {
+        let reason = match &entry.state {
+            State::Unclassified | State::TurnedOff => return None,
+            State::Unusable(error) => Reason::Unusable(error.in_short()),
+            State::Offered(offer) => match offer.tool.standing {
+                Standing::Accepted | Standing::Gone => return None,
+                Standing::New => Reason::New,
+                Standing::Changed => Reason::Changed,
+            },
+        };
+        Some(off(&entry.definition.name, reason))
+    });
+    let unread = catalog.unread().iter().map(|unread| {
+        off(unread.name.as_deref().unwrap_or("?"), Reason::Unusable(unread.why.clone()))
+    });
+    entries.chain(unread).collect()
+}

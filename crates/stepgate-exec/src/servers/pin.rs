@@ -1,0 +1,104 @@
+//! The definitions of tools that operators have accepted, and how a tool stands to them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stepgate_core::digest::Digest;
+use stepgate_core::json::Value;
+use stepgate_core::tool::{Standing, ToolName};
+
+use super::definition::{Definition, same_meaning, same_shape};
+use super::spec::{DEFINITION_BYTES_MAX, Pinning};
+
+/// A definition that is accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pin {
+    digest: Digest,
+    definition: Option<Value>,
+}
+
+impl Pin {
+    /// A pin, with the definition where it was kept. One that is not the digest's is not believed.
+    pub fn new(digest: Digest, definition: Option<Value>) -> Self {
+        let definition = definition.filter(|definition| Digest::of(definition) == digest);
+        Self { digest, definition }
+    }
+
+    pub(super) fn of(definition: &Definition) -> Self {
+        let is_kept = definition.pinned.to_string().len() <= DEFINITION_BYTES_MAX;
+        let kept = is_kept.then(|| definition.pinned.clone());
+        Self { digest: definition.digest, definition: kept }
+    }
+
+    /// The digest of the definition.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The definition. Earlier versions did not keep it, and one that is too long is not kept.
+    pub fn definition(&self) -> Option<&Value> {
+        self.definition.as_ref()
+    }
+}
+
+/// Every pin, of all servers.
+#[derive(Clone, Default)]
+pub(super) struct Pins(Arc<Mutex<BTreeMap<ToolName, Pin>>>);
+
+impl Pins {
+    pub(super) fn new(pins: BTreeMap<ToolName, Pin>) -> Self {
+        Self(Arc::new(Mutex::new(pins)))
+    }
+
+    fn pins(&self) -> MutexGuard<'_, BTreeMap<ToolName, Pin>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has(&self, name: &ToolName) -> bool {
+        self.pins().contains_key(name)
+    }
+
+    /// Whether any tool of this server was ever accepted.
+    pub(super) fn has_any_of(&self, server: &str) -> bool {
+        self.pins().keys().any(|name| name.server() == server)
+    }
+
+    pub(super) fn pin(&self, name: ToolName, pin: Pin) {
+        self.pins().insert(name, pin);
+    }
+
+    pub(super) fn get(&self, name: &ToolName) -> Option<Pin> {
+        self.pins().get(name).cloned()
+    }
+
+    /// How a definition stands to the accepted one, and the digest that a decision on the tool is bound to.
+    ///
+    /// A definition that means the same as the pinned one has the pin's digest, so that what was decided
+    /// for one holds for the other. Where only names and types are compared the digest is the server's
+    /// own: an approval never passes from one description to another.
+    pub(super) fn standing(
+        &self,
+        name: &ToolName,
+        definition: &Definition,
+        pinning: Pinning,
+    ) -> (Standing, Digest) {
+        let Some(pin) = self.get(name) else { return (Standing::New, definition.digest) };
+        if pin.digest == definition.digest || pin.digest == definition.earlier_digest {
+            return (Standing::Accepted, pin.digest);
+        }
+        let is_like = |same: fn(&Value, &Value) -> bool| {
+            pin.definition.as_ref().is_some_and(|pinned| same(pinned, &definition.pinned))
+        };
+        if is_like(same_meaning) {
+            return (Standing::Accepted, pin.digest);
+        }
+        let standing = match pinning {
+            Pinning::NamesAndTypes if is_like(same_shape) => Standing::Accepted,
+            Pinning::Definition | Pinning::NamesAndTypes => Standing::Changed,
+        };
+        (standing, definition.digest)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The drafts of JSON Schema that servers write. The old ones are read as draft 07, which says the same in
+//! other words.
+
+use std::borrow::Cow;
+
+use jsonschema::Draft;
+use stepgate_core::json::{Map, Value};
+
+use super::SchemaError;
+use super::outline::{parts_mut, short};
+
+/// Deepest schema that is rewritten. What a server sends is no deeper.
+const DEPTH_MAX: usize = 128;
+
+/// A schema in a draft that is judged by, and that draft: the one that it names, or the newest where it names
+/// none, as MCP says.
+pub(super) fn read(schema: &Value) -> Result<(Cow<'_, Value>, Draft), SchemaError> {
+    let named = named(schema)?;
+    let draft = match named {
+        Named::Draft4 | Named::Draft6 | Named::Draft7 => Draft::Draft7,
+        Named::Draft201909 => Draft::Draft201909,
+        Named::Draft202012 => Draft::Draft202012,
+    };
+    let mut modern = schema.clone();
+    let mut is_changed = matches!(named, Named::Draft4 | Named::Draft6);
+    if is_changed && let Value::Object(members) = &mut modern {
+        members.shift_remove("$schema");
+    }
+    modernise(&mut modern, named == Named::Draft4, 0, &mut is_changed);
+    match is_changed {
+        true => Ok((Cow::Owned(modern), draft)),
+        false => Ok((Cow::Borrowed(schema), draft)),
+    }
+}
+
+/// The draft that a part of a schema names.
+pub(super) fn draft_of(schema: &Value) -> Result<Draft, SchemaError> {
+    Ok(match named(schema)? {
+        Named::Draft4 | Named::Draft6 | Named::Draft7 => Draft::Draft7,
+        Named::Draft201909 => Draft::Draft201909,
+        Named::Draft202012 => Draft::Draft202012,
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Draft4,
+    Draft6,
+    Draft7,
+    Draft201909,
+    Draft202012,
+}
+
+fn named(schema: &Value) -> Result<Named, SchemaError> {
+    let Some(named) = schema.get("$schema") else {
+        return Ok(Named::Draft202012);
+    };
+    let address = named.as_str().unwrap_or_default();
+    let plain = address.trim_end_matches('#');
+    let path = plain.strip_prefix("https://").or_else(|| plain.strip_prefix("http://"));
+    match path.unwrap_or_default() {
+        "json-schema.org/draft/2020-12/schema" => Ok(Named::Draft202012),
+        "json-schema.org/draft/2019-09/schema" => Ok(Named::Draft201909),
+        "json-schema.org/draft-07/schema" => Ok(Named::Draft7),
+        "json-schema.org/draft-06/schema" => Ok(Named::Draft6),
+        "json-schema.org/draft-04/schema" => Ok(Named::Draft4),
+        _ => Err(SchemaError(format!(
+            "its schema is of `{}`, and only drafts 2020-12, 2019-09, 07, 06 and 04 are known",
+            short(address)
+        ))),
+    }
+}
+
+/// Says in newer words what draft 04 says: a bound that is exclusive, and the name of a schema. A boolean
+/// `exclusiveMinimum` can be nothing else, whatever draft is named.
+fn modernise(schema: &mut Value, is_draft_4: bool, depth: usize, is_changed: &mut bool) {
+    let Value::Object(members) = schema else { return };
+    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        if let Some(Value::Bool(is_exclusive)) = members.get(exclusive) {
+            *is_changed = true;
+            let limit = members.get(bound).cloned().filter(|_| *is_exclusive);
+            members.shift_remove(exclusive);
+            if let Some(limit) = limit {
+                members.shift_remove(bound);
+                members.insert(exclusive.to_owned(), limit);
+            }
+        }
+    }
+    if is_draft_4 {
+        rename(members, "id", "$id");
+    }
+    if depth < DEPTH_MAX {
+        for part in parts_mut(members) {
+            modernise(part, is_draft_4, depth + 1, is_changed);
+        }
+    }
+}
+
+fn rename(members: &mut Map<String, Value>, from: &str, to: &str) {
+    if let Some(value) = members.get(from).filter(|value| value.is_string()).cloned() {
+        members.shift_remove(from);
+        members.insert(to.to_owned(), value);
+    }
+}

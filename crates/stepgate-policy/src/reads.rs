@@ -1,0 +1,79 @@
+//! Which arguments a policy reads, found once in Cedar's JSON form of it.
+
+use std::collections::BTreeSet;
+
+use cedar_policy::Policy;
+use serde_json::Value;
+
+/// The arguments that a policy reads, as paths from `context.args` down. The empty path is all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reads(BTreeSet<Vec<String>>);
+
+impl Reads {
+    /// What a policy reads. What cannot be told counts as everything.
+    pub(crate) fn of(policy: &Policy) -> Self {
+        let mut reads = Self::default();
+        match policy.to_json() {
+            Ok(json) => reads.walk(&json),
+            Err(_) => reads.read(Vec::new()),
+        }
+        reads
+    }
+
+    /// The paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &[String]> {
+        self.0.iter().map(Vec::as_slice)
+    }
+
+    /// Whether it reads this place, something around it or something in it.
+    pub(crate) fn touches(&self, path: &[String]) -> bool {
+        self.paths().any(|read| read.iter().zip(path).all(|(read, name)| read == name))
+    }
+
+    fn read(&mut self, path: Vec<String>) {
+        self.0.insert(path);
+    }
+
+    fn walk(&mut self, part: &Value) {
+        if let Some(mut names) = context_path(part) {
+            let is_args = names.first().is_some_and(|name| *name == "args");
+            match names.len() {
+                // All of the context, or all of the arguments.
+                0 => self.read(Vec::new()),
+                _ if is_args => self.read(names.drain(1..).map(str::to_owned).collect()),
+                _ => {}
+            }
+            return;
+        }
+        match part {
+            Value::Array(parts) => parts.iter().for_each(|part| self.walk(part)),
+            Value::Object(members) => members.values().for_each(|part| self.walk(part)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// The attributes of `context.a.b` and of `context.a has b`; none where the part is something else.
+fn context_path(part: &Value) -> Option<Vec<&str>> {
+    let Value::Object(members) = part else { return None };
+    let (operator, operand) = members.iter().next().filter(|_| members.len() == 1)?;
+    match operator.as_str() {
+        "Var" => (operand == "context").then(Vec::new),
+        "." | "has" => {
+            let mut path = context_path(operand.get("left")?)?;
+            match operand.get("attr")? {
+                Value::String(name) => path.push(name),
+                // `has a.b`
+                Value::Array(names) => {
+                    path.extend(names.iter().map(Value::as_str).collect::<Option<Vec<_>>>()?);
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
+            }
+            Some(path)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! The arguments of a call as policies see them: every value exactly, or named as unseen. What the
+//! tool acts on by a declared default is seen as if it had been given.
+
+use std::borrow::Cow;
+
+use cedar_policy::RestrictedExpression;
+use serde_json::{Map, Number, Value};
+
+use crate::shape::{Attribute, Declared, Record, Shape};
+use crate::unseen::{Cause, EXACT_MAX, Unseen};
+
+/// What policies see of the arguments of a call.
+pub(crate) struct View {
+    pub(crate) args: RestrictedExpression,
+    /// What the tool gets beside it.
+    pub(crate) unseen: Vec<Unseen>,
+    /// The declared defaults that apply, by JSON Pointer; those of redacted arguments are not among them.
+    pub(crate) defaults: Map<String, Value>,
+}
+
+/// The arguments as policies see them; none where Cedar does not take them.
+pub(crate) fn view<'a>(record: &'a Record, args: &'a Map<String, Value>) -> Option<View> {
+    let mut viewer = Viewer { path: Vec::new(), unseen: Vec::new(), defaults: Map::new() };
+    let args = viewer.record(record, args, false)?;
+    let Viewer { unseen, defaults, .. } = viewer;
+    Some(View { args, unseen, defaults })
+}
+
+struct Viewer<'a> {
+    path: Vec<Cow<'a, str>>,
+    unseen: Vec<Unseen>,
+    defaults: Map<String, Value>,
+}
+
+impl<'a> Viewer<'a> {
+    fn record(
+        &mut self,
+        record: &'a Record,
+        members: &'a Map<String, Value>,
+        by_default: bool,
+    ) -> Option<RestrictedExpression> {
+        let mut seen = Vec::with_capacity(members.len());
+        for (name, value) in members {
+            let attribute = record.attributes.get(name);
+            self.path.push(Cow::Borrowed(name));
+            let shown = self.member(attribute, value, by_default);
+            self.path.pop();
+            seen.extend(shown.map(|shown| (name.clone(), shown)));
+        }
+        for (name, attribute) in &record.attributes {
+            let Some(default) = &attribute.default else { continue };
+            if members.contains_key(name) {
+                continue;
+            }
+            self.path.push(Cow::Borrowed(name));
+            let shown = self.omitted(attribute, default);
+            self.path.pop();
+            seen.extend(shown.map(|shown| (name.clone(), shown)));
+        }
+        RestrictedExpression::new_record(seen).ok()
+    }
+
+    /// A member that is omitted: the tool acts on its default.
+    fn omitted(
+        &mut self,
+        attribute: &'a Attribute,
+        default: &'a Declared,
+    ) -> Option<RestrictedExpression> {
+        match default {
+            Declared::Value(Value::Null) => None,
+            Declared::Value(value) => {
+                if attribute.seen != Err(Cause::Redacted) {
+                    self.defaults
+                        .insert(pointer(self.path.iter().map(AsRef::as_ref)), value.clone());
+                }
+                self.member(Some(attribute), value, true)
+            }
+            Declared::Unclear => {
+                self.hide(Cause::UnclearDefault.into(), true);
+                None
+            }
+        }
+    }
+
+    fn member(
+        &mut self,
+        attribute: Option<&'a Attribute>,
+        value: &'a Value,
+        by_default: bool,
+    ) -> Option<RestrictedExpression> {
+        let shape = match attribute {
+            // To this tool, null is what an omitted argument is.
+            Some(Attribute { default: Some(Declared::Value(Value::Null)), .. })
+                if value.is_null() =>
+            {
+                return None;
+            }
+            Some(attribute) => attribute.seen.as_ref().map_err(|cause| Hidden::from(*cause)),
+            None => Err(Hidden::from(Cause::NotInSchema)),
+        };
+        match shape.and_then(|shape| self.value(shape, value, by_default)) {
+            Ok(shown) => Some(shown),
+            Err(hidden) => {
+                self.hide(hidden, by_default);
+                None
+            }
+        }
+    }
+
+    fn value(
+        &mut self,
+        shape: &'a Shape,
+        value: &'a Value,
+        by_default: bool,
+    ) -> Result<RestrictedExpression, Hidden> {
+        match (shape, value) {
+            (Shape::Record(record), Value::Object(members)) => {
+                self.record(record, members, by_default).ok_or(Cause::OtherType.into())
+            }
+            (Shape::Set(element), Value::Array(values)) => {
+                let unseen_before = self.unseen.len();
+                let elements = values.iter().enumerate().map(|(index, value)| {
+                    self.path.push(Cow::Owned(index.to_string()));
+                    let shown = self.value(element, value, by_default);
+                    self.path.pop();
+                    // All elements or nothing: a set that lacks one, or a part of one, would answer
+                    // `contains` wrongly.
+                    match self.unseen.drain(unseen_before..).next() {
+                        Some(inside) => Err(Hidden { cause: inside.cause, in_element: true }),
+                        None => shown.map_err(|hidden| Hidden { in_element: true, ..hidden }),
+                    }
+                });
+                elements.collect::<Result<Vec<_>, _>>().map(RestrictedExpression::new_set)
+            }
+            (Shape::String | Shape::Long | Shape::Bool | Shape::Set(_) | Shape::Record(_), _) => {
+                Ok(scalar(shape, value)?)
+            }
+        }
+    }
+
+    fn hide(&mut self, Hidden { cause, in_element }: Hidden, by_default: bool) {
+        let path = self.path.iter().map(|name| name.to_string()).collect();
+        self.unseen.push(Unseen { path, cause, in_element, by_default });
+    }
+}
+
+/// Why a value cannot be seen, and whether one of its elements is the cause.
+struct Hidden {
+    cause: Cause,
+    in_element: bool,
+}
+
+impl From<Cause> for Hidden {
+    fn from(cause: Cause) -> Self {
+        Self { cause, in_element: false }
+    }
+}
+
+/// The value where it is of this type and can be held exactly, or why not.
+pub(crate) fn scalar(shape: &Shape, value: &Value) -> Result<RestrictedExpression, Cause> {
+    match (shape, value) {
+        (Shape::String, Value::String(text)) => Ok(RestrictedExpression::new_string(text.clone())),
+        (Shape::Bool, Value::Bool(truth)) => Ok(RestrictedExpression::new_bool(*truth)),
+        (Shape::Long, Value::Number(number)) => long(number).map(RestrictedExpression::new_long),
+        (_, Value::Null) => Err(Cause::Null),
+        (Shape::String | Shape::Bool | Shape::Long | Shape::Set(_) | Shape::Record(_), _) => {
+            Err(Cause::OtherType)
+        }
+    }
+}
+
+/// A whole number, however it is spelled (`20`, `20.0`, `2e1`), that a double tells from its
+/// neighbours: a journal keeps nothing else apart.
+fn long(number: &Number) -> Result<i64, Cause> {
+    let value = number.as_f64().ok_or(Cause::TooLarge)?;
+    if value.fract() != 0.0 {
+        return Err(Cause::Fraction);
+    }
+    if value.abs() > EXACT_MAX {
+        return Err(Cause::TooLarge);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number within the exact range")]
+    Ok(number.as_i64().unwrap_or(value as i64))
+}
+
+/// The JSON Pointer to a place.
+pub(crate) fn pointer<'a>(path: impl IntoIterator<Item = &'a str>) -> String {
+    let escaped = path.into_iter().map(|name| name.replace('~', "~0").replace('/', "~1"));
+    escaped.flat_map(|name| ["/".to_owned(), name]).collect()
+}
+
+#[cfg(test)]
+mod tests;

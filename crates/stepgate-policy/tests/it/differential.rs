@@ -1,0 +1,227 @@
+//! What the gate decides, held against a plain evaluator over exact values.
+//!
+//! Tools, policies and calls are random, and so is the spelling of every call. The call goes the way of
+//! a proposal: the strict parser, the tool's contract, the policy set, the caps. The evaluator knows the
+//! value that was meant and nothing of Cedar: what it refuses must never be permitted or asked about, and
+//! what it would ask about must never be permitted. `cargo xtask policy-differential` runs many.
+
+mod chance;
+mod condition;
+mod plain;
+mod tool;
+mod value;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::Value;
+use stepgate_core::call::{Call, ServerCall, lowered};
+use stepgate_core::digest::Digest;
+use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::ports::{Policy, PolicyRequest};
+use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
+use stepgate_policy::{LoadError, PolicySet, ToolShape, Verdict};
+
+use crate::world::{directory, principal};
+use chance::Chance;
+use plain::Rule;
+use tool::RandomTool;
+
+/// Calls of one world.
+const CALLS_PER_WORLD: u64 = 50;
+/// Cases of the part that runs with every test.
+const CASES: u64 = 5_000;
+const PRINCIPALS: [&str; 2] = ["agent", "other"];
+
+/// Two tools with their policies.
+struct World {
+    tools: Vec<(RandomTool, Arc<Tool>)>,
+    rules: Vec<Rule>,
+    set: PolicySet,
+}
+
+/// How often which answer was given.
+#[derive(Default)]
+struct Tally {
+    cases: u64,
+    /// The evaluator's answers: permit, approval, deny.
+    plain: [u64; 3],
+    /// The gate's.
+    gate: [u64; 3],
+    /// Where the gate was stricter.
+    stricter: u64,
+    /// Calls that did not keep the tool's contract, and were not decided on.
+    invalid: u64,
+    /// Worlds whose policies could not be loaded.
+    unloaded: u64,
+}
+
+fn contract_of(schema: &Value) -> Arc<dyn Contract> {
+    stepgate_exec::servers::contract(schema).unwrap_or_else(|error| panic!("{error}: {schema}"))
+}
+
+impl World {
+    /// A world of those policies that can be loaded: some are not of the right types for both tools.
+    fn draw(chance: &mut Chance) -> Option<Self> {
+        let tools: Vec<RandomTool> =
+            ["t.one", "t.two"].map(|name| RandomTool::draw(chance, name)).into();
+        let shapes: Vec<ToolShape> = tools.iter().map(shape).collect();
+        let mut rules = plain::draw_rules(chance, &tools);
+        let set = match load(&rules, &shapes) {
+            Ok(set) => set,
+            Err(error) => {
+                let told = error.to_string();
+                rules.retain(|rule| !told.contains(&rule.quoted_name()));
+                load(&rules, &shapes).ok()?
+            }
+        };
+        let known = tools.iter().map(|tool| Arc::new(known(tool))).collect::<Vec<_>>();
+        Some(Self { tools: tools.into_iter().zip(known).collect(), rules, set })
+    }
+
+    /// One call; what is wrong with the gate's answer to it, if anything is.
+    fn try_call(&self, chance: &mut Chance, tally: &mut Tally) -> Result<(), String> {
+        let (tool, known) = chance.one_of(&self.tools);
+        let who = *chance.one_of(&PRINCIPALS);
+        let args = tool.draw_args(chance);
+        let text = args.spelled(chance);
+        let Ok(Value::Object(parsed)) = strict::parse(text.as_bytes(), 16, Integers::Exact) else {
+            tally.invalid += 1;
+            return Ok(());
+        };
+        if known.contract.check(&parsed).is_err() {
+            tally.invalid += 1;
+            return Ok(());
+        }
+        let call = Call::Server(ServerCall { tool: Arc::clone(known), args: parsed });
+        let gate = self.gate(who, &call);
+        let plain = plain::decide(&self.rules, tool, who, &args);
+        tally.cases += 1;
+        tally.plain[plain as usize] += 1;
+        tally.gate[gate as usize] += 1;
+        tally.stricter += u64::from(gate > plain);
+        if gate >= plain {
+            return Ok(());
+        }
+        let mut told =
+            format!("the gate says {}, the evaluator {}\n", gate.as_str(), plain.as_str());
+        let _ = writeln!(told, "{who} calls {} with {text}", tool.name);
+        for (tool, _) in &self.tools {
+            let _ =
+                writeln!(told, "{} (redacted {:?}): {}", tool.name, tool.redacted, tool.schema());
+        }
+        let policies: String = self.rules.iter().map(Rule::to_cedar).collect();
+        Err(format!("{told}{policies}"))
+    }
+
+    /// What becomes of a call in the gate.
+    fn gate(&self, who: &str, call: &Call) -> Verdict {
+        let written = call.written();
+        let decision =
+            self.set.decide(PolicyRequest { principal_id: &principal(who), call: &written });
+        let Call::Server(ServerCall { tool, args }) = call else { unreachable!() };
+        let verdict = Verdict::of(&decision);
+        let is_redacted = |name: &String| tool.redacted.contains(name) && args.contains_key(name);
+        // As AUTHORIZE lowers: what cannot be lowered, or breaks the contract then, is denied.
+        match lowered(args.clone(), &decision.caps) {
+            _ if decision.caps.keys().any(is_redacted) => Verdict::Deny,
+            Ok(lowered) if tool.contract.check(&lowered).is_ok() => verdict,
+            Ok(_) | Err(_) => Verdict::Deny,
+        }
+    }
+}
+
+fn load(rules: &[Rule], shapes: &[ToolShape]) -> Result<PolicySet, LoadError> {
+    let text: String = rules.iter().map(Rule::to_cedar).collect();
+    PolicySet::load(directory(&[("p.cedar", &text)]).path(), shapes)
+}
+
+fn shape(tool: &RandomTool) -> ToolShape {
+    ToolShape {
+        name: ToolName::parse(tool.name).unwrap(),
+        mode: Mode::ExecuteGated,
+        input_schema: tool.schema(),
+        redacted: tool.redacted.clone(),
+        is_accepted: true,
+    }
+}
+
+fn known(tool: &RandomTool) -> Tool {
+    Tool {
+        name: ToolName::parse(tool.name).unwrap(),
+        mode: Mode::ExecuteGated,
+        delivery: Delivery::Ask,
+        definition_digest: Digest::ZERO,
+        standing: Standing::Accepted,
+        redacted: tool.redacted.clone(),
+        contract: contract_of(&tool.schema()),
+    }
+}
+
+/// Runs so many cases from a seed on. Each world has a seed of its own, so that a case is found again.
+fn run(cases: u64, seed: u64, tell: impl Fn(&Tally)) -> Result<Tally, String> {
+    let mut tally = Tally::default();
+    let mut world_seed = seed;
+    while tally.cases < cases {
+        let mut chance = Chance::new(world_seed);
+        match World::draw(&mut chance) {
+            None => tally.unloaded += 1,
+            Some(world) => {
+                for _ in 0..CALLS_PER_WORLD {
+                    let tried = world.try_call(&mut chance, &mut tally);
+                    tried.map_err(|told| {
+                        format!("case {}, seed {world_seed}: {told}", tally.cases)
+                    })?;
+                }
+            }
+        }
+        world_seed += 1;
+        if (world_seed - seed).is_multiple_of(500) {
+            tell(&tally);
+        }
+    }
+    Ok(tally)
+}
+
+impl Tally {
+    fn told(&self) -> String {
+        let Self { cases, plain, gate, stricter, invalid, unloaded } = self;
+        let share = |count: u64| format!("{count} ({}%)", count * 100 / (*cases).max(1));
+        format!(
+            "{cases} cases; evaluator: {} permitted, {} asked, {} denied; gate: {} permitted, {} asked, \
+             {} denied; stricter {}; not valid {invalid}; policies not loaded {unloaded}",
+            share(plain[0]),
+            share(plain[1]),
+            share(plain[2]),
+            share(gate[0]),
+            share(gate[1]),
+            share(gate[2]),
+            share(*stricter),
+        )
+    }
+}
+
+fn number_of(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn nothing_that_a_plain_evaluator_refuses_or_asks_about_is_ever_permitted() {
+    let cases = number_of("STEPGATE_DIFFERENTIAL_CASES", CASES);
+    let seed = number_of("STEPGATE_DIFFERENTIAL_SEED", 1);
+    let start = Instant::now();
+    let tally = run(cases, seed, |tally| {
+        if cases > CASES {
+            println!("{:.0} s: {}", start.elapsed().as_secs_f32(), tally.told());
+        }
+    });
+    let tally = tally.unwrap_or_else(|told| panic!("{told}"));
+    println!("{:.0} s from seed {seed}: {}", start.elapsed().as_secs_f32(), tally.told());
+    // A gate that denies everything would pass; this one agrees with most of what may be done.
+    let (plain_not_denied, gate_not_denied) =
+        (tally.plain[0] + tally.plain[1], tally.gate[0] + tally.gate[1]);
+    assert!(gate_not_denied * 100 > tally.cases * 20, "{}", tally.told());
+    assert!(gate_not_denied * 100 > plain_not_denied * 60, "{}", tally.told());
+    assert!(tally.gate[0] > 0 && tally.gate[1] > 0, "{}", tally.told());
+}

@@ -1,0 +1,140 @@
+//! Whether the triggers that refuse are still the ones that the migrations made. An owner of the tables can
+//! drop or disable one; what was changed while it was away is for the digests to find.
+
+use std::collections::BTreeMap;
+
+use tokio_postgres::Row;
+
+use super::link::Query;
+use super::schema::MIGRATIONS;
+
+/// What the catalog says of triggers and of the functions behind them.
+pub(super) fn found() -> [Query; 2] {
+    let triggers = "SELECT t.tgname::text, t.tgenabled::text, pg_get_triggerdef(t.oid, true)
+                    FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+                    WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
+                    ORDER BY 1, 3";
+    let functions = r"SELECT proname::text, prosrc FROM pg_proc
+                      WHERE pronamespace = current_schema()::regnamespace
+                        AND proname LIKE 'stepgate\_%' ORDER BY 1";
+    [Query::new(triggers, Vec::new()), Query::new(functions, Vec::new())]
+}
+
+/// Where that is not what the migrations made, a line each.
+pub(super) fn differences(rows: &[Vec<Row>]) -> Vec<String> {
+    let text = |row: &Row, column: usize| row.try_get::<_, String>(column).unwrap_or_default();
+    let [triggers, functions] = rows else {
+        return vec!["the triggers cannot be read".into()];
+    };
+    let triggers = triggers
+        .iter()
+        .map(|row| (text(row, 0), format!("{} {}", text(row, 1), shape(&text(row, 2)))))
+        .collect();
+    let functions = functions.iter().map(|row| (text(row, 0), text(row, 1))).collect();
+    let expected = Guards::expected();
+    let mut found = Vec::new();
+    compare("trigger", &expected.triggers, &triggers, &mut found);
+    compare("function", &expected.functions, &functions, &mut found);
+    found
+}
+
+fn compare(
+    kind: &str,
+    expected: &BTreeMap<String, String>,
+    found: &BTreeMap<String, String>,
+    differences: &mut Vec<String>,
+) {
+    for (name, made) in expected {
+        match found.get(name) {
+            Some(same) if same == made => {}
+            Some(_) => differences.push(format!("the {kind} {name} was changed or disabled")),
+            None => differences.push(format!("the {kind} {name} is missing")),
+        }
+    }
+    for name in found.keys().filter(|name| !expected.contains_key(*name)) {
+        differences.push(format!("the {kind} {name} is not one of ours"));
+    }
+}
+
+/// What the migrations make, by name.
+#[derive(Debug, Default)]
+struct Guards {
+    /// Whether a trigger fires always, and its shape.
+    triggers: BTreeMap<String, String>,
+    /// The bodies of the functions.
+    functions: BTreeMap<String, String>,
+}
+
+impl Guards {
+    fn expected() -> Self {
+        let mut guards = Self::default();
+        for migration in MIGRATIONS {
+            guards.read(migration);
+        }
+        guards
+    }
+
+    fn read(&mut self, migration: &str) {
+        let mut statements = String::new();
+        // Between two `$$` stands the body of the function, or of the block, before them.
+        for (number, part) in migration.split("$$").enumerate() {
+            if number % 2 == 0 {
+                statements.push_str(part);
+                continue;
+            }
+            let name = statements.rsplit_once("CREATE FUNCTION ").map(|(_, after)| after);
+            let is_function = !statements.trim_end().ends_with("DO");
+            if let Some((name, _)) = name.filter(|_| is_function).and_then(|it| it.split_once('('))
+            {
+                self.functions.insert(name.to_owned(), part.to_owned());
+            }
+        }
+        let lines = statements.lines().filter(|line| !line.trim_start().starts_with("--"));
+        let statements: Vec<&str> = lines.collect();
+        for statement in statements.join("\n").split(';') {
+            let statement = statement.trim();
+            let name = |rest: &str| rest.split_whitespace().next().unwrap_or_default().to_owned();
+            if let Some(rest) = statement.strip_prefix("CREATE TRIGGER ") {
+                let refuses = ["stepgate_refuse(", "stepgate_keep_sealed("];
+                let is_always = refuses.iter().any(|function| statement.contains(function));
+                let enabled = if is_always { 'A' } else { 'O' };
+                self.triggers.insert(name(rest), format!("{enabled} {}", shape(statement)));
+            } else if let Some(rest) = statement.strip_prefix("DROP TRIGGER ") {
+                self.triggers.remove(&name(rest));
+            }
+        }
+    }
+}
+
+/// A definition as both sides spell it. PostgreSQL puts a condition into words of its own, so of that only
+/// its presence counts.
+fn shape(definition: &str) -> String {
+    let words: Vec<&str> = definition.split_whitespace().collect();
+    let text = words.join(" ").replace('"', "");
+    match (text.split_once(" WHEN "), text.split_once(" EXECUTE FUNCTION ")) {
+        (Some((before, _)), Some((_, after))) => {
+            format!("{before} WHEN … EXECUTE FUNCTION {after}")
+        }
+        (Some(_) | None, Some(_) | None) => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Guards;
+
+    #[test]
+    fn the_migrations_make_these_guards() {
+        let Guards { triggers, functions } = Guards::expected();
+        let names: Vec<&str> = functions.keys().map(String::as_str).collect();
+        let expected =
+            ["stepgate_expect", "stepgate_keep_sealed", "stepgate_number_steps", "stepgate_refuse"];
+        assert_eq!(names, expected);
+        let journal = "A CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal FOR EACH ROW \
+                       EXECUTE FUNCTION stepgate_refuse('rows are never changed')";
+        assert_eq!(triggers["journal_no_update"], journal);
+        assert!(triggers["sessions_fixed"].contains("kind, ts, node_id ON sessions"));
+        assert!(triggers["tool_runs_final"].contains("WHEN … EXECUTE"));
+        assert_eq!(triggers.len(), 36);
+    }
+}

@@ -1,0 +1,55 @@
+use serde_json::{Value, json};
+
+use super::block;
+
+fn approval(args: Value) -> Value {
+    json!({
+        "approval_id": "0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10",
+        "status": "pending",
+        "expires_at": "2026-11-15T09:00:00.000Z",
+        "context": {
+            "args": args,
+            "principal_id": "agent",
+            "reason": "it acts",
+            "tool_name": "act",
+            "tool_server": "fixture",
+        },
+    })
+}
+
+#[test]
+fn a_padded_argument_hides_no_other_and_is_shown_whole() {
+    let padding = "x".repeat(100_000);
+    let text = block(&approval(json!({ "a": padding, "b": "danger", "z": 5 }))).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let expected = [
+        "0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10  pending  until 2026-11-15T09:00:00.000Z",
+        "  who   agent",
+        "  what  fixture.act",
+        &format!("        a = \"{padding}\""),
+        "        b = \"danger\"",
+        "        z = 5",
+        "  why   it acts",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn what_cannot_be_seen_stands_there_by_its_number() {
+    let text = block(&approval(json!({ "to\u{a0}": "a\u{fe0f}b" }))).unwrap();
+    assert!(text.contains("to<U+00A0> = \"a<U+FE0F>b\""), "{text}");
+}
+
+#[test]
+fn an_approval_without_one_of_its_parts_has_no_block() {
+    let whole = approval(json!({}));
+    assert!(block(&whole).is_some());
+    let pointers = ["/approval_id", "/status", "/expires_at", "/context"];
+    let of_context = ["args", "principal_id", "reason", "tool_name", "tool_server"];
+    let of_context = of_context.map(|name| format!("/context/{name}"));
+    for pointer in pointers.into_iter().chain(of_context.iter().map(String::as_str)) {
+        let mut part = whole.clone();
+        *part.pointer_mut(pointer).unwrap() = Value::Null;
+        assert_eq!(block(&part), None, "{pointer}");
+    }
+}
