@@ -542,7 +542,7 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Says which sandbox the name of an executor stands for, unless that is said already, and answers which
+    /// Records which sandbox the name of an executor stands for, unless one is recorded already, and answers which
     /// one it is. Two sandboxes under one name would be asked about each other's calls.
     async fn claim_executor(&self, _executor_id: &str, mark: &str) -> Result<String, StoreError> {
         Ok(mark.to_owned())

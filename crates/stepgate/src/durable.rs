@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Nobody but the owner reads or writes what Stepgate makes.
+/// Files that Stepgate makes are readable and writable by their owner only.
 pub(crate) const PRIVATE: u32 = 0o600;
 
 /// Writes a file that must not be there yet, and makes its content durable. Its name is durable when its

@@ -244,7 +244,7 @@ impl Service {
         Ok(answers || self.gate.store.nodes().await?.is_empty())
     }
 
-    /// Whether whoever decides is behind the request, or the other way round.
+    /// Whether the decider and the asker are linked by who made their tokens.
     fn is_own_request(&self, approval: &Approval, person: &Person) -> bool {
         let approver_id = match person {
             Person::Grants { approver_id, .. } | Person::Refuses { approver_id, .. } => approver_id,

@@ -27,7 +27,7 @@ fn kinds_are_spelled_as_stores_have_them_and_read_back() {
     assert_eq!(SessionKind::parse("System"), None);
 }
 
-/// The form that the documentation gives to whoever checks a link without Stepgate.
+/// A link in the form that docs/verifying.md gives to auditors who check it without Stepgate.
 #[test]
 fn a_link_has_the_next_number_and_the_digest_of_its_six_members() {
     let body = Digest::of_bytes(b"body");

@@ -99,7 +99,7 @@ fn rename_onto_own_file(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {
     drop(rustix::fs::openat(&to.directory, to.name, flags, Mode::RUSR | Mode::WUSR)?);
     let renamed = rustix::fs::renameat(&from.directory, from.name, &to.directory, to.name);
     if renamed.is_err() {
-        // What cannot be removed is an empty file, and loses nobody anything.
+        // If the removal fails, an empty file stays at the destination; no content is lost.
         let _ = rustix::fs::unlinkat(&to.directory, to.name, AtFlags::empty());
     }
     renamed.map_err(renaming)

@@ -174,7 +174,7 @@ pub struct ServerLimits {
     pub write_wait: Duration,
     /// Longest result of a tool.
     pub output_bytes_max: usize,
-    /// Longest message, whatever it is. Also the most bytes a second of messages that nobody asked for.
+    /// Longest message, whatever it is. Also the rate limit, in bytes a second, of unsolicited messages.
     pub message_bytes_max: usize,
     /// Most messages a second that nobody asked for.
     pub unasked_per_second_max: u32,
@@ -205,7 +205,7 @@ pub struct ServerLimits {
 }
 
 impl ServerLimits {
-    /// Longest result of a tool where nothing is said.
+    /// Default of `output_bytes_max`.
     pub const OUTPUT_BYTES: usize = 10 * 1024 * 1024;
     /// Longest message, at least: a list of tools needs it however short results must be.
     const MESSAGE_BYTES: usize = 4 * 1024 * 1024;

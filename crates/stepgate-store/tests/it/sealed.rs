@@ -175,7 +175,7 @@ async fn an_erased_payload_is_nowhere_in_the_log_of_an_open_store() {
     let mut step = desk.step();
     desk.store.commit(sealing(step.opening(), SECRET)).await.unwrap();
     assert!(traces_of(SECRET, &log) > 0, "it was not written");
-    // A reader that needs the log keeps it for now, and nobody waits for the reader.
+    // A reader that needs the log keeps it for now; the writer does not wait for that reader.
     let reader = rusqlite::Connection::open(&path).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM tool_runs").unwrap();
     let start = std::time::Instant::now();

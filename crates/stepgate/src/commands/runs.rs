@@ -95,7 +95,7 @@ async fn from_afar(
     Ok(0)
 }
 
-/// The run that is named. Over a URL `last` is the newest that the token may see, whoever asked for it.
+/// The run that is named. Over a URL `last` is the newest that the token may see, of any principal.
 async fn named(client: &mut Client, one: &OneRun) -> anyhow::Result<String> {
     if one.run != "last" {
         let id: RunId = one.run.parse()?;

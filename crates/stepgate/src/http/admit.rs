@@ -76,7 +76,7 @@ pub(super) async fn admit(
         // A page knows people by their login alone, and everything else by a token alone.
         () if is_page => console::enter(&app, &mut request),
         () if routes::is_public(&path) => {
-            // Nobody needs a token here. Who shows a good one may see more.
+            // A token is optional on public paths. A caller with a valid one may see more.
             if shows_token(&request)
                 && let Ok(caller) = identify(&app, &request)
             {

@@ -625,7 +625,7 @@ fn the_last_run_is_the_directorys_own_and_not_that_of_another_principal() {
         (&last["run"]["principal_id"], &last["run"]["tool_name"]),
         (&json!("agent"), &json!("THINK"))
     );
-    // Over a URL it is the newest that the token sees, and whose it is is said.
+    // Over a URL it is the newest run that the token sees; stderr names its principal.
     let token = place.path().join("operator.token");
     let url = gateway.url();
     let args = ["--url", &url, "--token-file", token.to_str().unwrap(), "runs", "show", "last"];

@@ -267,7 +267,7 @@ impl Tap {
         self.misbehaved(format!("it wrote {bytes} bytes without an end of line"))
     }
 
-    /// Something of this length that nobody asked for.
+    /// An unsolicited message of this length.
     pub(super) fn unasked_for(&self, bytes: usize) -> Incoming {
         const WINDOW: Duration = Duration::from_secs(1);
         let mut unasked = self.unasked.lock().unwrap_or_else(PoisonError::into_inner);

@@ -94,7 +94,7 @@ fn two_keys_are_two_intentions_and_what_was_decided_is_asked_anew() {
     assert_ne!(run_of(&theirs), run_of(&free));
 }
 
-/// A task is answered at once, so nobody waits: the question is open all the same.
+/// A task is answered at once, so no call waits for it; the question stays open.
 #[test]
 fn a_task_of_an_equal_call_is_the_same_task_until_a_person_has_decided() {
     let scene = configured("");

@@ -284,7 +284,7 @@ async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
     house.verified().await;
 }
 
-/// Names that nobody can redact: misspelled, twice, in the wrong place, in no JSON, behind the end.
+/// Payloads in which the gate cannot find the redacted argument: misspelled, twice, misplaced, in no JSON, cut off.
 #[tokio::test]
 async fn of_a_proposal_that_is_refused_no_value_is_kept_where_a_tool_redacts() {
     const SECRET: &str = "correct horse";
