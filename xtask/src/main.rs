@@ -45,7 +45,15 @@ fn main() -> anyhow::Result<()> {
             dependencies()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;
             postgres::install()?;
-            tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins", "--tests"]))
+            tests(cargo([
+                "test",
+                "--workspace",
+                "--no-fail-fast",
+                "--quiet",
+                "--lib",
+                "--bins",
+                "--tests",
+            ]))
         }
         Some("fast") => {
             lint()?;
