@@ -2,6 +2,7 @@
 
 mod ecosystem;
 mod mcp_overhead;
+mod mutants;
 mod postgres;
 mod scaling;
 
@@ -23,6 +24,8 @@ usage: cargo xtask COMMAND
           many simulated lifetimes of several nodes, or one of them event by event
   policy-differential [--cases N] [--seed S]
           random tools, policies and calls before the gate and before a plain evaluator; a million of them
+  mutants FILE... [--tests PACKAGE[:TEST_PREFIX,...]]...
+          changes the code in one place at a time, and names the changes that no test notices
   setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
   mcp-overhead [--debug]
           what the gate costs a call, against the same tool called directly
@@ -66,6 +69,7 @@ fn main() -> anyhow::Result<()> {
             ensure!(status.success(), "the simulation did not pass");
             Ok(())
         }
+        Some("mutants") => mutants::run(env::args().skip(2), &target()?.join("mutants")),
         Some("policy-differential") => policy_differential(),
         Some("setup") => {
             install_checker()?;

@@ -19,7 +19,7 @@ pub use args::InvalidArgs;
 /// The server of every core action.
 pub const CORE_SERVER: &str = "core";
 
-/// A core action. The spelling is exact: nothing is folded (decision D2).
+/// A core action. The spelling is exact: nothing is folded (decision 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the specification's")]
 pub enum Action {

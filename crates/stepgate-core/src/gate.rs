@@ -168,7 +168,7 @@ impl Doubts {
     }
 }
 
-/// The extensions of files that may be read and written (decision D8). Exact spelling, no dot.
+/// The extensions of files that may be read and written (decision 8). Exact spelling, no dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extensions {
     /// For READ_FILE.
@@ -203,7 +203,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether another executor has the run by now, or may have it (decision D10).
+    /// Whether another executor has the run by now, or may have it (decision 10).
     pub(crate) fn is_taken_over(&self) -> bool {
         match self {
             Self::Store(StoreError::State(error)) => error.code == StateCode::ConcurrentExecution,

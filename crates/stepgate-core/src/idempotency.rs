@@ -1,4 +1,4 @@
-//! What a key is bound to: the `effects` table (decision D7).
+//! What a key is bound to: the `effects` table (decision 7).
 
 use crate::digest::Digest;
 use crate::ids::{IdempotencyKey, RunId};

@@ -165,7 +165,7 @@ impl fmt::Display for PrincipalId {
     }
 }
 
-/// `PRINCIPAL_ID/PROPOSAL_ID` (decision D7). Another principal's equal id is another key.
+/// `PRINCIPAL_ID/PROPOSAL_ID` (decision 7). Another principal's equal id is another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IdempotencyKey(String);

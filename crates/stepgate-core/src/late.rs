@@ -1,4 +1,4 @@
-//! A result that comes after its tool's time was over (decision D13): the run stays as it is, and an
+//! A result that comes after its tool's time was over (decision 13): the run stays as it is, and an
 //! event says what came.
 
 use crate::digest::Digest;

@@ -1,4 +1,4 @@
-//! Paths beneath `/sandbox/`, judged as text (decision D9). What the file system adds, the executor
+//! Paths beneath `/sandbox/`, judged as text (decision 9). What the file system adds, the executor
 //! judges at the moment of use.
 
 use std::fmt;

@@ -93,7 +93,7 @@ impl Record {
     }
 }
 
-/// The arguments as the record repeats them (decision D17): long strings as length and digest.
+/// The arguments as the record repeats them (decision 17): long strings as length and digest.
 pub fn args_summary(args: &Value, string_bytes_max: usize) -> Value {
     match args {
         Value::String(text) if text.len() > string_bytes_max => serde_json::json!({

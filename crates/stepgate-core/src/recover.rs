@@ -1,4 +1,4 @@
-//! Recovery (decision D11): a table from where a journal ends to what happens next.
+//! Recovery (decision 11): a table from where a journal ends to what happens next.
 
 mod doubt;
 

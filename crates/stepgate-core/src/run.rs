@@ -67,7 +67,7 @@ impl Status {
         }
     }
 
-    /// The final status of a step that ended like this (DESIGN section 1).
+    /// The final status of a step that ended like this (decision 19).
     pub fn of_ending(failure: Option<&Failure>) -> Self {
         match failure {
             None => Self::Ok,
@@ -193,7 +193,7 @@ impl Run {
     }
 }
 
-/// What a caller is told while a step is not over, beside the four outcomes (decision D1).
+/// What a caller is told while a step is not over, beside the four outcomes (decision 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A person is asked.

@@ -172,7 +172,7 @@ async fn attempt_again(
     p7_execute::execute(gate, trail, request).await
 }
 
-/// Whether recovery may send a call again of its own accord (decision D12). What was decided on is the
+/// Whether recovery may send a call again of its own accord (decision 12). What was decided on is the
 /// tool as it was: to another one of the same name nothing goes without a person.
 fn may_be_sent_again(sent: &Sent) -> bool {
     match &sent.call {

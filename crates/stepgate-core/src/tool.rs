@@ -70,7 +70,7 @@ pub fn is_server_name(name: &str) -> bool {
     (1..=BYTES_MAX).contains(&name.len()) && name.bytes().all(is_name_byte) && name != CORE_SERVER
 }
 
-/// Whether a tool's name is one that nothing can enable, in any case (decision D5).
+/// Whether a tool's name is one that nothing can enable, in any case (decision 5).
 fn starts_processes(tool: &str) -> bool {
     ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
 }
@@ -127,7 +127,7 @@ impl Mode {
     }
 }
 
-/// What becomes of a call that was sent, or was about to be, when the gateway stopped (decision D12).
+/// What becomes of a call that was sent, or was about to be, when the gateway stopped (decision 12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The server honours the idempotency key: sent again, it acts once.

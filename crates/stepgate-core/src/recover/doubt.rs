@@ -1,4 +1,4 @@
-//! A call in doubt whose tool can be asked (decision D12, `query`): a named tool that only looks says
+//! A call in doubt whose tool can be asked (decision 12, `query`): a named tool that only looks says
 //! whether it was done. The question is a run of its own, linked by the event that settles the call.
 
 use super::Left;

@@ -158,7 +158,7 @@ fn broken(field: &str, rule: &str) -> Failure {
     Failure::InvalidProposal(format!("{field}: {rule}"))
 }
 
-/// The version is checked first (decision D3), and never repaired.
+/// The version is checked first (decision 3), and never repaired.
 ///
 /// Spec 001: "Silent fallback between schema versions is not permitted".
 fn check_version(version: Option<&Value>) -> Result<(), Failure> {

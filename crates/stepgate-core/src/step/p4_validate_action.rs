@@ -26,7 +26,7 @@ pub(super) enum Registered {
 }
 
 /// Spec 000, VALIDATE_ACTION: "MUST enforce action ∈ allowlist". The two of spec 001 have a message
-/// of their own, and no configuration can enable them (decision D5).
+/// of their own, and no configuration can enable them (decision 5).
 pub(super) fn validate_action(
     gate: &Gate,
     proposal: ValidatedProposal,
@@ -58,8 +58,7 @@ pub(super) fn recall_action(
     }
 }
 
-/// Facts, 004: "tools are resolved by exact {server_id, tool_name}; one that is not listed is
-/// denied".
+/// A tool is found by its exact server and name; one that is not listed is denied.
 fn registered(gate: &Gate, name: &str) -> Option<Arc<Tool>> {
     gate.tools.tool(&ToolName::parse(name).ok()?)
 }

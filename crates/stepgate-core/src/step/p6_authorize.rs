@@ -369,7 +369,7 @@ fn decision(
 }
 
 /// Policy again, for a request that was authorized before a crash. What is refused now is recorded as
-/// a call with effect DENIED, and nothing is dispatched (decision D11).
+/// a call with effect DENIED, and nothing is dispatched (decision 11).
 pub(super) async fn authorize_again(
     gate: &Gate,
     trail: &mut Trail,

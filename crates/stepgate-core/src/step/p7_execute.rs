@@ -55,7 +55,7 @@ pub(super) async fn execute(
     act(gate, trail, &sent, Dispatch::First).await
 }
 
-/// Sends a call again whose effect no journal knows (decision D12).
+/// Sends a call again whose effect no journal knows (decision 12).
 ///
 /// Spec 004, I3: "If tool_effect NOT recorded: recovery MUST retry dispatch (same tool_call_id,
 /// idempotency_key)."

@@ -320,7 +320,7 @@ impl Trail {
     }
 
     /// What a refused commit means. Nobody but the holder of a trace's lock appends to it: an entry that
-    /// no longer fits tells that another executor took the trace over (decision D10).
+    /// no longer fits tells that another executor took the trace over (decision 10).
     fn stopped_by(&self, error: StoreError) -> Stop {
         match (error, &self.binding) {
             (StoreError::State(error), _) if self.is_open && error.code.is_about_the_tail() => {
@@ -484,7 +484,7 @@ fn closing_event(trail: &Trail, failure: Option<&Failure>, outcome: Outcome) -> 
     (event_type, payload)
 }
 
-/// The error as it is answered. The version error has two fields more (decision D3).
+/// The error as it is answered. The version error has two fields more (decision 3).
 fn error_json(failure: &Failure) -> String {
     #[derive(Serialize)]
     struct ErrorBody<'a> {

@@ -617,7 +617,7 @@ fn is_summary(value: &Value, summary: &Value) -> bool {
     }
 }
 
-/// The one outcome, seen from the machine (DESIGN section 1).
+/// The one outcome, seen from the machine (decision 19).
 fn outcome_fits(state: Option<State>, outcome: Outcome) -> bool {
     match (state, outcome) {
         (Some(State::Completed), Outcome::Success)

@@ -261,7 +261,7 @@ impl Offer {
     }
 }
 
-/// Whether a name is one that nothing can enable (decision D5).
+/// Whether a name is one that nothing can enable (decision 5).
 fn starts_processes(tool: &str) -> bool {
     ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
 }

@@ -68,7 +68,7 @@ pub(super) fn patience(headers: &HeaderMap, most: Duration) -> Result<Option<Dur
     Ok(None)
 }
 
-/// The answer with its status (DESIGN section 7) and its headers.
+/// The answer with its status (the table is in docs/http.md) and its headers.
 pub(super) fn respond(answer: Answer) -> Response {
     let status = status(&answer);
     let mut headers = HeaderMap::new();

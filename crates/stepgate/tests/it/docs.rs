@@ -10,6 +10,7 @@ pub(crate) mod readme;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use stepgate_core::failure::{ExecutionFailure, Failure, Phase};
@@ -217,11 +218,18 @@ fn written(key: &str, value: u64) -> String {
 
 /// Every page, from the root of the repository.
 fn pages() -> Vec<PathBuf> {
-    let mut pages: Vec<PathBuf> =
-        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "fuzz/README.md"]
-            .map(PathBuf::from)
-            .to_vec();
-    for folder in ["docs", "docs/clients", "docs/errors"] {
+    let mut pages: Vec<PathBuf> = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "RELEASING.md",
+        "SECURITY.md",
+        "fuzz/README.md",
+    ]
+    .map(PathBuf::from)
+    .to_vec();
+    for folder in ["docs", "docs/clients", "docs/decisions", "docs/errors"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let names = entries.map(|entry| Path::new(folder).join(entry.unwrap().file_name()));
         pages.extend(names.filter(|name| name.extension().is_some_and(|kind| kind == "md")));
@@ -273,6 +281,33 @@ fn every_file_that_a_page_names_in_backticks_exists() {
             assert!(root().join(name).exists(), "{}: there is no `{name}`", page.display());
         }
     }
+}
+
+#[test]
+fn every_decision_that_the_code_cites_has_its_page() {
+    let names = fs::read_dir(root().join("docs/decisions")).unwrap();
+    let names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut list = Command::new("git");
+    let listed = list.args(["ls-files", "crates", "xtask"]).current_dir(root()).output().unwrap();
+    let mut count = 0;
+    for file in String::from_utf8(listed.stdout).unwrap().lines().filter(|f| f.ends_with(".rs")) {
+        // A comment may break between the two words.
+        let text = read(file).replace("///", " ").replace("//!", " ");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for pair in words.windows(2).filter(|pair| pair[0].ends_with("decision")) {
+            let digits: String = pair[1].chars().take_while(char::is_ascii_digit).collect();
+            let Ok(number) = digits.parse::<u32>() else { continue };
+            let page = format!("{number:02}-");
+            assert!(names.iter().any(|name| name.starts_with(&page)), "{file}: decision {number}");
+            count += 1;
+        }
+        let elsewhere = ["decision D", "DESIGN section", "Facts, 0"];
+        let cites =
+            elsewhere.iter().find(|words| text.contains(**words) && !file.ends_with("docs.rs"));
+        assert_eq!(cites, None, "{file} cites what is not in the repository");
+    }
+    assert!(count >= 20, "{count} citations");
 }
 
 /// Whether a quoted text is meant as a path of the repository.

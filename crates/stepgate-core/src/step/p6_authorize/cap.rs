@@ -1,4 +1,4 @@
-//! Caps (decision D15): a policy may lower an argument of a tool. The request keeps what was asked,
+//! Caps (decision 15): a policy may lower an argument of a tool. The request keeps what was asked,
 //! the decision names the cap, the call has the lowered argument.
 
 use std::collections::BTreeMap;
