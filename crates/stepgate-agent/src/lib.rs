@@ -5,6 +5,8 @@
 //! `turn.rs`. Nothing here acts: what the model asks for goes through the gate, step by step.
 
 pub mod pipeline;
+pub mod flow;
+pub mod envelope;
 pub mod context;
 pub mod validator;
 mod steps;

@@ -1,6 +1,6 @@
 //! What a model is asked and answers, whoever provides it.
 
-use crate::context::ClipBoardImage;
+use crate::envelope::ClipBoardImage;
 use crate::response::Usage;
 
 /// One message of a conversation.

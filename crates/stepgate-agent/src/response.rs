@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::{ToolCall, ToolCallResult};
+use crate::envelope::{ToolCall, ToolCallResult};
 
 /// The two kinds of response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

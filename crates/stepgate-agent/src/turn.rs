@@ -13,7 +13,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ids::{ArtifactId, InvalidId, PrincipalId, RunId};
 use stepgate_core::step::Answer;
 
-use crate::context::{Envelope, ToolCall};
+use crate::envelope::{Envelope, ToolCall};
 use crate::invoke::InvokeResult;
 use crate::model::{Message, RequestedCall};
 use crate::response::Usage;

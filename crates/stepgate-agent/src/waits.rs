@@ -9,7 +9,7 @@ use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::{Store, StoreError};
 
-use crate::pipeline::{Flow, Request};
+use crate::flow::{Flow, Request};
 use crate::ports::Agent;
 use crate::stop::Stop;
 use crate::turn::{Entry, ToolEnded, Turn, TurnId, TurnState};

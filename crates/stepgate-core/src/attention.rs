@@ -5,105 +5,17 @@
 //! that shows such runs (standard error, metrics, `runs`, `doctor`, `recover`) shows this list.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::event::{Event, EventType};
+use crate::event::EventType;
 use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use crate::ids::{PrincipalId, RunId};
-use crate::json::Value;
+use crate::need::Read;
+pub use crate::need::{Kind, Need, Reading};
 use crate::ports::{EventQuery, Store, StoreError};
 use crate::recover::Report;
-use crate::time::Timestamp;
 
 /// Events that are read at once.
 const PAGE: usize = 1000;
-
-/// Why a run needs a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Its call was sent, and whether it acted is unknown.
-    InDoubt,
-    /// Its executor cannot go on. Recovery tries again.
-    Stuck,
-    /// It does not verify, so it is neither continued nor ended.
-    Quarantined,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::InDoubt, Self::Stuck, Self::Quarantined];
-
-    /// The spelling in events, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InDoubt => "in_doubt",
-            Self::Stuck => "stuck",
-            Self::Quarantined => "quarantined",
-        }
-    }
-
-    /// The kind that an event spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
-    /// What the caller of the run is told. The reason is for operators alone.
-    pub(crate) fn notice(self) -> &'static str {
-        match self {
-            Self::InDoubt => {
-                "the call was sent and its result is unknown: an operator must settle this run; asking \
-                 again does not send the call again"
-            }
-            Self::Stuck => {
-                "the run cannot go on now and an operator was told; it is tried again without being asked"
-            }
-            Self::Quarantined => "the run does not verify: an operator must look at it",
-        }
-    }
-}
-
-/// A run that needs a person.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
-    /// The run.
-    pub run_id: RunId,
-    /// Why.
-    pub kind: Kind,
-    /// The same in words, for operators.
-    pub reason: String,
-    /// When it was told.
-    pub since: Timestamp,
-}
-
-impl Need {
-    fn of(event: &Event) -> Option<Self> {
-        let text = |name: &str| event.payload.get(name).and_then(Value::as_str);
-        Some(Self {
-            run_id: text("run_id")?.parse().ok()?,
-            kind: Kind::parse(text("kind")?)?,
-            reason: text("reason")?.to_owned(),
-            since: event.ts,
-        })
-    }
-}
-
-/// What was read of the list so far, so that reading it again costs what is new. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Reading(Arc<Mutex<Read>>);
-
-#[derive(Clone, Debug, Default)]
-struct Read {
-    /// The position up to which events were read.
-    position: u64,
-    /// Runs that were not over when they were looked at last.
-    open: BTreeMap<RunId, Need>,
-}
-
-impl Reading {
-    fn read(&self) -> MutexGuard<'_, Read> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The runs that need a person, in the order in which they came.
 pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, StoreError> {
@@ -155,12 +67,6 @@ async fn is_over(store: &dyn Store, run_id: RunId) -> Result<bool, StoreError> {
 /// The list of this gate's store.
 pub async fn of(gate: &Gate) -> Result<Vec<Need>, StoreError> {
     list(&*gate.store, gate.parked.told()).await
-}
-
-/// What the list said about this run when this process read it last: after every recovery. Callers who ask
-/// again and again cost the store nothing.
-pub(crate) fn known(gate: &Gate, run_id: RunId) -> Option<Kind> {
-    gate.parked.told().read().open.get(&run_id).map(|need| need.kind)
 }
 
 /// Tells what a recovery left to people, where that is not known yet. The answer is what is new.

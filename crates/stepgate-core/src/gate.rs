@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::action::{CORE_SERVER, Touch};
-use crate::attention;
 use crate::call::Call;
 use crate::event::{Event, EventType};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
 use crate::json::Value;
 use crate::limits::Limits;
+use crate::need::Reading;
 use crate::ports::{EventQuery, Executor, Hold, Policy, Store, StoreError, ToolServers, World};
 use crate::session::{Head, Session, SessionKind, Uniqueness};
 use crate::time::Timestamp;
@@ -48,7 +48,7 @@ pub struct Parked {
     /// and then they are proven once more.
     sound: Arc<Mutex<HashSet<RunId>>>,
     /// What was read of the list of runs that need a person.
-    told: attention::Reading,
+    told: Reading,
     /// How many questions to a person are being written for each principal. They count as open, so that
     /// steps that ask at the same time cannot pass the limit together.
     asking: Arc<Mutex<HashMap<PrincipalId, u64>>>,
@@ -88,7 +88,7 @@ impl Parked {
         self.holds().keys().copied().collect()
     }
 
-    pub(crate) fn told(&self) -> &attention::Reading {
+    pub(crate) fn told(&self) -> &Reading {
         &self.told
     }
 

@@ -7,6 +7,7 @@ pub mod gate;
 pub mod step;
 pub mod recover;
 pub mod attention;
+mod need;
 pub mod late;
 pub mod verify;
 pub mod bundle;

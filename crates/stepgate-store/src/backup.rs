@@ -6,8 +6,7 @@
 //! owners, epochs.
 
 use std::collections::BTreeMap;
-
-use crate::{postgres, sqlite};
+use std::error::Error;
 
 /// How many rows of each table there are.
 pub type RowCounts = BTreeMap<String, u64>;
@@ -15,12 +14,9 @@ pub type RowCounts = BTreeMap<String, u64>;
 /// Why there is no copy. Each message says the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The SQLite file: to copy from, or to make.
+    /// An engine's store cannot be opened: to copy from, to make, or to fill.
     #[error(transparent)]
-    Sqlite(#[from] sqlite::OpenError),
-    /// PostgreSQL: to copy from, or to fill.
-    #[error(transparent)]
-    Postgres(#[from] postgres::OpenError),
+    Open(Box<dyn Error + Send + Sync>),
     /// There is a store already where one should be made.
     #[error(
         "there is a store at `{shown}` already; a backup is restored into an empty database alone: make one with `createdb`, and name it"

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
-use stepgate_agent::context::Envelope;
+use stepgate_agent::envelope::Envelope;
+use stepgate_agent::flow::Request;
 use stepgate_agent::limits::AgentLimits;
 use stepgate_agent::openai::{Endpoint, OpenAi};
-use stepgate_agent::pipeline::{self, Done, Request};
+use stepgate_agent::pipeline::{self, Done};
 use stepgate_agent::ports::{Agent, Profile, Waiting};
 use stepgate_agent::stop::Stop;
 use stepgate_agent::turn::{AskedCall, TurnId};

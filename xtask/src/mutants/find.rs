@@ -1,6 +1,8 @@
 //! Finds what can be changed in a source file, and writes the file with every change in it, each
 //! behind a switch.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "the syntax of the language grows")]
+
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -377,7 +379,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_expr_match(&mut self, whole: &'ast syn::ExprMatch) {
-        let has_rest = whole.arms.last().is_some_and(|last| is_catch_all(last));
+        let has_rest = whole.arms.last().is_some_and(is_catch_all);
         for (position, arm) in whole.arms.iter().enumerate() {
             let pattern = arm.pat.span().byte_range();
             match &arm.guard {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::context::ClipBoardImage;
+use crate::envelope::ClipBoardImage;
 use crate::model::{Ask, Message, Offer, RequestedCall};
 
 /// The body of the POST.

@@ -9,7 +9,7 @@ use super::answer::read;
 use super::sse::{Parser, TooLong};
 use super::stream::Pieces;
 use super::{Endpoint, ModelKey, OpenAi, Trouble, question};
-use crate::context::ClipBoardImage;
+use crate::envelope::ClipBoardImage;
 use crate::model::{Ask, Completion, Message, ModelError, Offer, RequestedCall};
 use crate::response::Usage;
 

@@ -1,8 +1,9 @@
 //! RequestHandler: what came becomes a context, with what is known about it. Its type follows from what is
 //! there. The rules after this step judge the whole request; only the steps that follow write.
 
-use crate::context::{ContextType, Known};
-use crate::pipeline::Flow;
+use crate::context::Known;
+use crate::envelope::ContextType;
+use crate::flow::Flow;
 use crate::stop::Stop;
 use crate::turns;
 

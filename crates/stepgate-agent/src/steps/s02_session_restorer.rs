@@ -5,8 +5,9 @@
 
 use stepgate_core::ids::SessionId;
 
-use crate::context::{AgentSession, ContextType};
-use crate::pipeline::{Flow, missing};
+use crate::context::AgentSession;
+use crate::envelope::ContextType;
+use crate::flow::{Flow, missing};
 use crate::stop::Stop;
 use crate::turn::{Entry, Opened, Turn};
 use crate::turns;

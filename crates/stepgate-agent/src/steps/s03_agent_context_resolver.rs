@@ -1,7 +1,7 @@
 //! AgentContextResolver: who the agent is, for a conversation that begins.
 
 use crate::context::{AgentContext, ConversationContext};
-use crate::pipeline::Flow;
+use crate::flow::Flow;
 
 pub(crate) fn run(flow: &mut Flow<'_>) {
     let profile = &flow.agent.profile;

@@ -5,7 +5,7 @@
 //! once.
 
 use crate::context::ToolCallManifest;
-use crate::pipeline::Flow;
+use crate::flow::Flow;
 use crate::stop::Stop;
 use crate::turn::{Continued, Entry};
 

@@ -3,7 +3,7 @@
 use stepgate_core::ids::SessionId;
 
 use crate::context::AgentSession;
-use crate::pipeline::{Flow, missing};
+use crate::flow::{Flow, missing};
 use crate::stop::Stop;
 use crate::turn::Opened;
 

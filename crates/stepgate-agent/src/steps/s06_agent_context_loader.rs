@@ -1,7 +1,7 @@
 //! AgentContextLoader: who the agent is and what was said before, for a conversation that goes on.
 
 use crate::context::ConversationContext;
-use crate::pipeline::Flow;
+use crate::flow::Flow;
 use crate::stop::{Code, Stop};
 use crate::turn::{Turn, TurnState};
 use crate::turns;

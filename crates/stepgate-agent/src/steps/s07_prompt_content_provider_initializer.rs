@@ -6,9 +6,10 @@ use stepgate_core::gate::Fault;
 use stepgate_core::ids::{IdempotencyKey, ProposalId};
 use stepgate_core::step;
 
-use crate::context::{Envelope, PromptContent, PromptKnowledge, is_present};
+use crate::context::{PromptContent, PromptKnowledge};
+use crate::envelope::{Envelope, is_present};
+use crate::flow::{Flow, missing};
 use crate::model::{Message, Offer};
-use crate::pipeline::{Flow, missing};
 use crate::stop::Stop;
 use crate::turn::{AskedCall, Entry, Turn};
 
@@ -146,7 +147,7 @@ fn offers(flow: &Flow<'_>) -> Result<Vec<Offer>, Stop> {
 }
 
 /// The tools that the request declares, or else those that its turn was opened with.
-fn declared<'a>(flow: &'a Flow<'_>) -> Result<&'a [crate::context::ClientTool], Stop> {
+fn declared<'a>(flow: &'a Flow<'_>) -> Result<&'a [crate::envelope::ClientTool], Stop> {
     let own = &flow.context.envelope().tools;
     if !own.is_empty() {
         return Ok(own);

@@ -2,10 +2,10 @@
 
 use stepgate_core::run::{Payload, Word};
 
+use crate::flow::Flow;
 use crate::invoke::InvokeError;
 use crate::limits::REASONING_BYTES_MAX;
 use crate::model::Message;
-use crate::pipeline::Flow;
 use crate::ports::{Progress, Waiting};
 use crate::stop::{Code, Stop};
 use crate::turn::{AskedCall, Entry, ToolEnded, TurnState};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stepgate_core::json::strict::{self, Integers};
 
 use crate::context::{PromptContent, PromptKnowledge, ResponsePayload};
+use crate::flow::{Flow, missing};
 use crate::limits::{ANSWER_BYTES_MAX, ARGUMENTS_DEPTH_MAX, CALLS_MAX, TOOL_CALL_ID_BYTES_MAX};
 use crate::model::{Ask, Completion, Message, ModelError, Offer, RequestedCall};
-use crate::pipeline::{Flow, missing};
 use crate::ports::Progress;
 use crate::stop::{Code, Stop};
 use crate::turn::{Answered, AskedCall, Entry, Turn, TurnState};

@@ -2,8 +2,9 @@
 
 use stepgate_core::ids::SessionId;
 
-use crate::context::{ResponseType, ToolCall, ToolCallResult};
-use crate::pipeline::{Flow, missing};
+use crate::context::ResponseType;
+use crate::envelope::{ToolCall, ToolCallResult};
+use crate::flow::{Flow, missing};
 use crate::ports::Agent;
 use crate::response::{Response, ResponseKind};
 use crate::stop::Stop;

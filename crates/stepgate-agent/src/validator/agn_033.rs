@@ -1,7 +1,8 @@
 //! The response's own contract. Forbidden means absent.
 
 use super::rule::{self, Findings};
-use crate::context::{Context, ResponseType, is_present};
+use crate::context::{Context, ResponseType};
+use crate::envelope::is_present;
 use crate::response::{Response, ResponseKind};
 
 pub(super) fn check(context: &Context, response: &Response, found: &mut Findings) {

@@ -1,7 +1,8 @@
 //! Section 3: what must always be true after a context is made.
 
 use super::rule::{self, Findings};
-use crate::context::{Context, ContextType, Envelope, is_present};
+use crate::context::Context;
+use crate::envelope::{ContextType, Envelope, is_present};
 use crate::invoke::InvokeResult;
 
 pub(super) fn check(context: &Context) -> InvokeResult {
@@ -22,7 +23,7 @@ pub(super) fn check(context: &Context) -> InvokeResult {
     found.done()
 }
 
-fn is_somebody(party: Option<&crate::context::Party>) -> bool {
+fn is_somebody(party: Option<&crate::envelope::Party>) -> bool {
     party.is_some_and(|party| is_present(Some(&party.id)))
 }
 

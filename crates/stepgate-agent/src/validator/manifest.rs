@@ -5,7 +5,8 @@
 use stepgate_core::json::strict::{self, Integers};
 
 use super::rule::{self, Rule};
-use crate::context::{ToolCall, ToolCallManifest, ToolCallResult, is_present};
+use crate::context::ToolCallManifest;
+use crate::envelope::{ToolCall, ToolCallResult, is_present};
 use crate::invoke::InvokeError;
 use crate::limits::RESULT_DEPTH_MAX;
 

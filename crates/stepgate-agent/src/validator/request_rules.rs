@@ -5,7 +5,8 @@ mod form;
 
 use super::rule::Findings;
 use super::{core_rules, manifest};
-use crate::context::{Context, ContextType, Known, ToolCall, ToolCallManifest, ToolCallResult};
+use crate::context::{Context, Known, ToolCallManifest};
+use crate::envelope::{ContextType, ToolCall, ToolCallResult};
 use crate::invoke::{InvokeError, InvokeResult};
 use crate::stop::Code;
 use crate::turn::{Turn, TurnState};

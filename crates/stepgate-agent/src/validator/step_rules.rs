@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use super::rule::{self, Findings, Rule};
 use super::{Step, agn_033, core_rules, request_rules, validate_tool_call_manifest};
-use crate::context::{Context, ContextType, PromptKnowledge, ResponseType, is_present};
+use crate::context::{Context, PromptKnowledge, ResponseType};
+use crate::envelope::{ContextType, is_present};
 use crate::invoke::InvokeResult;
 
 pub(super) fn before(context: &Context, step: Step) -> InvokeResult {

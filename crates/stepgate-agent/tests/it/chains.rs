@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
-use stepgate_agent::context::{ContextType, Envelope};
+use stepgate_agent::envelope::{ContextType, Envelope};
 use stepgate_agent::model::{Message, ModelError};
 use stepgate_agent::pipeline::chain;
 use stepgate_agent::ports::Progress;
@@ -174,7 +174,7 @@ async fn calls_for_the_caller_end_the_request_and_their_results_go_on_with_the_t
 async fn what_the_user_adds_to_results_and_to_instructions_reaches_the_model() {
     let desk = Desk::new([asks(&[("c1", "pick", json!({}))]), says("done")]);
     let mut asked = with_tools(hello("go"), &["pick"]);
-    asked.input_artifacts = vec![stepgate_agent::context::InputArtifact {
+    asked.input_artifacts = vec![stepgate_agent::envelope::InputArtifact {
         name: "a.md".into(),
         content: "text".into(),
     }];

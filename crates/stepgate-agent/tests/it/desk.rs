@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use stepgate_agent::context::{ClientTool, Envelope, Party, ToolCallResult};
+use stepgate_agent::envelope::{ClientTool, Envelope, Party, ToolCallResult};
+use stepgate_agent::flow::Request;
 use stepgate_agent::limits::AgentLimits;
 use stepgate_agent::model::{Ask, Completion, Message, ModelError, RequestedCall};
-use stepgate_agent::pipeline::{self, Done, Request};
+use stepgate_agent::pipeline::{self, Done};
 use stepgate_agent::ports::{Agent, Listener, Model, OfferedTool, Profile, Progress, Told, Tools};
 use stepgate_agent::response::{Response, Usage};
 use stepgate_agent::stop::Stop;

@@ -4,9 +4,8 @@ mod draft;
 
 use std::collections::BTreeSet;
 
-use stepgate_agent::context::{
-    ClientTool, Context, ContextType, Envelope, ResponsePayload, ToolCallManifest,
-};
+use stepgate_agent::context::{Context, ResponsePayload, ToolCallManifest};
+use stepgate_agent::envelope::{ClientTool, ContextType, Envelope};
 use stepgate_agent::invoke::{InvokeError, InvokeResult};
 use stepgate_agent::validator::{
     Rule, Step, validate_core, validate_post_step, validate_pre_step, validate_tool_call_manifest,

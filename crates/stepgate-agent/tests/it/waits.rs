@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use stepgate_agent::pipeline::{self, Request};
+use stepgate_agent::flow::Request;
+use stepgate_agent::pipeline;
 use stepgate_agent::ports::{Agent, Nobody, OfferedTool, Tools, Waiting};
 use stepgate_agent::turn::TurnId;
 use stepgate_agent::waits::{self, Wait};

@@ -3,7 +3,6 @@
 use super::Answer;
 use super::p8_record::{TraceRecord, Trail};
 use crate::approval::ApprovalStatus;
-use crate::attention::{self, Kind};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::failure::Outcome;
@@ -11,6 +10,7 @@ use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
 use crate::json::canonical;
+use crate::need::Kind;
 use crate::ports::{Dossier, Recollection, StoreError};
 use crate::record::RecordBody;
 use crate::run::{Arrival, Notice, Run, Word};
@@ -175,7 +175,7 @@ fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
             approval_notice(approval.approval_id, arrival.run_id),
         ),
         None => {
-            let need = attention::known(gate, arrival.run_id);
+            let need = gate.parked.told().kind_of(arrival.run_id);
             (Word::Notice(Notice::InProgress), progress_notice(arrival.run_id, need))
         }
     };

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
 use super::cells::{escaped, plain};
-use super::error::while_opening;
+use super::error::{OpenError, while_opening};
 use super::link::Value;
 use super::open::{self, Address, Lines, PostgresOptions};
 use super::point::{Durability, Point};
@@ -25,6 +25,12 @@ use super::{PostgresStore, Readers, Source};
 use crate::backup::{BackupError, Cell, CopiedTable, Kind, RowCounts, TABLES};
 use crate::locks::TraceLocks;
 use crate::sqlite::backup::{Emptying, Filling};
+
+impl From<OpenError> for BackupError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(Box::new(error))
+    }
+}
 
 /// A run that is not over and waits for nobody has an owner that no node ever was: so it looks like what
 /// a dead node left, and whoever comes first goes on with it.

@@ -16,6 +16,12 @@ use super::open::{self, SqliteOptions};
 use super::schema::{self, Standing};
 use crate::backup::{BackupError, Cell, CopiedTable, RowCounts, TABLES};
 
+impl From<OpenError> for BackupError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(Box::new(error))
+    }
+}
+
 /// Pages between two looks at how far the copy has come.
 const PAGES_A_STEP: i32 = 256;
 

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use super::super::rule::Findings;
 use super::named_turn;
-use crate::context::{
-    ClientTool, ClipBoardImage, Context, ContextType, Envelope, InputArtifact, is_present,
+use crate::context::Context;
+use crate::envelope::{
+    ClientTool, ClipBoardImage, ContextType, Envelope, InputArtifact, is_present,
 };
 use crate::invoke::InvokeError;
 use crate::limits::{

@@ -1,9 +1,12 @@
 //! Contexts that can be changed in any way, the envelope included, before they are made.
 
 use stepgate_agent::context::{
-    AgentContext, AgentSession, ClientTool, ClipBoardImage, Context, ContextType,
-    ConversationContext, Envelope, InputArtifact, Party, PromptContent, PromptKnowledge,
-    ResponsePayload, ToolCall, ToolCallManifest, ToolCallResult,
+    AgentContext, AgentSession, Context, ConversationContext, PromptContent, PromptKnowledge,
+    ResponsePayload, ToolCallManifest,
+};
+use stepgate_agent::envelope::{
+    ClientTool, ClipBoardImage, ContextType, Envelope, InputArtifact, Party, ToolCall,
+    ToolCallResult,
 };
 use stepgate_agent::model::Offer;
 use stepgate_agent::response::Response;

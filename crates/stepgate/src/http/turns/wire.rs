@@ -1,7 +1,7 @@
 //! What is read and written about turns.
 
 use serde::{Deserialize, Serialize};
-use stepgate_agent::context::{
+use stepgate_agent::envelope::{
     ClientTool, ClipBoardImage, Envelope, InputArtifact, Party, ToolCallResult,
 };
 use stepgate_agent::invoke::InvokeError;

@@ -1,0 +1,144 @@
+//! What came in, with who sent it: the request as it arrived, and the type that follows from it.
+
+use serde::{Deserialize, Serialize};
+
+/// What a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextType {
+    /// A conversation begins.
+    Initial,
+    /// It goes on after a turn that is over.
+    FollowOn,
+    /// The results of the caller's own tools come.
+    ClientToolCallContinuation,
+}
+
+impl ContextType {
+    /// Every type.
+    pub const ALL: [Self; 3] = [Self::Initial, Self::FollowOn, Self::ClientToolCallContinuation];
+
+    /// The specification's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Initial => "Initial",
+            Self::FollowOn => "FollowOn",
+            Self::ClientToolCallContinuation => "ClientToolCallContinuation",
+        }
+    }
+
+    /// The type that a context spells.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The type follows from what is there; any other mixture has none.
+    pub fn of(envelope: &Envelope) -> Option<Self> {
+        let has_session = is_present(envelope.session_id.as_deref());
+        let has_turn = is_present(envelope.turn_id.as_deref());
+        match (has_session, has_turn, envelope.tool_results.is_empty()) {
+            (false, false, true) => Some(Self::Initial),
+            (true, true, true) => Some(Self::FollowOn),
+            (true, true, false) => Some(Self::ClientToolCallContinuation),
+            (false, false, false) | (true, false, _) | (false, true, _) => None,
+        }
+    }
+}
+
+/// Whether a text says anything.
+pub(crate) fn is_present(text: Option<&str>) -> bool {
+    text.is_some_and(|text| !text.trim().is_empty())
+}
+
+/// Whoever is behind a request, as the token proves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Party {
+    /// Its id.
+    pub id: String,
+}
+
+/// A text that the user adds to what they say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InputArtifact {
+    /// What the user calls it, such as a file's name.
+    pub name: String,
+    /// Its text.
+    pub content: String,
+}
+
+/// An image that the user adds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClipBoardImage {
+    /// Such as `image/png`.
+    pub mime_type: String,
+    /// The image in base64.
+    pub data: String,
+}
+
+/// A tool that the caller runs itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClientTool {
+    /// Letters, digits, `_` and `-`.
+    pub name: String,
+    /// What it is for, for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments.
+    #[serde(deserialize_with = "stepgate_core::json::strict::value")]
+    pub parameters: serde_json::Value,
+}
+
+/// A call that the model asks the caller to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolCall {
+    /// The model's name for this call.
+    pub tool_call_id: String,
+    /// The tool.
+    pub name: String,
+    /// Its arguments, as JSON text.
+    pub arguments_json: String,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToolCallResult {
+    /// The call.
+    pub tool_call_id: String,
+    /// The tool.
+    pub name: String,
+    /// What it gave, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_json: Option<String>,
+    /// Why it gave nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+}
+
+/// What came in, with who sent it. It is never rewritten.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Envelope {
+    /// The organisation, from the token's side and never from the body.
+    pub org: Option<Party>,
+    /// The principal, from the token and never from the body.
+    pub user: Option<Party>,
+    /// The session that it goes on in.
+    pub session_id: Option<String>,
+    /// The turn that it follows, or whose calls it answers.
+    pub turn_id: Option<String>,
+    /// What the user says.
+    pub instructions: Option<String>,
+    /// What the user adds to it.
+    pub input_artifacts: Vec<InputArtifact>,
+    /// Images that the user adds.
+    pub clip_board_images: Vec<ClipBoardImage>,
+    /// The results of the caller's own tools.
+    pub tool_results: Vec<ToolCallResult>,
+    /// The tools that the caller runs itself.
+    pub tools: Vec<ClientTool>,
+}

@@ -1,0 +1,108 @@
+//! A request on its way through the steps, with what it needs of the world.
+
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::{PrincipalId, SessionId};
+
+use crate::context::{Context, PromptKnowledge};
+use crate::envelope::{ContextType, Envelope};
+use crate::invoke::InvokeResult;
+use crate::model::Message;
+use crate::ports::{Agent, Listener};
+use crate::stop::Stop;
+use crate::turn::{Entry, Turn, TurnId};
+use crate::turns;
+
+/// A request, with who makes it as the token proves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Who asks.
+    pub principal_id: PrincipalId,
+    /// The idempotency key.
+    pub correlation_id: String,
+    /// What came.
+    pub envelope: Envelope,
+}
+
+impl Request {
+    /// The turn that this request is about: the one that it opens, or whose calls it answers.
+    pub fn turn_id(&self) -> Option<TurnId> {
+        match ContextType::of(&self.envelope)? {
+            ContextType::Initial | ContextType::FollowOn => {
+                Some(TurnId::of(&self.principal_id, &self.correlation_id))
+            }
+            ContextType::ClientToolCallContinuation => self.envelope.turn_id.as_ref()?.parse().ok(),
+        }
+    }
+}
+
+/// A request on its way, with what it needs of the world.
+pub(crate) struct Flow<'a> {
+    pub(crate) agent: &'a Agent,
+    pub(crate) listener: &'a dyn Listener,
+    pub(crate) principal_id: PrincipalId,
+    pub(crate) correlation_id: String,
+    /// Tells the same request from another with its key.
+    pub(crate) request_digest: Digest,
+    /// Whether nothing was left to do.
+    pub(crate) replayed: bool,
+    pub(crate) context: Context,
+}
+
+impl<'a> Flow<'a> {
+    pub(crate) fn new(agent: &'a Agent, request: Request, listener: &'a dyn Listener) -> Self {
+        let Request { principal_id, correlation_id, envelope } = request;
+        let request_digest = Digest::of(&envelope);
+        let context = Context::new(envelope);
+        let replayed = false;
+        Self { agent, listener, principal_id, correlation_id, request_digest, replayed, context }
+    }
+
+    pub(crate) fn context_type(&self) -> Result<ContextType, Stop> {
+        ContextType::parse(&self.context.context_type).ok_or_else(|| missing("type"))
+    }
+
+    pub(crate) fn session_id(&self) -> Result<SessionId, Stop> {
+        self.context.session.as_ref().map(|session| session.id).ok_or_else(|| missing("session"))
+    }
+
+    pub(crate) fn turn(&self) -> Result<&Turn, Stop> {
+        self.context.turn.as_ref().ok_or_else(|| missing("turn"))
+    }
+
+    /// The turn that this request opens.
+    pub(crate) fn own_turn_id(&self) -> TurnId {
+        TurnId::of(&self.principal_id, &self.correlation_id)
+    }
+
+    /// Writes what happened next in the context's turn.
+    pub(crate) async fn append(&mut self, entry: Entry) -> Result<(), Stop> {
+        let session_id = self.session_id()?;
+        let turn = self.context.turn.as_mut().ok_or_else(|| missing("turn"))?;
+        turns::append(&self.agent.gate, session_id, turn, entry).await
+    }
+
+    /// Goes on, or stops the chain with everything that was found. A turn that is durable by then and
+    /// cannot go on is over, so that the conversation can.
+    pub(crate) async fn judged(&mut self, found: InvokeResult) -> Result<(), Stop> {
+        if found.is_success() {
+            return Ok(());
+        }
+        if self.context.turn.as_ref().is_some_and(Turn::is_open) {
+            self.append(Entry::Failed(found.clone())).await?;
+        }
+        Err(Stop::Invoke(found))
+    }
+
+    /// Tells the model of the next round what happened in this one.
+    pub(crate) fn tell(&mut self, message: Message) {
+        match &mut self.context.prompt_knowledge {
+            PromptKnowledge::Ready(content) => content.messages.push(message),
+            PromptKnowledge::NotReady => {}
+        }
+    }
+}
+
+/// A part that the rules have proven to be there. A chain that lacks it is a fault of ours.
+pub(crate) fn missing(what: &str) -> Stop {
+    Stop::Fault(stepgate_core::gate::Fault::Executor(format!("the context has no {what}")))
+}
