@@ -41,6 +41,7 @@ mod spec_000;
 mod spec_001;
 mod spec_002;
 mod spec_004;
+mod structure;
 mod tamper;
 mod terminal;
 mod tls;
