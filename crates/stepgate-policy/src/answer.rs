@@ -9,9 +9,7 @@ use stepgate_core::json::{Map, Value};
 use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
 
 use crate::cap;
-use crate::explain::Effect;
-use crate::rule::Rule;
-use crate::set::PolicySet;
+use crate::rule::{Effect, Rule};
 
 /// The three answers, the strictest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -112,8 +110,11 @@ impl Answer {
         answer
     }
 
-    /// What Cedar's response means.
-    pub(crate) fn of(set: &PolicySet, response: &Response) -> Self {
+    /// What Cedar's response means. `rule` finds a policy by its id.
+    pub(crate) fn of<'a>(
+        rule: impl Fn(&PolicyId) -> Option<&'a Rule>,
+        response: &Response,
+    ) -> Self {
         let mut policies: BTreeSet<String> = errored(response).map(|(name, _)| name).collect();
         let has_errors = !policies.is_empty();
         let deciding = response.diagnostics().reason();
@@ -125,7 +126,7 @@ impl Answer {
             // Cedar alone would skip the policy that errors, also if it forbids.
             Decision::Allow if has_errors => Self::deny(policies),
             Decision::Allow => {
-                let rules: Option<Vec<_>> = deciding.map(|id| set.rule(id)).collect();
+                let rules: Option<Vec<_>> = deciding.map(rule).collect();
                 let Some(rules) = rules else {
                     return Self::silence();
                 };

@@ -11,14 +11,26 @@ use stepgate_core::action::Action;
 use crate::answer::Answer;
 use crate::case;
 use crate::directory::{self, Kind, SourceFile};
-use crate::finding::{Finding, Severity};
+use crate::finding::{Finding, LoadError, Severity};
 use crate::limits::{POLICIES_MAX, TOOLS_MAX};
 use crate::nesting::STACK_BYTES;
 use crate::rule::{self, Rule};
 use crate::schema::{self, Vocabulary, group_of};
-use crate::set::{Entry, PolicySet, Subject};
+use crate::set::{Entry, PolicySet};
 use crate::shape::{Record, ToolShape};
+use crate::subject::Subject;
 use crate::validate;
+
+impl PolicySet {
+    /// Reads, validates and tries the policies of a directory, for these tools.
+    pub fn load(directory: &Path, tools: &[ToolShape]) -> Result<Self, LoadError> {
+        let compiled = compile(directory, tools);
+        let is_error = |finding: &Finding| finding.severity == Severity::Error;
+        compiled
+            .set
+            .ok_or_else(|| LoadError::new(compiled.findings.into_iter().filter(is_error).collect()))
+    }
+}
 
 /// A set, or why there is none.
 pub(crate) struct Compiled {

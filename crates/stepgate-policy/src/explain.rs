@@ -10,8 +10,9 @@ use stepgate_core::json::{Map, Value};
 
 use crate::answer::{Answer, Verdict, errored, joined};
 use crate::question::Question;
-use crate::rule::Rule;
-use crate::set::{Entry, PolicySet, Subject};
+use crate::rule::{Effect, Rule};
+use crate::set::{Entry, PolicySet};
+use crate::subject::Subject;
 use crate::unseen::{BlindSpot, ExplainedUnseen, blind_spots};
 
 /// Why a call is decided as it is.
@@ -81,15 +82,6 @@ pub struct ExplainedPolicy {
     pub approval: Option<String>,
     /// What it caps, where it matches.
     pub caps: BTreeMap<String, i64>,
-}
-
-/// What a policy does where it matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are Cedar's")]
-pub enum Effect {
-    Permit,
-    Forbid,
 }
 
 impl From<cedar_policy::Effect> for Effect {

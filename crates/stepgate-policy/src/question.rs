@@ -10,9 +10,8 @@ use stepgate_core::json::{Map, Value};
 use stepgate_core::path::SandboxPath;
 
 use crate::schema::{CORE_GROUP, Vocabulary};
-use crate::set::{Entry, Subject};
-use crate::unseen::Unseen;
-use crate::view::{View, view};
+use crate::subject::Subject;
+use crate::view::{Unseen, View, view};
 
 /// One request to Cedar, with the entities that it is about.
 pub(crate) struct Question {
@@ -48,20 +47,21 @@ pub(crate) enum Unaskable {
 /// The questions about a call.
 pub(crate) fn asked(
     vocabulary: &Vocabulary,
-    entry: &Entry,
+    action: &EntityUid,
+    subject: &Subject,
     principal_id: &PrincipalId,
     call: &Call,
 ) -> Result<Asked, Unaskable> {
     let principal = vocabulary.principal(principal_id.as_str());
-    match (call, &entry.subject) {
-        (Call::Core(call), Subject::Core { action }) => {
+    match (call, subject) {
+        (Call::Core(call), Subject::Core { action: entity }) => {
             let context = core_context(call).ok_or(Unaskable::Values)?;
             let resources = core_resources(vocabulary, call);
             let ask = |resource: Entity| {
                 let uid = resource.uid();
-                let entities = Entities::from_entities([action.clone(), resource], None);
+                let entities = Entities::from_entities([entity.clone(), resource], None);
                 let entities = entities.map_err(|_| Unaskable::Values)?;
-                question(entry, principal.clone(), uid, context.clone(), entities)
+                question(action, principal.clone(), uid, context.clone(), entities)
             };
             let questions = resources.into_iter().map(ask).collect::<Result<_, _>>()?;
             Ok(Asked { questions, unseen: Vec::new(), defaults: Map::new() })
@@ -74,7 +74,8 @@ pub(crate) fn asked(
                 view(args, &call.args).ok_or(Unaskable::Values)?;
             let (mode, server) = (mode.as_str(), call.tool.name.server());
             let context = context(args, &unseen, mode, server).ok_or(Unaskable::Values)?;
-            let question = question(entry, principal, resource.clone(), context, entities.clone())?;
+            let question =
+                question(action, principal, resource.clone(), context, entities.clone())?;
             Ok(Asked { questions: vec![question], unseen, defaults })
         }
         (Call::Core(_), Subject::Tool { .. }) | (Call::Server(_), Subject::Core { .. }) => {
@@ -86,13 +87,13 @@ pub(crate) fn asked(
 /// The schema is not given to Cedar again: contexts keep it by construction, and checking it costs
 /// more than deciding. A test checks it for random calls.
 fn question(
-    entry: &Entry,
+    action: &EntityUid,
     principal: EntityUid,
     resource: EntityUid,
     context: Context,
     entities: Entities,
 ) -> Result<Question, Unaskable> {
-    let request = Request::new(principal, entry.action.clone(), resource.clone(), context, None)
+    let request = Request::new(principal, action.clone(), resource.clone(), context, None)
         .map_err(|_| Unaskable::Values)?;
     Ok(Question { request, entities, resource })
 }

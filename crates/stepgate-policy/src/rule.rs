@@ -8,15 +8,15 @@ use cedar_policy::{
     ActionConstraint, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint,
     ResourceConstraint,
 };
+use serde::Serialize;
 
 use crate::cap;
 use crate::directory::SourceFile;
-use crate::explain::Effect;
 use crate::finding::{Finding, Place, Severity, message_of, offset_of};
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
 use crate::nesting;
 use crate::reads::Reads;
-use crate::set::Subject;
+use crate::subject::{Reach, Subject};
 
 /// A policy that was read.
 pub(crate) struct Rule {
@@ -38,21 +38,13 @@ pub(crate) struct Rule {
     pub(crate) policy: Policy,
 }
 
-/// How many calls a policy can match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reach {
-    None,
-    SomeCalls,
-    EveryCall,
-}
-
-impl Reach {
-    pub(crate) fn whether(matches: bool) -> Self {
-        match matches {
-            true => Self::EveryCall,
-            false => Self::None,
-        }
-    }
+/// What a policy does where it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are Cedar's")]
+pub enum Effect {
+    Permit,
+    Forbid,
 }
 
 impl Rule {

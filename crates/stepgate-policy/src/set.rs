@@ -3,25 +3,21 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
-use cedar_policy::{Authorizer, Entities, Entity, EntityUid, PolicyId, ResourceConstraint};
+use cedar_policy::{Authorizer, EntityUid, PolicyId};
 use stepgate_core::call::{Call, ServerCall, exceeds, lowered};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
-use stepgate_core::tool::Mode;
 
 use crate::answer::{Answer, Verdict};
-use crate::compile::compile;
-use crate::explain::Effect;
-use crate::finding::{Finding, LoadError, Severity};
+use crate::finding::Finding;
 use crate::question::{Asked, Question, Unaskable, asked};
-use crate::rule::{Reach, Rule};
+use crate::rule::{Effect, Rule};
 use crate::schema::Vocabulary;
-use crate::shape::{Record, ToolShape};
+use crate::subject::{Reach, Subject};
 use crate::unseen::{self, ExplainedUnseen};
 use crate::view::pointer;
 
@@ -50,58 +46,7 @@ pub(crate) struct Entry {
     pub(crate) standing: Option<Answer>,
 }
 
-/// What an action is about.
-pub(crate) enum Subject {
-    /// The sandbox; `action` is the entity of the action, in its group.
-    Core { action: Entity },
-    /// A tool; everything that Cedar must know of it is known.
-    Tool { mode: Mode, resource: EntityUid, entities: Entities, args: Record },
-}
-
-impl Subject {
-    /// Which calls about it a policy can match whose scope says this of the resource.
-    pub(crate) fn reach(&self, constraint: &ResourceConstraint) -> Reach {
-        match (self, constraint) {
-            (_, ResourceConstraint::Any) => Reach::EveryCall,
-            // Its resource is a path, or itself for two actions, and the call says which.
-            (
-                Self::Core { .. },
-                ResourceConstraint::Eq(_)
-                | ResourceConstraint::In(_)
-                | ResourceConstraint::Is(_)
-                | ResourceConstraint::IsIn(_, _),
-            ) => Reach::SomeCalls,
-            (Self::Tool { resource, .. }, ResourceConstraint::Eq(only)) => {
-                Reach::whether(only == resource)
-            }
-            (Self::Tool { resource, .. }, ResourceConstraint::Is(kind)) => {
-                Reach::whether(kind == resource.type_name())
-            }
-            (Self::Tool { resource, entities, .. }, ResourceConstraint::In(above)) => {
-                Reach::whether(is_in(entities, resource, above))
-            }
-            (Self::Tool { resource, entities, .. }, ResourceConstraint::IsIn(kind, above)) => {
-                let is_kind = kind == resource.type_name();
-                Reach::whether(is_kind && is_in(entities, resource, above))
-            }
-        }
-    }
-}
-
-fn is_in(entities: &Entities, resource: &EntityUid, above: &EntityUid) -> bool {
-    resource == above || entities.is_ancestor_of(above, resource)
-}
-
 impl PolicySet {
-    /// Reads, validates and tries the policies of a directory, for these tools.
-    pub fn load(directory: &Path, tools: &[ToolShape]) -> Result<Self, LoadError> {
-        let compiled = compile(directory, tools);
-        let is_error = |finding: &Finding| finding.severity == Severity::Error;
-        compiled
-            .set
-            .ok_or_else(|| LoadError::new(compiled.findings.into_iter().filter(is_error).collect()))
-    }
-
     /// The digest of the files' names and texts.
     pub fn digest(&self) -> Digest {
         self.digest
@@ -133,7 +78,7 @@ impl PolicySet {
         call: &Call,
     ) -> Result<(&Entry, Asked), Unaskable> {
         let entry = self.entries.get(call.name()).ok_or(Unaskable::UnknownAction)?;
-        let asked = asked(&self.vocabulary, entry, principal_id, call)?;
+        let asked = asked(&self.vocabulary, &entry.action, &entry.subject, principal_id, call)?;
         Ok((entry, asked))
     }
 
@@ -141,7 +86,7 @@ impl PolicySet {
     pub(crate) fn answer(&self, entry: &Entry, question: &Question) -> Answer {
         let Question { request, entities, .. } = question;
         let response = self.authorizer.is_authorized(request, &entry.policies, entities);
-        Answer::of(self, &response)
+        Answer::of(|id| self.rule(id), &response)
     }
 
     /// The policies whose scope allows a call.

@@ -9,9 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde_json::{Map, Value, json};
 use stepgate_core::tool::{Mode, ToolName};
 
+use crate::cause::{Cause, EXACT_MAX};
 use crate::limits::{ARGS_DEPTH_MAX, ATTRIBUTES_MAX};
-use crate::unseen::{Cause, EXACT_MAX};
-use crate::view::scalar;
+
+mod exact;
+
+pub(crate) use exact::scalar;
 
 /// What policies must know of a tool.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,96 +5,10 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::cause::Cause;
 use crate::rule::Rule;
 use crate::shape::{Attribute, Record, Shape};
-
-/// The largest number up to which a double tells every integer from its neighbour: 2^53 − 1.
-pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
-
-/// Why policies cannot see an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
-    /// Cedar has no fractions.
-    Fraction,
-    /// Beyond the integers that a double holds exactly.
-    TooLarge,
-    /// Cedar has no null.
-    Null,
-    /// The schema gives several types, or none that Cedar has.
-    Untyped,
-    /// The value is of another type than its schema says.
-    OtherType,
-    /// A member that the schema allows without naming it.
-    NotInSchema,
-    /// The configuration redacts it.
-    Redacted,
-    /// Nested deeper than `ARGS_DEPTH_MAX`.
-    TooDeep,
-    /// More arguments than `ATTRIBUTES_MAX`.
-    TooMany,
-    /// The call omits it, and the schema declares several defaults, or one that cannot be found.
-    UnclearDefault,
-}
-
-impl Cause {
-    /// What the argument is, after "it is".
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Fraction => "a fraction",
-            Self::TooLarge => "beyond ±9007199254740991",
-            Self::Null => "null",
-            Self::Untyped => "of several types, or of none, in the tool's schema",
-            Self::OtherType => "not of the type in the tool's schema",
-            Self::NotInSchema => "not named in the tool's schema",
-            Self::Redacted => "redacted",
-            Self::TooDeep => "nested too deep",
-            Self::TooMany => "beyond the number of arguments that policies see",
-            Self::UnclearDefault => "omitted, and its default is unclear in the tool's schema",
-        }
-    }
-}
-
-/// An argument that the tool gets and policies cannot see.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unseen {
-    /// Where it is, from the arguments down.
-    pub(crate) path: Vec<String>,
-    pub(crate) cause: Cause,
-    /// Whether one of its elements is the cause.
-    pub(crate) in_element: bool,
-    /// Whether the call omits it, and the tool acts on its declared default.
-    pub(crate) by_default: bool,
-}
-
-impl Unseen {
-    /// `volume`, `options.level`.
-    pub(crate) fn name(&self) -> String {
-        self.path.join(".")
-    }
-
-    /// Why it cannot be seen, after its name.
-    pub(crate) fn why(&self) -> String {
-        let Self { cause, in_element, by_default, .. } = self;
-        let subject = match (in_element, by_default) {
-            (false, false) => "it is",
-            (false, true) => "its default is",
-            (true, false) => "an element of it is or has something",
-            (true, true) => "an element of its default is or has something",
-        };
-        match cause {
-            Cause::UnclearDefault => format!("it is {}", cause.as_str()),
-            Cause::Fraction
-            | Cause::TooLarge
-            | Cause::Null
-            | Cause::Untyped
-            | Cause::OtherType
-            | Cause::NotInSchema
-            | Cause::Redacted
-            | Cause::TooDeep
-            | Cause::TooMany => format!("{subject} {}", cause.as_str()),
-        }
-    }
-}
+use crate::view::Unseen;
 
 /// An unseen argument of a call, as it is explained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -10,12 +10,13 @@ use cedar_policy::{
 use miette::Diagnostic;
 use stepgate_core::action::Action;
 
+use crate::cause::Cause;
 use crate::finding::{Finding, Place, Severity, message_of, offset_of};
 use crate::literal::{Known, listed};
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, Vocabulary, group_of, groups};
 use crate::shape::{Record, Shape, ToolShape};
-use crate::unseen::{BlindSpot, Cause, blind_spots};
+use crate::unseen::{BlindSpot, blind_spots};
 
 /// Everything that is wrong with policies which can be read.
 pub(crate) fn validate(

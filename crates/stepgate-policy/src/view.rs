@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 
 use cedar_policy::RestrictedExpression;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-use crate::shape::{Attribute, Declared, Record, Shape};
-use crate::unseen::{Cause, EXACT_MAX, Unseen};
+use crate::cause::Cause;
+use crate::shape::{Attribute, Declared, Record, Shape, scalar};
 
 /// What policies see of the arguments of a call.
 pub(crate) struct View {
@@ -16,6 +16,48 @@ pub(crate) struct View {
     pub(crate) unseen: Vec<Unseen>,
     /// The declared defaults that apply, by JSON Pointer; those of redacted arguments are not among them.
     pub(crate) defaults: Map<String, Value>,
+}
+
+/// An argument that the tool gets and policies cannot see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unseen {
+    /// Where it is, from the arguments down.
+    pub(crate) path: Vec<String>,
+    pub(crate) cause: Cause,
+    /// Whether one of its elements is the cause.
+    pub(crate) in_element: bool,
+    /// Whether the call omits it, and the tool acts on its declared default.
+    pub(crate) by_default: bool,
+}
+
+impl Unseen {
+    /// `volume`, `options.level`.
+    pub(crate) fn name(&self) -> String {
+        self.path.join(".")
+    }
+
+    /// Why it cannot be seen, after its name.
+    pub(crate) fn why(&self) -> String {
+        let Self { cause, in_element, by_default, .. } = self;
+        let subject = match (in_element, by_default) {
+            (false, false) => "it is",
+            (false, true) => "its default is",
+            (true, false) => "an element of it is or has something",
+            (true, true) => "an element of its default is or has something",
+        };
+        match cause {
+            Cause::UnclearDefault => format!("it is {}", cause.as_str()),
+            Cause::Fraction
+            | Cause::TooLarge
+            | Cause::Null
+            | Cause::Untyped
+            | Cause::OtherType
+            | Cause::NotInSchema
+            | Cause::Redacted
+            | Cause::TooDeep
+            | Cause::TooMany => format!("{subject} {}", cause.as_str()),
+        }
+    }
 }
 
 /// The arguments as policies see them; none where Cedar does not take them.
@@ -154,33 +196,6 @@ impl From<Cause> for Hidden {
     fn from(cause: Cause) -> Self {
         Self { cause, in_element: false }
     }
-}
-
-/// The value where it is of this type and can be held exactly, or why not.
-pub(crate) fn scalar(shape: &Shape, value: &Value) -> Result<RestrictedExpression, Cause> {
-    match (shape, value) {
-        (Shape::String, Value::String(text)) => Ok(RestrictedExpression::new_string(text.clone())),
-        (Shape::Bool, Value::Bool(truth)) => Ok(RestrictedExpression::new_bool(*truth)),
-        (Shape::Long, Value::Number(number)) => long(number).map(RestrictedExpression::new_long),
-        (_, Value::Null) => Err(Cause::Null),
-        (Shape::String | Shape::Bool | Shape::Long | Shape::Set(_) | Shape::Record(_), _) => {
-            Err(Cause::OtherType)
-        }
-    }
-}
-
-/// A whole number, however it is spelled (`20`, `20.0`, `2e1`), that a double tells from its
-/// neighbours: a journal keeps nothing else apart.
-fn long(number: &Number) -> Result<i64, Cause> {
-    let value = number.as_f64().ok_or(Cause::TooLarge)?;
-    if value.fract() != 0.0 {
-        return Err(Cause::Fraction);
-    }
-    if value.abs() > EXACT_MAX {
-        return Err(Cause::TooLarge);
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "a whole number within the exact range")]
-    Ok(number.as_i64().unwrap_or(value as i64))
 }
 
 /// The JSON Pointer to a place.

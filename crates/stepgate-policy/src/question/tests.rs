@@ -12,6 +12,7 @@ use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 use super::*;
 use crate::compile::index;
 use crate::schema::of_tools;
+use crate::set::Entry;
 use crate::shape::{self, ToolShape};
 
 /// A tool that demands nothing, so that whatever is unseen keeps the schema.
@@ -52,8 +53,9 @@ fn assert_kept(call: &Call) {
     thread_local!(static PREPARED: (Vocabulary, Schema, HashMap<String, Entry>) = prepared());
     PREPARED.with(|(vocabulary, schema, entries)| {
         let principal_id = PrincipalId::parse("agent").unwrap();
-        let entry = &entries[call.name()];
-        let Asked { questions, .. } = asked(vocabulary, entry, &principal_id, call).unwrap();
+        let Entry { action, subject, .. } = &entries[call.name()];
+        let asked = asked(vocabulary, action, subject, &principal_id, call);
+        let Asked { questions, .. } = asked.unwrap();
         assert!(!questions.is_empty());
         for Question { request, entities, resource } in questions {
             let context = request.context().unwrap().clone();

@@ -1,0 +1,47 @@
+//! Why policies cannot see an argument.
+
+/// The largest number up to which a double tells every integer from its neighbour: 2^53 − 1.
+pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+
+/// Why policies cannot see an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// Cedar has no fractions.
+    Fraction,
+    /// Beyond the integers that a double holds exactly.
+    TooLarge,
+    /// Cedar has no null.
+    Null,
+    /// The schema gives several types, or none that Cedar has.
+    Untyped,
+    /// The value is of another type than its schema says.
+    OtherType,
+    /// A member that the schema allows without naming it.
+    NotInSchema,
+    /// The configuration redacts it.
+    Redacted,
+    /// Nested deeper than `ARGS_DEPTH_MAX`.
+    TooDeep,
+    /// More arguments than `ATTRIBUTES_MAX`.
+    TooMany,
+    /// The call omits it, and the schema declares several defaults, or one that cannot be found.
+    UnclearDefault,
+}
+
+impl Cause {
+    /// What the argument is, after "it is".
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Fraction => "a fraction",
+            Self::TooLarge => "beyond ±9007199254740991",
+            Self::Null => "null",
+            Self::Untyped => "of several types, or of none, in the tool's schema",
+            Self::OtherType => "not of the type in the tool's schema",
+            Self::NotInSchema => "not named in the tool's schema",
+            Self::Redacted => "redacted",
+            Self::TooDeep => "nested too deep",
+            Self::TooMany => "beyond the number of arguments that policies see",
+            Self::UnclearDefault => "omitted, and its default is unclear in the tool's schema",
+        }
+    }
+}

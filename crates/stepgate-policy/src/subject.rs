@@ -1,0 +1,65 @@
+//! What an action is about, and how many calls of it a policy's scope can match.
+
+use cedar_policy::{Entities, Entity, EntityUid, ResourceConstraint};
+use stepgate_core::tool::Mode;
+
+use crate::shape::Record;
+
+/// How many calls a policy can match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    None,
+    SomeCalls,
+    EveryCall,
+}
+
+impl Reach {
+    pub(crate) fn whether(matches: bool) -> Self {
+        match matches {
+            true => Self::EveryCall,
+            false => Self::None,
+        }
+    }
+}
+
+/// What an action is about.
+pub(crate) enum Subject {
+    /// The sandbox; `action` is the entity of the action, in its group.
+    Core { action: Entity },
+    /// A tool; everything that Cedar must know of it is known.
+    Tool { mode: Mode, resource: EntityUid, entities: Entities, args: Record },
+}
+
+impl Subject {
+    /// Which calls about it a policy can match whose scope says this of the resource.
+    pub(crate) fn reach(&self, constraint: &ResourceConstraint) -> Reach {
+        match (self, constraint) {
+            (_, ResourceConstraint::Any) => Reach::EveryCall,
+            // Its resource is a path, or itself for two actions, and the call says which.
+            (
+                Self::Core { .. },
+                ResourceConstraint::Eq(_)
+                | ResourceConstraint::In(_)
+                | ResourceConstraint::Is(_)
+                | ResourceConstraint::IsIn(_, _),
+            ) => Reach::SomeCalls,
+            (Self::Tool { resource, .. }, ResourceConstraint::Eq(only)) => {
+                Reach::whether(only == resource)
+            }
+            (Self::Tool { resource, .. }, ResourceConstraint::Is(kind)) => {
+                Reach::whether(kind == resource.type_name())
+            }
+            (Self::Tool { resource, entities, .. }, ResourceConstraint::In(above)) => {
+                Reach::whether(is_in(entities, resource, above))
+            }
+            (Self::Tool { resource, entities, .. }, ResourceConstraint::IsIn(kind, above)) => {
+                let is_kind = kind == resource.type_name();
+                Reach::whether(is_kind && is_in(entities, resource, above))
+            }
+        }
+    }
+}
+
+fn is_in(entities: &Entities, resource: &EntityUid, above: &EntityUid) -> bool {
+    resource == above || entities.is_ancestor_of(above, resource)
+}
