@@ -272,7 +272,7 @@ impl Build<'_> {
 }
 
 fn report(files: &[File], dropped: &BTreeSet<usize>, suite: &Suite) -> anyhow::Result<()> {
-    let (mut caught, mut survivors) = (0, Vec::new());
+    let (mut caught, mut timed_out, mut survivors) = (0, Vec::new(), Vec::new());
     let ids = files.iter().flat_map(|file| file.found.numbers()).filter(|id| !dropped.contains(id));
     let outcomes = suite.run(&ids.collect::<Vec<_>>());
     for file in files {
@@ -280,6 +280,7 @@ fn report(files: &[File], dropped: &BTreeSet<usize>, suite: &Suite) -> anyhow::R
             let place = format!("{}:{}: {}", file.path.display(), change.line, change.what);
             match outcomes.get(&id) {
                 Some(Outcome::Caught) => caught += 1,
+                Some(Outcome::TimedOut) => timed_out.push(format!("{place} (timed out)")),
                 Some(Outcome::Survived { tests }) => {
                     survivors.push(format!("{place} (reached by {tests} tests)"));
                 }
@@ -287,9 +288,13 @@ fn report(files: &[File], dropped: &BTreeSet<usize>, suite: &Suite) -> anyhow::R
             }
         }
     }
-    println!("\n{caught} caught, {} not compiled, {} survived", dropped.len(), survivors.len());
-    for survivor in survivors {
-        println!("{survivor}");
+    let (late, left) = (timed_out.len(), survivors.len());
+    println!(
+        "\n{caught} caught, {late} timed out, {} not compiled, {left} survived",
+        dropped.len()
+    );
+    for line in timed_out.iter().chain(&survivors) {
+        println!("{line}");
     }
     Ok(())
 }

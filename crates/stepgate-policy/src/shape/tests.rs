@@ -163,3 +163,16 @@ fn a_recursive_schema_makes_no_more_attributes_than_the_limit_and_one_object() {
     let count = count(&args);
     assert!((ATTRIBUTES_MAX..=ATTRIBUTES_MAX + 20 * ARGS_DEPTH_MAX).contains(&count), "{count}");
 }
+
+#[test]
+fn lists_and_choices_are_counted_as_depth() {
+    let nested = |levels: usize, wrap: fn(Value) -> Value| {
+        (0..levels).fold(json!({ "type": "string" }), |inner, _| wrap(inner))
+    };
+    let list: fn(Value) -> Value = |inner| json!({ "type": "array", "items": inner });
+    let choice: fn(Value) -> Value = |inner| json!({ "anyOf": [inner] });
+    for wrap in [list, choice] {
+        assert_ne!(seen(nested(ARGS_DEPTH_MAX - 2, wrap)), Value::Null);
+        assert_eq!(seen(nested(ARGS_DEPTH_MAX - 1, wrap)), Value::Null);
+    }
+}

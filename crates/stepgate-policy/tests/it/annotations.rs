@@ -1,6 +1,9 @@
 //! Annotations change what a policy means, so none is ignored.
 
-use crate::world::{errors, set};
+use stepgate_policy::check;
+use stepgate_policy::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
+
+use crate::world::{directory, errors, errors_in, set, tools};
 
 #[test]
 fn a_policy_is_named_by_its_id_or_by_its_file_and_number() {
@@ -81,4 +84,42 @@ fn a_cap_on_a_group_may_name_what_only_some_of_its_tools_have() {
         ["`@cap` names `speed`, and no such argument is in the schema of `sonos.set_volume`; \
           correct the name"]
     );
+}
+
+#[test]
+fn names_and_reasons_have_a_longest_length() {
+    let with = |annotation: &str, bytes: usize| {
+        let text = "x".repeat(bytes);
+        format!("@{annotation}(\"{text}\") permit (principal, action, resource);")
+    };
+    for (annotation, most) in [("id", NAME_BYTES_MAX), ("approval", REASON_BYTES_MAX)] {
+        set(&with(annotation, most));
+        assert_eq!(errors(&with(annotation, most + 1)).len(), 1, "{annotation}");
+        assert_eq!(errors(&with(annotation, 0)).len(), 1, "{annotation}");
+    }
+}
+
+#[test]
+fn a_cap_is_an_error_for_tools_that_are_named_and_a_warning_for_groups() {
+    let with = |scope: &str| {
+        format!("@cap(\"speed <= 3\") permit (principal, action in {scope}, resource);")
+    };
+    assert_eq!(errors(&with("[Action::\"sonos.set_volume\"]")).len(), 1);
+    let grouped = with("[Action::\"sonos.set_volume\", Action::\"execute_gated\"]");
+    assert_eq!(set(&grouped).warnings().len(), 1);
+}
+
+#[test]
+fn a_redacted_argument_cannot_be_capped_and_others_can() {
+    let mut tools = tools();
+    tools[0].redacted = vec!["balance".to_owned()];
+    let with = |argument: &str| {
+        let policy = format!(
+            "@cap(\"{argument} <= 3\") permit (principal, action == Action::\"sonos.set_volume\", resource);"
+        );
+        directory(&[("p.cedar", &policy)])
+    };
+    let errors = errors_in(with("balance").path(), &tools);
+    assert!(errors[0].contains("which is redacted for `sonos.set_volume`"), "{errors:?}");
+    assert_eq!(check(with("volume").path(), &tools).findings, []);
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use stepgate_core::call::Call;
 use stepgate_core::tool::Mode;
 use stepgate_policy::Verdict::{self, Approval, Deny, Permit};
-use stepgate_policy::{PolicySet, Severity, ToolShape};
+use stepgate_policy::{Finding, PolicySet, Severity, ToolShape};
 
 use crate::world::{
     brief, call, check, decide, directory, errors, principal, redacting_call, server_call, set,
@@ -388,4 +388,96 @@ fn paths_in_arguments_are_spelled_like_the_resource() {
             ),
         ],
     );
+}
+
+#[test]
+fn an_unclear_default_is_refused_under_a_cap_on_it_and_under_no_other() {
+    let unclear = shape(
+        "bank.pay",
+        Mode::ExecuteGated,
+        json!({
+            "type": "object",
+            "properties": {
+                "fee": { "type": "integer", "anyOf": [{ "default": 1 }, { "default": 2 }] },
+                "amount": { "type": "integer" },
+            },
+        }),
+    );
+    for (argument, verdict) in [("fee", Deny), ("amount", Permit)] {
+        let policy = format!(
+            r#"@cap("{argument} <= 30") permit (principal, action == Action::"bank.pay", resource);"#
+        );
+        let directory = directory(&[("p.cedar", &policy)]);
+        let set = PolicySet::load(directory.path(), std::slice::from_ref(&unclear)).unwrap();
+        let decision = decide(&set, &server_call(&unclear, serde_json::Map::new()));
+        assert_eq!(brief(&decision).0, verdict, "{argument}");
+    }
+}
+
+/// What `check` says of a policy that reads `context.args.x`, for a schema of `x`.
+fn blind_to(schema: &Value, read: &str) -> Vec<String> {
+    let tool = shape(
+        "some.tool",
+        Mode::Draft,
+        json!({ "type": "object", "properties": { "x": schema }, "required": ["x"] }),
+    );
+    let policy = format!(
+        r#"@id("p") forbid (principal, action == Action::"some.tool", resource) when {{ {read} }};"#
+    );
+    let directory = directory(&[("p.cedar", &policy)]);
+    let found = stepgate_policy::check(directory.path(), &[tool]).findings;
+    let when = |message: &str| {
+        let (_, rest) = message.split_once("cannot see it ").unwrap_or(("", message));
+        rest.split(": ").next().unwrap_or_default().to_owned()
+    };
+    let is_blind = |found: &&Finding| found.message.contains("cannot see it ");
+    found.iter().filter(is_blind).map(|found| when(&found.message)).collect()
+}
+
+#[test]
+fn check_knows_which_integers_are_always_seen() {
+    let most: i64 = 9_007_199_254_740_991;
+    let beyond = ["where it is beyond ±9007199254740991"];
+    let rows = [
+        (json!({ "type": "integer", "minimum": 0, "maximum": most }), &[][..]),
+        (json!({ "type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 9 }), &[]),
+        (json!({ "type": "integer", "enum": [1, 2] }), &[]),
+        (json!({ "type": "integer", "minimum": 0 }), &beyond),
+        (json!({ "type": "integer", "maximum": 9 }), &beyond),
+        (json!({ "type": "integer", "minimum": 0, "maximum": most + 1 }), &beyond),
+        (json!({ "type": "integer" }), &beyond),
+    ];
+    for (schema, expected) in rows {
+        assert_eq!(blind_to(&schema, "context.args.x > 3"), expected, "{schema}");
+    }
+}
+
+#[test]
+fn check_knows_which_objects_can_have_more_than_their_schema_names() {
+    let open = |more: Value| {
+        let mut schema = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
+        schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        schema
+    };
+    let more = ["where it is not named in the tool's schema"];
+    let rows = [
+        (json!({}), &[][..]),
+        (json!({ "additionalProperties": false }), &[]),
+        (json!({ "additionalProperties": true }), &more),
+        (json!({ "unevaluatedProperties": { "type": "string" } }), &more),
+        (json!({ "patternProperties": { "^x": {} } }), &more),
+    ];
+    for (schema, expected) in rows {
+        for read in ["context.args.x == context.args.x", "context.args.x has no_such"] {
+            let found = blind_to(&open(schema.clone()), read);
+            assert_eq!(found, expected, "{schema} {read}");
+        }
+        let list = json!({ "type": "array", "items": open(schema.clone()) });
+        let found = blind_to(&list, "context.args has x && context.args.x.isEmpty()");
+        let expected: Vec<String> = expected
+            .iter()
+            .map(|text| text.replace("it is", "an element of it is or has something"))
+            .collect();
+        assert_eq!(found, expected, "a list of {schema}");
+    }
 }

@@ -277,3 +277,30 @@ fn what_is_answered_without_asking_cedar_is_what_cedar_would_say() {
         }
     }
 }
+
+#[test]
+fn a_condition_a_principal_or_a_resource_alone_is_asked_about_for_every_call() {
+    let read = |path: &str| json!({ "path": path });
+    let rows = [
+        r#"@id("some") permit (principal, action == Action::"READ_FILE", resource)
+            when { context.args.path == "/sandbox/a.txt" };"#,
+        r#"@id("some") permit (principal, action == Action::"READ_FILE",
+            resource == Path::"/sandbox/a.txt");"#,
+    ];
+    for policies in rows {
+        check(
+            policies,
+            &[
+                ("agent", "READ_FILE", read("/sandbox/a.txt"), Permit, &["some"]),
+                ("agent", "READ_FILE", read("/sandbox/b.txt"), Deny, &[]),
+            ],
+        );
+    }
+    check(
+        r#"@id("some") permit (principal == Principal::"reader", action == Action::"READ_FILE", resource);"#,
+        &[
+            ("reader", "READ_FILE", read("/sandbox/a.txt"), Permit, &["some"]),
+            ("agent", "READ_FILE", read("/sandbox/a.txt"), Deny, &[]),
+        ],
+    );
+}

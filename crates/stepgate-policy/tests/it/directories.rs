@@ -3,7 +3,8 @@
 use std::fs;
 
 use stepgate_policy::limits::{
-    CASES_MAX, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, TOOLS_MAX, TOTAL_BYTES_MAX,
+    CASES_MAX, DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, TOOLS_MAX,
+    TOTAL_BYTES_MAX,
 };
 use stepgate_policy::{PolicySet, Severity, check};
 
@@ -126,4 +127,30 @@ fn policies_cases_and_tools_are_counted() {
     let twice = [tool.clone(), tool];
     let expected = "DIR: the tool `calendar.get_agenda` is configured twice; remove one";
     assert_eq!(errors_in(empty.path(), &twice), [expected]);
+}
+
+#[test]
+fn entries_of_the_directory_are_counted_whatever_they_are() {
+    let directory = directory(&[]);
+    for index in 0..DIRECTORY_ENTRIES_MAX {
+        fs::write(directory.path().join(format!(".{index}")), "").unwrap();
+    }
+    assert!(check(directory.path(), &[]).is_loadable());
+    fs::write(directory.path().join(".one-more"), "").unwrap();
+    let errors = errors_in(directory.path(), &[]);
+    assert!(
+        errors[0].contains(&format!("more than {DIRECTORY_ENTRIES_MAX} entries")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn an_error_is_its_findings_line_by_line() {
+    let directory = directory(&[("a.cedar", "permit ("), ("b.cedar", "permit (")]);
+    let error = PolicySet::load(directory.path(), &[]).unwrap_err();
+    let lines: Vec<String> = error.findings().iter().map(ToString::to_string).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(error.to_string(), lines.join("\n"));
+    let severity = [Severity::Error, Severity::Warning, Severity::Note];
+    assert_eq!(severity.map(Severity::as_str), ["error", "warning", "note"]);
 }

@@ -10,7 +10,7 @@ use stepgate_core::ports::Policy;
 use stepgate_policy::Verdict::{Deny, Permit};
 use stepgate_policy::{LivePolicy, PolicySet};
 
-use crate::world::{brief, call, decide, directory, tools};
+use crate::world::{brief, call, decide, directory, principal, tools};
 
 const OPEN: &str = "@id(\"open\") permit (principal, action, resource);";
 const CLOSED: &str = "@id(\"closed\") forbid (principal, action, resource);";
@@ -97,4 +97,15 @@ fn ten_thousand_decisions_are_taken() {
         }
         println!("{}: {:?} a decision", call.name(), begun.elapsed() / 5_000);
     }
+}
+
+#[test]
+fn what_can_be_offered_follows_the_set_in_force() {
+    let directory = directory(&[("p.cedar", OPEN)]);
+    let live = LivePolicy::new(PolicySet::load(directory.path(), &tools()).unwrap());
+    let could = || live.could_permit(&principal("agent"), "THINK");
+    assert!(could());
+    fs::write(directory.path().join("p.cedar"), CLOSED).unwrap();
+    live.reload(directory.path(), &tools()).unwrap();
+    assert!(!could());
 }

@@ -64,3 +64,19 @@ fn what_a_forbid_always_reaches_is_never_permitted() {
         ],
     );
 }
+
+#[test]
+fn the_resource_of_a_scope_is_its_type_and_what_it_is_in() {
+    check(
+        r#"
+        permit (principal, action in Action::"draft", resource is Tool);
+        permit (principal, action in Action::"execute_gated", resource is Path);
+        permit (principal, action in Action::"read_only", resource is Tool in Server::"sonos");
+        "#,
+        &[
+            ("agent", "mail.draft", true),
+            ("agent", "sonos.set_volume", false),
+            ("agent", "calendar.get_agenda", false),
+        ],
+    );
+}

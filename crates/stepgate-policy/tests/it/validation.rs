@@ -1,9 +1,11 @@
 //! Policies are held against the schema before they are in force.
 
-use stepgate_policy::limits::{NESTING_MAX, OPERATORS_MAX};
+use serde_json::json;
+use stepgate_core::tool::Mode;
+use stepgate_policy::limits::{NESTING_MAX, OPERATORS_MAX, POLICY_BYTES_MAX};
 use stepgate_policy::{Severity, Verdict, check};
 
-use crate::world::{brief, call, decide, directory, errors, errors_in, set, tools};
+use crate::world::{brief, call, decide, directory, errors, errors_in, set, shape, tools};
 
 #[test]
 fn what_does_not_exist_cannot_be_named() {
@@ -156,4 +158,73 @@ fn the_deepest_policy_is_checked_to_the_end() {
         let decision = decide(&set(&policy), &call("THINK", serde_json::json!({})));
         assert_eq!(brief(&decision), (Verdict::Permit, vec!["p.cedar#1"]), "{policy}");
     }
+}
+
+#[test]
+fn a_semicolon_in_brackets_ends_no_policy() {
+    let half = "(".repeat(NESTING_MAX / 2 + 1);
+    let errors = errors(&format!("permit (principal, action, resource) when {{ {half};{half}"));
+    assert!(errors[0].contains("nested deeper than"), "{errors:?}");
+}
+
+#[test]
+fn a_policy_has_a_longest_length() {
+    // The length up to its last token but one: the semicolon is not judged.
+    let policy = |bytes: usize| {
+        let (start, end) = ("permit (principal, action, resource) when { \"", "\" == \"\" ");
+        format!("{start}{}{end}}};", "x".repeat(bytes - start.len() - end.len()))
+    };
+    set(&policy(POLICY_BYTES_MAX));
+    let errors = errors(&policy(POLICY_BYTES_MAX + 1));
+    assert!(errors[0].contains(&format!("more than {POLICY_BYTES_MAX} bytes")), "{errors:?}");
+}
+
+#[test]
+fn a_policy_about_groups_waits_only_where_it_reaches_nothing_else() {
+    let told = |scope: &str| {
+        let policy = format!(
+            "@id(\"p\") permit (principal, action in {scope}, resource) when {{ resource is Path }};"
+        );
+        let directory = directory(&[("p.cedar", &policy)]);
+        let mut findings = check(directory.path(), &tools()[..1]).findings;
+        findings.pop().map(|found| (found.severity, found.message))
+    };
+    let waits = told("[Action::\"draft\"]").unwrap();
+    assert_eq!(waits.0, Severity::Note, "{waits:?}");
+    // There is a tool in one of the groups, and the condition can never hold for it.
+    let never = told("[Action::\"draft\", Action::\"execute_gated\"]").unwrap();
+    assert!(never.1.contains("can never apply"), "{never:?}");
+    assert_eq!(told("[Action::\"draft\", Action::\"core\"]"), None);
+}
+
+#[test]
+fn a_tool_that_is_not_accepted_is_not_checked_and_only_where_the_policy_is_about_it() {
+    let mut tools = tools();
+    tools[0].is_accepted = false;
+    let told = |action: &str| {
+        let policy = format!(
+            "@id(\"p\") permit (principal, action == Action::\"{action}\", resource)\
+             when {{ context.args has no_such && context.args.no_such > 3 }};"
+        );
+        let directory = directory(&[("p.cedar", &policy)]);
+        let findings = check(directory.path(), &tools).findings;
+        findings.into_iter().map(|found| found.message).collect::<Vec<_>>()
+    };
+    let unchecked = told("sonos.set_volume");
+    assert!(unchecked.iter().any(|message| message.contains("is not checked")), "{unchecked:?}");
+    let other = told("mail.draft");
+    assert!(!other.iter().any(|message| message.contains("is not checked")), "{other:?}");
+}
+
+#[test]
+fn a_message_names_at_most_twelve() {
+    let known = |count: usize| {
+        let tools: Vec<_> = (0..count)
+            .map(|index| shape(&format!("s{index:02}.t"), Mode::Draft, json!({})))
+            .collect();
+        let policy = "permit (principal, action, resource in Server::\"radio\");";
+        errors_in(directory(&[("p.cedar", policy)]).path(), &tools).remove(0)
+    };
+    assert!(known(12).contains("`s11`") && !known(12).contains('…'), "{}", known(12));
+    assert!(!known(13).contains("`s12`") && known(13).contains('…'), "{}", known(13));
 }
