@@ -282,10 +282,17 @@ async fn accept(
     if seen.is_some_and(|seen| seen != digest) {
         return Ok(Accepted::Another(digest));
     }
+    let pin = match seen {
+        // That digest says nothing of what the server says beside the definition.
+        Some(_) => pin.beside_that_of(servers.accepted(name).as_ref()),
+        None => pin,
+    };
     let payload = json!({
         "accepted_by": accepted_by,
         "definition": pin.definition(),
         "definition_digest": digest,
+        "instructions_digest": pin.beside().instructions,
+        "meta_digest": pin.beside().meta,
         "tool": name,
     });
     gate.note(EventType::ToolAccepted, payload).await?;

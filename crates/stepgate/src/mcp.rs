@@ -7,6 +7,7 @@
 //! listening.rs   streams of those who only listen
 //! handler.rs     what the protocol asks: versions, lists, calls, tasks, changes
 //! catalog.rs     which tools, under which names, to whom
+//! instructions.rs  what clients are told before they call
 //! call.rs        a call → a proposal → the gate → an answer
 //! relay.rs       how a call goes, told while it does
 //! waiting.rs     an answer that a person has to give first
@@ -27,6 +28,7 @@ mod delivery;
 mod envelope;
 mod handler;
 mod http;
+mod instructions;
 mod listening;
 mod questions;
 mod relay;

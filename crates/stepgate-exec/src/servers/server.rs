@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use stepgate_core::json::Value;
+use stepgate_core::tool::ToolName;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::breaker::Breaker;
@@ -15,7 +16,7 @@ use super::mcp::{Connection, Endpoint};
 use super::off::{self, News, Off, Reason, Tell};
 use super::pin::Pins;
 use super::readable;
-use super::spec::{Secret, ServerSpec, Transport};
+use super::spec::{Pinning, Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
 
 /// One tool server.
@@ -123,7 +124,7 @@ impl Server {
         };
         match spoken {
             Ok((connection, list)) => {
-                self.read(list).await?;
+                self.read(list, connection.instructions()).await?;
                 Ok(Link { connection: Arc::new(connection), child })
             }
             Err(why) => {
@@ -213,7 +214,7 @@ impl Server {
                     match tokio::time::timeout(self.spec.limits.start_wait, list).await {
                         Ok(Ok(list)) => {
                             let before = off::tools_of(self);
-                            if let Err(error) = self.read(list).await {
+                            if let Err(error) = self.read(list, link.connection.instructions()).await {
                                 return error.in_short();
                             }
                             self.tell_beside(&before);
@@ -262,7 +263,7 @@ impl Server {
 
     /// Reads the list of the server. Schemas are somebody else's programs: they are compiled where nobody
     /// waits, the tools are looked at as they were until then, and the lock is held for a moment only.
-    async fn read(&self, list: Vec<Value>) -> Result<(), StartError> {
+    async fn read(&self, list: Vec<Value>, instructions: Option<String>) -> Result<(), StartError> {
         let before = readable(&self.catalog).clone();
         let (spec, pins) = (self.spec.clone(), self.pins.clone());
         let read = tokio::task::spawn_blocking(move || before.read(&spec, &list, &pins)).await;
@@ -273,8 +274,26 @@ impl Server {
         let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         // An operator may have accepted a tool meanwhile.
         read.compare_all(&self.spec, &self.pins);
+        read.instructions = instructions;
         *catalog = read;
         Ok(())
+    }
+
+    /// Whether this is the `_meta` that was accepted with the tool. With names and types alone, any is.
+    pub(super) fn accepts_meta(&self, name: &ToolName, meta: &Value) -> bool {
+        match self.spec.pin {
+            Pinning::Definition => self.pins.has_meta(name, meta),
+            Pinning::NamesAndTypes => true,
+        }
+    }
+
+    /// Whether a tool was accepted while the server gave these instructions. With names and types alone, any
+    /// are.
+    pub(super) fn accepts_instructions(&self, instructions: &str) -> bool {
+        match self.spec.pin {
+            Pinning::Definition => self.pins.has_instructions(&self.spec.name, instructions),
+            Pinning::NamesAndTypes => true,
+        }
     }
 
     pub(super) fn line(&self) -> Line {

@@ -44,6 +44,9 @@ struct ToolObject {
     icons: Option<Value>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<Value>,
+    /// Whether MCP clients are told `_meta`; only where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta_accepted: Option<bool>,
     /// Of the tool's server; none for core actions.
     server_state: Option<&'static str>,
     /// Why the server is down.
@@ -70,8 +73,10 @@ struct ServerObject {
     trouble: Option<String>,
     /// Whether it has ever said which tools it has.
     known: bool,
-    /// What it says about itself. No pin covers it, so it is not told to models.
+    /// What it says about itself.
     instructions: Option<String>,
+    /// Whether MCP clients are told it.
+    instructions_accepted: bool,
 }
 
 /// A server, or a tool with a mode, that cannot be called.
@@ -130,6 +135,8 @@ pub(super) async fn show(
         "accepted": compared.accepted,
         "present_digest": compared.present.as_ref().map(Digest::of),
         "present": compared.present,
+        "unaccepted_instructions": compared.unaccepted_instructions,
+        "unaccepted_meta": compared.unaccepted_meta,
     })))
 }
 
@@ -141,6 +148,7 @@ fn server_object(listed: ListedServer) -> ServerObject {
         trouble,
         known: listed.is_known,
         instructions: listed.instructions,
+        instructions_accepted: listed.are_instructions_accepted,
     }
 }
 
@@ -152,6 +160,7 @@ fn turned_off(name: &str) -> ServerObject {
         trouble: None,
         known: false,
         instructions: None,
+        instructions_accepted: false,
     }
 }
 
@@ -173,7 +182,8 @@ fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
         .map(|tool| {
             let server_trouble = tool.server_trouble.filter(|_| sees_all);
             let meta = tool.meta.filter(|_| sees_all);
-            ToolObject { server_trouble, meta, ..tool }
+            let meta_accepted = tool.meta_accepted.filter(|_| sees_all);
+            ToolObject { server_trouble, meta, meta_accepted, ..tool }
         })
         .collect()
 }
@@ -194,6 +204,7 @@ fn tool_object(listed: &ListedTool) -> ToolObject {
         redacted: listed.redacted.clone(),
         icons: listed.icons.clone(),
         meta: listed.meta.clone(),
+        meta_accepted: listed.meta.as_ref().map(|_| listed.is_meta_accepted),
         server_state: Some(server_state),
         server_trouble,
     }

@@ -1,10 +1,10 @@
 //! Which tools there are, under names that the model APIs take.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use rmcp::model::{Tool, ToolAnnotations};
+use rmcp::model::{MetaObject, Tool, ToolAnnotations};
 use stepgate_agent::ports::OfferedTool;
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
@@ -20,6 +20,11 @@ use crate::service::Service;
 const NAME_BYTES_MAX: usize = 64;
 /// What ends a name that was too long: enough of a digest to tell two of them apart.
 const TAIL_BYTES: usize = 9;
+
+/// What keys of `_meta` begin with that are the gate's own.
+const OWN_META: &str = "stepgate/";
+/// Longest `_meta` of a tool that is passed on, as JSON.
+pub(super) const META_BYTES_MAX: usize = 16 * 1024;
 
 /// Two tools with one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +57,8 @@ pub(super) struct Offered {
 /// The table: every name with what it stands for.
 pub(super) struct Catalog {
     by_name: BTreeMap<String, Offered>,
+    /// What servers say about themselves, as far as it was accepted.
+    instructions: BTreeMap<String, String>,
     policy: Digest,
 }
 
@@ -62,6 +69,13 @@ impl Catalog {
             Some(control) => control.servers.listing(),
             None => Vec::new(),
         };
+        let servers = match &service.control {
+            Some(control) => control.servers.servers(),
+            None => Vec::new(),
+        };
+        let accepted = servers.into_iter().filter(|server| server.are_instructions_accepted);
+        let instructions =
+            accepted.filter_map(|server| Some((server.name, server.instructions?))).collect();
         let policy = match &service.control {
             Some(control) => control.policy.current().digest(),
             None => Digest::of_bytes(b""),
@@ -71,7 +85,7 @@ impl Catalog {
             definition: core_tools::definition(action),
         });
         let servers = listing.iter().filter_map(|listed| offered(listed, own_names));
-        let mut catalog = Self { by_name: BTreeMap::new(), policy };
+        let mut catalog = Self { by_name: BTreeMap::new(), instructions, policy };
         let mut collisions = Vec::new();
         for offered in core.chain(servers) {
             match catalog.by_name.entry(offered.definition.name.to_string()) {
@@ -103,6 +117,22 @@ impl Catalog {
         let offered = self.by_name.values();
         let could = |offered: &&Offered| policy.could_permit(principal_id, &offered.action);
         offered.filter(could).map(|offered| offered.definition.clone()).collect()
+    }
+
+    /// What the servers say about themselves of which this principal could ever be permitted a tool, by their
+    /// names.
+    pub(super) fn instructions(
+        &self,
+        service: &Service,
+        principal_id: &PrincipalId,
+    ) -> impl Iterator<Item = (&str, &str)> {
+        let policy = &service.gate.policy;
+        let offered = self.by_name.values();
+        let could = offered.filter(|offered| policy.could_permit(principal_id, &offered.action));
+        let names = could.filter_map(|offered| ToolName::parse(&offered.action).ok());
+        let servers: BTreeSet<String> = names.map(|name| name.server().to_owned()).collect();
+        let told = self.instructions.iter().filter(move |(server, _)| servers.contains(*server));
+        told.map(|(server, text)| (server.as_str(), text.as_str()))
     }
 
     /// The same for a model, without what is only for agents that propose by themselves.
@@ -137,7 +167,7 @@ impl Catalog {
     /// Enough to see that something has changed.
     pub(super) fn look(&self) -> Digest {
         let definitions: Vec<&Tool> = self.by_name.values().map(|it| &it.definition).collect();
-        Digest::of(&(self.policy, definitions))
+        Digest::of(&(self.policy, definitions, &self.instructions))
     }
 }
 
@@ -161,6 +191,7 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
     .with_annotations(annotations(mode));
     definition.title.clone_from(&listed.title);
     definition.icons = listed.icons.clone().and_then(|icons| serde_json::from_value(icons).ok());
+    definition.meta = listed.meta.as_ref().filter(|_| listed.is_meta_accepted).and_then(passed_on);
     // Clients before 2025-06-18 know no other title than that of the annotations.
     if let Some(annotations) = &mut definition.annotations {
         annotations.title.clone_from(&listed.title);
@@ -169,6 +200,14 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
         definition = definition.with_raw_output_schema(object(output_schema)?.into());
     }
     Some(Offered { action: action.to_string(), definition })
+}
+
+/// The `_meta` of a tool without what only the gate says; nothing, where it is too long.
+fn passed_on(meta: &Value) -> Option<MetaObject> {
+    let mut meta = object(meta)?;
+    meta.retain(|key, _| !key.to_ascii_lowercase().starts_with(OWN_META));
+    let is_short = Value::Object(meta.clone()).to_string().len() <= META_BYTES_MAX;
+    (is_short && !meta.is_empty()).then_some(MetaObject(meta))
 }
 
 fn object(schema: &Value) -> Option<Map<String, Value>> {

@@ -153,8 +153,8 @@ impl House {
     pub(crate) fn pins(&self) -> BTreeMap<ToolName, Pin> {
         let tools = self.servers.tools();
         let pin = |name: &ToolName| {
-            let compared = self.servers.compared(name).unwrap();
-            Pin::new(compared.accepted_digest.unwrap(), compared.accepted)
+            let pin = self.servers.accepted(name).unwrap();
+            Pin::new(pin.digest(), pin.definition().cloned(), pin.beside())
         };
         tools.iter().map(|tool| (tool.name.clone(), pin(&tool.name))).collect()
     }

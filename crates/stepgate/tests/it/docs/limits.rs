@@ -6,7 +6,7 @@ use super::{quoted, read, rows};
 
 /// The rows without a key of the configuration: the row, the file that has the limit, and the names of its
 /// constants (or of the fields of its defaults) in the order of the row's numbers.
-const CONSTANTS: [(&str, &str, &[&str]); 52] = [
+const CONSTANTS: [(&str, &str, &[&str]); 54] = [
     ("integers in a proposal", "stepgate-core/src/json/strict.rs", &["EXACT_MAX"]),
     ("version numbers", "stepgate-core/src/step/p3_validate_schema.rs", &["VERSION_DIGITS_MAX"]),
     ("name of an action", "stepgate-core/src/limits.rs", &["ACTION_BYTES_MAX"]),
@@ -53,6 +53,16 @@ const CONSTANTS: [(&str, &str, &[&str]); 52] = [
         "time that an answer of an MCP session is kept for a client whose stream broke",
         "stepgate/src/mcp/sessions.rs",
         &["RESUME_MAX"],
+    ),
+    (
+        "`_meta` of a tool that MCP clients are told",
+        "stepgate/src/mcp/catalog.rs",
+        &["META_BYTES_MAX"],
+    ),
+    (
+        "instructions of a tool server that MCP clients are told, and of all servers together",
+        "stepgate/src/mcp/instructions.rs",
+        &["SERVER_CHARS_MAX", "SUM_CHARS_MAX"],
     ),
     ("MCP calls that are known to be lost", "stepgate/src/mcp/unanswered.rs", &["CALLS_MAX"]),
     (
