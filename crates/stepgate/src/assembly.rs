@@ -2,6 +2,7 @@
 //! they run.
 
 mod first_policies;
+mod mcp_names;
 mod out_of_reach;
 pub(crate) mod pins;
 mod reload;
@@ -23,7 +24,7 @@ use stepgate_core::ports::{Executor, NoToolServers, Store};
 use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
-use stepgate_exec::servers::{News, Progress, ServerSpec, Servers, StartError};
+use stepgate_exec::servers::{News, Off, Progress, ServerSpec, Servers, StartError};
 use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -36,6 +37,7 @@ use crate::world::RealWorld;
 
 use reload::Look;
 
+pub(crate) use mcp_names::McpNames;
 pub(crate) use out_of_reach::warnings as out_of_reach;
 
 pub(crate) use reload::keep_reloading;
@@ -64,6 +66,8 @@ pub(crate) struct Control {
     pub(crate) policies: PathBuf,
     /// The servers that the configuration turns off.
     turned_off: Vec<String>,
+    /// The server whose tools keep their own names over MCP.
+    own_names: Option<String>,
     /// What they and the tools looked like when they were loaded first.
     loaded: Look,
     /// How far it is known which tools operators have accepted.
@@ -82,6 +86,11 @@ impl Control {
     ) -> anyhow::Result<Accepted> {
         let _accepting = self.accepted.hold().await;
         accept(gate, &self.servers, name, Some(accepted_by), seen).await
+    }
+
+    /// Every server, and every tool with a mode, that cannot be called.
+    pub(crate) fn off(&self) -> Vec<Off> {
+        off_of(&self.servers, self.own_names.as_deref())
     }
 
     /// The servers that the configuration turns off.
@@ -138,7 +147,6 @@ pub(crate) async fn assemble(
     let progress = Arc::new(move |said| hub.progress(said));
     let servers = Arc::new(start_servers(data, config, pins, late, progress).await?);
     accept_first_seen(&gate, &servers).await?;
-    servers.off().into_iter().for_each(|off| tell(&News::Off(off)));
     gate.tools = Arc::clone(&servers) as _;
     let acting = config.servers.keys().filter_map(|server| gate.tools.executor_id(server));
     let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
@@ -153,8 +161,18 @@ pub(crate) async fn assemble(
     gate.policy = Arc::clone(&policy) as _;
     tokio::spawn(write_down(gate.clone(), arrivals));
     let root = data.root().to_owned();
-    let control =
-        Control { sandbox, servers, policy, root, policies, turned_off, loaded, accepted };
+    let own_names = config.serve_limits().mcp.own_names;
+    let control = Control {
+        sandbox,
+        servers,
+        policy,
+        root,
+        policies,
+        turned_off,
+        own_names,
+        loaded,
+        accepted,
+    };
     Ok((gate, Arc::new(control)))
 }
 
@@ -193,8 +211,15 @@ pub(crate) async fn start_servers(
     started.map_err(|error| located(data, error))
 }
 
+/// What cannot be called, also for want of a name over MCP.
+pub(crate) fn off_of(servers: &Servers, own_names: Option<&str>) -> Vec<Off> {
+    let mut off = servers.off();
+    off.extend(McpNames::of(&servers.listing(), own_names).off);
+    off
+}
+
 /// Tells an operator what is off, or up again. The words are partly a server's.
-fn tell(news: &News) {
+pub(crate) fn tell(news: &News) {
     let style = match news {
         News::Off(_) => show::ERROR,
         News::Up(_) => show::GOOD,

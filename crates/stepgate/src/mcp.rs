@@ -51,14 +51,14 @@ use stepgate_core::approval::Approval;
 use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::ports::{ApprovalQuery, StoreError};
 use stepgate_core::time::Timestamp;
+use stepgate_exec::servers::News;
 use tokio::sync::watch;
 
+use crate::assembly;
 use crate::http::PublicUrl;
 use crate::service::Service;
-use crate::show;
 
 use catalog::Catalog;
-pub(crate) use catalog::Collision;
 use delivery::Streams;
 use handler::Handler;
 pub(crate) use http::serve;
@@ -175,7 +175,7 @@ impl Shared {
 }
 
 impl Door {
-    /// A door to this service. Names that collide are not offered; [`Door::check_names`] says so.
+    /// A door to this service. A tool whose name another one has is not offered.
     pub(crate) fn new(
         service: &Arc<Service>,
         settings: McpSettings,
@@ -208,14 +208,6 @@ impl Door {
         let factory = move || Ok(Handler::new(Arc::clone(&handlers)));
         let sessions = Sessions::new(Arc::clone(&shared));
         Self { shared, transport: StreamableHttpService::new(factory, sessions, config) }
-    }
-
-    /// Whether every tool has a name of its own.
-    pub(crate) fn check_names(service: &Service, own_names: Option<&str>) -> Result<(), Collision> {
-        match Catalog::of(service, own_names).1.into_iter().next() {
-            Some(collision) => Err(collision),
-            None => Ok(()),
-        }
     }
 
     /// Takes up the calls that were under way when the gateway stopped: nobody got their answers. Some
@@ -265,17 +257,19 @@ impl Door {
     pub(crate) fn begin(&self) {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
+            let own_names = shared.settings.own_names.as_deref();
             let mut seen = shared.catalog().look();
+            // What is off at the start is told there.
+            let mut told = Catalog::of(&shared.service, own_names).1;
             loop {
                 tokio::time::sleep(shared.settings.look).await;
-                let own_names = shared.settings.own_names.as_deref();
-                let (catalog, collisions) = Catalog::of(&shared.service, own_names);
+                let (catalog, off) = Catalog::of(&shared.service, own_names);
+                let news = off.iter().filter(|off| !told.contains(off));
+                news.for_each(|off| assembly::tell(&News::Off(off.clone())));
+                told = off;
                 let look = catalog.look();
                 if look == seen {
                     continue;
-                }
-                for collision in collisions {
-                    show::note(format!("{collision}: the later one is not offered over MCP"));
                 }
                 *shared.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
                 seen = look;

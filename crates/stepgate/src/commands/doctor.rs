@@ -193,7 +193,9 @@ async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>>
     for name in servers.first_seen() {
         servers.accept(&name);
     }
-    let off = servers.off().iter().map(ToString::to_string).collect();
+    let own_names = config.serve_limits().mcp.own_names;
+    let off = assembly::off_of(&servers, own_names.as_deref());
+    let off = off.iter().map(ToString::to_string).collect();
     servers.shutdown().await;
     Ok(off)
 }

@@ -29,7 +29,7 @@ pub(super) async fn ready(
         return Err(Problem::unavailable());
     }
     app.service.try_store().await?;
-    let off = app.service.control.as_ref().map(|control| control.servers.off());
+    let off = app.service.control.as_ref().map(|control| control.off());
     let off = off.unwrap_or_default();
     let mut ready = json!({ "status": "ready" });
     if let Value::Object(members) = &mut ready

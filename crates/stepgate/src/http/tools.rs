@@ -117,7 +117,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) ->
             let running = control.servers.servers().into_iter().map(server_object);
             running.chain(control.turned_off().iter().map(|name| turned_off(name))).collect()
         }),
-        off: for_all.map(|control| control.servers.off().iter().map(OffObject::from).collect()),
+        off: for_all.map(|control| control.off().iter().map(OffObject::from).collect()),
     })
 }
 

@@ -1,8 +1,6 @@
-//! Which tools there are, under names that the model APIs take.
+//! Which tools there are, with everything that clients are told of them.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use rmcp::model::{MetaObject, Tool, ToolAnnotations};
 use stepgate_agent::ports::OfferedTool;
@@ -10,42 +8,17 @@ use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
-use stepgate_core::tool::{Mode, Standing, ToolName};
-use stepgate_exec::servers::ListedTool;
+use stepgate_core::tool::{Mode, ToolName};
+use stepgate_exec::servers::{ListedTool, Off};
 
 use super::core_tools;
+use crate::assembly::McpNames;
 use crate::service::Service;
-
-/// Longest name that the model APIs take.
-const NAME_BYTES_MAX: usize = 64;
-/// What ends a name that was too long: enough of a digest to tell two of them apart.
-const TAIL_BYTES: usize = 9;
 
 /// What keys of `_meta` begin with that are the gate's own.
 const OWN_META: &str = "stepgate/";
 /// Longest `_meta` of a tool that is passed on, as JSON.
 pub(super) const META_BYTES_MAX: usize = 16 * 1024;
-
-/// Two tools with one name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Collision {
-    name: String,
-    tools: [String; 2],
-}
-
-impl std::error::Error for Collision {}
-
-impl fmt::Display for Collision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, second] = &self.tools;
-        write!(
-            f,
-            "`{first}` and `{second}` would both be called `{}` over MCP: rename one of the servers, \
-             or take the mode of one of the tools away",
-            self.name
-        )
-    }
-}
 
 /// One tool as it is offered.
 pub(super) struct Offered {
@@ -63,42 +36,29 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// Everything that can be called now, and the names that were taken already.
-    pub(super) fn of(service: &Service, own_names: Option<&str>) -> (Self, Vec<Collision>) {
-        let listing = match &service.control {
-            Some(control) => control.servers.listing(),
-            None => Vec::new(),
-        };
-        let servers = match &service.control {
-            Some(control) => control.servers.servers(),
-            None => Vec::new(),
-        };
-        let accepted = servers.into_iter().filter(|server| server.are_instructions_accepted);
-        let instructions =
-            accepted.filter_map(|server| Some((server.name, server.instructions?))).collect();
-        let policy = match &service.control {
-            Some(control) => control.policy.current().digest(),
-            None => Digest::of_bytes(b""),
-        };
+    /// Everything that can be called now, and the tools that are off because another one has their name.
+    pub(super) fn of(service: &Service, own_names: Option<&str>) -> (Self, Vec<Off>) {
         let core = Action::ALL.into_iter().map(|action| Offered {
             action: action.name().to_owned(),
             definition: core_tools::definition(action),
         });
-        let servers = listing.iter().filter_map(|listed| offered(listed, own_names));
-        let mut catalog = Self { by_name: BTreeMap::new(), instructions, policy };
-        let mut collisions = Vec::new();
-        for offered in core.chain(servers) {
-            match catalog.by_name.entry(offered.definition.name.to_string()) {
-                Entry::Vacant(place) => {
-                    place.insert(offered);
-                }
-                Entry::Occupied(taken) => collisions.push(Collision {
-                    name: taken.key().clone(),
-                    tools: [taken.get().action.clone(), offered.action],
-                }),
-            }
-        }
-        (catalog, collisions)
+        let Some(control) = &service.control else {
+            let (instructions, policy) = (BTreeMap::new(), Digest::of_bytes(b""));
+            return (Self { by_name: by_name(core), instructions, policy }, Vec::new());
+        };
+        let listing = control.servers.listing();
+        let McpNames { tools, off } = McpNames::of(&listing, own_names);
+        let of_servers = tools.into_iter().filter_map(|(name, listed)| offered(name, listed));
+        let servers = control.servers.servers().into_iter();
+        let accepted = servers.filter(|server| server.are_instructions_accepted);
+        let catalog = Self {
+            by_name: by_name(core.chain(of_servers)),
+            instructions: accepted
+                .filter_map(|server| Some((server.name, server.instructions?)))
+                .collect(),
+            policy: control.policy.current().digest(),
+        };
+        (catalog, off)
     }
 
     pub(super) fn named(&self, name: &str) -> Option<&Offered> {
@@ -171,18 +131,14 @@ impl Catalog {
     }
 }
 
-/// A tool that can be called: one with a mode, and with the definition that an operator knows.
-fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
+fn by_name(offered: impl Iterator<Item = Offered>) -> BTreeMap<String, Offered> {
+    offered.map(|offered| (offered.definition.name.to_string(), offered)).collect()
+}
+
+/// A tool under the name that it has over MCP.
+fn offered(name: String, listed: &ListedTool) -> Option<Offered> {
     let mode = listed.mode?;
-    match listed.standing? {
-        Standing::Accepted => {}
-        Standing::Changed | Standing::New | Standing::Gone => return None,
-    }
     let action = ToolName::of(&listed.server, &listed.tool).ok()?;
-    let name = match own_names == Some(listed.server.as_str()) {
-        true => fitted(&listed.tool),
-        false => fitted(&format!("{}__{}", listed.server, listed.tool)),
-    };
     let mut definition = Tool::new_with_raw(
         name,
         listed.description.clone().map(Into::into),
@@ -222,19 +178,6 @@ fn annotations(mode: Mode) -> ToolAnnotations {
         Mode::Draft => annotations.read_only(false).destructive(false),
         Mode::ExecuteGated => annotations.read_only(false).destructive(true),
     }
-}
-
-/// The name in the letters that the model APIs take, and no longer than they take.
-fn fitted(name: &str) -> String {
-    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let plain: String = name.chars().map(|c| if is_taken(c) { c } else { '_' }).collect();
-    if plain.len() <= NAME_BYTES_MAX {
-        return plain;
-    }
-    let digest = Digest::of_bytes(name.as_bytes()).to_string();
-    let head: String = plain.chars().take(NAME_BYTES_MAX - TAIL_BYTES).collect();
-    let tail: String = digest.chars().take(TAIL_BYTES - 1).collect();
-    format!("{head}_{tail}")
 }
 
 #[cfg(test)]

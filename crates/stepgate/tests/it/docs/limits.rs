@@ -79,7 +79,7 @@ const CONSTANTS: [(&str, &str, &[&str]); 54] = [
     ("line of `stepgate mcp`", "stepgate/src/mcp/bridge/lines.rs", &["LINE_BYTES_MAX"]),
     ("requests of `stepgate mcp` at one time", "stepgate/src/mcp/bridge.rs", &["REQUESTS_MAX"]),
     ("key of an MCP call", "stepgate/src/mcp/call.rs", &["KEY_BYTES_MAX"]),
-    ("name of a tool over MCP", "stepgate/src/mcp/catalog.rs", &["NAME_BYTES_MAX"]),
+    ("name of a tool over MCP", "stepgate/src/assembly/mcp_names.rs", &["NAME_BYTES_MAX"]),
     (
         "answer of the model on the wire; one event of a stream; its text; its calls",
         "stepgate-agent/src",
