@@ -106,6 +106,8 @@ pub struct ListedTool {
     /// Digest of all of it but `_meta`.
     pub definition_digest: Digest,
     /// Whether its server can be called.
+    /// The digest that decisions on it are bound to: the accepted definition's, where this one means the same.
+    pub bound_digest: Digest,
     pub server_state: ServerState,
 }
 
@@ -345,6 +347,7 @@ fn listed(server: &Server) -> Vec<ListedTool> {
             server_state: server_state.clone(),
         }
     });
+            bound_digest: tool.map_or(definition.digest, |tool| tool.definition_digest),
     entries.collect()
 }
 

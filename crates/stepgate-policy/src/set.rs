@@ -1,7 +1,7 @@
 //! A directory of policies as a set that cannot change, and the set's decision.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +55,14 @@ pub(crate) enum Subject {
     /// The sandbox; `action` is the entity of the action, in its group.
     Core { action: Entity },
     /// A tool; everything that Cedar must know of it is known.
-    Tool { mode: Mode, resource: EntityUid, entities: Entities, args: Record },
+    Tool {
+        mode: Mode,
+        /// The definition that `args` is of; none where no operator has accepted it.
+        definition: Option<Digest>,
+        resource: EntityUid,
+        entities: Entities,
+        args: Record,
+    },
 }
 
 impl Subject {
@@ -256,7 +263,12 @@ impl Policy for PolicySet {
             Some(standing) => standing,
             None => {
                 let answer = self.judge(principal_id, call, |_, _, _| {});
-                answer.unwrap_or_else(|_| Answer::silence())
+                answer.unwrap_or_else(|unaskable| match unaskable {
+                    Unaskable::OtherMode | Unaskable::OtherDefinition => {
+                        Answer::refuse(BTreeSet::new(), unaskable.to_string())
+                    }
+                    Unaskable::UnknownAction | Unaskable::Values => Answer::silence(),
+                })
             }
         };
         answer.into_decision(self.digest)

@@ -92,6 +92,12 @@ impl Control {
     pub(crate) fn off(&self) -> Vec<Off> {
         off_of(&self.servers, self.own_names.as_deref())
     }
+    /// Loads the policies for the tools as they are now: after a tool was accepted, they are about another one.
+    pub(crate) async fn reload(self: &Arc<Self>, gate: &Gate) {
+        let look = Look::at(&self.policies, &self.servers, &self.turned_off);
+        reload::reload(gate, self, look.tools()).await;
+    }
+
 
     /// The servers that the configuration turns off.
     pub(crate) fn turned_off(&self) -> &[String] {

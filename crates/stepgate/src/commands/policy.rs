@@ -115,6 +115,7 @@ fn shape(tool: &Value) -> Option<ToolShape> {
         input_schema: tool.get("input_schema")?.clone(),
         redacted: redacted.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
         is_accepted: match tool.get("standing").and_then(Value::as_str) {
+        definition_digest: tool.get("definition_digest")?.as_str()?.parse().ok()?,
             Some("changed" | "new") => false,
             Some(_) | None => true,
         },

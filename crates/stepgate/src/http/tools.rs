@@ -248,7 +248,10 @@ pub(super) async fn accept(
     let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
     let (gate, operator) = (&app.service.gate, &caller.principal_id);
     match control.accept(gate, &name, operator, seen).await? {
-        Accepted::As(digest) => Ok(Json(json!({ "name": name, "definition_digest": digest }))),
+        Accepted::As(digest) => {
+            control.reload(gate).await;
+            Ok(Json(json!({ "name": name, "definition_digest": digest })))
+        }
         Accepted::Another(digest) => Err(Problem::conflict(format!(
             "the tool is another one by now, its definition is {digest}: look at it again"
         ))),

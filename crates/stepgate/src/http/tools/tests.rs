@@ -22,6 +22,7 @@ fn why_a_server_is_down_is_not_for_agents() {
         meta: Some(json!({ "build": 7 })),
         is_meta_accepted: false,
         definition_digest: Digest::of("sonos"),
+        bound_digest: Digest::of("sonos"),
         server_state: ServerState::Down("cannot start `/srv/private/sonos`".into()),
     };
     for (role, is_told) in [(Role::Agent, false), (Role::Operator, true), (Role::Auditor, true)] {
