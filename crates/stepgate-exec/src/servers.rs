@@ -29,6 +29,7 @@ mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -105,9 +106,9 @@ pub struct ListedTool {
     pub is_meta_accepted: bool,
     /// Digest of all of it but `_meta`.
     pub definition_digest: Digest,
-    /// Whether its server can be called.
     /// The digest that decisions on it are bound to: the accepted definition's, where this one means the same.
     pub bound_digest: Digest,
+    /// Whether its server can be called.
     pub server_state: ServerState,
 }
 
@@ -153,8 +154,9 @@ pub enum ServerState {
 }
 
 impl Servers {
-    /// Starts every server, at the same time. One that does not start, or is not as configured, is off and
-    /// tried again; only where it is required none runs.
+    /// Starts every server, at the same time. One that does not start, is not as configured, or does not answer
+    /// within `wait` is off and comes up by itself; only where it is required it is waited for, and without it
+    /// none runs.
     pub async fn start(
         specs: Vec<ServerSpec>,
         pins: BTreeMap<ToolName, Pin>,
@@ -162,6 +164,7 @@ impl Servers {
         late: Late,
         progress: Progress,
         tell: Tell,
+        wait: Duration,
     ) -> Result<Self, StartError> {
         let mut names = BTreeSet::new();
         for ServerSpec { name, .. } in &specs {
@@ -173,7 +176,7 @@ impl Servers {
         let pins = Pins::new(pins);
         let starts = specs.into_iter().map(|spec| {
             let (launcher, pins, tell) = (launcher.clone(), pins.clone(), Arc::clone(&tell));
-            Server::start(spec, launcher, pins, tell, stopped.clone())
+            Server::start(spec, launcher, pins, tell, wait, stopped.clone())
         });
         let mut servers = BTreeMap::new();
         for started in join_all(starts).await {
@@ -344,10 +347,10 @@ fn listed(server: &Server) -> Vec<ListedTool> {
             }),
             meta: definition.meta.clone(),
             definition_digest: definition.digest,
+            bound_digest: tool.map_or(definition.digest, |tool| tool.definition_digest),
             server_state: server_state.clone(),
         }
     });
-            bound_digest: tool.map_or(definition.digest, |tool| tool.definition_digest),
     entries.collect()
 }
 

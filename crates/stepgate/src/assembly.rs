@@ -10,6 +10,7 @@ mod shapes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
@@ -45,6 +46,9 @@ pub(crate) use shapes::{off, offered, shapes};
 
 /// Most late results that wait to be written down. What comes beyond them is told to the operator.
 const LATE_RESULTS_MAX: usize = 1024;
+
+/// For a command that asks the servers once: each is waited for as long as its start may take.
+pub(crate) const WAIT_FOR_ALL: Duration = Duration::MAX;
 
 /// What came of accepting a tool.
 pub(crate) enum Accepted {
@@ -88,16 +92,16 @@ impl Control {
         accept(gate, &self.servers, name, Some(accepted_by), seen).await
     }
 
-    /// Every server, and every tool with a mode, that cannot be called.
-    pub(crate) fn off(&self) -> Vec<Off> {
-        off_of(&self.servers, self.own_names.as_deref())
-    }
     /// Loads the policies for the tools as they are now: after a tool was accepted, they are about another one.
     pub(crate) async fn reload(self: &Arc<Self>, gate: &Gate) {
         let look = Look::at(&self.policies, &self.servers, &self.turned_off);
         reload::reload(gate, self, look.tools()).await;
     }
 
+    /// Every server, and every tool with a mode, that cannot be called.
+    pub(crate) fn off(&self) -> Vec<Off> {
+        off_of(&self.servers, self.own_names.as_deref())
+    }
 
     /// The servers that the configuration turns off.
     pub(crate) fn turned_off(&self) -> &[String] {
@@ -116,12 +120,14 @@ impl Control {
     }
 }
 
-/// A gate over this store, as the configuration says. The hub is told how far its tools have come.
+/// A gate over this store, as the configuration says. The hub is told how far its tools have come. Tool servers
+/// that do not answer within `wait` come up later.
 pub(crate) async fn assemble(
     data: &DataDir,
     config: &Config,
     store: Arc<dyn Store>,
     hub: &Arc<Hub>,
+    wait: Duration,
 ) -> anyhow::Result<(Gate, Arc<Control>)> {
     let sandbox_id = config.sandbox_id(data.node_id(config)?.as_deref());
     let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?
@@ -151,7 +157,7 @@ pub(crate) async fn assemble(
     let (accepted, pins) = pins::Reading::begin(&gate).await?;
     let hub = Arc::clone(hub);
     let progress = Arc::new(move |said| hub.progress(said));
-    let servers = Arc::new(start_servers(data, config, pins, late, progress).await?);
+    let servers = Arc::new(start_servers(data, config, pins, late, progress, wait).await?);
     accept_first_seen(&gate, &servers).await?;
     gate.tools = Arc::clone(&servers) as _;
     let acting = config.servers.keys().filter_map(|server| gate.tools.executor_id(server));
@@ -197,13 +203,14 @@ async fn refuse_another_sandbox(sandbox: &Sandbox, store: &dyn Store) -> anyhow:
     Ok(())
 }
 
-/// Starts the servers of the configuration.
+/// Starts the servers of the configuration. Those that do not answer within `wait` come up later.
 pub(crate) async fn start_servers(
     data: &DataDir,
     config: &Config,
     pins: pins::Pins,
     late: mpsc::Sender<LateResult>,
     progress: Progress,
+    wait: Duration,
 ) -> anyhow::Result<Servers> {
     let specs = specs(data, config)?;
     let late = Arc::new(move |late_result| {
@@ -212,8 +219,8 @@ pub(crate) async fn start_servers(
         }
     });
     let launcher = Launcher::this_program();
-    let started =
-        Servers::start(specs, pins, launcher, late, progress, Arc::new(|news| tell(&news))).await;
+    let tell = Arc::new(|news| tell(&news));
+    let started = Servers::start(specs, pins, launcher, late, progress, tell, wait).await;
     started.map_err(|error| located(data, error))
 }
 

@@ -1,6 +1,7 @@
 //! One tool server: connected, watched, started again when it dies.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,9 @@ use super::pin::Pins;
 use super::readable;
 use super::spec::{Pinning, Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
+
+/// Why a server that has not been tried to its end yet cannot be called.
+const STARTING: &str = "it is still starting";
 
 /// One tool server.
 pub(super) struct Server {
@@ -53,13 +57,14 @@ enum Far {
 }
 
 impl Server {
-    /// Connects to a server and reads its tools. One that is away, or is not as configured, is tried again in
-    /// the background, unless it is required.
+    /// Connects to a server and reads its tools. One that is away, is not as configured, or has not answered
+    /// within `wait` comes up in the background, unless it is required.
     pub(super) async fn start(
         spec: ServerSpec,
         launcher: Launcher,
         pins: Pins,
         tell: Tell,
+        wait: Duration,
         stop: watch::Receiver<bool>,
     ) -> Result<Arc<Self>, StartError> {
         let limits = &spec.limits;
@@ -68,31 +73,60 @@ impl Server {
             permits: Arc::new(Semaphore::new(limits.concurrency)),
             late_permits: Arc::new(Semaphore::new(limits.late_max)),
             breaker: Mutex::new(Breaker::new(limits.breaker_failures_max, limits.breaker_pause)),
-            line: watch::Sender::new(Line::Down("it is being started".to_owned())),
+            line: watch::Sender::new(Line::Down(STARTING.to_owned())),
             list_changed: Arc::new(Notify::new()),
             pins,
             launcher,
             tell,
             spec,
         });
-        let link = match server.connect().await {
+        if server.spec.required {
+            let link = server.connect().await?;
+            if let Some(error) = readable(&server.catalog).first_unusable(&server.spec) {
+                return Err(error);
+            }
+            server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+            tokio::spawn(Arc::clone(&server).supervise(Some(link), stop));
+            return Ok(server);
+        }
+        let mut line = server.line.subscribe();
+        let is_waited_for = Arc::new(AtomicBool::new(true));
+        tokio::spawn(Arc::clone(&server).begin(Arc::clone(&is_waited_for), stop));
+        let _ = tokio::time::timeout(wait, line.changed()).await;
+        is_waited_for.store(false, Ordering::Relaxed);
+        Ok(server)
+    }
+
+    /// The first try, and everything after it. What comes of the try is news where nobody waits for it any more.
+    async fn begin(
+        self: Arc<Self>,
+        is_waited_for: Arc<AtomicBool>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let connected = tokio::select! {
+            connected = self.connect() => connected,
+            () = stopped(&mut stop) => return,
+        };
+        let is_news = !is_waited_for.load(Ordering::Relaxed);
+        let link = match connected {
             Ok(link) => {
-                server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+                self.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+                if is_news {
+                    (self.tell)(News::Up(self.spec.name.clone()));
+                    self.tell_beside(&[]);
+                }
                 Some(link)
             }
-            Err(error) if server.spec.required => return Err(error),
+            Err(error) if is_news => {
+                self.down(error.in_short());
+                None
+            }
             Err(error) => {
-                server.line.send_replace(Line::Down(error.in_short()));
+                self.line.send_replace(Line::Down(error.in_short()));
                 None
             }
         };
-        if server.spec.required
-            && let Some(error) = readable(&server.catalog).first_unusable(&server.spec)
-        {
-            return Err(error);
-        }
-        tokio::spawn(Arc::clone(&server).supervise(link, stop));
-        Ok(server)
+        self.supervise(link, stop).await;
     }
 
     /// Connects and reads the list of tools, within the time that a start may take.

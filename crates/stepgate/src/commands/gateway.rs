@@ -34,7 +34,7 @@ impl Gateway {
         log: AccessLog,
     ) -> anyhow::Result<Self> {
         // Recovery of core actions is over when the directory is held, so before the first request.
-        let held = data.hold().await?;
+        let held = data.hold_for_gateway().await?;
         held.tell_finished();
         for line in assembly::out_of_reach(data, &held.config)? {
             show::note(format!("{}warning:{:#} {line}", show::ERROR, show::ERROR));

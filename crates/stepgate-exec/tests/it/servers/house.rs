@@ -116,7 +116,8 @@ impl House {
         let heard = Arc::clone(&news);
         let tell_news = Arc::new(move |said| heard.lock().unwrap().push(said));
         let servers =
-            Servers::start(specs, pins, launcher(), tell, tell_progress, tell_news).await?;
+            Servers::start(specs, pins, launcher(), tell, tell_progress, tell_news, Duration::MAX)
+                .await?;
         Ok(Self { servers, late, progress, news, keep: tempfile::tempdir().unwrap() })
     }
 
