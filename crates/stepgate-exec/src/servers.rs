@@ -29,6 +29,7 @@ mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -43,7 +44,7 @@ use tokio::sync::watch;
 
 pub use err::StartError;
 pub use off::{News, Off, Reason, Tell};
-pub use pin::Pin;
+pub use pin::{Beside, Pin};
 pub use progress::{CallProgress, Progress};
 pub use spec::{DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec, Transport};
 
@@ -99,10 +100,14 @@ pub struct ListedTool {
     pub output_schema: Option<Value>,
     /// Its icons, where an operator has accepted them.
     pub icons: Option<Value>,
-    /// Its `_meta`, which no pin covers.
+    /// Its `_meta`, which is no part of the definition.
     pub meta: Option<Value>,
+    /// Whether models may be told it: it is as it was accepted.
+    pub is_meta_accepted: bool,
     /// Digest of all of it but `_meta`.
     pub definition_digest: Digest,
+    /// The digest that decisions on it are bound to: the accepted definition's, where this one means the same.
+    pub bound_digest: Digest,
     /// Whether its server can be called.
     pub server_state: ServerState,
 }
@@ -116,8 +121,10 @@ pub struct ListedServer {
     pub state: ServerState,
     /// Whether it has ever said which tools it has.
     pub is_known: bool,
-    /// What it says about itself, for models. No pin covers it.
+    /// What it says about itself, for models.
     pub instructions: Option<String>,
+    /// Whether models may be told it: a tool was accepted while the server said so.
+    pub are_instructions_accepted: bool,
 }
 
 /// A tool's definition, and the accepted one beside it.
@@ -129,6 +136,10 @@ pub struct Compared {
     pub accepted: Option<Value>,
     /// The digest that was accepted.
     pub accepted_digest: Option<Digest>,
+    /// The tool's `_meta`, where models are not told it because nobody has accepted it.
+    pub unaccepted_meta: Option<Value>,
+    /// The server's instructions, where models are not told them because nobody has accepted them.
+    pub unaccepted_instructions: Option<String>,
 }
 
 /// Whether a server can be called.
@@ -143,8 +154,9 @@ pub enum ServerState {
 }
 
 impl Servers {
-    /// Starts every server, at the same time. One that does not start, or is not as configured, is off and
-    /// tried again; only where it is required none runs.
+    /// Starts every server, at the same time. One that does not start, is not as configured, or does not answer
+    /// within `wait` is off and comes up by itself; only where it is required it is waited for, and without it
+    /// none runs.
     pub async fn start(
         specs: Vec<ServerSpec>,
         pins: BTreeMap<ToolName, Pin>,
@@ -152,6 +164,7 @@ impl Servers {
         late: Late,
         progress: Progress,
         tell: Tell,
+        wait: Duration,
     ) -> Result<Self, StartError> {
         let mut names = BTreeSet::new();
         for ServerSpec { name, .. } in &specs {
@@ -163,7 +176,7 @@ impl Servers {
         let pins = Pins::new(pins);
         let starts = specs.into_iter().map(|spec| {
             let (launcher, pins, tell) = (launcher.clone(), pins.clone(), Arc::clone(&tell));
-            Server::start(spec, launcher, pins, tell, stopped.clone())
+            Server::start(spec, launcher, pins, tell, wait, stopped.clone())
         });
         let mut servers = BTreeMap::new();
         for started in join_all(starts).await {
@@ -180,14 +193,18 @@ impl Servers {
 
     /// Every server.
     pub fn servers(&self) -> Vec<ListedServer> {
-        let listed = |server: &Arc<Server>| ListedServer {
-            name: server.spec.name.clone(),
-            state: state_of(server),
-            is_known: readable(&server.catalog).is_known(),
-            instructions: match server.line() {
-                Line::Up(connection) => connection.instructions(),
-                Line::Down(_) => None,
-            },
+        let listed = |server: &Arc<Server>| {
+            let catalog = readable(&server.catalog);
+            let instructions = catalog.instructions.clone();
+            ListedServer {
+                name: server.spec.name.clone(),
+                state: state_of(server),
+                is_known: catalog.is_known(),
+                are_instructions_accepted: instructions
+                    .as_ref()
+                    .is_some_and(|text| server.accepts_instructions(text)),
+                instructions,
+            }
         };
         self.servers.values().map(listed).collect()
     }
@@ -208,7 +225,12 @@ impl Servers {
         let server = self.servers.get(name.server())?;
         let catalog = readable(&server.catalog);
         let entry = catalog.entry(name).filter(|entry| is_acceptable(entry))?;
-        Some(Pin::of(&entry.definition))
+        Some(Pin::of(&entry.definition, catalog.instructions.as_deref()))
+    }
+
+    /// What is accepted of a tool now.
+    pub fn accepted(&self, name: &ToolName) -> Option<Pin> {
+        self.pins.get(name)
     }
 
     /// Makes this definition of a tool the accepted one. The caller has made it durable, or another node. A
@@ -235,12 +257,22 @@ impl Servers {
         let server = self.servers.get(name.server());
         let present = server.and_then(|server| {
             let catalog = readable(&server.catalog);
-            catalog.entry(name).map(|entry| entry.definition.pinned.clone())
+            let Entry { definition, .. } = catalog.entry(name)?;
+            let (meta, instructions) = (definition.meta.clone(), catalog.instructions.clone());
+            let meta = meta.filter(|meta| !server.accepts_meta(name, meta));
+            let instructions = instructions.filter(|text| !server.accepts_instructions(text));
+            Some((definition.pinned.clone(), meta, instructions))
         });
+        let (present, unaccepted_meta, unaccepted_instructions) = match present {
+            Some((present, meta, instructions)) => (Some(present), meta, instructions),
+            None => (None, None, None),
+        };
         (pin.is_some() || present.is_some()).then(|| Compared {
             present,
             accepted: pin.as_ref().and_then(|pin| pin.definition().cloned()),
             accepted_digest: pin.as_ref().map(Pin::digest),
+            unaccepted_meta,
+            unaccepted_instructions,
         })
     }
 
@@ -310,8 +342,12 @@ fn listed(server: &Server) -> Vec<ListedTool> {
             input_schema: definition.input_schema.clone(),
             output_schema: definition.output_schema.clone(),
             icons: definition.icons.clone().filter(|_| covers_icons),
+            is_meta_accepted: tool.is_some_and(|tool| {
+                definition.meta.as_ref().is_some_and(|meta| server.accepts_meta(&tool.name, meta))
+            }),
             meta: definition.meta.clone(),
             definition_digest: definition.digest,
+            bound_digest: tool.map_or(definition.digest, |tool| tool.definition_digest),
             server_state: server_state.clone(),
         }
     });

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use stepgate_core::action::{Action, InvalidArgs};
 use stepgate_core::call::{Call, ServerCall};
-use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 use stepgate_core::tool::{Contract, Delivery, Standing, Tool};
@@ -238,7 +237,7 @@ fn stand_in(tool: &ToolShape) -> Tool {
         name: tool.name.clone(),
         mode: tool.mode,
         delivery: Delivery::Ask,
-        definition_digest: Digest::ZERO,
+        definition_digest: tool.definition_digest,
         standing: Standing::Gone,
         redacted: tool.redacted.clone(),
         contract: Arc::new(Uncallable),

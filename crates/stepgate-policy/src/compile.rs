@@ -192,7 +192,9 @@ pub(crate) fn index(
             None,
         );
         let entities = entities.map_err(|error| error.to_string())?;
-        let subject = Subject::Tool { mode: tool.mode, resource, entities, args: shape };
+        let definition = tool.is_accepted.then_some(tool.definition_digest);
+        let subject =
+            Subject::Tool { mode: tool.mode, definition, resource, entities, args: shape };
         entries.insert(name.to_owned(), slices.entry(name, Some(tool), subject)?);
     }
     Ok(entries)

@@ -39,6 +39,13 @@ pub(crate) enum Unaskable {
     /// The tool has another mode than when the policies were loaded.
     #[error("the tool's mode has changed since the policies were loaded; reload them")]
     OtherMode,
+    /// The tool has another definition than when the policies were loaded: they would be asked about arguments
+    /// and defaults that it does not have.
+    #[error(
+        "the tool's definition is not the one that the policies in force were loaded for; see why they were \
+         not reloaded"
+    )]
+    OtherDefinition,
     /// Cedar did not take the values.
     #[error("the arguments cannot be put to the policies")]
     Values,
@@ -66,9 +73,12 @@ pub(crate) fn asked(
             let questions = resources.into_iter().map(ask).collect::<Result<_, _>>()?;
             Ok(Asked { questions, unseen: Vec::new(), defaults: Map::new() })
         }
-        (Call::Server(call), Subject::Tool { mode, resource, entities, args }) => {
+        (Call::Server(call), Subject::Tool { mode, definition, resource, entities, args }) => {
             if call.tool.mode != *mode {
                 return Err(Unaskable::OtherMode);
+            }
+            if *definition != Some(call.tool.definition_digest) {
+                return Err(Unaskable::OtherDefinition);
             }
             let View { args, unseen, defaults } =
                 view(args, &call.args).ok_or(Unaskable::Values)?;

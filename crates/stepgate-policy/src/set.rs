@@ -1,7 +1,7 @@
 //! A directory of policies as a set that cannot change, and the set's decision.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -201,7 +201,12 @@ impl Policy for PolicySet {
             Some(standing) => standing,
             None => {
                 let answer = self.judge(principal_id, call, |_, _, _| {});
-                answer.unwrap_or_else(|_| Answer::silence())
+                answer.unwrap_or_else(|unaskable| match unaskable {
+                    Unaskable::OtherMode | Unaskable::OtherDefinition => {
+                        Answer::refuse(BTreeSet::new(), unaskable.to_string())
+                    }
+                    Unaskable::UnknownAction | Unaskable::Values => Answer::silence(),
+                })
             }
         };
         answer.into_decision(self.digest)

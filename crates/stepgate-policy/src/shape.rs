@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Map, Value, json};
+use stepgate_core::digest::Digest;
 use stepgate_core::tool::{Mode, ToolName};
 
 use crate::cause::{Cause, EXACT_MAX};
@@ -27,6 +28,8 @@ pub struct ToolShape {
     pub input_schema: Value,
     /// Arguments that policies do not see, because the gate shows them as digests.
     pub redacted: Vec<String>,
+    /// The digest that decisions on the tool are bound to: a call of another definition is denied.
+    pub definition_digest: Digest,
     /// Whether an operator has accepted this definition. Where not, no call comes as far as policies, and
     /// they are not held to a schema that nobody has agreed to.
     pub is_accepted: bool,

@@ -1,6 +1,7 @@
 //! What an action is about, and how many calls of it a policy's scope can match.
 
 use cedar_policy::{Entities, Entity, EntityUid, ResourceConstraint};
+use stepgate_core::digest::Digest;
 use stepgate_core::tool::Mode;
 
 use crate::shape::Record;
@@ -27,7 +28,14 @@ pub(crate) enum Subject {
     /// The sandbox; `action` is the entity of the action, in its group.
     Core { action: Entity },
     /// A tool; everything that Cedar must know of it is known.
-    Tool { mode: Mode, resource: EntityUid, entities: Entities, args: Record },
+    Tool {
+        mode: Mode,
+        /// The definition that `args` is of; none where no operator has accepted it.
+        definition: Option<Digest>,
+        resource: EntityUid,
+        entities: Entities,
+        args: Record,
+    },
 }
 
 impl Subject {

@@ -2,6 +2,7 @@
 //! they run.
 
 mod first_policies;
+mod mcp_names;
 mod out_of_reach;
 pub(crate) mod pins;
 mod reload;
@@ -9,6 +10,7 @@ mod shapes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
@@ -23,7 +25,7 @@ use stepgate_core::ports::{Executor, NoToolServers, Store};
 use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::launcher::Launcher;
-use stepgate_exec::servers::{News, Progress, ServerSpec, Servers, StartError};
+use stepgate_exec::servers::{News, Off, Progress, ServerSpec, Servers, StartError};
 use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -36,6 +38,7 @@ use crate::world::RealWorld;
 
 use reload::Look;
 
+pub(crate) use mcp_names::McpNames;
 pub(crate) use out_of_reach::warnings as out_of_reach;
 
 pub(crate) use reload::keep_reloading;
@@ -43,6 +46,9 @@ pub(crate) use shapes::{off, offered, shapes};
 
 /// Most late results that wait to be written down. What comes beyond them is told to the operator.
 const LATE_RESULTS_MAX: usize = 1024;
+
+/// For a command that asks the servers once: each is waited for as long as its start may take.
+pub(crate) const WAIT_FOR_ALL: Duration = Duration::MAX;
 
 /// What came of accepting a tool.
 pub(crate) enum Accepted {
@@ -64,6 +70,8 @@ pub(crate) struct Control {
     pub(crate) policies: PathBuf,
     /// The servers that the configuration turns off.
     turned_off: Vec<String>,
+    /// The server whose tools keep their own names over MCP.
+    own_names: Option<String>,
     /// What they and the tools looked like when they were loaded first.
     loaded: Look,
     /// How far it is known which tools operators have accepted.
@@ -84,6 +92,17 @@ impl Control {
         accept(gate, &self.servers, name, Some(accepted_by), seen).await
     }
 
+    /// Loads the policies for the tools as they are now: after a tool was accepted, they are about another one.
+    pub(crate) async fn reload(self: &Arc<Self>, gate: &Gate) {
+        let look = Look::at(&self.policies, &self.servers, &self.turned_off);
+        reload::reload(gate, self, look.tools()).await;
+    }
+
+    /// Every server, and every tool with a mode, that cannot be called.
+    pub(crate) fn off(&self) -> Vec<Off> {
+        off_of(&self.servers, self.own_names.as_deref())
+    }
+
     /// The servers that the configuration turns off.
     pub(crate) fn turned_off(&self) -> &[String] {
         &self.turned_off
@@ -101,12 +120,14 @@ impl Control {
     }
 }
 
-/// A gate over this store, as the configuration says. The hub is told how far its tools have come.
+/// A gate over this store, as the configuration says. The hub is told how far its tools have come. Tool servers
+/// that do not answer within `wait` come up later.
 pub(crate) async fn assemble(
     data: &DataDir,
     config: &Config,
     store: Arc<dyn Store>,
     hub: &Arc<Hub>,
+    wait: Duration,
 ) -> anyhow::Result<(Gate, Arc<Control>)> {
     let sandbox_id = config.sandbox_id(data.node_id(config)?.as_deref());
     let sandbox = Sandbox::open(&data.sandbox(), sandbox_id, config.sandbox_limits())?
@@ -136,9 +157,8 @@ pub(crate) async fn assemble(
     let (accepted, pins) = pins::Reading::begin(&gate).await?;
     let hub = Arc::clone(hub);
     let progress = Arc::new(move |said| hub.progress(said));
-    let servers = Arc::new(start_servers(data, config, pins, late, progress).await?);
+    let servers = Arc::new(start_servers(data, config, pins, late, progress, wait).await?);
     accept_first_seen(&gate, &servers).await?;
-    servers.off().into_iter().for_each(|off| tell(&News::Off(off)));
     gate.tools = Arc::clone(&servers) as _;
     let acting = config.servers.keys().filter_map(|server| gate.tools.executor_id(server));
     let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
@@ -153,8 +173,18 @@ pub(crate) async fn assemble(
     gate.policy = Arc::clone(&policy) as _;
     tokio::spawn(write_down(gate.clone(), arrivals));
     let root = data.root().to_owned();
-    let control =
-        Control { sandbox, servers, policy, root, policies, turned_off, loaded, accepted };
+    let own_names = config.serve_limits().mcp.own_names;
+    let control = Control {
+        sandbox,
+        servers,
+        policy,
+        root,
+        policies,
+        turned_off,
+        own_names,
+        loaded,
+        accepted,
+    };
     Ok((gate, Arc::new(control)))
 }
 
@@ -173,13 +203,14 @@ async fn refuse_another_sandbox(sandbox: &Sandbox, store: &dyn Store) -> anyhow:
     Ok(())
 }
 
-/// Starts the servers of the configuration.
+/// Starts the servers of the configuration. Those that do not answer within `wait` come up later.
 pub(crate) async fn start_servers(
     data: &DataDir,
     config: &Config,
     pins: pins::Pins,
     late: mpsc::Sender<LateResult>,
     progress: Progress,
+    wait: Duration,
 ) -> anyhow::Result<Servers> {
     let specs = specs(data, config)?;
     let late = Arc::new(move |late_result| {
@@ -188,13 +219,20 @@ pub(crate) async fn start_servers(
         }
     });
     let launcher = Launcher::this_program();
-    let started =
-        Servers::start(specs, pins, launcher, late, progress, Arc::new(|news| tell(&news))).await;
+    let tell = Arc::new(|news| tell(&news));
+    let started = Servers::start(specs, pins, launcher, late, progress, tell, wait).await;
     started.map_err(|error| located(data, error))
 }
 
+/// What cannot be called, also for want of a name over MCP.
+pub(crate) fn off_of(servers: &Servers, own_names: Option<&str>) -> Vec<Off> {
+    let mut off = servers.off();
+    off.extend(McpNames::of(&servers.listing(), own_names).off);
+    off
+}
+
 /// Tells an operator what is off, or up again. The words are partly a server's.
-fn tell(news: &News) {
+pub(crate) fn tell(news: &News) {
     let style = match news {
         News::Off(_) => show::ERROR,
         News::Up(_) => show::GOOD,
@@ -282,10 +320,17 @@ async fn accept(
     if seen.is_some_and(|seen| seen != digest) {
         return Ok(Accepted::Another(digest));
     }
+    let pin = match seen {
+        // That digest says nothing of what the server says beside the definition.
+        Some(_) => pin.beside_that_of(servers.accepted(name).as_ref()),
+        None => pin,
+    };
     let payload = json!({
         "accepted_by": accepted_by,
         "definition": pin.definition(),
         "definition_digest": digest,
+        "instructions_digest": pin.beside().instructions,
+        "meta_digest": pin.beside().meta,
         "tool": name,
     });
     gate.note(EventType::ToolAccepted, payload).await?;

@@ -174,6 +174,10 @@ pub(crate) struct ServeConfig {
     /// How long running steps get to finish at shutdown, in milliseconds.
     #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
     shutdown_ms: u64,
+    /// How long the start of a gateway waits for tool servers that do not answer, in milliseconds. They are off
+    /// then, and come up without a restart.
+    #[schemars(range(min = 0, max = SERVE_CEILING_MS))]
+    servers_wait_ms: u64,
     /// Requests a second of one principal, on average.
     #[schemars(range(min = 1, max = REQUESTS_CEILING))]
     requests_per_second_max: u32,
@@ -207,6 +211,7 @@ impl Default for ServeConfig {
             wait_max_ms: ms(limits.wait_max),
             drain_ms: ms(limits.drain),
             shutdown_ms: ms(limits.shutdown),
+            servers_wait_ms: 5000,
             requests_per_second_max: limits.requests_per_second_max,
             requests_burst_max: limits.requests_burst_max,
             failed_auth_per_minute_max: limits.failed_auth_per_minute_max,
@@ -244,6 +249,11 @@ impl ServeConfig {
         }
     }
 
+    /// How long the start waits for tool servers that do not answer.
+    pub(crate) fn servers_wait(&self) -> Duration {
+        Duration::from_millis(self.servers_wait_ms)
+    }
+
     /// How the address is spoken with, as the configuration says.
     pub(crate) fn scheme(&self) -> anyhow::Result<Scheme> {
         Ok(match self.tls(Path::new(""))? {
@@ -260,6 +270,7 @@ impl ServeConfig {
         within("serve.wait_max_ms", self.wait_max_ms, 0..=SERVE_CEILING_MS)?;
         within("serve.drain_ms", self.drain_ms, 0..=SERVE_CEILING_MS)?;
         within("serve.shutdown_ms", self.shutdown_ms, 0..=SERVE_CEILING_MS)?;
+        within("serve.servers_wait_ms", self.servers_wait_ms, 0..=SERVE_CEILING_MS)?;
         let requests = 1..=REQUESTS_CEILING;
         let (average, burst) = (self.requests_per_second_max, self.requests_burst_max);
         within("serve.requests_per_second_max", average, requests.clone())?;

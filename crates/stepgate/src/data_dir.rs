@@ -192,6 +192,16 @@ impl DataDir {
     /// Takes the directory, creating what is missing, and brings interrupted runs of core actions to their
     /// end. A gateway goes on with those of tool servers beside the requests.
     pub(crate) async fn hold(&self) -> anyhow::Result<Held> {
+        self.hold_for(assembly::WAIT_FOR_ALL).await
+    }
+
+    /// The same for a gateway: it waits only so long for tool servers that do not answer.
+    pub(crate) async fn hold_for_gateway(&self) -> anyhow::Result<Held> {
+        let wait = self.load_config()?.serve.servers_wait();
+        self.hold_for(wait).await
+    }
+
+    async fn hold_for(&self, wait: Duration) -> anyhow::Result<Held> {
         world::refuse_unset_clock()?;
         let mut config = self.load_config()?;
         self.refuse_backup()?;
@@ -208,7 +218,7 @@ impl DataDir {
             self.joined().push(Arc::clone(&store));
             refuse_behind(&*store, &self.root).await?;
         }
-        let (gate, control) = assembly::assemble(self, &config, store, &hub).await?;
+        let (gate, control) = assembly::assemble(self, &config, store, &hub, wait).await?;
         let recovered = recover::recover(&gate, Scope::Core).await?;
         self.forget_restored(&*gate.store, &control.sandbox).await?;
         tell(&gate, &recovered).await;

@@ -7,6 +7,7 @@
 //! listening.rs   streams of those who only listen
 //! handler.rs     what the protocol asks: versions, lists, calls, tasks, changes
 //! catalog.rs     which tools, under which names, to whom
+//! instructions.rs  what clients are told before they call
 //! call.rs        a call → a proposal → the gate → an answer
 //! relay.rs       how a call goes, told while it does
 //! waiting.rs     an answer that a person has to give first
@@ -27,6 +28,7 @@ mod delivery;
 mod envelope;
 mod handler;
 mod http;
+mod instructions;
 mod listening;
 mod questions;
 mod relay;
@@ -49,14 +51,14 @@ use stepgate_core::approval::Approval;
 use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::ports::{ApprovalQuery, StoreError};
 use stepgate_core::time::Timestamp;
+use stepgate_exec::servers::News;
 use tokio::sync::watch;
 
+use crate::assembly;
 use crate::http::PublicUrl;
 use crate::service::Service;
-use crate::show;
 
 use catalog::Catalog;
-pub(crate) use catalog::Collision;
 use delivery::Streams;
 use handler::Handler;
 pub(crate) use http::serve;
@@ -173,7 +175,7 @@ impl Shared {
 }
 
 impl Door {
-    /// A door to this service. Names that collide are not offered; [`Door::check_names`] says so.
+    /// A door to this service. A tool whose name another one has is not offered.
     pub(crate) fn new(
         service: &Arc<Service>,
         settings: McpSettings,
@@ -206,14 +208,6 @@ impl Door {
         let factory = move || Ok(Handler::new(Arc::clone(&handlers)));
         let sessions = Sessions::new(Arc::clone(&shared));
         Self { shared, transport: StreamableHttpService::new(factory, sessions, config) }
-    }
-
-    /// Whether every tool has a name of its own.
-    pub(crate) fn check_names(service: &Service, own_names: Option<&str>) -> Result<(), Collision> {
-        match Catalog::of(service, own_names).1.into_iter().next() {
-            Some(collision) => Err(collision),
-            None => Ok(()),
-        }
     }
 
     /// Takes up the calls that were under way when the gateway stopped: nobody got their answers. Some
@@ -263,17 +257,19 @@ impl Door {
     pub(crate) fn begin(&self) {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
+            let own_names = shared.settings.own_names.as_deref();
             let mut seen = shared.catalog().look();
+            // What is off at the start is told there.
+            let mut told = Catalog::of(&shared.service, own_names).1;
             loop {
                 tokio::time::sleep(shared.settings.look).await;
-                let own_names = shared.settings.own_names.as_deref();
-                let (catalog, collisions) = Catalog::of(&shared.service, own_names);
+                let (catalog, off) = Catalog::of(&shared.service, own_names);
+                let news = off.iter().filter(|off| !told.contains(off));
+                news.for_each(|off| assembly::tell(&News::Off(off.clone())));
+                told = off;
                 let look = catalog.look();
                 if look == seen {
                     continue;
-                }
-                for collision in collisions {
-                    show::note(format!("{collision}: the later one is not offered over MCP"));
                 }
                 *shared.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
                 seen = look;

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use stepgate_core::call::ServerCall;
@@ -139,7 +140,9 @@ async fn home(specs: Vec<ServerSpec>) -> Servers {
     let launcher = Launcher::this_program();
     let (late, progress, tell) = (Arc::new(|_| ()), Arc::new(|_| ()), Arc::new(|_| ()));
     let home =
-        Servers::start(specs, BTreeMap::new(), launcher, late, progress, tell).await.unwrap();
+        Servers::start(specs, BTreeMap::new(), launcher, late, progress, tell, Duration::MAX)
+            .await
+            .unwrap();
     for name in home.first_seen() {
         home.accept(&name).unwrap();
     }

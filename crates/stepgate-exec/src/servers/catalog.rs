@@ -54,6 +54,8 @@ pub(super) struct Catalog {
     unread: Vec<NoDefinition>,
     /// Whether a list was ever read.
     is_known: bool,
+    /// What the server says about itself, for models.
+    pub(super) instructions: Option<String>,
 }
 
 impl Catalog {

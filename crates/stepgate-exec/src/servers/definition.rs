@@ -17,8 +17,8 @@ pub(crate) struct Definition {
     pub(crate) input_schema: Value,
     pub(crate) output_schema: Option<Value>,
     pub(crate) icons: Option<Value>,
-    /// Its `_meta`. It is not pinned, because it may hold what changes with every build; so only operators
-    /// see it.
+    /// Its `_meta`. It is no part of what is pinned, because it may hold what changes with every build: one that
+    /// was not accepted with the definition is kept from models, and the tool can be called all the same.
     pub(crate) meta: Option<Value>,
     /// Everything that is pinned, as the server gave it.
     pub(crate) pinned: Value,

@@ -31,6 +31,13 @@ pub enum Reason {
     New,
     /// The tool has another definition than the accepted one.
     Changed,
+    /// Another tool, or a core action, has the name under which agents would call it over MCP.
+    NameTaken {
+        /// The name.
+        name: String,
+        /// What has it.
+        by: String,
+    },
 }
 
 /// What operators are told while servers run.
@@ -53,6 +60,7 @@ impl Reason {
             Self::Unusable(_) => "unusable",
             Self::New => "new",
             Self::Changed => "changed",
+            Self::NameTaken { .. } => "name_taken",
         }
     }
 }
@@ -75,6 +83,11 @@ impl fmt::Display for Off {
             Reason::Changed => {
                 write!(f, "the tool `{name}` has changed since it was accepted and is off: {look}")
             }
+            Reason::NameTaken { name: taken, by } => write!(
+                f,
+                "the tool `{name}` is off over MCP: `{by}` has its name there, `{taken}`; rename one of the \
+                 servers, or take the mode of one of the tools away"
+            ),
         }
     }
 }

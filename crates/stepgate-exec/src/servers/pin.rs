@@ -15,19 +15,52 @@ use super::spec::{DEFINITION_BYTES_MAX, Pinning};
 pub struct Pin {
     digest: Digest,
     definition: Option<Value>,
+    beside: Beside,
+}
+
+/// What was accepted together with a definition: words for models that are no part of it. Where a server says
+/// something else now, the tool can be called all the same, and the words are not passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// The digest of the tool's `_meta`.
+    pub meta: Option<Digest>,
+    /// The digest of the server's `instructions`.
+    pub instructions: Option<Digest>,
+}
+
+impl Beside {
+    pub(super) fn of(definition: &Definition, instructions: Option<&str>) -> Self {
+        Self {
+            meta: definition.meta.as_ref().map(Digest::of),
+            instructions: instructions.map(Digest::of),
+        }
+    }
 }
 
 impl Pin {
     /// A pin, with the definition where it was kept. One that is not the digest's is not believed.
-    pub fn new(digest: Digest, definition: Option<Value>) -> Self {
+    pub fn new(digest: Digest, definition: Option<Value>, beside: Beside) -> Self {
         let definition = definition.filter(|definition| Digest::of(definition) == digest);
-        Self { digest, definition }
+        Self { digest, definition, beside }
     }
 
-    pub(super) fn of(definition: &Definition) -> Self {
+    pub(super) fn of(definition: &Definition, instructions: Option<&str>) -> Self {
         let is_kept = definition.pinned.to_string().len() <= DEFINITION_BYTES_MAX;
         let kept = is_kept.then(|| definition.pinned.clone());
-        Self { digest: definition.digest, definition: kept }
+        let beside = Beside::of(definition, instructions);
+        Self { digest: definition.digest, definition: kept, beside }
+    }
+
+    /// The same definition with what was accepted beside another one.
+    #[must_use]
+    pub fn beside_that_of(self, other: Option<&Self>) -> Self {
+        let beside = other.map(|other| other.beside).unwrap_or_default();
+        Self { beside, ..self }
+    }
+
+    /// What was accepted together with the definition.
+    pub fn beside(&self) -> Beside {
+        self.beside
     }
 
     /// The digest of the definition.
@@ -69,6 +102,19 @@ impl Pins {
 
     pub(super) fn get(&self, name: &ToolName) -> Option<Pin> {
         self.pins().get(name).cloned()
+    }
+
+    /// Whether the `_meta` of a definition is the accepted one.
+    pub(super) fn has_meta(&self, name: &ToolName, meta: &Value) -> bool {
+        self.pins().get(name).is_some_and(|pin| pin.beside.meta == Some(Digest::of(meta)))
+    }
+
+    /// Whether a tool of this server was accepted while the server gave these instructions.
+    pub(super) fn has_instructions(&self, server: &str, instructions: &str) -> bool {
+        let digest = Some(Digest::of(instructions));
+        let pins = self.pins();
+        let mut of_server = pins.iter().filter(|(name, _)| name.server() == server);
+        of_server.any(|(_, pin)| pin.beside.instructions == digest)
     }
 
     /// How a definition stands to the accepted one, and the digest that a decision on the tool is bound to.

@@ -1,10 +1,12 @@
 //! One tool server: connected, watched, started again when it dies.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use stepgate_core::json::Value;
+use stepgate_core::tool::ToolName;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::breaker::Breaker;
@@ -15,8 +17,11 @@ use super::mcp::{Connection, Endpoint};
 use super::off::{self, News, Off, Reason, Tell};
 use super::pin::Pins;
 use super::readable;
-use super::spec::{Secret, ServerSpec, Transport};
+use super::spec::{Pinning, Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
+
+/// Why a server that has not been tried to its end yet cannot be called.
+const STARTING: &str = "it is still starting";
 
 /// One tool server.
 pub(super) struct Server {
@@ -52,13 +57,14 @@ enum Far {
 }
 
 impl Server {
-    /// Connects to a server and reads its tools. One that is away, or is not as configured, is tried again in
-    /// the background, unless it is required.
+    /// Connects to a server and reads its tools. One that is away, is not as configured, or has not answered
+    /// within `wait` comes up in the background, unless it is required.
     pub(super) async fn start(
         spec: ServerSpec,
         launcher: Launcher,
         pins: Pins,
         tell: Tell,
+        wait: Duration,
         stop: watch::Receiver<bool>,
     ) -> Result<Arc<Self>, StartError> {
         let limits = &spec.limits;
@@ -67,31 +73,60 @@ impl Server {
             permits: Arc::new(Semaphore::new(limits.concurrency)),
             late_permits: Arc::new(Semaphore::new(limits.late_max)),
             breaker: Mutex::new(Breaker::new(limits.breaker_failures_max, limits.breaker_pause)),
-            line: watch::Sender::new(Line::Down("it is being started".to_owned())),
+            line: watch::Sender::new(Line::Down(STARTING.to_owned())),
             list_changed: Arc::new(Notify::new()),
             pins,
             launcher,
             tell,
             spec,
         });
-        let link = match server.connect().await {
+        if server.spec.required {
+            let link = server.connect().await?;
+            if let Some(error) = readable(&server.catalog).first_unusable(&server.spec) {
+                return Err(error);
+            }
+            server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+            tokio::spawn(Arc::clone(&server).supervise(Some(link), stop));
+            return Ok(server);
+        }
+        let mut line = server.line.subscribe();
+        let is_waited_for = Arc::new(AtomicBool::new(true));
+        tokio::spawn(Arc::clone(&server).begin(Arc::clone(&is_waited_for), stop));
+        let _ = tokio::time::timeout(wait, line.changed()).await;
+        is_waited_for.store(false, Ordering::Relaxed);
+        Ok(server)
+    }
+
+    /// The first try, and everything after it. What comes of the try is news where nobody waits for it any more.
+    async fn begin(
+        self: Arc<Self>,
+        is_waited_for: Arc<AtomicBool>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let connected = tokio::select! {
+            connected = self.connect() => connected,
+            () = stopped(&mut stop) => return,
+        };
+        let is_news = !is_waited_for.load(Ordering::Relaxed);
+        let link = match connected {
             Ok(link) => {
-                server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+                self.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+                if is_news {
+                    (self.tell)(News::Up(self.spec.name.clone()));
+                    self.tell_beside(&[]);
+                }
                 Some(link)
             }
-            Err(error) if server.spec.required => return Err(error),
+            Err(error) if is_news => {
+                self.down(error.in_short());
+                None
+            }
             Err(error) => {
-                server.line.send_replace(Line::Down(error.in_short()));
+                self.line.send_replace(Line::Down(error.in_short()));
                 None
             }
         };
-        if server.spec.required
-            && let Some(error) = readable(&server.catalog).first_unusable(&server.spec)
-        {
-            return Err(error);
-        }
-        tokio::spawn(Arc::clone(&server).supervise(link, stop));
-        Ok(server)
+        self.supervise(link, stop).await;
     }
 
     /// Connects and reads the list of tools, within the time that a start may take.
@@ -123,7 +158,7 @@ impl Server {
         };
         match spoken {
             Ok((connection, list)) => {
-                self.read(list).await?;
+                self.read(list, connection.instructions()).await?;
                 Ok(Link { connection: Arc::new(connection), child })
             }
             Err(why) => {
@@ -213,7 +248,7 @@ impl Server {
                     match tokio::time::timeout(self.spec.limits.start_wait, list).await {
                         Ok(Ok(list)) => {
                             let before = off::tools_of(self);
-                            if let Err(error) = self.read(list).await {
+                            if let Err(error) = self.read(list, link.connection.instructions()).await {
                                 return error.in_short();
                             }
                             self.tell_beside(&before);
@@ -262,7 +297,7 @@ impl Server {
 
     /// Reads the list of the server. Schemas are somebody else's programs: they are compiled where nobody
     /// waits, the tools are looked at as they were until then, and the lock is held for a moment only.
-    async fn read(&self, list: Vec<Value>) -> Result<(), StartError> {
+    async fn read(&self, list: Vec<Value>, instructions: Option<String>) -> Result<(), StartError> {
         let before = readable(&self.catalog).clone();
         let (spec, pins) = (self.spec.clone(), self.pins.clone());
         let read = tokio::task::spawn_blocking(move || before.read(&spec, &list, &pins)).await;
@@ -273,8 +308,26 @@ impl Server {
         let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         // An operator may have accepted a tool meanwhile.
         read.compare_all(&self.spec, &self.pins);
+        read.instructions = instructions;
         *catalog = read;
         Ok(())
+    }
+
+    /// Whether this is the `_meta` that was accepted with the tool. With names and types alone, any is.
+    pub(super) fn accepts_meta(&self, name: &ToolName, meta: &Value) -> bool {
+        match self.spec.pin {
+            Pinning::Definition => self.pins.has_meta(name, meta),
+            Pinning::NamesAndTypes => true,
+        }
+    }
+
+    /// Whether a tool was accepted while the server gave these instructions. With names and types alone, any
+    /// are.
+    pub(super) fn accepts_instructions(&self, instructions: &str) -> bool {
+        match self.spec.pin {
+            Pinning::Definition => self.pins.has_instructions(&self.spec.name, instructions),
+            Pinning::NamesAndTypes => true,
+        }
     }
 
     pub(super) fn line(&self) -> Line {

@@ -35,6 +35,7 @@ fn tool() -> ToolShape {
         mode: Mode::Draft,
         input_schema,
         redacted: vec![],
+        definition_digest: Digest::ZERO,
         is_accepted: true,
     }
 }

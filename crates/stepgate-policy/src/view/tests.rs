@@ -112,6 +112,7 @@ fn a_redacted_argument_is_unseen_whether_it_is_given_or_defaulted() {
             "pin": { "type": "string", "default": "0000" },
         } }),
         redacted: vec!["pin".to_owned(), "other".to_owned()],
+        definition_digest: stepgate_core::digest::Digest::ZERO,
         is_accepted: true,
     };
     let record = tool.args();

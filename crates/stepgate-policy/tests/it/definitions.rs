@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use stepgate_core::tool::Mode;
-use stepgate_policy::{PolicySet, ToolShape};
+use stepgate_policy::{PolicySet, ToolShape, Verdict};
 
-use crate::world::{directory, errors_in, shape, tools};
+use crate::world::{brief, decide, directory, errors_in, server_call, shape, tools};
 
 /// A door that opens with a password, which no policy sees.
 fn door() -> ToolShape {
@@ -47,6 +47,39 @@ fn renamed(is_accepted: bool) -> Vec<ToolShape> {
     let schema = json!({ "type": "object", "properties": { "loudness": { "type": "integer" } } });
     tools[0] = ToolShape { is_accepted, ..shape("sonos.set_volume", Mode::ExecuteGated, schema) };
     tools
+}
+
+/// A purse whose default amount is this.
+fn purse(default: u64) -> ToolShape {
+    let amount = json!({ "type": "integer", "default": default });
+    shape(
+        "purse.pay",
+        Mode::ExecuteGated,
+        json!({ "type": "object", "properties": { "amount": amount } }),
+    )
+}
+
+#[test]
+fn a_set_that_was_loaded_for_another_definition_of_a_tool_denies_it_and_says_so() {
+    let policy = r#"@id("small") permit (principal, action == Action::"purse.pay", resource)
+        when { context.args has amount && context.args.amount < 100 };"#;
+    let directory = directory(&[("p.cedar", policy)]);
+    let (cheap, dear) = (purse(1), purse(1_000_000));
+    let pay = |tool: &ToolShape| server_call(tool, serde_json::Map::new());
+    let set = PolicySet::load(directory.path(), std::slice::from_ref(&cheap)).unwrap();
+    assert_eq!(brief(&decide(&set, &pay(&cheap))), (Verdict::Permit, vec!["small"]));
+    // With the default that the set knows this would be permitted, and the tool would pay a million.
+    let unaccepted = ToolShape { is_accepted: false, ..dear.clone() };
+    let loose = PolicySet::load(directory.path(), &[unaccepted]).unwrap();
+    for set in [set, loose] {
+        let decision = decide(&set, &pay(&dear));
+        assert_eq!(brief(&decision), (Verdict::Deny, vec![]));
+        let detail = decision.detail.unwrap();
+        assert!(
+            detail.contains("not the one that the policies in force were loaded for"),
+            "{detail}"
+        );
+    }
 }
 
 const QUIET: &str = r#"

@@ -143,6 +143,7 @@ fn shape(tool: &RandomTool) -> ToolShape {
         mode: Mode::ExecuteGated,
         input_schema: tool.schema(),
         redacted: tool.redacted.clone(),
+        definition_digest: Digest::ZERO,
         is_accepted: true,
     }
 }

@@ -98,7 +98,8 @@ fn music_schema() -> Value {
 /// What policies know of a tool.
 pub(crate) fn shape(name: &str, mode: Mode, input_schema: Value) -> ToolShape {
     let name = ToolName::parse(name).unwrap();
-    ToolShape { name, mode, input_schema, redacted: vec![], is_accepted: true }
+    let definition_digest = Digest::of(&input_schema);
+    ToolShape { name, mode, input_schema, redacted: vec![], definition_digest, is_accepted: true }
 }
 
 /// A call as a proposal makes it: a core action, or a tool of [`tools`].
@@ -134,7 +135,7 @@ pub(crate) fn redacting_call(
         name: shape.name.clone(),
         mode: shape.mode,
         delivery: Delivery::HonoursKey,
-        definition_digest: Digest::of_bytes(b"definition"),
+        definition_digest: shape.definition_digest,
         standing: Standing::Accepted,
         redacted: redacted.iter().map(|name| (*name).to_owned()).collect(),
         contract: Arc::new(Anything),

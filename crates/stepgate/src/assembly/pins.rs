@@ -9,7 +9,7 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
 use stepgate_core::ports::{EventQuery, Store};
 use stepgate_core::tool::ToolName;
-use stepgate_exec::servers::{Pin, Servers};
+use stepgate_exec::servers::{Beside, Pin, Servers};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Events that are read at once.
@@ -78,6 +78,10 @@ fn pin(payload: &Value) -> Option<(ToolName, Pin)> {
     let text = |name: &str| payload.get(name).and_then(Value::as_str);
     // Earlier versions did not keep the definition.
     let definition = payload.get("definition").filter(|definition| definition.is_object());
-    let pin = Pin::new(text("definition_digest")?.parse().ok()?, definition.cloned());
+    // Nor did they accept what is said beside it.
+    let digest = |name: &str| text(name).and_then(|digest| digest.parse().ok());
+    let beside =
+        Beside { meta: digest("meta_digest"), instructions: digest("instructions_digest") };
+    let pin = Pin::new(digest("definition_digest")?, definition.cloned(), beside);
     Some((ToolName::parse(text("tool")?).ok()?, pin))
 }

@@ -72,7 +72,7 @@ pub(crate) async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Dur
     }
 }
 
-async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
+pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
     if let Err(why) = refuse_writable_policies(&control.policies) {
         show::note(format!("policies not reloaded: {why:#}; the ones before stay in force"));
         return;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::json;
+use stepgate_core::digest::Digest;
 use stepgate_core::tool::{Mode, Standing, ToolName};
 use stepgate_exec::servers::{ListedServer, ListedTool, Servers};
 use stepgate_policy::ToolShape;
@@ -39,6 +40,7 @@ pub(crate) fn offered(listing: &[ListedTool]) -> Vec<ToolShape> {
                 mode,
                 input_schema: listed.input_schema.clone(),
                 redacted: listed.redacted.clone(),
+                definition_digest: listed.bound_digest,
                 is_accepted: match listed.standing? {
                     Standing::Accepted | Standing::Gone => true,
                     Standing::Changed | Standing::New => false,
@@ -68,6 +70,7 @@ pub(crate) fn off(
         mode: Mode::ExecuteGated,
         input_schema: json!({}),
         redacted: Vec::new(),
+        definition_digest: Digest::ZERO,
         is_accepted: false,
     };
     names.into_iter().map(shape).collect()

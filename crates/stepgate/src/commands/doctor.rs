@@ -188,12 +188,15 @@ async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>>
         false => assembly::pins::Pins::new(),
     };
     let (late, _) = mpsc::channel(1);
-    let servers = assembly::start_servers(data, config, pins, late, Arc::new(|_| {})).await?;
+    let (progress, wait) = (Arc::new(|_| {}), assembly::WAIT_FOR_ALL);
+    let servers = assembly::start_servers(data, config, pins, late, progress, wait).await?;
     // What is seen for the first time is accepted at the first start.
     for name in servers.first_seen() {
         servers.accept(&name);
     }
-    let off = servers.off().iter().map(ToString::to_string).collect();
+    let own_names = config.serve_limits().mcp.own_names;
+    let off = assembly::off_of(&servers, own_names.as_deref());
+    let off = off.iter().map(ToString::to_string).collect();
     servers.shutdown().await;
     Ok(off)
 }

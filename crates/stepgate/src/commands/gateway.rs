@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use stepgate_exec::servers::News;
 use tokio::task::JoinHandle;
 
 use crate::agent::{self, Conversations};
 use crate::assembly;
 use crate::data_dir::{DataDir, Held};
 use crate::http::{self, AccessLog, App, PublicUrl, Scheme};
-use crate::mcp::Door;
 use crate::server::{Endpoint, Listeners, make_tokens};
 use crate::service::Service;
 use crate::show;
@@ -34,15 +34,15 @@ impl Gateway {
         log: AccessLog,
     ) -> anyhow::Result<Self> {
         // Recovery of core actions is over when the directory is held, so before the first request.
-        let held = data.hold().await?;
+        let held = data.hold_for_gateway().await?;
         held.tell_finished();
         for line in assembly::out_of_reach(data, &held.config)? {
             show::note(format!("{}warning:{:#} {line}", show::ERROR, show::ERROR));
         }
+        held.control.off().into_iter().for_each(|off| assembly::tell(&News::Off(off)));
         let service = held.service().await?;
         let mut limits = held.config.serve_limits();
         limits.mcp.has_pages = endpoint.is_some();
-        Door::check_names(&service, limits.mcp.own_names.as_deref())?;
         let listeners = Listeners::open(endpoint, &data.socket()).await?;
         let address = listeners.address()?.map(|address| address.to_string());
         let scheme = endpoint.map_or(Scheme::Http, Endpoint::scheme);

@@ -95,7 +95,8 @@ async fn tools(
     let config = data.load_config()?;
     let (late, _) = mpsc::channel(1);
     let pins = Default::default();
-    let servers = assembly::start_servers(data, &config, pins, late, Arc::new(|_| {})).await?;
+    let (progress, wait) = (Arc::new(|_| {}), assembly::WAIT_FOR_ALL);
+    let servers = assembly::start_servers(data, &config, pins, late, progress, wait).await?;
     let turned_off = assembly::turned_off(&config);
     let shapes = assembly::shapes(&servers, &turned_off, directory);
     let offered = assembly::offered(&servers.listing());
@@ -114,6 +115,7 @@ fn shape(tool: &Value) -> Option<ToolShape> {
         mode: Mode::ALL.into_iter().find(|known| known.as_str() == mode)?,
         input_schema: tool.get("input_schema")?.clone(),
         redacted: redacted.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+        definition_digest: tool.get("definition_digest")?.as_str()?.parse().ok()?,
         is_accepted: match tool.get("standing").and_then(Value::as_str) {
             Some("changed" | "new") => false,
             Some(_) | None => true,

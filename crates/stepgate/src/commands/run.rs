@@ -2,13 +2,16 @@
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
-use stepgate_core::run::Payload;
+use stepgate_core::failure::Outcome;
+use stepgate_core::run::{Payload, Word};
 use stepgate_core::tool::ToolName;
+use stepgate_exec::servers::{News, Off};
 
+use crate::assembly;
 use crate::cli::{Global, RunArgs};
 use crate::client::{As, Client};
 use crate::commands::{exit_code, step};
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, Held};
 use crate::show;
 
 pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
@@ -21,12 +24,25 @@ pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyho
             let session = held.session(args.session).await?;
             let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
             let code = exit_code(answer.word);
+            if answer.word == Word::Outcome(Outcome::Denied) {
+                tell_what_is_off(&held, &args.tool);
+            }
             (answer.response, code)
         }
     };
     step::print(&response)?;
     tell_how_to_go_on(&response);
     Ok(code)
+}
+
+/// What is off of the server whose tool was denied: that may be why.
+fn tell_what_is_off(held: &Held, tool: &str) {
+    let Ok(name) = ToolName::parse(tool) else { return };
+    let is_its = |off: &Off| {
+        off.server == name.server() && off.tool.as_deref().is_none_or(|tool| tool == name.tool())
+    };
+    let off = held.control.off().into_iter().filter(is_its);
+    off.for_each(|off| assembly::tell(&News::Off(off)));
 }
 
 /// How a person answers, where one is asked; where the reason is, where the answer keeps it to itself.

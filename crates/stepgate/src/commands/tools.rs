@@ -96,7 +96,18 @@ fn tell_diff(name: &ToolName, compared: &Value) -> anyhow::Result<()> {
     if lines.is_empty() {
         show::say(format!("`{name}` is as it was accepted"))?;
     }
-    lines.iter().try_for_each(show::say)
+    lines.iter().try_for_each(show::say)?;
+    let beside = [
+        (member("unaccepted_meta"), "its _meta"),
+        (member("unaccepted_instructions"), "the instructions of its server"),
+    ];
+    for (value, what) in beside {
+        if let Some(value) = value {
+            let value = show::printable(&value.to_string());
+            show::say(format!("not accepted, and not told to MCP clients: {what}: {value}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
@@ -112,6 +123,15 @@ fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
     for off in all("off") {
         show::say(format!("{}off{:#}  {}", show::ERROR, show::ERROR, text(off, "message")))?;
     }
+    for server in all("servers").filter(|server| has_unaccepted_instructions(server)) {
+        let name = text(server, "name");
+        show::say(format!(
+            "{}note{:#} the instructions of `{name}` are not accepted, and not told to MCP clients: \
+             look with `stepgate tools diff`, and accept one of its tools",
+            show::DIM,
+            show::DIM
+        ))?;
+    }
     for server in all("servers").filter(|server| text(server, "state") == "off") {
         let name = text(server, "name");
         show::say(format!(
@@ -121,6 +141,11 @@ fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+fn has_unaccepted_instructions(server: &Value) -> bool {
+    let is_there = server.get("instructions").is_some_and(Value::is_string);
+    is_there && server.get("instructions_accepted") == Some(&Value::Bool(false))
 }
 
 fn table<'a>(tools: impl Iterator<Item = &'a Value>) -> Table<6> {

@@ -49,7 +49,7 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 20] = [
+const RANGES: [(&str, &str, u64, u64); 21] = [
     ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
     ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
@@ -66,6 +66,7 @@ const RANGES: [(&str, &str, u64, u64); 20] = [
     ("serve", "wait_max_ms", 0, 3_600_000),
     ("serve", "drain_ms", 0, 3_600_000),
     ("serve", "shutdown_ms", 0, 3_600_000),
+    ("serve", "servers_wait_ms", 0, 3_600_000),
     ("serve", "requests_per_second_max", 1, 1_000_000),
     ("serve", "requests_burst_max", 1, 1_000_000),
     ("serve", "failed_auth_per_minute_max", 1, 1_000_000),
@@ -115,8 +116,9 @@ fn every_limit_of_listening_reaches_the_listener() {
                 body_timeout_ms = 4\nbody_bytes_max = 5\nwait_max_ms = 6\nshutdown_ms = 7\ndrain_ms = 13\n\
                 requests_per_second_max = 8\nrequests_burst_max = 9\n\
                 failed_auth_per_minute_max = 10\nlogin_idle_max_ms = 11\nlogin_life_max_ms = 12\n\
-                public_url = \"https://gate.example.com/\"\n";
+                public_url = \"https://gate.example.com/\"\nservers_wait_ms = 14\n";
     let config = load(text, &[]).unwrap();
+    assert_eq!(config.serve.servers_wait(), ms(14));
     let expected = crate::http::ServeLimits {
         connections_max: 2,
         head_timeout: ms(3),

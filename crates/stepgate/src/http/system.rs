@@ -1,5 +1,6 @@
 //! How the gateway itself does, and what it offers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -7,12 +8,18 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
-use stepgate_core::attention;
+use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::attention::{self, Kind, Need};
+use stepgate_core::ids::RunId;
+use stepgate_core::ports::{ApprovalQuery, Store, StoreError};
 
 use super::admit::{Caller, Reader, Watcher};
 use super::metrics::Present;
 use super::tools::OffObject;
 use super::{App, Problem, openapi};
+
+/// Approvals that are read at once.
+const PAGE: usize = 1000;
 
 /// The process is there.
 pub(super) async fn healthy() -> Json<Value> {
@@ -29,7 +36,7 @@ pub(super) async fn ready(
         return Err(Problem::unavailable());
     }
     app.service.try_store().await?;
-    let off = app.service.control.as_ref().map(|control| control.servers.off());
+    let off = app.service.control.as_ref().map(|control| control.off());
     let off = off.unwrap_or_default();
     let mut ready = json!({ "status": "ready" });
     if let Value::Object(members) = &mut ready
@@ -48,15 +55,37 @@ pub(super) async fn ready(
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
     let store = &app.service.gate.store;
+    let needs = attention::of(&app.service.gate).await?;
     let present = Present {
-        approvals_open: store.open_approvals(None).await?,
+        approvals_open: approvals_open(&**store, &needs).await?,
         steps_running: app.service.running(),
         runs_unreached: store.unreached().await?.iter().map(|waiting| waiting.runs).sum(),
-        needs: attention::of(&app.service.gate).await?,
+        needs,
     };
     let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// How many approvals a person can decide on. Those of runs that do not verify are open for good, and are none.
+async fn approvals_open(store: &dyn Store, needs: &[Need]) -> Result<u64, StoreError> {
+    let open = store.open_approvals(None).await?;
+    let quarantined = needs.iter().filter(|need| need.kind == Kind::Quarantined);
+    let quarantined: BTreeSet<RunId> = quarantined.map(|need| need.run_id).collect();
+    if quarantined.is_empty() {
+        return Ok(open);
+    }
+    let status = Some(ApprovalStatus::Pending);
+    let mut query = ApprovalQuery { status, limit: PAGE, ..ApprovalQuery::default() };
+    let mut decidable = open;
+    loop {
+        let page = store.approvals(query.clone()).await?;
+        let Some(last) = page.last() else { return Ok(decidable) };
+        query.before = Some(last.approval_id);
+        for _ in page.iter().filter(|it| quarantined.contains(&it.tool_run_id)) {
+            decidable = decidable.saturating_sub(1);
+        }
+    }
 }
 
 pub(super) async fn openapi(_: Reader) -> Json<Value> {

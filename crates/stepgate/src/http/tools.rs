@@ -44,6 +44,9 @@ struct ToolObject {
     icons: Option<Value>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<Value>,
+    /// Whether MCP clients are told `_meta`; only where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta_accepted: Option<bool>,
     /// Of the tool's server; none for core actions.
     server_state: Option<&'static str>,
     /// Why the server is down.
@@ -70,8 +73,10 @@ struct ServerObject {
     trouble: Option<String>,
     /// Whether it has ever said which tools it has.
     known: bool,
-    /// What it says about itself. No pin covers it, so it is not told to models.
+    /// What it says about itself.
     instructions: Option<String>,
+    /// Whether MCP clients are told it.
+    instructions_accepted: bool,
 }
 
 /// A server, or a tool with a mode, that cannot be called.
@@ -112,7 +117,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) ->
             let running = control.servers.servers().into_iter().map(server_object);
             running.chain(control.turned_off().iter().map(|name| turned_off(name))).collect()
         }),
-        off: for_all.map(|control| control.servers.off().iter().map(OffObject::from).collect()),
+        off: for_all.map(|control| control.off().iter().map(OffObject::from).collect()),
     })
 }
 
@@ -130,6 +135,8 @@ pub(super) async fn show(
         "accepted": compared.accepted,
         "present_digest": compared.present.as_ref().map(Digest::of),
         "present": compared.present,
+        "unaccepted_instructions": compared.unaccepted_instructions,
+        "unaccepted_meta": compared.unaccepted_meta,
     })))
 }
 
@@ -141,6 +148,7 @@ fn server_object(listed: ListedServer) -> ServerObject {
         trouble,
         known: listed.is_known,
         instructions: listed.instructions,
+        instructions_accepted: listed.are_instructions_accepted,
     }
 }
 
@@ -152,6 +160,7 @@ fn turned_off(name: &str) -> ServerObject {
         trouble: None,
         known: false,
         instructions: None,
+        instructions_accepted: false,
     }
 }
 
@@ -173,7 +182,8 @@ fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
         .map(|tool| {
             let server_trouble = tool.server_trouble.filter(|_| sees_all);
             let meta = tool.meta.filter(|_| sees_all);
-            ToolObject { server_trouble, meta, ..tool }
+            let meta_accepted = tool.meta_accepted.filter(|_| sees_all);
+            ToolObject { server_trouble, meta, meta_accepted, ..tool }
         })
         .collect()
 }
@@ -194,6 +204,7 @@ fn tool_object(listed: &ListedTool) -> ToolObject {
         redacted: listed.redacted.clone(),
         icons: listed.icons.clone(),
         meta: listed.meta.clone(),
+        meta_accepted: listed.meta.as_ref().map(|_| listed.is_meta_accepted),
         server_state: Some(server_state),
         server_trouble,
     }
@@ -237,7 +248,10 @@ pub(super) async fn accept(
     let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
     let (gate, operator) = (&app.service.gate, &caller.principal_id);
     match control.accept(gate, &name, operator, seen).await? {
-        Accepted::As(digest) => Ok(Json(json!({ "name": name, "definition_digest": digest }))),
+        Accepted::As(digest) => {
+            control.reload(gate).await;
+            Ok(Json(json!({ "name": name, "definition_digest": digest })))
+        }
         Accepted::Another(digest) => Err(Problem::conflict(format!(
             "the tool is another one by now, its definition is {digest}: look at it again"
         ))),

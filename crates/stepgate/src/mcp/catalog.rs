@@ -1,46 +1,24 @@
-//! Which tools there are, under names that the model APIs take.
+//! Which tools there are, with everything that clients are told of them.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rmcp::model::{Tool, ToolAnnotations};
+use rmcp::model::{MetaObject, Tool, ToolAnnotations};
 use stepgate_agent::ports::OfferedTool;
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
-use stepgate_core::tool::{Mode, Standing, ToolName};
-use stepgate_exec::servers::ListedTool;
+use stepgate_core::tool::{Mode, ToolName};
+use stepgate_exec::servers::{ListedTool, Off};
 
 use super::core_tools;
+use crate::assembly::McpNames;
 use crate::service::Service;
 
-/// Longest name that the model APIs take.
-const NAME_BYTES_MAX: usize = 64;
-/// What ends a name that was too long: enough of a digest to tell two of them apart.
-const TAIL_BYTES: usize = 9;
-
-/// Two tools with one name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Collision {
-    name: String,
-    tools: [String; 2],
-}
-
-impl std::error::Error for Collision {}
-
-impl fmt::Display for Collision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, second] = &self.tools;
-        write!(
-            f,
-            "`{first}` and `{second}` would both be called `{}` over MCP: rename one of the servers, \
-             or take the mode of one of the tools away",
-            self.name
-        )
-    }
-}
+/// What keys of `_meta` begin with that are the gate's own.
+const OWN_META: &str = "stepgate/";
+/// Longest `_meta` of a tool that is passed on, as JSON.
+pub(super) const META_BYTES_MAX: usize = 16 * 1024;
 
 /// One tool as it is offered.
 pub(super) struct Offered {
@@ -52,39 +30,35 @@ pub(super) struct Offered {
 /// The table: every name with what it stands for.
 pub(super) struct Catalog {
     by_name: BTreeMap<String, Offered>,
+    /// What servers say about themselves, as far as it was accepted.
+    instructions: BTreeMap<String, String>,
     policy: Digest,
 }
 
 impl Catalog {
-    /// Everything that can be called now, and the names that were taken already.
-    pub(super) fn of(service: &Service, own_names: Option<&str>) -> (Self, Vec<Collision>) {
-        let listing = match &service.control {
-            Some(control) => control.servers.listing(),
-            None => Vec::new(),
-        };
-        let policy = match &service.control {
-            Some(control) => control.policy.current().digest(),
-            None => Digest::of_bytes(b""),
-        };
+    /// Everything that can be called now, and the tools that are off because another one has their name.
+    pub(super) fn of(service: &Service, own_names: Option<&str>) -> (Self, Vec<Off>) {
         let core = Action::ALL.into_iter().map(|action| Offered {
             action: action.name().to_owned(),
             definition: core_tools::definition(action),
         });
-        let servers = listing.iter().filter_map(|listed| offered(listed, own_names));
-        let mut catalog = Self { by_name: BTreeMap::new(), policy };
-        let mut collisions = Vec::new();
-        for offered in core.chain(servers) {
-            match catalog.by_name.entry(offered.definition.name.to_string()) {
-                Entry::Vacant(place) => {
-                    place.insert(offered);
-                }
-                Entry::Occupied(taken) => collisions.push(Collision {
-                    name: taken.key().clone(),
-                    tools: [taken.get().action.clone(), offered.action],
-                }),
-            }
-        }
-        (catalog, collisions)
+        let Some(control) = &service.control else {
+            let (instructions, policy) = (BTreeMap::new(), Digest::of_bytes(b""));
+            return (Self { by_name: by_name(core), instructions, policy }, Vec::new());
+        };
+        let listing = control.servers.listing();
+        let McpNames { tools, off } = McpNames::of(&listing, own_names);
+        let of_servers = tools.into_iter().filter_map(|(name, listed)| offered(name, listed));
+        let servers = control.servers.servers().into_iter();
+        let accepted = servers.filter(|server| server.are_instructions_accepted);
+        let catalog = Self {
+            by_name: by_name(core.chain(of_servers)),
+            instructions: accepted
+                .filter_map(|server| Some((server.name, server.instructions?)))
+                .collect(),
+            policy: control.policy.current().digest(),
+        };
+        (catalog, off)
     }
 
     pub(super) fn named(&self, name: &str) -> Option<&Offered> {
@@ -103,6 +77,22 @@ impl Catalog {
         let offered = self.by_name.values();
         let could = |offered: &&Offered| policy.could_permit(principal_id, &offered.action);
         offered.filter(could).map(|offered| offered.definition.clone()).collect()
+    }
+
+    /// What the servers say about themselves of which this principal could ever be permitted a tool, by their
+    /// names.
+    pub(super) fn instructions(
+        &self,
+        service: &Service,
+        principal_id: &PrincipalId,
+    ) -> impl Iterator<Item = (&str, &str)> {
+        let policy = &service.gate.policy;
+        let offered = self.by_name.values();
+        let could = offered.filter(|offered| policy.could_permit(principal_id, &offered.action));
+        let names = could.filter_map(|offered| ToolName::parse(&offered.action).ok());
+        let servers: BTreeSet<String> = names.map(|name| name.server().to_owned()).collect();
+        let told = self.instructions.iter().filter(move |(server, _)| servers.contains(*server));
+        told.map(|(server, text)| (server.as_str(), text.as_str()))
     }
 
     /// The same for a model, without what is only for agents that propose by themselves.
@@ -137,22 +127,18 @@ impl Catalog {
     /// Enough to see that something has changed.
     pub(super) fn look(&self) -> Digest {
         let definitions: Vec<&Tool> = self.by_name.values().map(|it| &it.definition).collect();
-        Digest::of(&(self.policy, definitions))
+        Digest::of(&(self.policy, definitions, &self.instructions))
     }
 }
 
-/// A tool that can be called: one with a mode, and with the definition that an operator knows.
-fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
+fn by_name(offered: impl Iterator<Item = Offered>) -> BTreeMap<String, Offered> {
+    offered.map(|offered| (offered.definition.name.to_string(), offered)).collect()
+}
+
+/// A tool under the name that it has over MCP.
+fn offered(name: String, listed: &ListedTool) -> Option<Offered> {
     let mode = listed.mode?;
-    match listed.standing? {
-        Standing::Accepted => {}
-        Standing::Changed | Standing::New | Standing::Gone => return None,
-    }
     let action = ToolName::of(&listed.server, &listed.tool).ok()?;
-    let name = match own_names == Some(listed.server.as_str()) {
-        true => fitted(&listed.tool),
-        false => fitted(&format!("{}__{}", listed.server, listed.tool)),
-    };
     let mut definition = Tool::new_with_raw(
         name,
         listed.description.clone().map(Into::into),
@@ -161,6 +147,7 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
     .with_annotations(annotations(mode));
     definition.title.clone_from(&listed.title);
     definition.icons = listed.icons.clone().and_then(|icons| serde_json::from_value(icons).ok());
+    definition.meta = listed.meta.as_ref().filter(|_| listed.is_meta_accepted).and_then(passed_on);
     // Clients before 2025-06-18 know no other title than that of the annotations.
     if let Some(annotations) = &mut definition.annotations {
         annotations.title.clone_from(&listed.title);
@@ -169,6 +156,14 @@ fn offered(listed: &ListedTool, own_names: Option<&str>) -> Option<Offered> {
         definition = definition.with_raw_output_schema(object(output_schema)?.into());
     }
     Some(Offered { action: action.to_string(), definition })
+}
+
+/// The `_meta` of a tool without what only the gate says; nothing, where it is too long.
+fn passed_on(meta: &Value) -> Option<MetaObject> {
+    let mut meta = object(meta)?;
+    meta.retain(|key, _| !key.to_ascii_lowercase().starts_with(OWN_META));
+    let is_short = Value::Object(meta.clone()).to_string().len() <= META_BYTES_MAX;
+    (is_short && !meta.is_empty()).then_some(MetaObject(meta))
 }
 
 fn object(schema: &Value) -> Option<Map<String, Value>> {
@@ -183,19 +178,6 @@ fn annotations(mode: Mode) -> ToolAnnotations {
         Mode::Draft => annotations.read_only(false).destructive(false),
         Mode::ExecuteGated => annotations.read_only(false).destructive(true),
     }
-}
-
-/// The name in the letters that the model APIs take, and no longer than they take.
-fn fitted(name: &str) -> String {
-    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let plain: String = name.chars().map(|c| if is_taken(c) { c } else { '_' }).collect();
-    if plain.len() <= NAME_BYTES_MAX {
-        return plain;
-    }
-    let digest = Digest::of_bytes(name.as_bytes()).to_string();
-    let head: String = plain.chars().take(NAME_BYTES_MAX - TAIL_BYTES).collect();
-    let tail: String = digest.chars().take(TAIL_BYTES - 1).collect();
-    format!("{head}_{tail}")
 }
 
 #[cfg(test)]

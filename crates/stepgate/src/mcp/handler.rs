@@ -8,22 +8,15 @@ use std::time::Duration;
 use rmcp::ErrorData;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, GetTaskParams, GetTaskResult,
-    Implementation, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
-    ServerConfig, ServerNotification, SubscriptionFilter, Tool, ToolListChangedNotification,
-    UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, DiscoverResult, GetTaskParams,
+    GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, ServerNotification,
+    SubscriptionFilter, Tool, ToolListChangedNotification, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 
 use super::call::Asker;
-use super::{Shared, call, sessions, tasks};
-
-/// What clients should know before they call.
-const INSTRUCTIONS: &str = "Every call passes a gate: it is validated, decided by policy, approved by \
-     a person where policy says so, executed once and recorded. A call that waits for a person \
-     answers with a notice or a task; the same call again, soon enough, gets its outcome. Say why you call \
-     in _meta `stepgate/reasoning`, and name a call in _meta `stepgate/idempotency-key`: with the same \
-     key it is never done twice, whenever you ask. Every result names its key in _meta.";
+use super::{Shared, call, instructions, sessions, tasks};
 
 /// How often it is looked whether a session's client has left.
 const LEFT_PAUSE: Duration = Duration::from_secs(10);
@@ -49,15 +42,41 @@ impl Handler {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, tells: Arc::default() }
     }
+
+    /// What this caller is told before it calls.
+    fn instructions(&self, context: &RequestContext<RoleServer>) -> Result<String, ErrorData> {
+        let asker = Asker::of(context)?;
+        let catalog = self.shared.catalog();
+        Ok(instructions::with(catalog.instructions(&self.shared.service, &asker.principal_id)))
+    }
 }
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let capabilities =
             ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
-        let mut info = ServerConfig::new(tasks::with(capabilities)).with_instructions(INSTRUCTIONS);
+        let mut info = ServerConfig::new(tasks::with(capabilities));
         info.server_info = Implementation::new("stepgate", env!("CARGO_PKG_VERSION"));
         info
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let negotiated = self.negotiate_initialize(&request)?;
+        Ok(negotiated.with_instructions(self.instructions(&context)?))
+    }
+
+    async fn discover(
+        &self,
+        context: RequestContext<RoleServer>,
+    ) -> Result<DiscoverResult, ErrorData> {
+        let versions = self.supported_protocol_versions().into_owned();
+        let info = self.get_info().with_instructions(self.instructions(&context)?);
+        Ok(DiscoverResult::from_server_info(versions, info))
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {

@@ -91,7 +91,9 @@ impl Place {
 
 pub(crate) fn command<S: AsRef<OsStr>>(data: &Path, args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stepgate"));
-    command.env_clear().arg("--data").arg(data).args(args);
+    // On a busy machine a server may take long, and its tools are wanted all the same.
+    command.env_clear().env("STEPGATE_SERVE_SERVERS_WAIT_MS", "30000");
+    command.arg("--data").arg(data).args(args);
     command
 }
 

@@ -261,6 +261,40 @@ fn a_changed_definition_that_policies_do_not_fit_stops_neither_a_start_nor_a_rel
 }
 
 #[test]
+fn policies_that_were_loaded_for_another_definition_of_a_tool_deny_it() {
+    let scene = Scene::with("honours_key = true", &["--pay"]);
+    let file = scene.place.path().join("policies/all.cedar");
+    let small = r#"
+        @id("look") permit (principal, action == Action::"fixture.crash", resource);
+        @id("small") permit (principal, action == Action::"fixture.pay", resource)
+        when { context.args has amount && context.args.amount < 100 };"#;
+    fs::write(&file, small).unwrap();
+    let mut gateway = Gateway::start(&scene.place);
+    let pay = |gateway: &Gateway| {
+        gateway.propose(&crate::http_client::proposal("fixture.pay", json!({})))
+    };
+    assert_eq!(pay(&gateway).status, 200);
+    // From here on no set can be loaded, and the tool gets another default.
+    fs::write(&file, format!("{small} permit (principle, action, resource);")).unwrap();
+    gateway.until_it_says("policies not reloaded");
+    fs::write(scene.file("default"), "1000000").unwrap();
+    gateway.propose(&crate::http_client::proposal("fixture.crash", json!({})));
+    gateway.until_it_says("the tool `fixture.pay` has changed since it was accepted");
+    let accepted = scene.stepgate(&["tools", "accept", "fixture.pay"]);
+    assert_eq!(accepted.code, 0, "{}", accepted.stderr);
+    assert_eq!(pay(&gateway).status, 403);
+    let shown = scene.stepgate(&["runs", "show", "last"]);
+    let why = "not the one that the policies in force were loaded for";
+    assert!(shown.stdout.contains(why), "{}", shown.stdout);
+    // With policies that can be loaded they are asked about a million.
+    fs::write(&file, small.replace("< 100", "> 100")).unwrap();
+    gateway.until_it_says("policies reloaded");
+    assert_eq!(pay(&gateway).status, 200);
+    drop(gateway);
+    scene.verified();
+}
+
+#[test]
 fn policies_reload_and_a_bad_set_never_replaces_a_good_one() {
     let scene = Scene::new("honours_key = true");
     let mut gateway = Gateway::start(&scene.place);

@@ -1,6 +1,7 @@
 //! The MCP door of the real binary: what it offers, what a call is, who waits how, and what is lost.
 
 mod approvals;
+mod beside;
 mod client;
 mod cut;
 mod door;

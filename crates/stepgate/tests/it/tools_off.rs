@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -28,7 +29,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let scene = Self { place: Place::new(), state: tempfile::TempDir::new().unwrap() };
+        Self::at(Place::new())
+    }
+
+    fn at(place: Place) -> Self {
+        let scene = Self { place, state: tempfile::TempDir::new().unwrap() };
         fs::create_dir_all(scene.place.path().join("policies")).unwrap();
         fs::write(scene.place.path().join("policies/all.cedar"), POLICIES).unwrap();
         scene.configure(&[]);
@@ -170,6 +175,53 @@ fn a_server_that_was_away_at_the_start_serves_when_it_comes() {
     until("the tool", || look(&gateway, "away.look") == 200);
     drop(gateway);
     assert_eq!(scene.place.stepgate(["verify"], "").code, 0);
+}
+
+#[test]
+fn the_gateway_listens_without_a_server_that_does_not_answer_which_comes_up_later() {
+    let wait = ("STEPGATE_SERVE_SERVERS_WAIT_MS", "3000".into());
+    let scene = Scene::at(Place::with(vec![wait]));
+    let silent = scene.state.path().join("silent");
+    let go = scene.state.path().join("go");
+    let wait = format!("while [ ! -e '{}' ]; do sleep 0.02; done", go.display());
+    fs::write(&silent, format!("#!/bin/sh\n{wait}\nexec {} \"$@\"\n", python())).unwrap();
+    fs::set_permissions(&silent, PermissionsExt::from_mode(0o755)).unwrap();
+    let config = scene.place.path().join("stepgate.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let text = text.replace(scene.away().to_str().unwrap(), silent.to_str().unwrap());
+    fs::write(&config, text).unwrap();
+    let begin = Instant::now();
+    let mut gateway = Gateway::start(&scene.place);
+    // The start of a server may take 30 s.
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    gateway.until_it_says("the tool server `away` is off: it is still starting");
+    let ready = gateway.send("GET", "/readyz", &gateway.operator, "").json();
+    assert!(parts(&ready).contains(&"away".to_owned()), "{ready}");
+    assert_eq!((look(&gateway, "good.look"), look(&gateway, "away.look")), (200, 403));
+    fs::write(&go, "").unwrap();
+    gateway.until_it_says("the tool server `away` is up");
+    until("the tool", || look(&gateway, "away.look") == 200);
+    drop(gateway);
+    assert_eq!(scene.place.stepgate(["verify"], "").code, 0);
+}
+
+#[test]
+fn a_command_without_a_gateway_says_what_is_off_only_where_its_own_tool_is() {
+    let scene = Scene::new();
+    for (args, told) in [
+        (&["run", "good.look"][..], false),
+        (&["run", "READ_FILE", "path=/sandbox/a.txt"], false),
+        (&["runs"], false),
+        (&["approvals"], false),
+        (&["run", "broken.look"], false),
+        (&["run", "broken.bad"], true),
+        (&["run", "away.look"], true),
+    ] {
+        let output = scene.place.stepgate(args, "");
+        assert_eq!(output.stderr.contains("tool servers:"), told, "{args:?}: {output:?}");
+    }
+    let run = scene.place.stepgate(["run", "away.look"], "");
+    assert_eq!(run.stderr.matches("tool servers:").count(), 1, "{run:?}");
 }
 
 #[test]

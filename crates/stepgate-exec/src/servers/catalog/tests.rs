@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::super::pin::{Beside, Pin};
 use super::super::spec::{ServerLimits, Transport};
 use super::*;
 
@@ -119,7 +120,7 @@ fn a_table_for_a_tool_that_is_not_there_turns_the_server_off_unless_the_tool_was
     assert!(matches!(unknown.err(), Some(StartError::UnknownTool { .. })));
     let pins = Pins::default();
     let digest = stepgate_core::digest::Digest::ZERO;
-    pins.pin(ToolName::of("door", "close").unwrap(), super::super::pin::Pin::new(digest, None));
+    pins.pin(ToolName::of("door", "close").unwrap(), Pin::new(digest, None, Beside::default()));
     assert!(Catalog::default().read(&spec, &list(), &pins).is_ok());
 }
 

@@ -19,10 +19,10 @@ fn a_definition_that_means_the_same_keeps_its_pin_and_what_was_decided_for_it() 
     let (accepted, present) = (definition("d", ["a", "b"]), definition("d", ["b", "a"]));
     assert_ne!(accepted.digest, present.digest);
     let kept = (Standing::Accepted, accepted.digest);
-    check(Pin::of(&accepted), &present, Pinning::Definition, kept);
-    check(Pin::of(&accepted), &present, Pinning::NamesAndTypes, kept);
+    check(Pin::of(&accepted, None), &present, Pinning::Definition, kept);
+    check(Pin::of(&accepted, None), &present, Pinning::NamesAndTypes, kept);
     // Without the accepted definition nothing is known of its meaning.
-    let bare = Pin::new(accepted.digest, None);
+    let bare = Pin::new(accepted.digest, None, Beside::default());
     check(bare.clone(), &present, Pinning::Definition, (Standing::Changed, present.digest));
     check(bare, &accepted, Pinning::Definition, kept);
 }
@@ -30,7 +30,7 @@ fn a_definition_that_means_the_same_keeps_its_pin_and_what_was_decided_for_it() 
 #[test]
 fn with_names_and_types_a_description_may_change_and_an_approval_does_not_pass_on() {
     let (accepted, present) = (definition("d", ["a", "b"]), definition("other", ["c", "d"]));
-    let pin = Pin::of(&accepted);
+    let pin = Pin::of(&accepted, None);
     check(pin.clone(), &present, Pinning::Definition, (Standing::Changed, present.digest));
     check(pin, &present, Pinning::NamesAndTypes, (Standing::Accepted, present.digest));
 }
@@ -38,7 +38,7 @@ fn with_names_and_types_a_description_may_change_and_an_approval_does_not_pass_o
 #[test]
 fn a_definition_that_is_not_the_pinned_one_is_not_believed() {
     let (accepted, other) = (definition("d", ["a", "b"]), definition("other", ["a", "b"]));
-    let forged = Pin::new(accepted.digest, Some(other.pinned.clone()));
+    let forged = Pin::new(accepted.digest, Some(other.pinned.clone()), Beside::default());
     assert_eq!(forged.definition(), None);
     check(forged, &other, Pinning::Definition, (Standing::Changed, other.digest));
 }
@@ -47,7 +47,7 @@ fn a_definition_that_is_not_the_pinned_one_is_not_believed() {
 fn a_definition_that_is_too_long_is_pinned_without_being_kept() {
     let kept = |length| {
         let words = "x".repeat(length);
-        Pin::of(&definition(&words, ["a", "b"])).definition().is_some()
+        Pin::of(&definition(&words, ["a", "b"]), None).definition().is_some()
     };
     let around = definition("", ["a", "b"]).pinned.to_string().len();
     assert!(kept(DEFINITION_BYTES_MAX - around));

@@ -116,7 +116,8 @@ impl House {
         let heard = Arc::clone(&news);
         let tell_news = Arc::new(move |said| heard.lock().unwrap().push(said));
         let servers =
-            Servers::start(specs, pins, launcher(), tell, tell_progress, tell_news).await?;
+            Servers::start(specs, pins, launcher(), tell, tell_progress, tell_news, Duration::MAX)
+                .await?;
         Ok(Self { servers, late, progress, news, keep: tempfile::tempdir().unwrap() })
     }
 
@@ -153,8 +154,8 @@ impl House {
     pub(crate) fn pins(&self) -> BTreeMap<ToolName, Pin> {
         let tools = self.servers.tools();
         let pin = |name: &ToolName| {
-            let compared = self.servers.compared(name).unwrap();
-            Pin::new(compared.accepted_digest.unwrap(), compared.accepted)
+            let pin = self.servers.accepted(name).unwrap();
+            Pin::new(pin.digest(), pin.definition().cloned(), pin.beside())
         };
         tools.iter().map(|tool| (tool.name.clone(), pin(&tool.name))).collect()
     }

@@ -20,7 +20,9 @@ fn why_a_server_is_down_is_not_for_agents() {
         output_schema: None,
         icons: None,
         meta: Some(json!({ "build": 7 })),
+        is_meta_accepted: false,
         definition_digest: Digest::of("sonos"),
+        bound_digest: Digest::of("sonos"),
         server_state: ServerState::Down("cannot start `/srv/private/sonos`".into()),
     };
     for (role, is_told) in [(Role::Agent, false), (Role::Operator, true), (Role::Auditor, true)] {
@@ -31,7 +33,6 @@ fn why_a_server_is_down_is_not_for_agents() {
         };
         assert_eq!(shown.server_state, Some("down"));
         assert_eq!(shown.server_trouble.is_some(), is_told, "{role:?}");
-        // No pin covers it.
         assert_eq!(shown.meta.is_some(), is_told, "{role:?}");
     }
 }

@@ -30,6 +30,7 @@ fn a_quarantined_run_is_not_offered_and_operators_are_told_its_code() {
     let payload = proposal(1, "fixture.act", json!({ "value": 1 }));
     let gateway = Gateway::start(&scene.place);
     assert_eq!(gateway.propose(&payload).status, 202);
+    assert_eq!(gateway.metric("stepgate_approvals_open"), 1);
     let approval = scene.pending();
     // While it is served: the next decision finds it.
     tamper(&scene);
@@ -39,6 +40,7 @@ fn a_quarantined_run_is_not_offered_and_operators_are_told_its_code() {
     let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("payload"), "{message}");
     assert_eq!(gateway.metric("stepgate_runs_needing_person{kind=\"quarantined\"}"), 1);
+    assert_eq!(gateway.metric("stepgate_approvals_open"), 0);
     drop(gateway);
 
     // After a start: recovery has found it before a decision is tried.

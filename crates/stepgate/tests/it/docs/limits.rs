@@ -6,7 +6,7 @@ use super::{quoted, read, rows};
 
 /// The rows without a key of the configuration: the row, the file that has the limit, and the names of its
 /// constants (or of the fields of its defaults) in the order of the row's numbers.
-const CONSTANTS: [(&str, &str, &[&str]); 52] = [
+const CONSTANTS: [(&str, &str, &[&str]); 54] = [
     ("integers in a proposal", "stepgate-core/src/json/strict.rs", &["EXACT_MAX"]),
     ("version numbers", "stepgate-core/src/step/p3_validate_schema.rs", &["VERSION_DIGITS_MAX"]),
     ("name of an action", "stepgate-core/src/limits.rs", &["ACTION_BYTES_MAX"]),
@@ -54,6 +54,16 @@ const CONSTANTS: [(&str, &str, &[&str]); 52] = [
         "stepgate/src/mcp/sessions.rs",
         &["RESUME_MAX"],
     ),
+    (
+        "`_meta` of a tool that MCP clients are told",
+        "stepgate/src/mcp/catalog.rs",
+        &["META_BYTES_MAX"],
+    ),
+    (
+        "instructions of a tool server that MCP clients are told, and of all servers together",
+        "stepgate/src/mcp/instructions.rs",
+        &["SERVER_CHARS_MAX", "SUM_CHARS_MAX"],
+    ),
     ("MCP calls that are known to be lost", "stepgate/src/mcp/unanswered.rs", &["CALLS_MAX"]),
     (
         "open questions of MCP calls without a key that equal calls join",
@@ -69,7 +79,7 @@ const CONSTANTS: [(&str, &str, &[&str]); 52] = [
     ("line of `stepgate mcp`", "stepgate/src/mcp/bridge/lines.rs", &["LINE_BYTES_MAX"]),
     ("requests of `stepgate mcp` at one time", "stepgate/src/mcp/bridge.rs", &["REQUESTS_MAX"]),
     ("key of an MCP call", "stepgate/src/mcp/call.rs", &["KEY_BYTES_MAX"]),
-    ("name of a tool over MCP", "stepgate/src/mcp/catalog.rs", &["NAME_BYTES_MAX"]),
+    ("name of a tool over MCP", "stepgate/src/assembly/mcp_names.rs", &["NAME_BYTES_MAX"]),
     (
         "answer of the model on the wire; one event of a stream; its text; its calls",
         "stepgate-agent/src",

@@ -234,14 +234,31 @@ fn one_server_can_have_its_tools_under_their_own_names() {
 }
 
 #[test]
-fn two_tools_with_one_name_stop_the_start() {
+fn of_two_tools_with_one_name_the_later_is_off_and_named_and_the_rest_serves() {
     let scene = Scene::with("honours_key = true", &["--tool", "a__look"]);
     let config = scene.place.path().join("stepgate.toml");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, text.replace("[servers.other]", "[servers.fixture__a]")).unwrap();
-    let refused = scene.stepgate(&["serve", "--bind", "127.0.0.1:0"]);
-    assert_eq!(refused.code, 1);
-    for part in ["`fixture.a__look`", "`fixture__a.look`", "`fixture__a__look`", "rename"] {
-        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    let words = "the tool `fixture__a.look` is off over MCP: `fixture.a__look` has its name there, \
+                 `fixture__a__look`; rename one of the servers";
+    let doctor = scene.stepgate(&["doctor"]);
+    assert!(doctor.code == 1 && doctor.stdout.contains(words), "{doctor:?}");
+    let mut gateway = Gateway::start(&scene.place);
+    gateway.until_it_says(words);
+    for command in ["tools", "doctor"] {
+        let output = scene.stepgate(&[command]);
+        assert!(output.stdout.contains(words), "{output:?}");
     }
+    let ready = gateway.send("GET", "/readyz", &gateway.operator, "").json();
+    assert_eq!((&ready["status"], &ready["tools_off"]), (&json!("ready"), &json!(1)));
+    assert_eq!(ready["off"][0]["reason"], "name_taken");
+    // The one that has the name is called by it, and the other one by its own over HTTP.
+    let client = Client::of(&gateway);
+    let result = client.call("fixture__a__look", json!({}));
+    let run = result["_meta"]["stepgate/run-id"].as_str().unwrap();
+    let run = gateway.send("GET", &format!("/v1/runs/{run}"), &gateway.operator, "").json();
+    assert!(run.to_string().contains("a__look"), "{run}");
+    let proposal = crate::http_client::proposal("fixture__a.look", json!({}));
+    assert_eq!(gateway.propose(&proposal).status, 200);
+    assert_eq!(client.call("fixture__look", json!({}))["_meta"]["stepgate/verdict"], "SUCCESS");
 }
