@@ -55,9 +55,10 @@ impl Transport<RoleClient> for Pipe {
             };
             if let Err(error) = &written {
                 // Half a line may have been written: nothing more can be said over this pipe.
-                let why = match error.kind() {
-                    io::ErrorKind::BrokenPipe => "it closed its input".to_owned(),
-                    _ => format!("a message could not be sent: {error}"),
+                let why = if error.kind() == io::ErrorKind::BrokenPipe {
+                    "it closed its input".to_owned()
+                } else {
+                    format!("a message could not be sent: {error}")
                 };
                 tap.close(&why);
                 if let Some(id) = id {
