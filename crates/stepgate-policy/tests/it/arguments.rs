@@ -161,8 +161,12 @@ fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
         // A part of what a policy compares as a whole.
         (
             r#"@id("x") forbid (principal, action == Action::"bank.pay", resource)
-                when { context.args has options && context.args.options == context.args.options };"#,
-            vec![(json!({}), Permit), (json!({ "options": { "limit": 1, "more": 1 } }), Deny)],
+                when { context.args has options && context.args.options != context.args.options };"#,
+            vec![
+                (json!({}), Permit),
+                (json!({ "options": { "limit": 1 } }), Permit),
+                (json!({ "options": { "limit": 1, "more": 1 } }), Deny),
+            ],
         ),
         // A policy about another principal is no candidate.
         (

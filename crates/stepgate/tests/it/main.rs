@@ -46,4 +46,5 @@ mod tamper;
 mod terminal;
 mod tls;
 mod tools_off;
+mod unseen_args;
 mod verify_beside;
