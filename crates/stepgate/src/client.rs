@@ -20,8 +20,8 @@ use tower::ServiceExt;
 
 use crate::cli::Global;
 use crate::data_dir::{DataDir, Held};
-use crate::http::{self, AccessLog, App, LOCAL_HEADER, Peer};
-use crate::local::Process;
+use crate::http::{self, AccessLog, App, INPUT_HEADER, LOCAL_HEADER, Peer};
+use crate::local::{Process, our_input};
 use connection::{Connection, Target};
 
 /// What a client on this machine calls the gateway.
@@ -326,6 +326,9 @@ fn request(
         }
         None => {
             headers.insert(LOCAL_HEADER, HeaderValue::from_static(who.role.as_str()));
+            if let Some(input) = our_input() {
+                headers.insert(INPUT_HEADER, HeaderValue::from_str(&input)?);
+            }
         }
     }
     Ok(request)

@@ -40,7 +40,7 @@ use crate::local::Clients;
 use crate::mcp::{Door, McpSettings};
 use crate::service::Service;
 
-pub(crate) use admit::{Caller, LOCAL_HEADER, Peer, Proposer};
+pub(crate) use admit::{Caller, INPUT_HEADER, LOCAL_HEADER, Peer, Proposer};
 use console::Logins;
 pub(crate) use metrics::{Metrics, OpenConnection};
 use places::Places;

@@ -1,6 +1,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::action::CoreCall;
+use crate::ports::NoToolServers;
 
 #[test]
 fn the_defaults_that_policy_saw_are_put_back_where_nothing_was_given() {
@@ -23,4 +25,17 @@ fn the_defaults_that_policy_saw_are_put_back_where_nothing_was_given() {
         "rooms": [{ "size": 9 }, { "size": 1 }],
     });
     assert_eq!(args, expected);
+}
+
+#[test]
+fn a_call_of_the_past_has_the_defaults_that_its_decision_names() {
+    let (tool_name, tool_server) = ("FINISH".to_owned(), "core".to_owned());
+    let asked = Invocation { args: json!({}), tool_name, tool_server };
+    let call = |defaults: Option<Value>| call_of(&NoToolServers, &asked, defaults.as_ref());
+    assert!(call(None).is_none(), "without its response it is no call");
+    let Some(Call::Core(CoreCall::Finish { response })) = call(Some(json!({ "/response": "x" })))
+    else {
+        panic!("it has its response by default")
+    };
+    assert_eq!(response, "x");
 }

@@ -161,8 +161,12 @@ fn no_spelling_of_a_value_steps_around_an_approval_or_a_forbid() {
         // A part of what a policy compares as a whole.
         (
             r#"@id("x") forbid (principal, action == Action::"bank.pay", resource)
-                when { context.args has options && context.args.options == context.args.options };"#,
-            vec![(json!({}), Permit), (json!({ "options": { "limit": 1, "more": 1 } }), Deny)],
+                when { context.args has options && context.args.options != context.args.options };"#,
+            vec![
+                (json!({}), Permit),
+                (json!({ "options": { "limit": 1 } }), Permit),
+                (json!({ "options": { "limit": 1, "more": 1 } }), Deny),
+            ],
         ),
         // A policy about another principal is no candidate.
         (
@@ -480,4 +484,18 @@ fn check_knows_which_objects_can_have_more_than_their_schema_names() {
             .collect();
         assert_eq!(found, expected, "a list of {schema}");
     }
+}
+
+#[test]
+fn check_looks_only_at_accepted_tools_that_a_policy_is_about() {
+    let schema = json!({ "type": "object", "properties": { "x": { "type": "number" } } });
+    let one = shape("some.tool", Mode::Draft, schema.clone());
+    let other = shape("other.tool", Mode::Draft, schema.clone());
+    let off = ToolShape { is_accepted: false, ..shape("off.tool", Mode::Draft, schema) };
+    let policy = r#"@id("p") forbid (principal, action in [Action::"some.tool", Action::"off.tool"], resource)
+        when { context.args has x && context.args.x > 3 };"#;
+    let directory = directory(&[("p.cedar", policy)]);
+    let found = stepgate_policy::check(directory.path(), &[one, other, off]).findings;
+    let [found] = &*found else { panic!("{found:?}") };
+    assert!(found.message.contains("a call of `some.tool` with such a value"), "{found:?}");
 }

@@ -31,7 +31,7 @@ pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyho
         }
     };
     step::print(&response)?;
-    tell_how_to_go_on(&response);
+    how_to_go_on(&response).into_iter().for_each(show::note);
     Ok(code)
 }
 
@@ -45,19 +45,20 @@ fn tell_what_is_off(held: &Held, tool: &str) {
     off.for_each(|off| assembly::tell(&News::Off(off)));
 }
 
-/// How a person answers, where one is asked; where the reason is, where the answer keeps it to itself.
-fn tell_how_to_go_on(response: &str) {
+/// How a person answers, where one is asked; where the reason is, where the answer keeps it to itself. The
+/// response is a gateway's text.
+fn how_to_go_on(response: &str) -> Option<String> {
     let response: Value = serde_json::from_str(response).unwrap_or_default();
     let text = |pointer: &str| response.pointer(pointer).and_then(Value::as_str);
     match (text("/outcome"), text("/result/approval_id")) {
-        (Some("APPROVAL_REQUIRED"), Some(approval)) => show::note(show::printable(&format!(
+        (Some("APPROVAL_REQUIRED"), Some(approval)) => Some(show::printable(&format!(
             "waiting for a person: `stepgate approve {approval}` or `stepgate deny {approval}`; \
              the same proposal id asked again gets the outcome"
         ))),
         (Some("VALIDATION_ERROR" | "DENIED" | "EXECUTION_ERROR"), _) => {
-            show::note("`stepgate runs show last` says why");
+            Some("`stepgate runs show last` says why".to_owned())
         }
-        (_, _) => {}
+        (_, _) => None,
     }
 }
 

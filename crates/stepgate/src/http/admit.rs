@@ -22,6 +22,8 @@ use crate::tokens::{BadToken, Role, TERMINAL_OPERATOR};
 /// Says what a request does on a connection that only the owner of the data directory can make: `agent`
 /// proposes, `auditor` reads, `operator` decides.
 pub(crate) const LOCAL_HEADER: &str = "stepgate-local";
+/// Says what a process on this machine reads from.
+pub(crate) const INPUT_HEADER: &str = "stepgate-input";
 
 /// When somebody who has too many requests under way may try again.
 const PLACE_RETRY_S: u64 = 1;
@@ -155,7 +157,8 @@ fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
         }
     };
     if let (Some(Peer::Local(process)), "/mcp") = (peer, request.uri().path()) {
-        app.clients.note(process);
+        let said = request.headers().get(INPUT_HEADER).and_then(|said| said.to_str().ok());
+        app.clients.note(process, said);
     }
     app.rates.request(&caller.principal_id).map_err(Problem::too_many)?;
     Ok(caller)

@@ -32,12 +32,12 @@ struct Client {
 }
 
 impl Clients {
-    /// Keeps in mind whose process speaks MCP here.
-    pub(crate) fn note(&self, bridge: Process) {
+    /// Keeps in mind whose process speaks MCP here, and what it says that it reads from.
+    pub(crate) fn note(&self, bridge: Process, said: Option<&str>) {
         if self.living(&Kernel).iter().any(|client| client.bridge == bridge) {
             return;
         }
-        if let Some(client) = Client::of(&Kernel, bridge) {
+        if let Some(client) = Client::of(&Kernel, bridge, said) {
             self.known().push(client);
         }
     }
@@ -66,8 +66,11 @@ impl Client {
     /// wrappers do. In a terminal everything up to the session's leader is the client's. Elsewhere the
     /// ancestors that run the same program are: an editor starts `stepgate mcp` and its shells from
     /// different processes of its own.
-    fn of(processes: &impl Processes, bridge: Process) -> Option<Self> {
-        let input = processes.input(bridge.pid);
+    ///
+    /// The bridge is Stepgate itself, which closes its own process: only to root the kernel tells what it reads
+    /// from, and to others it says so itself.
+    fn of(processes: &impl Processes, bridge: Process, said: Option<&str>) -> Option<Self> {
+        let input = processes.input(bridge.pid).or_else(|| said.map(str::to_owned));
         let line = lineage(processes, bridge.pid)?;
         // The first process of the machine adopts what others leave behind, and is no client.
         let mut above = line.into_iter().skip(1).filter(|facts| facts.process.pid > 1).peekable();

@@ -31,12 +31,12 @@ fn form(gateway: &Gateway, path: &str, cookie: &str, body: &str) -> Reply {
     exchange(gateway.address, request.as_bytes()).unwrap()
 }
 
-fn page(gateway: &Gateway, path: &str, cookie: &str) -> Reply {
+pub(crate) fn page(gateway: &Gateway, path: &str, cookie: &str) -> Reply {
     let request = request("GET", path, "", &[("cookie", cookie)], "");
     exchange(gateway.address, request.as_bytes()).unwrap()
 }
 
-fn log_in(gateway: &Gateway, token: &str, next: &str) -> (Reply, String) {
+pub(crate) fn log_in(gateway: &Gateway, token: &str, next: &str) -> (Reply, String) {
     let reply = form(gateway, "/login", "", &format!("token={token}&next={next}"));
     let cookie = reply.headers.get("set-cookie").map(|it| it.split(';').next().unwrap().to_owned());
     (reply, cookie.unwrap_or_default())

@@ -395,7 +395,7 @@ fn a_required_server_that_does_not_start_stops_serve_with_the_file_and_the_line(
 
 /// Puts a shell command in front of the server: it runs when the server is started, and goes away from its
 /// parents.
-fn preceded_by(scene: &Scene, command: &str) {
+pub(crate) fn preceded_by(scene: &Scene, command: &str) {
     let config = scene.place.path().join("stepgate.toml");
     let starter = scene.file("starter.sh");
     let script = format!("#!/bin/sh\n(setsid {command} &)\nexec {} \"$@\"\n", python());
@@ -620,4 +620,41 @@ fn what_a_tool_server_leaves_behind_ends_with_it_however_it_ends() {
         let _gateway = end(gateway);
         until("it has ended", || !is_there(&pid()));
     }
+}
+
+/// Nothing says which part of a refused proposal is the secret, so none of its values reaches the disk. The
+/// configuration decides, whether or not the server with the redacted argument is up.
+#[test]
+fn of_a_refused_proposal_no_value_reaches_the_disk_where_a_tool_redacts() {
+    const SECRET: &str = "correct-horse-battery-staple";
+    let scene = Scene::new("honours_key = true\nredacted = [\"value\"]");
+    let config = scene.place.path().join("stepgate.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let away = text.replacen(&format!("{:?}", python()), "\"/nowhere/python3\"", 1);
+    for (first, text) in [(1, text), (11, away)] {
+        fs::write(&config, text).unwrap();
+        let gateway = Gateway::start(&scene.place);
+        let whole = proposal(first, "fixture.act", json!({ "value": SECRET }));
+        let payloads = [
+            whole.clone(),
+            proposal(first + 1, "fixture.act", json!({ "vlaue": SECRET })),
+            proposal(first + 2, "fixture.atc", json!({ "value": SECRET })),
+            whole.trim_end_matches('}').to_owned(),
+        ];
+        for payload in payloads {
+            let refused = gateway.propose(&payload);
+            assert!([400, 403, 422].contains(&refused.status), "{}: {payload}", refused.body);
+        }
+        let kept = proposal(first + 3, "THINK", json!({}));
+        assert_eq!(gateway.propose(&kept.replace("a test", "kept-words")).status, 200);
+        assert!(is_on_disk(&scene, "kept-words"), "it is looked for where things are written");
+        assert!(!is_on_disk(&scene, SECRET), "{first}");
+    }
+}
+
+/// Whether the database or its log has this text.
+fn is_on_disk(scene: &Scene, text: &str) -> bool {
+    let files = ["stepgate.db", "stepgate.db-wal"].map(|name| scene.place.path().join(name));
+    let read = files.map(|file| fs::read(file).unwrap_or_default());
+    read.iter().any(|bytes| bytes.windows(text.len()).any(|at| at == text.as_bytes()))
 }

@@ -3,6 +3,7 @@
 mod asking;
 mod authority;
 mod console;
+mod hidden_key;
 mod listening;
 mod renewal;
 

@@ -247,3 +247,22 @@ fn a_new_tool_of_a_known_server_is_denied_and_told_until_accepted() {
     drop(gateway);
     assert_eq!(scene.place.stepgate(["verify"], "").code, 0);
 }
+
+#[test]
+fn a_new_tool_that_the_policies_do_not_fit_stops_no_start() {
+    let scene = Scene::new();
+    let far = r#"@id("far") forbid (principal, action in Action::"read_only", resource)
+        when { context.args has region && context.args.region > 5 };"#;
+    fs::write(scene.place.path().join("policies/all.cedar"), format!("{POLICIES}{far}")).unwrap();
+    drop(Gateway::start(&scene.place));
+    // Its region is a text.
+    scene.configure(&["--header-of", "exfiltrate"]);
+    let mut gateway = Gateway::start(&scene.place);
+    gateway.until_it_says("the tool `good.exfiltrate` is new");
+    assert_eq!(look(&gateway, "good.look"), 200);
+    assert_eq!(look(&gateway, "good.exfiltrate"), 403);
+    // Accepted, it would leave the policies without a meaning: they stay as they are.
+    assert_eq!(scene.place.stepgate(["tools", "accept", "good.exfiltrate"], "").code, 0);
+    gateway.until_it_says("policies not reloaded");
+    assert_eq!(look(&gateway, "good.look"), 200);
+}

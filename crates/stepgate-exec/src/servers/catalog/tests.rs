@@ -138,3 +138,21 @@ fn entries_that_are_no_tools_and_names_that_come_twice_are_named_and_harm_no_oth
     let unread: Vec<_> = catalog.unread().iter().map(|it| it.why.as_str()).collect();
     assert_eq!(unread, ["its inputSchema is not an object", "a tool in the list is not an object"]);
 }
+
+#[test]
+fn a_call_has_sixty_seconds_unless_the_tool_or_its_server_says_otherwise() {
+    let seconds = Duration::from_secs;
+    let rows = [
+        (None, None, seconds(60)),
+        (Some(seconds(7)), None, seconds(7)),
+        (Some(seconds(7)), Some(seconds(5)), seconds(5)),
+    ];
+    for (of_server, of_tool, expected) in rows {
+        let mut spec = spec(&[], &[]);
+        spec.tool.timeout = of_server;
+        spec.tools.insert("open".into(), ToolSpec { timeout: of_tool, ..ToolSpec::default() });
+        let catalog = Catalog::default().read(&spec, &list(), &Pins::default()).unwrap();
+        let open = catalog.offer(&ToolName::of("door", "open").unwrap()).unwrap();
+        assert_eq!(open.timeout, expected);
+    }
+}

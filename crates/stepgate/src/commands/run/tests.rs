@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::pairs;
+use super::{how_to_go_on, pairs};
 
 #[test]
 fn a_value_is_text_for_a_core_action_and_a_scalar_for_a_tool_of_a_server() {
@@ -28,4 +28,13 @@ fn what_is_no_pair_is_refused() {
         let given: Vec<String> = pair.iter().map(|pair| (*pair).to_owned()).collect();
         pairs("sonos.x", &given).unwrap_err();
     }
+}
+
+#[test]
+fn a_gateway_cannot_play_tricks_on_the_terminal_of_one_who_waits() {
+    let waiting = r#"{"outcome":"APPROVAL_REQUIRED","result":{"approval_id":"1\u001b[2J\u202e"}}"#;
+    let told = how_to_go_on(waiting).unwrap();
+    assert!(told.contains("`stepgate approve 1<U+001B>[2J<U+202E>`"), "{told:?}");
+    assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
+    assert_eq!(how_to_go_on(r#"{"outcome":"SUCCESS"}"#), None);
 }

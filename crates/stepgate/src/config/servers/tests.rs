@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stepgate_core::tool::Mode;
-use stepgate_exec::servers::{DeliverySpec, ServerSpec, Transport};
+use stepgate_exec::servers::{DeliverySpec, Pinning, ServerSpec, Transport};
 
 use super::{ServerConfig, line_of, specs};
 
@@ -115,5 +115,18 @@ fn a_message_is_never_too_long_for_the_longest_result() {
         let limits = &servers[0].limits;
         assert_eq!(limits.output_bytes_max, output);
         assert!(limits.message_bytes_max > output && limits.message_bytes_max >= 4 << 20);
+    }
+}
+
+#[test]
+fn what_is_pinned_is_the_definition_unless_names_and_types_are_enough() {
+    let rows = [
+        ("", Pinning::Definition),
+        ("pin = \"definition\"\n", Pinning::Definition),
+        ("pin = \"names-and-types\"\n", Pinning::NamesAndTypes),
+    ];
+    for (said, pin) in rows {
+        let servers = read(&format!("[a]\ncommand = \"a\"\n{said}")).unwrap();
+        assert_eq!(servers[0].pin, pin, "{said}");
     }
 }

@@ -20,7 +20,7 @@ fn two_panes() -> Machine {
 }
 
 fn asks(machine: &Machine, bridge: i32, pid: i32) -> Result<(), NoPerson> {
-    let client = Client::of(machine, process(bridge)).unwrap();
+    let client = Client::of(machine, process(bridge), None).unwrap();
     person_at(machine, &[client], process(pid), GATEWAY)
 }
 
@@ -69,10 +69,23 @@ fn a_wrapper_that_hands_its_input_down_is_not_the_client() {
         .add(35, 34, 30, true)
         .reading(35, "pipe:[2]")
         .add(53, 33, 53, true);
-    let client = Client::of(&machine, process(35)).unwrap();
+    let client = Client::of(&machine, process(35), None).unwrap();
     assert_eq!(client.process, process(31));
     assert_eq!(asks(&machine, 35, 53), Err(NoPerson::Agents));
     assert_eq!(asks(&machine, 35, 41), Ok(()));
+}
+
+#[test]
+fn a_bridge_that_is_closed_to_the_gateway_says_what_it_reads_from() {
+    let machine = two_panes().add(34, 31, 30, true).reading(34, "pipe:[2]").add(35, 34, 30, true);
+    let client = |said| Client::of(&machine, process(35), said).unwrap().process;
+    assert_eq!(client(Some("pipe:[2]")), process(31));
+    assert_eq!(client(Some("pipe:[3]")), process(34));
+    assert_eq!(client(None), process(34));
+    // What the kernel says counts.
+    let machine = machine.reading(35, "pipe:[4]");
+    let client = Client::of(&machine, process(35), Some("pipe:[2]")).unwrap();
+    assert_eq!(client.process, process(34));
 }
 
 #[test]
@@ -95,7 +108,7 @@ fn an_editor_without_a_terminal_is_all_of_its_processes_and_not_what_started_it(
 #[test]
 fn a_process_that_has_only_the_number_of_a_client_is_not_the_client() {
     let machine = two_panes();
-    let mut client = Client::of(&machine, process(32)).unwrap();
+    let mut client = Client::of(&machine, process(32), None).unwrap();
     // The pane was closed, and the numbers were given again.
     client.session = None;
     client.line = vec![Process { pid: 40, started: 3 }];

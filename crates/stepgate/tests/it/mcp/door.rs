@@ -31,6 +31,19 @@ fn only_what_policy_could_permit_is_offered_in_a_stable_order() {
 }
 
 #[test]
+fn a_tool_that_no_operator_has_accepted_is_not_offered() {
+    let scene = Scene::new("honours_key = true");
+    drop(Gateway::start(&scene.place));
+    scene.configure("honours_key = true", &["--tool", "exfiltrate"]);
+    let gateway = Gateway::start(&scene.place);
+    let is_offered = |name: &str| Client::of(&gateway).tools().iter().any(|tool| tool == name);
+    assert!(is_offered("fixture__look") && !is_offered("fixture__exfiltrate"));
+    let accepted = scene.stepgate(&["tools", "accept", "fixture.exfiltrate"]);
+    assert_eq!(accepted.code, 0, "{accepted:?}");
+    crate::scene::until("it is offered", || is_offered("fixture__exfiltrate"));
+}
+
+#[test]
 fn a_tool_is_offered_with_its_own_description_and_schemas_and_honest_annotations() {
     let scene = Scene::new("honours_key = true");
     let gateway = Gateway::start(&scene.place);
