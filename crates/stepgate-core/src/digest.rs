@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 use sha2::{Digest as _, Sha256};
 
-use crate::ids::InvalidId;
+use crate::ids::{self, InvalidId};
 use crate::json::canonical;
 
 /// A SHA-256 digest, written as 64 lower-case hex digits.
@@ -105,7 +105,7 @@ impl Serialize for Digest {
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        ids::parsed(deserializer)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Names as types: an id never crosses a module as a bare `Uuid` or `String`.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 /// A text that is not the identifier it should be.
@@ -17,6 +19,29 @@ pub struct InvalidId {
 impl InvalidId {
     pub(crate) fn new(text: &str, expected: &'static str) -> Self {
         Self { text: text.chars().take(64).collect(), expected }
+    }
+}
+
+/// Reads a string and parses it, without a copy of it.
+pub(crate) fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err = InvalidId>,
+{
+    deserializer.deserialize_str(Parsing(PhantomData))
+}
+
+struct Parsing<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = InvalidId>> Visitor<'_> for Parsing<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
     }
 }
 
@@ -72,8 +97,7 @@ macro_rules! uuid_id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(de::Error::custom)
+                parsed(deserializer)
             }
         }
     };

@@ -197,17 +197,36 @@ pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>
 
 /// The record of a run, with the status and the ending that the run's row holds of it.
 pub(crate) fn record_from(cells: &Cells<'_>, run: &Run) -> Result<(Record, Link), StoreError> {
-    let Some(ending) = run.ending.clone() else {
-        return Err(cells.mismatch("tool_run_id", "a record of a run that is not over"));
-    };
-    let record = Record {
-        run_id: run.arrival.run_id,
+    sealed_record_from(cells)?.of(run)
+}
+
+/// A row of `records`, without what the run's row holds of it.
+pub(crate) struct SealedRecord {
+    text: String,
+    digest: Digest,
+    link: Link,
+}
+
+pub(crate) fn sealed_record_from(cells: &Cells<'_>) -> Result<SealedRecord, StoreError> {
+    Ok(SealedRecord {
         text: cells.text("record")?.to_owned(),
         digest: cells.parsed("record_digest")?,
-        status: run.status,
-        ending,
-    };
-    Ok((record, cells.link()?))
+        link: cells.link()?,
+    })
+}
+
+impl SealedRecord {
+    /// The record of this run.
+    pub(crate) fn of(self, run: &Run) -> Result<(Record, Link), StoreError> {
+        let run_id = run.arrival.run_id;
+        let Some(ending) = run.ending.clone() else {
+            let why = "a record of a run that is not over";
+            let detail = format!("records row {run_id}: column tool_run_id: {why}");
+            return Err(StateError::checksum(detail).into());
+        };
+        let Self { text, digest, link } = self;
+        Ok((Record { run_id, text, digest, status: run.status, ending }, link))
+    }
 }
 
 /// A session.

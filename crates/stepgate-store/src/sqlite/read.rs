@@ -8,7 +8,7 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, Tail};
-use stepgate_core::ports::{Counts, Dossier, Recollection, StoreError};
+use stepgate_core::ports::{Dossier, Recollection, StoreError};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Link, Session, SessionKind};
@@ -182,72 +182,37 @@ pub(super) fn dossier(
     connection: &Connection,
     run_id: RunId,
 ) -> Result<Option<Dossier>, StoreError> {
-    let found = counted_dossier(connection, run_id, &Counts::MAX)?;
-    Ok(found.map(|(dossier, _)| dossier))
-}
-
-/// Everything about one run, and how many of its rows are not after these positions.
-pub(super) fn counted_dossier(
-    connection: &Connection,
-    run_id: RunId,
-    last: &Counts,
-) -> Result<Option<(Dossier, Counts)>, StoreError> {
     let id = run_id.to_string();
-    let sql = "SELECT * FROM tool_runs WHERE tool_run_id = ?1";
-    let Some((run, runs)) = one(connection, TOOL_RUNS, sql, [&id], until(last.runs, run_from))?
-    else {
+    let Some(run) = run(connection, run_id)? else {
         return Ok(None);
     };
-    let sql = "SELECT * FROM journal WHERE trace_id = ?1 ORDER BY sequence_number";
-    let rows = all(connection, JOURNAL, sql, [&id], until(last.entries, appended_from))?;
-    let (rows, entries) = unzip(rows);
-    let open_link = rows.first().and_then(|(_, link)| *link);
+    let rows = entries(connection, run_id, 0)?;
     let sql = "SELECT * FROM checkpoints WHERE trace_id = ?1 ORDER BY checkpoint_sequence_number";
-    let found = all(connection, CHECKPOINTS, sql, [&id], until(last.checkpoints, checkpoint_from))?;
-    let (checkpoints, checkpoint_rows) = unzip(found);
+    let checkpoints = all(connection, CHECKPOINTS, sql, [&id], checkpoint_from)?;
     let sql = "SELECT * FROM events WHERE tool_run_id = ?1 ORDER BY position";
-    let (events, event_rows) =
-        unzip(all(connection, EVENTS, sql, [&id], until(last.events, event_from))?);
-    let sql = "SELECT * FROM approvals WHERE tool_run_id = ?1";
-    let approval = one(connection, APPROVALS, sql, [&id], until(last.approvals, approval_from))?;
-    let sql = "SELECT * FROM effects WHERE trace_id = ?1";
-    let binding = one(connection, EFFECTS, sql, [&id], until(last.bindings, binding_from))?;
-    let sql = "SELECT * FROM records WHERE tool_run_id = ?1";
-    let of_run = |cells: &Cells<'_>| record_from(cells, &run);
-    let record = one(connection, RECORDS, sql, [&id], until(last.records, of_run))?;
-    let rows_there = Counts {
-        runs,
-        entries,
-        records: record.as_ref().map_or(0, |(_, rows)| *rows),
-        checkpoints: checkpoint_rows,
-        events: event_rows,
-        approvals: approval.as_ref().map_or(0, |(_, rows)| *rows),
-        bindings: binding.as_ref().map_or(0, |(_, rows)| *rows),
-        sessions: 0,
-    };
-    let dossier = Dossier {
+    let events = all(connection, EVENTS, sql, [&id], event_from)?;
+    Ok(Some(Dossier {
+        open_link: rows.first().and_then(|(_, link)| *link),
         entries: rows.into_iter().map(|(appended, _)| appended).collect(),
-        open_link,
         checkpoints,
-        approval: approval.map(|(approval, _)| approval),
-        binding: binding.map(|(binding, _)| binding),
+        approval: approval_of(connection, run_id)?,
+        binding: binding_of(connection, run_id)?,
         events,
         sealed: sealed(connection, &run)?,
-        record: record.map(|(record, _)| record),
+        record: record(connection, &run)?,
         run,
-    };
-    Ok(Some((dossier, rows_there)))
+    }))
 }
 
 /// Reads a row, and counts it where its position is not after the last.
-fn until<T>(
+pub(super) fn until<T>(
     last: u64,
     read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
 ) -> impl Fn(&Cells<'_>) -> Result<(T, u64), StoreError> {
     move |cells| Ok((read(cells)?, u64::from(cells.number("position")? <= last)))
 }
 
-fn unzip<T>(rows: Vec<(T, u64)>) -> (Vec<T>, u64) {
+pub(super) fn unzip<T>(rows: Vec<(T, u64)>) -> (Vec<T>, u64) {
     let count = rows.iter().map(|(_, count)| count).sum();
     (rows.into_iter().map(|(row, _)| row).collect(), count)
 }
@@ -266,7 +231,7 @@ pub(super) fn recollection(
 }
 
 /// The payload as it came, where it is kept apart. A run that is over has none.
-fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u8]>>, StoreError> {
+pub(super) fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u8]>>, StoreError> {
     if run.status.is_final() {
         return Ok(None);
     }

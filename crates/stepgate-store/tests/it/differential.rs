@@ -9,7 +9,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::ports::{
-    ApprovalChange, ApprovalQuery, EventQuery, KeyChange, RunQuery, StepCommit, Store, StoreError,
+    ApprovalChange, ApprovalQuery, Audited, Counts, Dossier, EventQuery, KeyChange, RunQuery,
+    StepCommit, Store, StoreError,
 };
 use stepgate_core::run::{Payload, Status};
 use stepgate_core::session::SessionKind;
@@ -305,6 +306,21 @@ impl History {
     }
 }
 
+/// Every run as `verify` reads it, a few at a time.
+async fn audited(store: &Arc<dyn Store>) -> Vec<(RunId, Dossier, Counts)> {
+    let last = store.moment().await.unwrap().last;
+    let mut runs: Vec<(RunId, Dossier, Counts)> = Vec::new();
+    loop {
+        let before = runs.last().map(|(run_id, _, _)| *run_id);
+        let page = store.audit(&last, before, 3).await.unwrap();
+        if page.is_empty() {
+            return runs;
+        }
+        let whole = |it: Audited| (it.run_id, it.dossier.unwrap().unwrap(), it.rows);
+        runs.extend(page.into_iter().map(whole));
+    }
+}
+
 /// Everything that the two say, compared.
 async fn same(one: &Arc<dyn Store>, other: &Arc<dyn Store>, past: &[StepCommit]) {
     for commit in past {
@@ -320,6 +336,7 @@ async fn same(one: &Arc<dyn Store>, other: &Arc<dyn Store>, past: &[StepCommit])
             assert_eq!(one.binding(key).await, other.binding(key).await);
         }
     }
+    assert_eq!(audited(one).await, audited(other).await);
     assert_eq!(one.sessions().await, other.sessions().await);
     assert_eq!(one.counts().await, other.counts().await);
     assert_eq!(one.loose_events().await, other.loose_events().await);
