@@ -331,7 +331,8 @@ fn cancelling_ends_what_works_on_the_turn_and_those_who_wait_for_it() {
     let headers = [("prefer", "wait=0")];
     let begun = ask_with(&gateway, "k1", &headers, &hello("think")).json();
     assert_eq!(begun["code"], "IN_PROGRESS");
-    until("the turn is durable", || look(&gateway, &begun["turnId"]).status == 200);
+    // The turn is durable before the model is asked, and the first of the model's answers is for this turn.
+    until("the model is asked", || stage.model.has_been_asked());
     let path = format!("/v1/agent/turns/{}/cancel", begun["turnId"].as_str().unwrap());
     let waited = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| ask(&gateway, "k1", &hello("think")));

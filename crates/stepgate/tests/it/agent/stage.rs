@@ -48,6 +48,11 @@ impl ModelProcess {
         self.state.path().join(name)
     }
 
+    /// Whether it has read a question to its end.
+    pub(crate) fn has_been_asked(&self) -> bool {
+        fs::read_to_string(self.file("asked")).is_ok_and(|text| text.ends_with('\n'))
+    }
+
     /// The bodies that it was asked with.
     pub(crate) fn asked(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.file("asked")).unwrap_or_default();
