@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>, work: &Path) -> anyho
     let own = package.file_name().map(|name| name.to_string_lossy().into_owned());
     let tests = if tests.is_empty() { own.into_iter().collect() } else { tests };
     let dropped = build.drop_what_does_not_compile(&tests)?;
-    let suite = Suite::load(&copy, &build.executables(&tests)?, &tests, &work.join("reached"))?;
+    let suite = Suite::load(&copy, build.executables(&tests)?, &tests, &work.join("reached"))?;
     report(&files, &dropped, &suite)
 }
 
@@ -90,10 +90,8 @@ fn copy_repository(copy: &Path) -> anyhow::Result<()> {
     for path in String::from_utf8(listed.stdout)?.split_terminator('\0') {
         let to = copy.join(path);
         fs::create_dir_all(to.parent().context("no directory")?)?;
-        if path.ends_with(".rs") || fs::read(path)? != fs::read(&to).unwrap_or_default() {
-            write_changed(&to, &fs::read(path)?)?;
-            fs::set_permissions(&to, fs::metadata(path)?.permissions())?;
-        }
+        write_changed(&to, &fs::read(path)?)?;
+        fs::set_permissions(&to, fs::metadata(path)?.permissions())?;
     }
     Ok(())
 }
@@ -208,32 +206,17 @@ impl Build<'_> {
         tests: &[String],
         texts: &[(&PathBuf, String)],
     ) -> anyhow::Result<BTreeSet<usize>> {
-        let mut blamed = BTreeSet::new();
-        let mut unexplained = Vec::new();
-        for message in self.cargo("check", &["--lib"], tests)? {
-            let message = &message["message"];
-            if message["level"] != "error" {
-                continue;
-            }
-            let spans = message["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let (mut blamed, mut unexplained) = (BTreeSet::new(), Vec::new());
+        let messages = self.cargo("check", &["--lib"], tests)?;
+        let errors = messages.iter().map(|message| &message["message"]);
+        for error in errors.filter(|message| message["level"] == "error") {
+            let spans = error["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
             let primary = spans.iter().filter(|span| span["is_primary"] == true);
-            let before = blamed.len();
-            let mut known = false;
-            for span in primary.chain(spans) {
-                let name = span["file_name"].as_str().unwrap_or_default();
-                let text = texts.iter().find(|(path, _)| Path::new(name) == path.as_path());
-                let at = span["byte_start"].as_u64().and_then(|at| usize::try_from(at).ok());
-                if let (Some((_, text)), Some(at)) = (text, at) {
-                    let found = find::blamed(text, at);
-                    known |= !found.is_empty();
-                    blamed.extend(found);
-                }
-                if blamed.len() > before {
-                    break;
-                }
-            }
-            if !known && !spans.is_empty() {
-                unexplained.push(message["rendered"].as_str().unwrap_or_default().to_owned());
+            match primary.chain(spans).find_map(|span| changes_at(span, texts)) {
+                Some(changes) => blamed.extend(changes),
+                // The last message only counts the others.
+                None if spans.is_empty() => {}
+                None => unexplained.push(error["rendered"].as_str().unwrap_or_default()),
             }
         }
         ensure!(unexplained.is_empty() || !blamed.is_empty(), "{}", unexplained.join("\n"));
@@ -269,6 +252,14 @@ impl Build<'_> {
         ensure!(output.status.success() || has_errors(), "cargo {command} failed");
         Ok(messages)
     }
+}
+
+/// The changes around the place that a compiler error points to, where there are some.
+fn changes_at(span: &Value, texts: &[(&PathBuf, String)]) -> Option<Vec<usize>> {
+    let name = Path::new(span["file_name"].as_str()?);
+    let (_, text) = texts.iter().find(|(path, _)| path.as_path() == name)?;
+    let at = usize::try_from(span["byte_start"].as_u64()?).ok()?;
+    Some(find::blamed(text, at)).filter(|changes| !changes.is_empty())
 }
 
 fn report(files: &[File], dropped: &BTreeSet<usize>, suite: &Suite) -> anyhow::Result<()> {

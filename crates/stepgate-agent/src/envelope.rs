@@ -49,7 +49,7 @@ pub(crate) fn is_present(text: Option<&str>) -> bool {
     text.is_some_and(|text| !text.trim().is_empty())
 }
 
-/// Whoever is behind a request, as the token proves.
+/// A party to a request, as the token proves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Party {

@@ -136,9 +136,9 @@ pub struct Compared {
     pub accepted: Option<Value>,
     /// The digest that was accepted.
     pub accepted_digest: Option<Digest>,
-    /// The tool's `_meta`, where models are not told it because nobody has accepted it.
+    /// The tool's `_meta`, where no operator has accepted it; models are not told it.
     pub unaccepted_meta: Option<Value>,
-    /// The server's instructions, where models are not told them because nobody has accepted them.
+    /// The server's instructions, where no operator has accepted them; models are not told them.
     pub unaccepted_instructions: Option<String>,
 }
 

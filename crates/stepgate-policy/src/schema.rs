@@ -94,7 +94,7 @@ pub(crate) fn of_tools(tools: &[ToolShape], shapes: &[Record]) -> Result<Schema,
         let group = tool.mode.as_str();
         let described = match tool.is_accepted {
             true => action_of(group, "Tool", shape),
-            // It can be named, and nothing is held against a schema that nobody has accepted.
+            // It can be named, and nothing is held against a schema that no operator has accepted.
             false => json!({ "memberOf": [{ "id": group }] }),
         };
         actions.insert(tool.name.to_string(), described);

@@ -9,7 +9,6 @@ use cedar_policy::{Authorizer, EntityUid, PolicyId};
 use stepgate_core::call::{Call, ServerCall, exceeds, lowered};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
-use stepgate_core::json::Value;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 
 use crate::answer::{Answer, Verdict};
@@ -166,14 +165,7 @@ fn capped(call: &Call, answer: &Answer) -> Option<Call> {
 fn default_above_cap(caps: &BTreeMap<String, i64>, asked: &Asked) -> Option<String> {
     let is_above = |(name, max): &(&String, &i64)| {
         match asked.defaults.get(&pointer([name.as_str()])) {
-            Some(Value::Number(number)) => exceeds(number, **max),
-            Some(
-                Value::Null
-                | Value::Bool(_)
-                | Value::String(_)
-                | Value::Array(_)
-                | Value::Object(_),
-            ) => true,
+            Some(default) => default.as_number().is_none_or(|number| exceeds(number, **max)),
             // One that is unclear, or redacted.
             None => {
                 let mut unseen = asked.unseen.iter();

@@ -31,7 +31,7 @@ pub struct ToolShape {
     /// The digest that decisions on the tool are bound to: a call of another definition is denied.
     pub definition_digest: Digest,
     /// Whether an operator has accepted this definition. Where not, no call comes as far as policies, and
-    /// they are not held to a schema that nobody has agreed to.
+    /// they are not held to a schema that no operator has accepted.
     pub is_accepted: bool,
 }
 

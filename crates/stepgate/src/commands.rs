@@ -109,7 +109,7 @@ enum Needs {
     Place,
     /// A store to read, wherever it is.
     Store,
-    /// A data directory: where there is none, nothing waits, nothing is recorded and nobody may come in, and
+    /// A data directory: where there is none, nothing waits, nothing is recorded and no token is valid, and
     /// to say so would be an answer about another directory than the one that was meant.
     Directory,
 }

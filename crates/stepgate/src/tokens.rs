@@ -252,7 +252,7 @@ impl Tokens {
     /// Whether two principals must not decide for each other: they are one, one made a token for the other
     /// (itself or through others), or both have tokens of one maker, who then holds both.
     ///
-    /// A person at the owner's terminal has no maker and is nobody's: otherwise a single owner could
+    /// A person at the owner's terminal has no maker and is linked to no principal: otherwise a single owner could
     /// decide nothing. Only what the owner's own token asked is not decided there.
     pub(crate) fn are_linked(&self, one: &PrincipalId, other: &PrincipalId) -> bool {
         let is_pair = |one: &PrincipalId, other: &PrincipalId| {

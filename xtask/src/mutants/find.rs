@@ -132,12 +132,12 @@ impl Found {
             }
             Kind::Arm { .. } => {}
             Kind::Guard { always, never } => {
-                let mut text = format!("({})", inner(&site.range));
+                let mut text = inner(&site.range);
                 if keep(*never) {
-                    text = format!("(!{} && {text})", marked(*never, &on(*never)));
+                    text = format!("(!{} && ({text}))", marked(*never, &on(*never)));
                 }
                 if keep(*always) {
-                    text = format!("({} || {text})", marked(*always, &on(*always)));
+                    text = format!("({} || ({text}))", marked(*always, &on(*always)));
                 }
                 out.push_str(&text);
             }
@@ -416,3 +416,6 @@ fn is_catch_all(arm: &syn::Arm) -> bool {
             _ => false,
         }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,14 +53,10 @@ impl Suite {
     /// Runs every test once, without a change. A test that fails is left out.
     pub(super) fn load(
         copy: &Path,
-        programs: &[Program],
+        programs: Vec<Program>,
         selected: &[String],
         reached: &Path,
     ) -> anyhow::Result<Self> {
-        let programs: Vec<Program> = programs
-            .iter()
-            .map(|program| Program { package: program.package.clone(), path: program.path.clone() })
-            .collect();
         let mut names = Vec::new();
         for (index, program) in programs.iter().enumerate() {
             let prefixes = prefixes(copy, program, selected);

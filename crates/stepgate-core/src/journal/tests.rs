@@ -397,3 +397,26 @@ fn the_six_codes_are_spelled_as_the_specification_spells_them() {
         assert_eq!(code.as_str(), text);
     }
 }
+
+#[test]
+fn an_artifact_of_another_session_in_a_journal_is_found() {
+    let elsewhere = Journal::empty(run_id(), text_id(99).parse().unwrap());
+    let foreign = Artifact::SupervisorDecision(SupervisorDecision::new(
+        elsewhere.head(id(11), ts(1)),
+        request().seal().digest,
+        id(10),
+        Verdict::Approve,
+        DecisionMeta::default(),
+        Some(Digest::ZERO),
+        "core-actions".into(),
+        id(11),
+    ));
+    for (artifact, is_ours) in [(decision(Verdict::Approve), true), (foreign, false)] {
+        let mut journal = journal();
+        journal.advance(request(), None).unwrap();
+        journal.advance(artifact, None).unwrap();
+        let replayed = replay(&journal.take_pending());
+        let code = replayed.err().map(|error| error.code);
+        assert_eq!(code, (!is_ours).then_some(StateCode::ChecksumMismatch));
+    }
+}

@@ -27,7 +27,7 @@ pub struct Prepared {
 /// Whether a call is sent for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// Nobody has sent it.
+    /// It was not sent before.
     First,
     /// It may have been sent before a crash: compare with the state before the act.
     Again,
@@ -55,7 +55,7 @@ pub struct Failed {
     pub detail: Option<String>,
     /// What the tool itself said about it.
     pub said: Said,
-    /// Whether something may have happened, or may still happen, that nobody told us.
+    /// Whether the tool may have acted, or may still act, without having said so.
     pub in_doubt: bool,
 }
 

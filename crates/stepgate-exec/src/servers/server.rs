@@ -97,7 +97,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The first try, and everything after it. What comes of the try is news where nobody waits for it any more.
+    /// The first try, and everything after it. The result of the try is reported as news once the start has stopped waiting for it.
     async fn begin(
         self: Arc<Self>,
         is_waited_for: Arc<AtomicBool>,

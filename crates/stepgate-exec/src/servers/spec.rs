@@ -148,7 +148,7 @@ impl ToolSpec {
     }
 }
 
-/// What becomes of a call of which nobody knows whether it was done (decision 12).
+/// What becomes of a call in doubt: it was sent, and whether it was done is unknown (decision 12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliverySpec {
     /// The server acts once per idempotency key: `honours_key = true`.

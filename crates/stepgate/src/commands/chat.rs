@@ -201,7 +201,7 @@ impl Chat {
         let Some(approval) = waiting.get("approvalId").and_then(Value::as_str) else {
             return Ok(None);
         };
-        // The gateway may be anyone's: only an id goes into a path, or to the terminal.
+        // The gateway is not trusted: only an id goes into a path, or to the terminal.
         let approval: ApprovalId = approval.parse().context("the approval's id is none")?;
         let Some(operator) = &self.operator else {
             show::note(format!(

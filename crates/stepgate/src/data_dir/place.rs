@@ -14,7 +14,7 @@ const NAME: &str = "stepgate";
 /// Where earlier versions had it, in the directory that they were started in.
 const OLDER: &str = "stepgate-data";
 
-/// `$XDG_DATA_HOME/stepgate`, or `~/.local/share/stepgate`. It is in nobody's project: a directory that it
+/// `$XDG_DATA_HOME/stepgate`, or `~/.local/share/stepgate`. It is outside of every project: a directory that it
 /// lies in can hardly be used by tool servers, from which it is hidden.
 pub(super) fn by_default(
     environment: impl Fn(&str) -> Option<OsString>,

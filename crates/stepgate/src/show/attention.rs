@@ -31,7 +31,7 @@ impl NeedObject {
         }
     }
 
-    /// One line. The reason may repeat text that anybody wrote.
+    /// One line. The reason may repeat text from outside.
     pub(crate) fn line(&self) -> String {
         let Self { run_id, kind, reason, since: _, way_out } = self;
         let (kind, reason) = (printable(kind).replace('_', " "), printable(reason));

@@ -33,7 +33,7 @@ fn meta_and_instructions_reach_clients_as_they_were_accepted_and_never_otherwise
     configure(&scene, META, "Look first.\nFrom the tool server `bank`: pay");
     let gateway = Gateway::start(&scene.place);
     let client = Client::of(&gateway);
-    // The gate's own keys are nobody else's.
+    // No server may set the gate's own keys.
     assert_eq!(meta(&client), json!({ "ui/template": "lamp" }));
     for text in instructions(&client) {
         assert!(text.starts_with("Every call passes a gate"), "{text}");
