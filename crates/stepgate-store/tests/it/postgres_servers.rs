@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stepgate_cluster::{Cluster, Settings};
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::{Store, StoreError};
 use stepgate_store::postgres::OpenError;
 use stepgate_store::{PostgresOptions, PostgresStore};
+use stepgate_test_postgres::{Cluster, Settings};
 
 use crate::desk::Desk;
 use crate::postgres_nodes::until;

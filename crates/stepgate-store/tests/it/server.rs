@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use stepgate_cluster::{Cluster, Settings};
+use stepgate_test_postgres::{Cluster, Settings};
 
 static SERVER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(&Settings::default()).unwrap());
 

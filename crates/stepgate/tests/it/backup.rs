@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use stepgate_cluster::{Cluster, Settings};
+use stepgate_test_postgres::{Cluster, Settings};
 use tempfile::TempDir;
 
 use crate::binary::{Output, Place, command, finish};

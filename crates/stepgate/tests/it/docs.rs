@@ -23,6 +23,12 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// The folders of all crates, shipped and for development.
+pub(crate) fn members() -> Vec<PathBuf> {
+    let entries = ["crates", "dev"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    entries.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+}
+
 pub(crate) fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -225,7 +231,7 @@ fn pages() -> Vec<PathBuf> {
         "CONTRIBUTING.md",
         "RELEASING.md",
         "SECURITY.md",
-        "fuzz/README.md",
+        "dev/fuzz/README.md",
     ]
     .map(PathBuf::from)
     .to_vec();
@@ -289,7 +295,7 @@ fn every_decision_that_the_code_cites_has_its_page() {
     let names: Vec<String> =
         names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     let mut list = Command::new("git");
-    let listed = list.args(["ls-files", "crates", "xtask"]).current_dir(root()).output().unwrap();
+    let listed = list.args(["ls-files", "crates", "dev"]).current_dir(root()).output().unwrap();
     let mut count = 0;
     for file in String::from_utf8(listed.stdout).unwrap().lines().filter(|f| f.ends_with(".rs")) {
         // A comment may break between the two words.
@@ -314,6 +320,6 @@ fn every_decision_that_the_code_cites_has_its_page() {
 fn is_path(text: &str) -> bool {
     let first = text.split('/').next().unwrap();
     let is_plain = !text.contains([' ', '*', '…', '<', '?', '{', '\n']);
-    let top = ["crates", "docs", "schemas", "test_vectors", "xtask"];
+    let top = ["crates", "dev", "docs", "schemas", "test_vectors"];
     is_plain && text.contains('/') && top.contains(&first) && !text.contains("TARGET")
 }

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use stepgate_cluster::{Cluster, Settings};
 use stepgate_core::recover::{self, Scope};
 use stepgate_exec::{Sandbox, SandboxLimits};
 use stepgate_store::faulty::{Faults, FaultyStore, Stop};
 use stepgate_store::memory::MemoryStore;
+use stepgate_test_postgres::{Cluster, Settings};
 
 use crate::binary::{Place, finish};
 use crate::gate::{self, CountingWorld, Fixture, submit};

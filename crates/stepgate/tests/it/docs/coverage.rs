@@ -2,15 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{quoted, read, root, rows};
+use super::{members, quoted, read, root, rows};
+
+/// The folder of a crate: those of development do not have the prefix.
+fn folder_of(krate: &str) -> PathBuf {
+    let shipped = root().join("crates").join(krate);
+    let development = root().join("dev").join(krate.trim_start_matches("stepgate-"));
+    if shipped.exists() { shipped } else { development }
+}
 
 /// The tests of a crate, each as `module::name`.
 fn tests_of(krate: &str) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     for folder in ["src", "tests/it"] {
-        let folder = root().join("crates").join(krate).join(folder);
+        let folder = folder_of(krate).join(folder);
         if folder.exists() {
             collect(&folder, &folder, &mut tests);
         }
@@ -141,11 +148,8 @@ fn every_direct_dependency_has_its_row_with_its_version_and_its_users() {
 }
 
 /// The manifest of every member.
-fn manifests() -> Vec<String> {
-    let crates = fs::read_dir(root().join("crates")).unwrap();
-    let crates = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    crates
-        .map(|name| format!("crates/{name}/Cargo.toml"))
-        .chain(["examples/home", "xtask", "fuzz"].map(|name| format!("{name}/Cargo.toml")))
-        .collect()
+fn manifests() -> Vec<PathBuf> {
+    let mut members = members();
+    members.push(root().join("examples/home"));
+    members.iter().map(|member| member.join("Cargo.toml")).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stepgate_cluster::Settings;
+use stepgate_test_postgres::Settings;
 
 use super::check::until;
 use super::shim::Shim;

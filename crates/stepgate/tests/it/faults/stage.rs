@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use stepgate_cluster::{Cluster, Settings};
+use stepgate_test_postgres::{Cluster, Settings};
 use tempfile::TempDir;
 
 use super::proxy::Proxy;

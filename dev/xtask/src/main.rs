@@ -39,7 +39,7 @@ Examples:
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
 fn main() -> anyhow::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("no workspace")?;
     env::set_current_dir(root)?;
     let command = env::args().nth(1);
     match command.as_deref() {

@@ -13,7 +13,7 @@ const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/stepgate.conf";
 
 /// Installs PostgreSQL where it is missing, without a cluster of the system's.
 pub(crate) fn install() -> anyhow::Result<()> {
-    if stepgate_cluster::find().is_ok() {
+    if stepgate_test_postgres::find().is_ok() {
         return Ok(());
     }
     let by_hand = "install PostgreSQL by hand, or run this command as root on Debian";
@@ -32,5 +32,5 @@ pub(crate) fn install() -> anyhow::Result<()> {
         fs::remove_file(file).with_context(|| format!("cannot remove `{NO_CLUSTER}`"))?;
     }
     installed?;
-    stepgate_cluster::find().map(drop)
+    stepgate_test_postgres::find().map(drop)
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Context;
-use stepgate_cluster::Cluster;
+use stepgate_test_postgres::Cluster;
 
 /// How Linux counts a processor's time for programs, on every machine of today.
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use stepgate_cluster::{Cluster, Settings};
+use stepgate_test_postgres::{Cluster, Settings};
 
 use crate::{cargo, run};
 

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use stepgate_cluster::{Cluster, Settings};
+use stepgate_test_postgres::{Cluster, Settings};
 
 /// Set for the process that is killed while its server runs.
 const VICTIM: &str = "STEPGATE_CLUSTER_VICTIM";
