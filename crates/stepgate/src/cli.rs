@@ -1,15 +1,17 @@
 //! The command line, with examples for every command.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand};
+use anyhow::{Context, bail, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::tool::ToolName;
+use stepgate_gateway::tokens::{LIFE_S_MAX, Role};
 
-use crate::commands::mcp_config;
-use crate::commands::token::Life;
-use crate::tokens::Role;
+use crate::log::LogFormat;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,6 +64,9 @@ pub(crate) struct Global {
     /// Print JSON, one value a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// How log lines are written to standard error; otherwise as `log.format` says.
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -286,7 +291,7 @@ clients that come over HTTP read it from the environment, or ask for it.")]
     Config {
         /// The client.
         #[arg(long)]
-        client: mcp_config::Client,
+        client: McpClient,
         /// Let the client start `stepgate mcp`, instead of coming over HTTP. Claude Desktop always does.
         #[arg(long)]
         stdio: bool,
@@ -475,8 +480,8 @@ Examples:
         /// Who comes with it: the principal that policies and records name.
         #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
         name: PrincipalId,
-        /// What it may be used for.
-        #[arg(long)]
+        /// What it may be used for: `agent` proposes, `operator` decides, `auditor` reads.
+        #[arg(long, value_parser = role())]
         role: Role,
         /// How long it is good for, such as `12h` or `30d`; until it is revoked otherwise.
         #[arg(long, value_name = "TIME")]
@@ -659,4 +664,52 @@ Examples:
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
+}
+
+/// The roles by their names.
+fn role() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|name| name.parse::<Role>())
+}
+
+/// A client whose configuration is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum McpClient {
+    /// Claude Code.
+    ClaudeCode,
+    /// Claude Desktop; it always starts a program.
+    ClaudeDesktop,
+    /// Cursor.
+    Cursor,
+    /// Visual Studio Code.
+    Vscode,
+    /// Codex: command line, editor and app.
+    Codex,
+}
+
+/// How long a token is good for, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life(pub(crate) u64);
+
+impl FromStr for Life {
+    type Err = anyhow::Error;
+
+    /// A number with its unit, such as `30d`.
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let what = || format!("`{text}` is no time: write it like `12h`, `30d` or `1y`");
+        let unit = text.chars().last().with_context(what)?;
+        let unit_s: u64 = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 60 * 60,
+            'd' => 24 * 60 * 60,
+            'w' => 7 * 24 * 60 * 60,
+            'y' => 365 * 24 * 60 * 60,
+            _ => bail!("{}", what()),
+        };
+        let count: u64 =
+            text.strip_suffix(unit).and_then(|count| count.parse().ok()).with_context(what)?;
+        let life_s = count.checked_mul(unit_s).with_context(what)?;
+        ensure!((1..=LIFE_S_MAX).contains(&life_s), "a token is good for 1 s to 10 years (`10y`)");
+        Ok(Self(life_s))
+    }
 }

@@ -4,28 +4,29 @@
 //! nobody holds the directory, to the same router in this process, over the directory held meanwhile.
 
 mod connection;
-pub(crate) mod sse;
 mod tls;
 
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
+use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
+use stepgate_http::local::{Process, our_input};
+use stepgate_http::sse;
+use stepgate_http::{self as http, AccessLog, App, INPUT_HEADER, LOCAL_HEADER, LOCAL_HOST, Peer};
+use stepgate_mcp::bridge::Exchange;
 use tower::ServiceExt;
 
 use crate::cli::Global;
-use crate::data_dir::{DataDir, Held};
-use crate::http::{self, AccessLog, App, INPUT_HEADER, LOCAL_HEADER, Peer};
-use crate::local::{Process, our_input};
+use crate::data_dir::DataDir;
+use crate::start::{self, Held};
 use connection::{Connection, Target};
 
-/// What a client on this machine calls the gateway.
-pub(crate) const LOCAL_HOST: &str = "stepgate";
 /// Rows that one request asks for: as many as a gateway gives.
 const PAGE_MAX: usize = 1000;
 
@@ -173,13 +174,19 @@ impl Client {
             return Ok(client);
         }
         let who = Who::of(global, role)?;
-        let held = data.hold_recovered().await?;
+        let held = start::hold_recovered(data).await?;
         held.tell().await;
         let service = held.service().await?;
         service.expire_due().await;
         let serve = &held.config.serve;
         let public_url = serve.public_url(&serve.bind, serve.scheme()?)?;
-        let app = App::new(service, held.config.serve_limits(), public_url, AccessLog::Silent);
+        let app = App::new(
+            service,
+            held.config.serve_limits(),
+            public_url,
+            AccessLog::Silent,
+            Vec::new(),
+        );
         let here = Here { router: http::router(&app), app, _held: held };
         Ok(Self { door: Door::Here(Box::new(here)), who })
     }
@@ -362,5 +369,18 @@ impl Line {
         let request = request(Some(&self.target), &self.who, method, path, headers, body.into())?;
         let mut connection = Connection::open(self.target.clone()).await?;
         Ok(connection.send(request).await?.map(Body::new))
+    }
+}
+
+#[async_trait]
+impl Exchange for Line {
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Vec<u8>,
+    ) -> anyhow::Result<Response<Body>> {
+        self.exchange(method, path, headers, body).await
     }
 }

@@ -35,8 +35,10 @@ use crate::cli::{
     Cli, Command, Global, McpArgs, McpCommand, PolicyArgs, PolicyCommand, RunsArgs, RunsCommand,
     TokenArgs, TokenCommand, VerifyArgs,
 };
+use crate::config::{self, LogConfig};
 use crate::data_dir::{self, DataDir};
-use crate::{config, show};
+use crate::log::{self, Audience};
+use crate::show;
 use decide::Decision;
 
 /// The exit code of anything that is not an outcome.
@@ -52,10 +54,25 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     if global.url.is_some() && works_on_the_directory(&command) {
         bail!("this command works on the data directory itself: leave out --url and STEPGATE_URL");
     }
-    let data = place(&global, needs(&command))?;
+    let needs = needs(&command);
+    let data = place(&global, needs)?;
+    begin_log(&data, &global, &command, needs);
     let done = on(&data, global, command).await;
-    data.leave().await;
+    data.joined.leave().await;
     done
+}
+
+/// Begins the log as the command line and the configuration say. A configuration that is not valid is refused by
+/// the command itself.
+fn begin_log(data: &DataDir, global: &Global, command: &Command, needs: Needs) {
+    let config = match needs {
+        Needs::Nothing => None,
+        Needs::Place | Needs::Store | Needs::Directory => data.load_config().ok(),
+    };
+    let LogConfig { format, level } = config.map(|config| config.log).unwrap_or_default();
+    let is_service = matches!(command, Command::Serve(_) | Command::Mcp(McpArgs { command: None }));
+    let audience = if is_service { Audience::Service } else { Audience::Command };
+    log::begin(global.log_format.unwrap_or(format), level, audience);
 }
 
 async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<u8> {

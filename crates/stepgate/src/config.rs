@@ -17,10 +17,13 @@ use serde::{Deserialize, Serialize};
 use stepgate_core::gate::Extensions;
 use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
+use stepgate_http::server::PairFiles;
+use stepgate_http::{PublicUrl, Scheme, ServeLimits};
+use stepgate_mcp::McpSettings;
 
-use crate::http::{PublicUrl, Scheme, ServeLimits};
-use crate::server::PairFiles;
 use store::{StoreConfig, executor_id};
+
+use crate::log::{LogFormat, LogLevel};
 
 /// What every environment variable of ours begins with. No other is ours, so a wrong one is a mistake.
 const PREFIX: &str = "STEPGATE_";
@@ -73,8 +76,20 @@ pub(crate) struct Config {
     pub(crate) agent: agent::AgentConfig,
     /// Where the store is, and how this node takes part in it.
     pub(crate) store: StoreConfig,
+    /// What is written to standard error.
+    pub(crate) log: LogConfig,
     /// The tool servers, by name.
     pub(crate) servers: BTreeMap<String, servers::ServerConfig>,
+}
+
+/// What is written to standard error.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LogConfig {
+    /// How lines are written.
+    pub(crate) format: LogFormat,
+    /// The least important lines that are written.
+    pub(crate) level: LogLevel,
 }
 
 /// Where the policies are.
@@ -406,10 +421,26 @@ impl Config {
             requests_per_second_max: serve.requests_per_second_max,
             requests_burst_max: serve.requests_burst_max,
             failed_auth_per_minute_max: serve.failed_auth_per_minute_max,
-            mcp: self.mcp.settings(&self.servers, self.policy.reload_ms),
             login_idle_max: Duration::from_millis(serve.login_idle_max_ms),
             login_life_max: Duration::from_millis(serve.login_life_max_ms),
         }
+    }
+
+    /// The MCP interface; its pages can be opened where the gateway listens on an address.
+    pub(crate) fn mcp_settings(&self, has_pages: bool) -> McpSettings {
+        self.mcp.settings(self.own_names(), has_pages, self.policy.reload_ms)
+    }
+
+    /// The server whose tools keep their own names over MCP.
+    pub(crate) fn own_names(&self) -> Option<String> {
+        let own = self.servers.iter().find(|(_, server)| server.has_own_names());
+        own.map(|(name, _)| name.clone())
+    }
+
+    /// The servers that are turned off.
+    pub(crate) fn turned_off(&self) -> Vec<String> {
+        let off = self.servers.iter().filter(|(_, server)| server.is_off());
+        off.map(|(name, _)| name.clone()).collect()
     }
 
     /// What the sandbox may cost.

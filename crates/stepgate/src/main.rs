@@ -1,27 +1,19 @@
 //! Stepgate: the gate that every action of an AI agent passes.
 //!
-//! This crate listens and shows. What decides is in `stepgate-core`, what remembers in
-//! `stepgate-store`, what permits in `stepgate-policy`, what acts in `stepgate-exec`.
+//! This crate is the program: the command line, the configuration and what people see. What runs is in
+//! `stepgate-gateway`, what listens in `stepgate-http` and `stepgate-mcp`.
 
-mod agent;
-mod assembly;
 mod backup;
 mod cli;
 mod client;
 mod commands;
 mod config;
 mod data_dir;
-mod durable;
-mod http;
-mod hub;
-mod local;
-mod mcp;
-mod server;
-mod service;
+mod log;
+mod settings;
 mod show;
+mod start;
 mod store;
-mod tokens;
-mod world;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,6 @@
 //! How things look: clean tables, colour on a terminal, JSON that stays the same.
 
 pub(crate) mod attention;
-mod hidden;
 pub(crate) mod timeline;
 
 use std::fmt::Display;
@@ -13,7 +12,7 @@ use anyhow::Context;
 use serde::Serialize;
 use stepgate_core::run::Status;
 
-pub(crate) use hidden::hidden;
+pub(crate) use stepgate_gateway::text::{printable, printable_lines, shortened};
 
 /// What went wrong.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -155,32 +154,6 @@ impl Display for Cell {
         let Self { text, style } = self;
         write!(f, "{style}{text}{style:#}")
     }
-}
-
-/// Text that cannot play tricks on a terminal: what is there and cannot be seen stands there by its
-/// number, such as `<U+202E>`.
-pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match hidden(c) {
-            Some(number) => shown.extend(["<", &number, ">"]),
-            None => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// Printable, line by line: for texts that have lines of their own.
-pub(crate) fn printable_lines(text: &str) -> String {
-    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
-}
-
-/// The beginning of a long text.
-pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
-    if text.chars().count() <= chars_max {
-        return text.to_owned();
-    }
-    text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

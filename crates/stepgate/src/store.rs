@@ -6,28 +6,7 @@ use anyhow::bail;
 use stepgate_core::ports::Store;
 use stepgate_store::{PostgresOptions, PostgresStore, SqliteStore};
 
-use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::hub::{Hub, WatchedStore};
-
-/// Opens the store to write, as the configuration says, and lets the hub know what it writes.
-pub(crate) async fn open(
-    data: &DataDir,
-    config: &Config,
-    hub: &Arc<Hub>,
-) -> anyhow::Result<Arc<dyn Store>> {
-    let hub = Arc::clone(hub);
-    Ok(match data.store_url(config)? {
-        None => {
-            let store = SqliteStore::open(&data.database(), Default::default())?;
-            Arc::new(WatchedStore::new(store, hub))
-        }
-        Some(url) => {
-            let store = PostgresStore::open(&url, config.postgres_options()).await?;
-            Arc::new(WatchedStore::new(store, hub))
-        }
-    })
-}
 
 /// Opens the store to read, without recovery, whoever else has it open.
 pub(crate) async fn read(data: &DataDir) -> anyhow::Result<Arc<dyn Store>> {

@@ -10,10 +10,10 @@ use stepgate_core::digest::Digest;
 use stepgate_core::json::Value;
 use stepgate_core::time::Timestamp;
 use stepgate_exec::Identity;
+use stepgate_gateway::durable;
 use stepgate_store::RowCounts;
 
 use super::{MANIFEST, SANDBOX};
-use crate::durable;
 
 /// The format that this build writes, and the newest that it reads.
 pub(crate) const FORMAT: u64 = 2;

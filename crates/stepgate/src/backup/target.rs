@@ -11,10 +11,10 @@ use anyhow::{Context, bail};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with, syncfs};
 use rustix::io::Errno;
 use stepgate_core::digest::{Digest, Digesting};
+use stepgate_gateway::durable;
 
 use super::cannot_write;
 use super::manifest::BackupFile;
-use crate::durable;
 
 /// How often a lock is taken that its holder removes at that moment.
 const LOCK_TRIES: u32 = 16;

@@ -10,6 +10,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ports::{Store, World};
 use stepgate_core::verify::{self, SavedHead};
 use stepgate_exec::{CopiedFile, Earlier, Identity, Now, SandboxCopy, Skipped};
+use stepgate_gateway::durable::{self, PRIVATE};
+use stepgate_gateway::world::RealWorld;
 use stepgate_store::{PostgresStore, RowCounts, SqliteStore};
 
 use super::verify::show_problems;
@@ -23,9 +25,7 @@ use crate::backup::{
 use crate::cli::BackupArgs;
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::durable::{self, PRIVATE};
 use crate::show;
-use crate::world::RealWorld;
 
 pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyhow::Result<u8> {
     let config = data.load_config()?;

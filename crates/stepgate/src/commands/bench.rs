@@ -25,8 +25,9 @@ use stepgate_store::SqliteStore;
 use stepgate_store::sqlite::Roofline;
 
 use crate::cli::BenchArgs;
-use crate::data_dir::{DataDir, Held};
+use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
+use crate::start::{self, Held};
 
 /// Each measurement is taken so often, in turns with its roofline; the medians count.
 const ROUNDS: usize = 9;
@@ -211,7 +212,7 @@ impl Real {
 /// Real steps through a real gate: so many clients, each proposing as soon as it is answered.
 async fn real_steps(data: DataDir, run: Run) -> anyhow::Result<Real> {
     let Run { load, clients, steps, sessions } = run;
-    let held = data.hold().await?;
+    let held = start::hold_recovered(&data).await?;
     fs::write(data.sandbox().join("read.txt"), CONTENT)?;
     let sessions = sessions_of(&held, sessions).await?;
     run_clients(&held, &sessions, proposals(load, 1, WARM_UP_STEPS)?).await?;

@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_agent::turn::TurnId;
 use stepgate_core::ids::ApprovalId;
+use stepgate_http::sse::{Events, Received};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::watch;
 
@@ -20,7 +21,6 @@ use super::mcp::keep;
 use super::serve::Signals;
 use super::{FAULT, WAITING, approvals};
 use crate::cli::{ChatArgs, Global};
-use crate::client::sse::{Events, Received};
 use crate::client::{self, Line};
 use crate::data_dir::DataDir;
 use crate::show;

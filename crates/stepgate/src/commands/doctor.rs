@@ -11,17 +11,19 @@ use serde_json::Value;
 use stepgate_core::attention::{self, Reading};
 use stepgate_core::ports::{Store, Unfinished, Unreached, World};
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
+use stepgate_gateway::attention::NeedObject;
+use stepgate_gateway::control::{self, pins};
+use stepgate_gateway::tokens::{SOON_S, Tokens};
+use stepgate_gateway::world::RealWorld;
+use stepgate_http::server::Tls;
 use stepgate_store::sqlite::SqliteStore;
-use tokio::sync::mpsc;
 
 use crate::cli::Global;
 use crate::client::{As, Client};
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::server::Tls;
-use crate::tokens::{SOON_S, Tokens};
-use crate::world::RealWorld;
-use crate::{assembly, show, store};
+
+use crate::{settings, show, start, store};
 
 /// Below this much free space a store may soon be unable to record.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
@@ -149,7 +151,7 @@ fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
         "this kernel has no Landlock: the processes of tool servers can read the data directory; run \
          them as another user, or take a kernel with it"
     );
-    let out_of_reach = assembly::out_of_reach(data, &config)?;
+    let out_of_reach = settings::out_of_reach(data, &config)?;
     ensure!(out_of_reach.is_empty(), "{}", out_of_reach.join("; "));
     Ok(match count {
         0 => "none in the configuration".into(),
@@ -173,7 +175,7 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
         None => off_now(data, &config).await?,
     };
     ensure!(off.is_empty(), "{}", off.join("\n"));
-    let turned_off = assembly::turned_off(&config);
+    let turned_off = config.turned_off();
     Ok(match turned_off.is_empty() {
         true => "all can be called".into(),
         false => format!("all can be called; turned off: {}", turned_off.join(", ")),
@@ -184,18 +186,15 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
 async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>> {
     let has_store = data.store_url(config)?.is_some() || data.database().exists();
     let pins = match has_store {
-        true => assembly::pins::accepted(&*store::read(data).await?).await?,
-        false => assembly::pins::Pins::new(),
+        true => pins::accepted(&*store::read(data).await?).await?,
+        false => pins::Pins::new(),
     };
-    let (late, _) = mpsc::channel(1);
-    let (progress, wait) = (Arc::new(|_| {}), assembly::WAIT_FOR_ALL);
-    let servers = assembly::start_servers(data, config, pins, late, progress, wait).await?;
+    let servers = start::servers(data, config, pins).await?;
     // What is seen for the first time is accepted at the first start.
     for name in servers.first_seen() {
         servers.accept(&name);
     }
-    let own_names = config.serve_limits().mcp.own_names;
-    let off = assembly::off_of(&servers, own_names.as_deref());
+    let off = control::off_of(&servers, config.own_names().as_deref());
     let off = off.iter().map(ToString::to_string).collect();
     servers.shutdown().await;
     Ok(off)
@@ -243,7 +242,8 @@ fn named(runs: &[Unfinished]) -> String {
 async fn needing_a_person(data: &DataDir) -> anyhow::Result<String> {
     let Some(store) = store_of(data).await? else { return Ok("no run needs a person".into()) };
     let needs = attention::list(&*store, &Reading::default()).await?;
-    let lines: Vec<String> = needs.iter().map(show::attention::line).collect();
+    let lines: Vec<String> =
+        needs.iter().map(|need| show::attention::line(&NeedObject::of(need))).collect();
     let lines: Vec<_> = lines.iter().map(|line| strip_str(line).to_string()).collect();
     ensure!(needs.is_empty(), "{} runs need a person\n  {}", needs.len(), lines.join("\n  "));
     Ok(match store.open_approvals(None).await? {

@@ -1,9 +1,10 @@
 //! `stepgate runs --follow`: events as they happen, for as long as there is a gateway.
 
 use serde_json::Value;
+use stepgate_http::sse::Received;
 
 use crate::cli::Global;
-use crate::client::{As, Client, sse::Received};
+use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, DIM};
 

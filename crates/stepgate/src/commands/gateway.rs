@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use anyhow::bail;
 use stepgate_exec::servers::News;
+use stepgate_gateway::control;
+use stepgate_gateway::service::Service;
+use stepgate_gateway::turns::{self, Conversations};
+use stepgate_http::server::{Endpoint, Listeners, make_tokens};
+use stepgate_http::{AccessLog, App, PublicUrl, Scheme};
+use stepgate_mcp::Door;
 use tokio::task::JoinHandle;
+use tracing::warn;
 
-use crate::agent::{self, Conversations};
-use crate::assembly;
-use crate::data_dir::{DataDir, Held};
-use crate::http::{self, AccessLog, App, PublicUrl, Scheme};
-use crate::server::{Endpoint, Listeners, make_tokens};
-use crate::service::Service;
-use crate::show;
+use crate::data_dir::DataDir;
+use crate::settings;
+use crate::start::{self, Held};
 
 /// A gateway that listens and does not answer yet.
 pub(super) struct Gateway {
@@ -34,32 +37,33 @@ impl Gateway {
         log: AccessLog,
     ) -> anyhow::Result<Self> {
         // Recovery of core actions is over when the directory is held, so before the first request.
-        let held = data.hold_for_gateway().await?;
+        let held = start::hold_for_gateway(data).await?;
         held.tell_finished();
-        for line in assembly::out_of_reach(data, &held.config)? {
-            show::note(format!("{}warning:{:#} {line}", show::ERROR, show::ERROR));
+        for line in settings::out_of_reach(data, &held.config)? {
+            warn!("{line}");
         }
-        held.control.off().into_iter().for_each(|off| assembly::tell(&News::Off(off)));
+        held.control.off().into_iter().for_each(|off| control::tell(&News::Off(off)));
         let service = held.service().await?;
-        let mut limits = held.config.serve_limits();
-        limits.mcp.has_pages = endpoint.is_some();
+        let limits = held.config.serve_limits();
         let listeners = Listeners::open(endpoint, &data.socket()).await?;
         let address = listeners.address()?.map(|address| address.to_string());
         let scheme = endpoint.map_or(Scheme::Http, Endpoint::scheme);
         let public_url = held.config.serve.public_url(&address.unwrap_or_default(), scheme)?;
-        let app = App::new(service.clone(), limits, public_url, log);
-        if let Some(agent) = Conversations::open(data, &held.config, &service)? {
-            let _ = app.agent.set(agent);
+        let mcp = held.config.mcp_settings(endpoint.is_some());
+        let door = Door::new(&service, mcp, limits.body_bytes_max, &public_url);
+        let app = App::new(service.clone(), limits, public_url, log, door.routes());
+        if let Some(settings) = settings::agent(data, &held.config)? {
+            let _ = app.agent.set(Conversations::open(settings, &service)?);
         }
-        app.mcp.take_up(&held.recovered.finished).await?;
+        door.take_up(&held.recovered.finished).await?;
         service.begin();
         if let Some(agent) = app.agent.get() {
-            tokio::spawn(agent::keep_taking_up(Arc::clone(agent)));
+            tokio::spawn(turns::keep_taking_up(Arc::clone(agent)));
         }
-        app.mcp.begin();
+        door.begin();
         let pause = Duration::from_millis(held.config.policy.reload_ms);
         let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));
-        let reloading = tokio::spawn(assembly::keep_reloading(gate, control, pause));
+        let reloading = tokio::spawn(control::keep_reloading(gate, control, pause));
         Ok(Self { service, held, app, listeners, reloading })
     }
 
@@ -80,7 +84,7 @@ impl Gateway {
 
     /// Answers until it is told to stop.
     pub(super) async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
-        self.listeners.serve(&self.app, http::router(&self.app), stop).await;
+        self.listeners.serve(&self.app, stepgate_http::router(&self.app), stop).await;
         self.reloading.abort();
         self.held.control.servers.shutdown().await;
         self.held.gate.store.leave().await;

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
+use stepgate_gateway::service::is_set;
+use stepgate_http::AccessLog;
+use stepgate_mcp::bridge;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::error;
 
 use super::gateway::Gateway;
 use super::serve::Signals;
 use crate::cli::Global;
 use crate::client::{self, Line};
 use crate::data_dir::DataDir;
-use crate::http::AccessLog;
-use crate::mcp::bridge;
-use crate::service::is_set;
-use crate::show;
 
 /// How often it is looked whether somebody must take the directory over.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ pub(super) async fn keep(
             if let Some(gateway) = gateway.take() {
                 let mut stop = stop.clone();
                 if let Err(error) = gateway.run(async move { is_set(&mut stop).await }).await {
-                    show::note(show::printable_lines(&format!("{error:#}")));
+                    error!("{error:#}");
                 }
             }
             tokio::select! {

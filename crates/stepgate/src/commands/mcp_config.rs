@@ -7,10 +7,9 @@
 use std::path::{self, Path, PathBuf};
 
 use anyhow::bail;
-use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::cli::{Global, McpClient as Client};
 use crate::data_dir::DataDir;
 use crate::show;
 
@@ -73,21 +72,6 @@ fn as_program(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
     }
     args.push("mcp".to_owned());
     Ok(Way::Stdio { program: std::env::current_exe()?, args })
-}
-
-/// A client whose configuration is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Client {
-    /// Claude Code.
-    ClaudeCode,
-    /// Claude Desktop; it always starts a program.
-    ClaudeDesktop,
-    /// Cursor.
-    Cursor,
-    /// Visual Studio Code.
-    Vscode,
-    /// Codex: command line, editor and app.
-    Codex,
 }
 
 /// How a client comes to the gate.

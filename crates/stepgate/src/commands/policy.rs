@@ -3,22 +3,21 @@
 mod replay;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context;
 use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::tool::{Mode, ToolName};
+use stepgate_gateway::control;
 use stepgate_policy::{Finding, Severity, ToolShape};
-use tokio::sync::mpsc;
 
 use super::{FAULT, run};
-use crate::assembly;
 use crate::cli::{Global, PolicyArgs, PolicyCommand};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show;
+use crate::start;
 
 pub(super) async fn policy(
     global: &Global,
@@ -89,17 +88,13 @@ async fn tools(
         let unknown = all("servers").filter(|it| it.get("known") == Some(&Value::Bool(false)));
         let unknown = unknown.filter_map(|it| it.get("name")?.as_str().map(str::to_owned));
         let off = all("tools").filter(is_off).filter_map(named).collect();
-        let off = assembly::off(off, &unknown.collect::<Vec<_>>(), directory);
+        let off = control::off(off, &unknown.collect::<Vec<_>>(), directory);
         return Ok(offered.into_iter().chain(off).collect());
     }
     let config = data.load_config()?;
-    let (late, _) = mpsc::channel(1);
-    let pins = Default::default();
-    let (progress, wait) = (Arc::new(|_| {}), assembly::WAIT_FOR_ALL);
-    let servers = assembly::start_servers(data, &config, pins, late, progress, wait).await?;
-    let turned_off = assembly::turned_off(&config);
-    let shapes = assembly::shapes(&servers, &turned_off, directory);
-    let offered = assembly::offered(&servers.listing());
+    let servers = start::servers(data, &config, Default::default()).await?;
+    let shapes = control::shapes(&servers, &config.turned_off(), directory);
+    let offered = control::offered(&servers.listing());
     servers.shutdown().await;
     // Nothing is known here of what was accepted: policies are held to what the servers say now.
     let is_offered = |shape: &ToolShape| offered.iter().any(|it| it.name == shape.name);

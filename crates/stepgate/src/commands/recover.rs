@@ -2,12 +2,12 @@
 
 use axum::http::Method;
 use stepgate_core::attention;
+use stepgate_gateway::attention::RecoveryObject;
 
 use crate::cli::Global;
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
-use crate::show;
-use crate::show::attention::{NeedObject, RecoveryObject};
+use crate::{show, start};
 
 pub(super) async fn recover(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
     let done = match Client::elsewhere(global, data, As::Auditor).await? {
@@ -17,7 +17,7 @@ pub(super) async fn recover(global: &Global, data: &DataDir) -> anyhow::Result<u
             serde_json::from_value(reply)?
         }
         None => {
-            let held = data.hold_recovered().await?;
+            let held = start::hold_recovered(data).await?;
             RecoveryObject::of(&held.recovered, &attention::of(&held.gate).await?)
         }
     };
@@ -38,5 +38,5 @@ fn print(done: &RecoveryObject) -> anyhow::Result<()> {
         done.quarantined.len(),
         done.stuck.len()
     ))?;
-    done.attention.iter().map(NeedObject::line).try_for_each(show::say)
+    done.attention.iter().map(show::attention::line).try_for_each(show::say)
 }

@@ -6,20 +6,21 @@ use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::tool::ToolName;
 use stepgate_exec::servers::{News, Off};
+use stepgate_gateway::control;
 
-use crate::assembly;
 use crate::cli::{Global, RunArgs};
 use crate::client::{As, Client};
 use crate::commands::{exit_code, step};
-use crate::data_dir::{DataDir, Held};
+use crate::data_dir::DataDir;
 use crate::show;
+use crate::start::{self, Held};
 
 pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
     let payload = proposal(&args)?;
     let (response, code) = match Client::elsewhere(global, data, As::Agent).await? {
         Some(mut client) => step::send(&mut client, args.session, payload).await?,
         None => {
-            let held = data.hold_recovered().await?;
+            let held = start::hold_recovered(data).await?;
             held.tell().await;
             let session = held.session(args.session).await?;
             let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
@@ -42,7 +43,7 @@ fn tell_what_is_off(held: &Held, tool: &str) {
         off.server == name.server() && off.tool.as_deref().is_none_or(|tool| tool == name.tool())
     };
     let off = held.control.off().into_iter().filter(is_its);
-    off.for_each(|off| assembly::tell(&News::Off(off)));
+    off.for_each(|off| control::tell(&News::Off(off)));
 }
 
 /// How a person answers, where one is asked; where the reason is, where the answer keeps it to itself. The

@@ -9,14 +9,16 @@ use stepgate_core::ids::RunId;
 use stepgate_core::json::strict;
 use stepgate_core::ports::{Dossier, RunQuery, Store};
 use stepgate_core::run::Status;
+use stepgate_gateway::attention::NeedObject;
+use stepgate_gateway::run_object;
 
 use super::confirm;
 use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand};
 use crate::client::{As, Client};
 use crate::commands::{follow, step};
-use crate::data_dir::{self, DataDir};
-use crate::show::attention::NeedObject;
+use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table, timeline};
+use crate::start;
 
 pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
     match args.command {
@@ -54,7 +56,7 @@ async fn at_hand(
             let needs = attention(store).await?;
             let need = needs.iter().find(|need| need.run_id == dossier.run.arrival.run_id);
             if json {
-                show::json(&timeline::object(&dossier, need)?)?;
+                show::json(&run_object::object(&dossier, need)?)?;
             } else {
                 timeline::print(&dossier, need)?;
             }
@@ -191,7 +193,7 @@ fn list(runs: &[RunObject], needs: &[NeedObject], json: bool) -> anyhow::Result<
     }
     show::say(table)?;
     // Beside the list, because the runs may be older than what it shows.
-    needs.iter().map(NeedObject::line).for_each(show::note);
+    needs.iter().map(show::attention::line).for_each(show::note);
     Ok(())
 }
 
@@ -222,7 +224,7 @@ async fn dossier(store: &dyn Store, one: &OneRun) -> anyhow::Result<Dossier> {
 /// The newest run of the agent that `run`, `step`, `chat` and `mcp` act as on this directory. What others
 /// asked for over HTTP is theirs.
 async fn last(store: &dyn Store) -> anyhow::Result<RunId> {
-    let principal_id = data_dir::local_agent()?;
+    let principal_id = start::local_agent()?;
     let query =
         RunQuery { principal_id: Some(principal_id.clone()), limit: 1, ..Default::default() };
     let newest = store.runs(query).await?;

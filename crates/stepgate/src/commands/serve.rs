@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::json;
+use stepgate_gateway::service::is_set;
+use stepgate_http::AccessLog;
+use stepgate_http::server::{Endpoint, PairFiles, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::warn;
 
 use super::gateway::Gateway;
 use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
-use crate::http::AccessLog;
-use crate::server::{Endpoint, PairFiles, Tls};
-use crate::service::is_set;
 use crate::show;
 
 pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow::Result<u8> {
-    let log = if args.quiet { AccessLog::Silent } else { AccessLog::Stderr };
+    let log = if args.quiet { AccessLog::Silent } else { AccessLog::Lines };
     let data = match args.tls_key.clone() {
         Some(key) => data.clone().with_secret(key),
         None => data.clone(),
@@ -69,7 +70,7 @@ async fn endpoint(data: &DataDir, args: ServeArgs) -> anyhow::Result<Endpoint> {
     let bind = args.bind.unwrap_or(config.bind);
     refuse_to_be_overheard(&bind, files.is_some() || args.insecure_bind).await?;
     let tls = files.map(Tls::load).transpose()?;
-    tls.iter().flat_map(Tls::warnings).for_each(show::note);
+    tls.iter().flat_map(Tls::warnings).for_each(|line| warn!("{line}"));
     Ok(Endpoint { bind, tls: tls.map(Arc::new) })
 }
 

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use stepgate_core::run::Payload;
 use stepgate_core::session::Session;
 use stepgate_core::step::{self, Answer, Submission};
+use stepgate_http::SESSION_HEADER;
 
 use axum::http::Method;
 use serde_json::Value;
@@ -17,15 +18,15 @@ use stepgate_core::ids::SessionId;
 use crate::cli::{Global, StepArgs};
 use crate::client::{As, Client};
 use crate::commands::{exit_code, exit_code_of};
-use crate::data_dir::{DataDir, Held};
-use crate::http::SESSION_HEADER;
+use crate::data_dir::DataDir;
+use crate::start::{self, Held};
 
 pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
     let (mut input, length) = open(&args.file)?;
     if let Some(client) = Client::elsewhere(global, data, As::Agent).await? {
         return elsewhere(client, data, &args, &mut *input).await;
     }
-    let held = data.hold_recovered().await?;
+    let held = start::hold_recovered(data).await?;
     held.tell().await;
     let session = held.session(args.session).await?;
     if args.lines {

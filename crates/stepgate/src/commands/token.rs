@@ -1,20 +1,17 @@
 //! `stepgate token`: who may come in.
 
-use std::str::FromStr;
-
-use anyhow::{Context, bail, ensure};
 use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::ports::World;
 use stepgate_core::time::Timestamp;
+use stepgate_gateway::tokens::SOON_S;
+use stepgate_gateway::world::RealWorld;
 
 use super::confirm;
-use crate::cli::{Global, TokenArgs, TokenCommand};
+use crate::cli::{Global, Life, TokenArgs, TokenCommand};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
-use crate::tokens::{LIFE_S_MAX, SOON_S};
-use crate::world::RealWorld;
 
 pub(super) async fn token(global: &Global, data: &DataDir, args: TokenArgs) -> anyhow::Result<u8> {
     match args.command {
@@ -83,33 +80,5 @@ fn expiry(at: Option<&Value>) -> Cell {
         Ok(end) if end <= now => Cell::alarming(format!("{at} (expired)")),
         Ok(end) if end <= now.plus_ms(SOON_S * 1000) => Cell::alarming(format!("{at} (soon)")),
         Ok(_) | Err(_) => Cell::plain(at),
-    }
-}
-
-/// How long a token is good for, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Life(u64);
-
-impl FromStr for Life {
-    type Err = anyhow::Error;
-
-    /// A number with its unit, such as `30d`.
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let what = || format!("`{text}` is no time: write it like `12h`, `30d` or `1y`");
-        let unit = text.chars().last().with_context(what)?;
-        let unit_s: u64 = match unit {
-            's' => 1,
-            'm' => 60,
-            'h' => 60 * 60,
-            'd' => 24 * 60 * 60,
-            'w' => 7 * 24 * 60 * 60,
-            'y' => 365 * 24 * 60 * 60,
-            _ => bail!("{}", what()),
-        };
-        let count: u64 =
-            text.strip_suffix(unit).and_then(|count| count.parse().ok()).with_context(what)?;
-        let life_s = count.checked_mul(unit_s).with_context(what)?;
-        ensure!((1..=LIFE_S_MAX).contains(&life_s), "a token is good for 1 s to 10 years (`10y`)");
-        Ok(Self(life_s))
     }
 }

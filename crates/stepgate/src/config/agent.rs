@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use stepgate_agent::limits::AgentLimits;
 use stepgate_agent::openai::{Endpoint, ModelKey};
 use stepgate_agent::ports::Profile;
+use stepgate_gateway::turns::AgentSettings;
 
 use super::within;
-use crate::agent::AgentSettings;
 
 /// Longest time for one try: an hour.
 const TIMEOUT_CEILING_MS: u64 = 60 * 60 * 1000;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stepgate_mcp::McpSettings;
 
 use super::servers::ServerConfig;
 use super::within;
-use crate::mcp::McpSettings;
 
 /// Longest time that a call waits for a person: an hour.
 const WAIT_CEILING_MS: u64 = 60 * 60 * 1000;
@@ -77,10 +77,10 @@ impl McpConfig {
 
     pub(super) fn settings(
         &self,
-        servers: &BTreeMap<String, ServerConfig>,
+        own_names: Option<String>,
+        has_pages: bool,
         look_ms: u64,
     ) -> McpSettings {
-        let own_names = servers.iter().find(|(_, server)| server.has_own_names());
         McpSettings {
             wait: Duration::from_millis(self.wait_ms),
             join: Duration::from_millis(self.join_ms),
@@ -88,8 +88,8 @@ impl McpConfig {
             session_idle: Duration::from_millis(self.session_idle_ms),
             allowed_origins: self.allowed_origins.clone(),
             allowed_hosts: self.allowed_hosts.clone(),
-            own_names: own_names.map(|(name, _)| name.clone()),
-            has_pages: true,
+            own_names,
+            has_pages,
             look: Duration::from_millis(look_ms),
         }
     }

@@ -3,9 +3,9 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
 use stepgate_core::limits::Limits;
+use stepgate_http::Scheme;
 
 use super::{Config, PairFiles, refuse_unknown_variables};
-use crate::http::Scheme;
 
 fn load(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
     let directory = tempfile::TempDir::new()?;
@@ -119,7 +119,7 @@ fn every_limit_of_listening_reaches_the_listener() {
                 public_url = \"https://gate.example.com/\"\nservers_wait_ms = 14\n";
     let config = load(text, &[]).unwrap();
     assert_eq!(config.serve.servers_wait(), ms(14));
-    let expected = crate::http::ServeLimits {
+    let expected = stepgate_http::ServeLimits {
         connections_max: 2,
         head_timeout: ms(3),
         body_timeout: ms(4),
@@ -132,7 +132,6 @@ fn every_limit_of_listening_reaches_the_listener() {
         failed_auth_per_minute_max: 10,
         login_idle_max: ms(11),
         login_life_max: ms(12),
-        mcp: crate::mcp::McpSettings::default(),
     };
     assert_eq!((config.serve.bind.as_str(), config.serve_limits()), ("127.0.0.1:1", expected));
     let public_url = config.serve.public_url("127.0.0.1:2", Scheme::Http).unwrap().to_string();
@@ -173,7 +172,7 @@ fn a_certificate_is_beside_the_configuration_and_makes_the_address_https() {
 fn the_defaults_are_those_of_the_gate() {
     let config = Config::load(None, |_| None).unwrap();
     assert_eq!(config.limits(), Limits::default());
-    assert_eq!(config.serve_limits(), crate::http::ServeLimits::default());
+    assert_eq!(config.serve_limits(), stepgate_http::ServeLimits::default());
     assert_eq!(config.extensions(), stepgate_core::gate::Extensions::default());
     assert_eq!(config.sandbox_limits(), stepgate_exec::SandboxLimits::default());
 }

@@ -28,7 +28,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Takes the directory; where another process holds it, the error says which.
-    pub(super) fn take(root: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn take(root: &Path) -> anyhow::Result<Self> {
         let path = root.join(LOCK);
         let cannot = |error: std::io::Error| {
             let what = format!("cannot open `{}`: {}", path.display(), way_out(&error));

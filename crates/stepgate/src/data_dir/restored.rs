@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::{Store, StoreError};
 use stepgate_exec::{Earlier, Sandbox};
+use stepgate_gateway::durable;
 
 use super::DataDir;
 use crate::backup::files_of;
-use crate::durable;
 
 /// The file in which it stands.
 const RESTORED: &str = "restored.json";
@@ -62,7 +62,7 @@ impl DataDir {
 
     /// Forgets what no run needs any more. Files above all: another one may get the identity of one that
     /// was.
-    pub(super) async fn forget_restored(
+    pub(crate) async fn forget_restored(
         &self,
         store: &dyn Store,
         sandbox: &Sandbox,

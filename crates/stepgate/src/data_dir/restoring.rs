@@ -81,7 +81,7 @@ impl DataDir {
     }
 
     /// Refuses a backup: whoever writes into one damages it.
-    pub(super) fn refuse_backup(&self) -> anyhow::Result<()> {
+    pub(crate) fn refuse_backup(&self) -> anyhow::Result<()> {
         if self.root.join(MANIFEST).exists() {
             bail!(
                 "`{0}` is a backup, and stays as it is: `stepgate --data DIR restore {0}` makes a data \
@@ -93,7 +93,7 @@ impl DataDir {
     }
 
     /// Refuses a directory whose restore was interrupted.
-    pub(super) fn refuse_restoring(&self) -> anyhow::Result<()> {
+    pub(crate) fn refuse_restoring(&self) -> anyhow::Result<()> {
         for staging in [STAGING, STAGING_STORE] {
             if self.root.join(staging).exists() {
                 bail!(

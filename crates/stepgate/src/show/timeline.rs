@@ -1,39 +1,22 @@
 //! One run, told in the order in which it happened.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use stepgate_core::approval::Approval;
-use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::journal::artifact::{EffectOutcome, Guarantee};
 use stepgate_core::journal::{Appended, Artifact};
 use stepgate_core::json::strict;
 use stepgate_core::ports::Dossier;
 use stepgate_core::record::RecordBody;
-use stepgate_core::run::Status;
 use stepgate_core::step::response_of;
+use stepgate_gateway::attention::NeedObject;
+use stepgate_gateway::run_object::states;
 
-use super::attention::NeedObject;
+use super::attention;
 use super::{DIM, printable, say, shortened, status};
 
 const TEXT_CHARS_MAX: usize = 400;
 const DIGEST_CHARS: usize = 12;
-
-/// Everything about a run as one object, for `--json`.
-pub(crate) fn object(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<Value> {
-    let bundle = Bundle::of(dossier)?;
-    let events: Vec<_> = dossier.events.iter().map(|linked| &linked.event).collect();
-    Ok(json!({
-        "run": RunObject::of(&dossier.run),
-        "states": states(dossier),
-        "entries": bundle.entries,
-        "artifacts": bundle.artifacts,
-        "checkpoint": bundle.checkpoint,
-        "record": bundle.record,
-        "events": events,
-        "approval": dossier.approval,
-        "attention": need,
-    }))
-}
 
 /// Prints the run for a person.
 pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<()> {
@@ -41,7 +24,7 @@ pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Res
     let body = body.map_err(anyhow::Error::msg)?;
     print_head(dossier, body.as_ref())?;
     if let Some(need) = need {
-        line("attention", &need.line())?;
+        line("attention", &attention::line(need))?;
     }
     say("")?;
     let arrival = &dossier.run.arrival;
@@ -61,23 +44,6 @@ pub(crate) fn print(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Res
     print_events(dossier, is_after_the_end)?;
     say("")?;
     say(printable(&response_of(&dossier.run, body)))
-}
-
-/// The states that the run has gone through, to the one that it is in.
-pub(crate) fn states(dossier: &Dossier) -> Vec<Status> {
-    let has = |event_type| dossier.events.iter().any(|it| it.event.event_type == event_type);
-    let mut states = vec![Status::Started];
-    if has(EventType::ApprovalRequested) {
-        states.push(Status::ApprovalRequired);
-    }
-    if has(EventType::ApprovalGranted) {
-        states.push(Status::Approved);
-    }
-    let now = dossier.run.status;
-    if states.last() != Some(&now) {
-        states.push(now);
-    }
-    states
 }
 
 fn print_head(dossier: &Dossier, body: Option<&RecordBody>) -> anyhow::Result<()> {

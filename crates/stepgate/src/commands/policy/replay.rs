@@ -12,9 +12,9 @@ use stepgate_core::ports::{
     Effect, Failed, Hold, NoToolServers, Policy, PolicyRequest, Sending, Store, ToolServers,
 };
 use stepgate_core::tool::{Tool, ToolName};
+use stepgate_gateway::start::not_loaded;
 use stepgate_policy::{PolicySet, ToolShape};
 
-use crate::assembly;
 use crate::cli::Global;
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
@@ -29,7 +29,7 @@ pub(super) async fn replay(
     limit: u32,
 ) -> anyhow::Result<u8> {
     let tools = super::tools(global, data, directory).await?;
-    let set = PolicySet::load(directory, &tools).map_err(assembly::not_loaded)?;
+    let set = PolicySet::load(directory, &tools).map_err(not_loaded)?;
     let store = crate::store::read(data).await?;
     let known = KnownTools::of(&tools);
     let mut table = Table::new(["RUN", "PRINCIPAL", "TOOL", "WAS", "WOULD BE", "BY"]);

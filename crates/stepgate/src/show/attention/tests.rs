@@ -1,4 +1,5 @@
 use stepgate_core::attention::{Kind, Need};
+use stepgate_gateway::attention::NeedObject;
 
 use super::line;
 
@@ -8,7 +9,7 @@ fn a_run_that_needs_a_person_is_named_with_its_reason_and_the_way_out() {
     let said = |kind, reason: &str| {
         let since = "2026-01-01T00:00:00.000Z".parse().unwrap();
         let need = Need { run_id: run.parse().unwrap(), kind, reason: reason.into(), since };
-        anstream::adapter::strip_str(&line(&need)).to_string()
+        anstream::adapter::strip_str(&line(&NeedObject::of(&need))).to_string()
     };
     assert_eq!(
         said(Kind::Quarantined, "digest\u{1b}[2J"),

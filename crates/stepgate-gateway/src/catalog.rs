@@ -1,0 +1,96 @@
+//! The tool catalogue: what can be called, under which name, with everything that clients and models are told
+//! of it.
+
+mod core_tools;
+
+use stepgate_agent::ports::OfferedTool;
+use stepgate_core::action::Action;
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::json::{Map, Value};
+use stepgate_core::tool::{Mode, ToolName};
+use stepgate_exec::servers::{ListedTool, Off};
+
+use crate::control::McpNames;
+use crate::service::Service;
+
+/// One tool as it is offered.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// What callers name it.
+    pub name: String,
+    /// What a proposal names it.
+    pub action: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Map<String, Value>,
+    /// The JSON Schema of its result, where it has one.
+    pub output_schema: Option<Map<String, Value>>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a tool comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The gate itself.
+    Core(Action),
+    /// A tool server, which lists it so; the mode is the configuration's.
+    Server(Mode, Box<ListedTool>),
+}
+
+/// Everything that can be called now, and the tools that are off because another one has their name.
+pub fn offered(service: &Service, own_names: Option<&str>) -> (Vec<Offered>, Vec<Off>) {
+    let mut offered: Vec<Offered> = Action::ALL.into_iter().map(core_tools::offered).collect();
+    let Some(control) = &service.control else { return (offered, Vec::new()) };
+    let listing = control.servers.listing();
+    let McpNames { tools, off } = McpNames::of(&listing, own_names);
+    offered.extend(tools.into_iter().filter_map(|(name, listed)| of_server(name, listed)));
+    (offered, off)
+}
+
+/// The tools that a model may be told of, for this principal. Those that are only for agents that propose by
+/// themselves are left out.
+pub fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+    let (mut offered, _) = offered(service, None);
+    offered.sort_by(|one, other| one.name.cmp(&other.name));
+    let is_for_models = |offered: &Offered| match offered.source {
+        Source::Core(Action::Think | Action::Finish) => false,
+        Source::Core(
+            Action::ReadFile
+            | Action::ListFiles
+            | Action::WriteFile
+            | Action::CreateDirectory
+            | Action::DeleteFile
+            | Action::RenameFile,
+        )
+        | Source::Server(..) => service.gate.policy.could_permit(principal_id, &offered.action),
+    };
+    offered
+        .into_iter()
+        .filter(is_for_models)
+        .map(|offered| OfferedTool {
+            name: offered.name,
+            action: offered.action,
+            description: offered.description,
+            parameters: Value::Object(offered.input_schema),
+        })
+        .collect()
+}
+
+/// A server's tool under the name that it has over MCP.
+fn of_server(name: String, listed: &ListedTool) -> Option<Offered> {
+    let object = |schema: &Value| schema.as_object().cloned();
+    let output_schema = match &listed.output_schema {
+        Some(schema) => Some(object(schema)?),
+        None => None,
+    };
+    Some(Offered {
+        name,
+        action: ToolName::of(&listed.server, &listed.tool).ok()?.to_string(),
+        description: listed.description.clone(),
+        input_schema: object(&listed.input_schema)?,
+        output_schema,
+        source: Source::Server(listed.mode?, Box::new(listed.clone())),
+    })
+}

@@ -1,0 +1,87 @@
+//! The definitions of tools that operators know: the last `tool_accepted` event of each tool, whatever
+//! node it was accepted on.
+
+use std::collections::BTreeMap;
+
+use stepgate_core::event::EventType;
+use stepgate_core::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::json::Value;
+use stepgate_core::ports::{EventQuery, Store};
+use stepgate_core::tool::ToolName;
+use stepgate_exec::servers::{Beside, Pin, Servers};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Events that are read at once.
+const EVENTS_PAGE: usize = 1000;
+
+/// Accepted definitions, by tool.
+pub type Pins = BTreeMap<ToolName, Pin>;
+
+/// How far the events were read: the position of the last one. Whoever accepts a tool holds it meanwhile, so
+/// that nobody puts an older definition in the place of the newer one.
+pub(crate) struct Reading(Mutex<u64>);
+
+impl Reading {
+    /// Reads them all.
+    pub(crate) async fn begin(gate: &Gate) -> Result<(Self, Pins), Fault> {
+        let (pins, seen) = accepted_after(&*gate.store, 0).await?;
+        Ok((Self(Mutex::new(seen)), pins))
+    }
+
+    /// Reads what other nodes have accepted since the last time.
+    pub(super) async fn go_on(&self, gate: &Gate, servers: &Servers) -> Result<(), Fault> {
+        let mut seen = self.0.lock().await;
+        let (pins, last) = accepted_after(&*gate.store, *seen).await?;
+        for (name, pin) in pins {
+            servers.pin(&name, pin);
+        }
+        *seen = last;
+        Ok(())
+    }
+
+    /// Keeps everybody else from changing what is accepted.
+    pub(super) async fn hold(&self) -> MutexGuard<'_, u64> {
+        self.0.lock().await
+    }
+}
+
+/// Everything that was accepted, for those who only look.
+pub async fn accepted(store: &dyn Store) -> Result<Pins, Fault> {
+    Ok(accepted_after(store, 0).await?.0)
+}
+
+/// What was accepted after this position, and the position up to which was looked.
+async fn accepted_after(store: &dyn Store, after: u64) -> Result<(Pins, u64), Fault> {
+    // Asked before the events: those of others up to here are not looked at again.
+    let looked_at = store.last_position().await?;
+    if looked_at <= after {
+        return Ok((Pins::new(), after));
+    }
+    let mut query = EventQuery {
+        after,
+        principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
+        event_types: vec![EventType::ToolAccepted],
+        loose_only: true,
+        limit: EVENTS_PAGE,
+    };
+    let mut pins = Pins::new();
+    loop {
+        let page = store.events(query.clone()).await?;
+        let Some(last) = page.last() else { return Ok((pins, query.after.max(looked_at))) };
+        query.after = last.position;
+        pins.extend(page.iter().filter_map(|placed| pin(&placed.event.payload)));
+    }
+}
+
+fn pin(payload: &Value) -> Option<(ToolName, Pin)> {
+    let text = |name: &str| payload.get(name).and_then(Value::as_str);
+    // Earlier versions did not keep the definition.
+    let definition = payload.get("definition").filter(|definition| definition.is_object());
+    // Nor did they accept what is said beside it.
+    let digest = |name: &str| text(name).and_then(|digest| digest.parse().ok());
+    let beside =
+        Beside { meta: digest("meta_digest"), instructions: digest("instructions_digest") };
+    let pin = Pin::new(digest("definition_digest")?, definition.cloned(), beside);
+    Some((ToolName::parse(text("tool")?).ok()?, pin))
+}

@@ -1,0 +1,38 @@
+//! Files that a power cut does not take back or leave half written, each for its owner alone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Files that Stepgate makes are readable and writable by their owner only.
+pub const PRIVATE: u32 = 0o600;
+
+/// Writes a file that must not be there yet, and makes its content durable. Its name is durable when its
+/// directory is.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Writes a file, or replaces it as a whole.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let partial = path.with_file_name(format!(".{}.partial", name.to_string_lossy()));
+    // Left over from a write that was cut off.
+    let _ = fs::remove_file(&partial);
+    write_new(&partial, bytes)?;
+    fs::rename(&partial, path)?;
+    sync_names(path.parent())
+}
+
+/// Makes the names in a directory durable.
+pub fn sync_names(directory: Option<&Path>) -> io::Result<()> {
+    let here = Path::new(".");
+    let directory = directory.filter(|it| !it.as_os_str().is_empty()).unwrap_or(here);
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,462 @@
+//! What every door uses: steps, decisions, tokens, and the work that goes on behind them.
+//!
+//! A step is a task of its own. A caller who leaves stops waiting, and never stops the step.
+
+mod behind;
+mod expiry;
+mod listening;
+mod readiness;
+mod recovery;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::attention;
+use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{StateCode, StateError};
+use stepgate_core::json::{Value, strict};
+use stepgate_core::ports::StoreError;
+use stepgate_core::run::{Payload, Word};
+use stepgate_core::session::Session;
+use stepgate_core::step::{self, Answer, Person, Refused, Settlement, Submission};
+use stepgate_core::time::Timestamp;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tracing::{Instrument, warn};
+
+use crate::control::Control;
+use crate::hub::Hub;
+use crate::tokens::Tokens;
+
+pub(crate) use behind::refuse as refuse_behind;
+pub use expiry::{expires_at, has_expired};
+
+/// Most sessions that are remembered here; others are only looked up again.
+const SESSIONS_MAX: usize = 10_000;
+
+/// Whose session, and which: none for the principal's default one.
+type AskedSession = (PrincipalId, Option<SessionId>);
+
+/// The gate with everything that a listening process adds to it.
+pub struct Service {
+    /// The gate.
+    pub gate: Gate,
+    /// What becomes durable is announced here.
+    pub hub: Arc<Hub>,
+    /// Who may come in.
+    pub tokens: Tokens,
+    /// What operators change beside the gate, where this process put it together.
+    pub control: Option<Arc<Control>>,
+    /// Sessions that steps have joined.
+    sessions: Mutex<HashMap<AskedSession, SessionId>>,
+    /// How many tasks are under way that must not be cut off.
+    running: watch::Sender<usize>,
+    /// No new requests are wanted, although those that come are answered.
+    draining: watch::Sender<bool>,
+    leaving: watch::Sender<bool>,
+    /// The store cannot go on, and neither can the process.
+    broken: watch::Sender<bool>,
+    /// A run was left to recovery.
+    left: Notify,
+    /// Whether the store could be written when it was tried last.
+    tried: readiness::Last,
+    /// What recovery goes over, each by itself.
+    scopes: recovery::Scopes,
+    /// Runs that standard error has named as needing a person, and since when they did.
+    said: Mutex<HashMap<RunId, Timestamp>>,
+}
+
+/// What became of a decision.
+#[derive(Debug)]
+pub struct Decided {
+    /// The approval, as it stands now.
+    pub approval: Approval,
+    /// The step's answer, where the step ended together with the decision.
+    pub answer: Option<Answer>,
+}
+
+impl Service {
+    /// A service over this gate, whose store announces to this hub.
+    pub async fn new(
+        gate: Gate,
+        hub: Arc<Hub>,
+        control: Option<Arc<Control>>,
+    ) -> anyhow::Result<Arc<Self>> {
+        let tokens = Tokens::load(&*gate.store).await?;
+        Ok(Arc::new(Self {
+            scopes: recovery::scopes(&gate),
+            said: Mutex::default(),
+            tried: readiness::Last::default(),
+            gate,
+            hub,
+            tokens,
+            control,
+            sessions: Mutex::default(),
+            running: watch::channel(0).0,
+            draining: watch::channel(false).0,
+            leaving: watch::channel(false).0,
+            broken: watch::channel(false).0,
+            left: Notify::new(),
+        }))
+    }
+
+    /// Takes a payload through the gate, and waits so long where the answer is only a notice.
+    pub async fn submit(
+        self: &Arc<Self>,
+        principal_id: PrincipalId,
+        session: Option<SessionId>,
+        payload: Payload,
+        patience: Duration,
+    ) -> Result<Answer, Fault> {
+        let run_id = RunId::new(self.gate.world.fresh_uuid());
+        self.submit_as(run_id, principal_id, session, payload, patience).await
+    }
+
+    /// The same, as the run of this id: whoever wants to know how far its tool has come watches it before.
+    /// A proposal that is known already is another run, and the answer names it.
+    pub async fn submit_as(
+        self: &Arc<Self>,
+        run_id: RunId,
+        principal_id: PrincipalId,
+        session: Option<SessionId>,
+        payload: Payload,
+        patience: Duration,
+    ) -> Result<Answer, Fault> {
+        let asked = (principal_id.clone(), session);
+        let session_id = self.session_of(&asked).await?;
+        let submission = Submission { session_id, principal_id, payload };
+        let service = Arc::clone(self);
+        let task = self.spawn(async move {
+            let answer = step::run_as(&service.gate, run_id, submission).await;
+            service.note_fault(answer.as_ref().err());
+            answer
+        });
+        let answer = task.await.map_err(stopped)?.inspect_err(|_| {
+            // A server that was put back to an earlier state may not know the session any more.
+            self.known_sessions().remove(&asked);
+        })?;
+        match answer.word {
+            Word::Notice(_) if !patience.is_zero() => self.wait(answer, patience).await,
+            Word::Notice(_) | Word::Outcome(_) => Ok(answer),
+        }
+    }
+
+    /// Waits until the run is recorded, or for so long; the answer is the run's as it stands then.
+    pub async fn wait(&self, first: Answer, patience: Duration) -> Result<Answer, Fault> {
+        let mut watch = self.hub.watch(first.run_id);
+        let mut leaving = self.leaving.subscribe();
+        let mut answer = step::answer_of(&self.gate, first.run_id).await?;
+        if matches!(answer.word, Word::Notice(_)) {
+            tokio::select! {
+                () = watch.finished() => {}
+                () = tokio::time::sleep(patience) => {}
+                () = is_set(&mut leaving) => {}
+            }
+            answer = step::answer_of(&self.gate, first.run_id).await?;
+        }
+        Ok(Answer { replayed: first.replayed, ..answer })
+    }
+
+    /// Decides on an approval. Answers as soon as the decision is durable: the step goes on behind it. A run
+    /// that does not verify is told to people, because no decision on it can be taken.
+    pub async fn decide(
+        self: &Arc<Self>,
+        approval_id: ApprovalId,
+        person: Person,
+    ) -> Result<Decided, Refused> {
+        let approval = self.approval(approval_id).await?;
+        if self.is_own_request(&approval, &person) {
+            return Err(Refused::OwnRequest);
+        }
+        let run_id = approval.tool_run_id;
+        let decided = self.decide_on(approval, person).await;
+        if let Err(refused) = &decided
+            && let Some(error) = quarantine_of(refused)
+        {
+            let told = attention::tell_quarantined(&self.gate, run_id, error.to_string()).await;
+            if let Err(fault) = told {
+                warn!(%run_id, "that {run_id} is quarantined is written down later: {fault}");
+            }
+            self.say_what_needs_a_person().await;
+        }
+        decided
+    }
+
+    async fn decide_on(
+        self: &Arc<Self>,
+        approval: Approval,
+        person: Person,
+    ) -> Result<Decided, Refused> {
+        let approval_id = approval.approval_id;
+        match approval.status {
+            ApprovalStatus::Pending => {}
+            ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired => {
+                return Err(Refused::AlreadyDecided);
+            }
+        }
+        if person != Person::Nobody && expires_at(&approval) <= Some(self.gate.world.now()) {
+            // Time was first, although nobody has written it down yet.
+            self.resume(approval_id, Person::Nobody).await.map_err(task_stopped)??;
+            return Err(Refused::AlreadyDecided);
+        }
+        if matches!(person, Person::Grants { .. }) && !self.reaches(&approval).await? {
+            return Err(Refused::OutOfReach);
+        }
+        let mut watch = self.hub.watch(approval.tool_run_id);
+        let mut task = self.resume(approval_id, person.clone());
+        let answer = tokio::select! {
+            biased;
+            ended = &mut task => Some(ended.map_err(task_stopped)??),
+            () = watch.decided() => None,
+        };
+        let approval = self.approval(approval_id).await?;
+        // The watch tells that it was decided, and not by whom.
+        if answer.is_none() && !is_by(&approval, &person) {
+            return Err(Refused::AlreadyDecided);
+        }
+        Ok(Decided { approval, answer })
+    }
+
+    fn resume(
+        self: &Arc<Self>,
+        approval_id: ApprovalId,
+        person: Person,
+    ) -> JoinHandle<Result<Answer, Refused>> {
+        let service = Arc::clone(self);
+        self.spawn(async move {
+            let answer = step::resume(&service.gate, approval_id, person).await;
+            service.note_refusal(answer.as_ref().err());
+            answer
+        })
+    }
+
+    /// Whether a call that is granted here goes to what it was meant for. To a node that is alone
+    /// everything is: what it has lost, nobody has.
+    async fn reaches(&self, approval: &Approval) -> Result<bool, StoreError> {
+        let context = strict::stored(&approval.approval_context_json).unwrap_or_default();
+        let text = |name| context.get(name).and_then(Value::as_str);
+        let answers = match (text("tool_server"), text("executor_id")) {
+            (Some(server), Some(executor_id)) => self.gate.answers_for(server, executor_id),
+            (None, _) | (_, None) => true,
+        };
+        Ok(answers || self.gate.store.nodes().await?.is_empty())
+    }
+
+    /// Whether the decider and the asker are linked by who made their tokens.
+    fn is_own_request(&self, approval: &Approval, person: &Person) -> bool {
+        let approver_id = match person {
+            Person::Grants { approver_id, .. } | Person::Refuses { approver_id, .. } => approver_id,
+            Person::Nobody => return false,
+        };
+        let context = strict::stored(&approval.approval_context_json).unwrap_or_default();
+        let asker = context.get("principal_id").and_then(Value::as_str);
+        // What cannot be read is not decided.
+        let asker = asker.and_then(|asker| PrincipalId::parse(asker).ok());
+        asker.is_none_or(|asker| self.tokens.are_linked(&asker, approver_id))
+    }
+
+    /// Whether a token is still good.
+    pub fn is_live(&self, token_id: ArtifactId) -> bool {
+        self.tokens.is_live(token_id, self.gate.world.now())
+    }
+
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Approval, Refused> {
+        self.gate.store.approval(approval_id).await?.ok_or(Refused::NoSuchApproval)
+    }
+
+    /// Settles a call in doubt, as an operator says.
+    pub async fn resolve(
+        self: &Arc<Self>,
+        run_id: RunId,
+        settlement: Settlement,
+        operator: PrincipalId,
+    ) -> Result<Answer, Refused> {
+        let service = Arc::clone(self);
+        let task = self.spawn(async move {
+            let answer = step::resolve(&service.gate, run_id, settlement, operator, None).await;
+            service.note_refusal(answer.as_ref().err());
+            answer
+        });
+        task.await.map_err(task_stopped)?
+    }
+
+    /// A new session of this principal.
+    pub async fn open_session(&self, principal: &PrincipalId) -> Result<SessionId, Fault> {
+        let id = SessionId::new(self.gate.world.fresh_uuid());
+        Ok(self.gate.named_session(id, principal).await?.session_id)
+    }
+
+    /// The session that a step joins: the one that is named, or the principal's default one. Once found it
+    /// is remembered: a session stays, and stays its principal's.
+    async fn session_of(&self, asked: &AskedSession) -> Result<SessionId, Fault> {
+        if let Some(id) = self.known_sessions().get(asked) {
+            return Ok(*id);
+        }
+        let (principal, named) = asked;
+        let Session { session_id, .. } = match named {
+            Some(id) => self.gate.named_session(*id, principal).await?,
+            None => self.gate.default_session(principal).await?,
+        };
+        let mut known = self.known_sessions();
+        if known.len() >= SESSIONS_MAX {
+            known.clear();
+        }
+        known.insert(asked.clone(), session_id);
+        Ok(session_id)
+    }
+
+    fn known_sessions(&self) -> MutexGuard<'_, HashMap<AskedSession, SessionId>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins the work that nobody asks for: expiry, and recovery of what is left over.
+    pub fn begin(self: &Arc<Self>) {
+        tokio::spawn(expiry::keep_time(Arc::clone(self)));
+        tokio::spawn(recovery::keep_recovering(Arc::clone(self)));
+        tokio::spawn(listening::keep_listening(Arc::clone(self)));
+        tokio::spawn(behind::keep_looking(Arc::clone(self)));
+    }
+
+    /// A task that shutdown waits for.
+    fn spawn<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let guard = RunningGuard::enter(Arc::clone(self));
+        let work = async move {
+            let done = work.await;
+            drop(guard);
+            done
+        };
+        // What is logged of it belongs to the request that began it.
+        tokio::spawn(work.in_current_span())
+    }
+
+    fn note_refusal(&self, refused: Option<&Refused>) {
+        match refused {
+            Some(Refused::Fault(fault)) => self.note_fault(Some(fault)),
+            Some(
+                Refused::NoSuchApproval
+                | Refused::AlreadyDecided
+                | Refused::NotInDoubt
+                | Refused::OwnRequest
+                | Refused::OutOfReach,
+            )
+            | None => {}
+        }
+    }
+
+    /// A step that ended in a fault left its run to recovery.
+    fn note_fault(&self, fault: Option<&Fault>) {
+        match fault {
+            Some(Fault::Store(StoreError::Broken(_))) => {
+                self.broken.send_replace(true);
+            }
+            Some(Fault::Store(_) | Fault::Executor(_)) => self.left.notify_one(),
+            Some(Fault::ForeignSession(_) | Fault::Name(_)) | None => {}
+        }
+    }
+
+    /// Whether the store cannot go on.
+    pub fn broken(&self) -> watch::Receiver<bool> {
+        self.broken.subscribe()
+    }
+
+    /// Whether the process is on its way out.
+    pub fn leaving(&self) -> watch::Receiver<bool> {
+        self.leaving.subscribe()
+    }
+
+    /// Tells whoever asks that no new requests are wanted.
+    pub fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Whether no new requests are wanted.
+    pub fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Tells everybody who waits that the process is on its way out.
+    pub fn leave(&self) {
+        self.drain();
+        self.leaving.send_replace(true);
+    }
+
+    /// How many steps are under way.
+    pub fn running(&self) -> usize {
+        *self.running.borrow()
+    }
+
+    /// Until no step is under way.
+    pub async fn idle(&self) {
+        // The sender is ours, so this cannot fail.
+        let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
+    }
+}
+
+/// Until a flag is set.
+pub async fn is_set(flag: &mut watch::Receiver<bool>) {
+    if flag.wait_for(|flag| *flag).await.is_err() {
+        // Whoever could set it is gone.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Counts a task for as long as it lives, also where it panics.
+struct RunningGuard(Arc<Service>);
+
+impl RunningGuard {
+    fn enter(service: Arc<Service>) -> Self {
+        service.running.send_modify(|running| *running += 1);
+        Self(service)
+    }
+}
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
+
+/// Why a run cannot be decided on, where it does not verify.
+pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
+    match refused {
+        Refused::Fault(Fault::Store(StoreError::State(error))) => {
+            (error.code == StateCode::RecoveryFailed).then_some(error)
+        }
+        Refused::Fault(_)
+        | Refused::NoSuchApproval
+        | Refused::AlreadyDecided
+        | Refused::NotInDoubt
+        | Refused::OwnRequest
+        | Refused::OutOfReach => None,
+    }
+}
+
+/// Whether this is what this person said.
+fn is_by(approval: &Approval, person: &Person) -> bool {
+    let (status, approver, note) = match person {
+        Person::Grants { approver_id, note } => (ApprovalStatus::Approved, Some(approver_id), note),
+        Person::Refuses { approver_id, note } => (ApprovalStatus::Denied, Some(approver_id), note),
+        Person::Nobody => (ApprovalStatus::Expired, None, &None),
+    };
+    let resolution = approval.resolution.as_ref();
+    approval.status == status
+        && resolution
+            .is_some_and(|made| made.approver_id.as_ref() == approver && made.note == *note)
+}
+
+/// A task that ended without an answer. Its run is left to recovery.
+fn stopped(error: tokio::task::JoinError) -> Fault {
+    Fault::Executor(format!("the step's task ended: {error}"))
+}
+
+fn task_stopped(error: tokio::task::JoinError) -> Refused {
+    Refused::Fault(stopped(error))
+}

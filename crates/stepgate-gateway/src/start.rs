@@ -1,0 +1,335 @@
+//! Start-up: what a process does before it takes its first step, in this order. A process that serves requests
+//! then begins the loops of the service, of turns and of reloading.
+
+mod first_policies;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use tracing::{error, warn};
+
+use stepgate_core::attention;
+use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
+use stepgate_core::late::{self, LateResult};
+use stepgate_core::limits::Limits;
+use stepgate_core::policy::BuiltInRule;
+use stepgate_core::ports::{Executor, NoToolServers, Store};
+use stepgate_core::recover::{self, Report, Scope};
+use stepgate_exec::launcher::Launcher;
+use stepgate_exec::servers::{Progress, ServerSpec, Servers, StartError};
+use stepgate_exec::{Earlier, Sandbox, SandboxLimits};
+use stepgate_policy::{LivePolicy, LoadError, PolicySet};
+use stepgate_store::{PostgresOptions, PostgresStore, SqliteStore};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::control::pins::{self, Pins};
+use crate::control::{self, Control, Look};
+use crate::hub::{Hub, WatchedStore};
+use crate::service::{Service, refuse_behind};
+use crate::world::RealWorld;
+
+/// Most late results that wait to be written down. The operator is told of what comes beyond them.
+const LATE_RESULTS_MAX: usize = 1024;
+/// How long a process waits at its end for a store that does not answer.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+
+/// For a command that asks the servers once: it waits for each as long as its start may take.
+pub const WAIT_FOR_ALL: Duration = Duration::MAX;
+
+/// What a gateway is made of.
+pub struct Settings {
+    /// The data directory.
+    pub root: PathBuf,
+    /// Where the store is.
+    pub store: StoreSettings,
+    /// Where core actions act.
+    pub sandbox: SandboxSettings,
+    /// The tool servers.
+    pub servers: ServerSettings,
+    /// The policies.
+    pub policies: PolicySettings,
+    /// What a step may cost.
+    pub limits: Limits,
+    /// Which files core actions may touch.
+    pub extensions: Extensions,
+}
+
+/// Where the store is.
+pub enum StoreSettings {
+    /// A file that this process alone writes.
+    File(PathBuf),
+    /// A PostgreSQL database that several nodes share.
+    Postgres {
+        /// Its URL.
+        url: String,
+        /// How it is used.
+        options: PostgresOptions,
+    },
+}
+
+impl StoreSettings {
+    fn is_shared(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::Postgres { .. } => true,
+        }
+    }
+
+    /// Opens the store to write; the hub is told what becomes durable.
+    async fn open(&self, hub: &Arc<Hub>) -> anyhow::Result<Arc<dyn Store>> {
+        let hub = Arc::clone(hub);
+        Ok(match self {
+            Self::File(path) => {
+                let store = SqliteStore::open(path, Default::default())?;
+                Arc::new(WatchedStore::new(store, hub))
+            }
+            Self::Postgres { url, options } => {
+                let store = PostgresStore::open(url, options.clone()).await?;
+                Arc::new(WatchedStore::new(store, hub))
+            }
+        })
+    }
+}
+
+/// Where core actions act.
+pub struct SandboxSettings {
+    /// The directory behind `/sandbox/`.
+    pub directory: PathBuf,
+    /// The name under which calls are sent to it.
+    pub id: String,
+    /// What it may cost.
+    pub limits: SandboxLimits,
+    /// Whether every node has the same directory, by a mount.
+    pub is_shared: bool,
+    /// What it was before it was restored from a backup.
+    pub earlier: Option<Earlier>,
+}
+
+/// The tool servers.
+pub struct ServerSettings {
+    /// Those to start.
+    pub specs: Vec<ServerSpec>,
+    /// Those that the configuration turns off.
+    pub turned_off: Vec<String>,
+    /// The server whose tools keep their own names over MCP.
+    pub own_names: Option<String>,
+    /// How long the start waits for servers that do not answer; they come up later.
+    pub wait: Duration,
+}
+
+/// The policies.
+pub struct PolicySettings {
+    /// Where they are.
+    pub directory: PathBuf,
+    /// Whether that is the place by default: only there the first start writes the default policies.
+    pub is_default: bool,
+}
+
+/// What start-up gives: recovery of core actions is over.
+pub struct Started {
+    /// The gate.
+    pub gate: Gate,
+    /// What operators change beside it.
+    pub control: Arc<Control>,
+    /// What the gate's store announces to.
+    pub hub: Arc<Hub>,
+    /// What recovery did.
+    pub recovered: Report,
+}
+
+impl Started {
+    /// What every interface uses.
+    pub async fn service(&self) -> anyhow::Result<Arc<Service>> {
+        let control = Some(Arc::clone(&self.control));
+        Service::new(self.gate.clone(), Arc::clone(&self.hub), control).await
+    }
+
+    /// Finishes interrupted calls of tool servers too, which a gateway does beside the requests.
+    pub async fn recover_servers(&mut self) -> anyhow::Result<()> {
+        let report = recover::recover(&self.gate, Scope::Servers).await?;
+        tell(&self.gate, &report).await;
+        self.recovered.add(report);
+        Ok(())
+    }
+}
+
+/// Shared stores in which other nodes see this process.
+#[derive(Clone, Default)]
+pub struct Joined(Arc<Mutex<Vec<Arc<dyn Store>>>>);
+
+impl Joined {
+    fn stores(&self) -> MutexGuard<'_, Vec<Arc<dyn Store>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives leases back that other nodes would wait for until they lapse.
+    pub async fn leave(&self) {
+        let joined = std::mem::take(&mut *self.stores());
+        for store in joined {
+            // Where the database does not answer, the leases lapse.
+            let _left = tokio::time::timeout(LEAVE_MAX, store.leave()).await;
+        }
+    }
+}
+
+/// Starts: store, sandbox, first policies, tool servers, policies, recovery of core actions. The caller holds
+/// the lock of the data directory.
+pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Started> {
+    let Settings { root, store, sandbox, servers, policies, limits, extensions } = settings;
+    let hub = Hub::new();
+    let is_shared = store.is_shared();
+    let store = store.open(&hub).await?;
+    if is_shared {
+        joined.stores().push(Arc::clone(&store));
+        refuse_behind(&*store, &root).await?;
+    }
+    let sandbox = open_sandbox(sandbox, is_shared.then_some(&*store)).await?;
+    let mut gate = gate_without_tools(store, &sandbox, limits, extensions);
+    // Before the servers start: the policies are hidden from them.
+    first_policies::provide(&gate, &policies).await?;
+    let (accepted, pins) = pins::Reading::begin(&gate).await?;
+    let (late, arrivals) = mpsc::channel(LATE_RESULTS_MAX);
+    let ServerSettings { specs, turned_off, own_names, wait } = servers;
+    let acting = specs.iter().map(|spec| spec.executor_id.clone());
+    let executor_ids = [gate.executor.id().to_owned()].into_iter().chain(acting).collect();
+    let told = Arc::clone(&hub);
+    let progress = Arc::new(move |said| told.progress(said));
+    let servers = Arc::new(start_servers(specs, pins, late, progress, wait).await?);
+    control::accept_first_seen(&gate, &servers).await?;
+    gate.tools = Arc::clone(&servers) as _;
+    gate.store.tell_executors(executor_ids).await?;
+    // Taken before the policies are loaded: what changes in between is seen as a change later.
+    let loaded = Look::at(&policies.directory, &servers, &turned_off);
+    let policy = Arc::new(load_policies(&gate, &policies, &loaded).await?);
+    gate.policy = Arc::clone(&policy) as _;
+    tokio::spawn(write_down(gate.clone(), arrivals));
+    let control = Control {
+        sandbox,
+        servers,
+        policy,
+        root,
+        policies: policies.directory,
+        turned_off,
+        own_names,
+        loaded,
+        accepted,
+    };
+    let recovered = recover::recover(&gate, Scope::Core).await?;
+    tell(&gate, &recovered).await;
+    Ok(Started { gate, control: Arc::new(control), hub, recovered })
+}
+
+/// Opens the sandbox and removes what an interrupted write left. Where other nodes have the store too, they know
+/// a sandbox by its name.
+async fn open_sandbox(
+    settings: SandboxSettings,
+    shared: Option<&dyn Store>,
+) -> anyhow::Result<Arc<Sandbox>> {
+    let SandboxSettings { directory, id, limits, is_shared, earlier } = settings;
+    let sandbox = Sandbox::open(&directory, id, limits)?.shared(is_shared).put_back(earlier);
+    if let Some(store) = shared {
+        refuse_another_sandbox(&sandbox, store).await?;
+    }
+    sandbox.sweep().await.context("cannot clear the sandbox of unfinished files")?;
+    Ok(Arc::new(sandbox))
+}
+
+/// Refuses a sandbox under a name that the store knows another one by: calls that were sent to that one would
+/// be looked for here.
+async fn refuse_another_sandbox(sandbox: &Sandbox, store: &dyn Store) -> anyhow::Result<()> {
+    let (mark, name) = (sandbox.mark().await?, sandbox.id());
+    let known = store.claim_executor(name, &mark).await?;
+    ensure!(
+        known == mark,
+        "the sandbox here is not the one that the store knows as `{name}`: two nodes have the same \
+         `store.node_id`, or `sandbox.shared` is set and the directories are not the same one. Give this \
+         node a name of its own, or mount the directory that the others have. If this directory replaces \
+         the other one for good, write `{known}` and nothing else into its file `.stepgate-mark`"
+    );
+    Ok(())
+}
+
+/// A gate whose tool servers and policy are placeholders: start-up replaces both before any step is taken.
+fn gate_without_tools(
+    store: Arc<dyn Store>,
+    sandbox: &Arc<Sandbox>,
+    limits: Limits,
+    extensions: Extensions,
+) -> Gate {
+    Gate {
+        store,
+        executor: Arc::clone(sandbox) as _,
+        tools: Arc::new(NoToolServers),
+        policy: Arc::new(BuiltInRule),
+        world: Arc::new(RealWorld),
+        limits,
+        extensions,
+        parked: Parked::default(),
+        doubts: Doubts::default(),
+    }
+}
+
+/// Starts tool servers. Those that do not answer within `wait` come up later. The error is a [`StartError`].
+pub async fn start_servers(
+    specs: Vec<ServerSpec>,
+    pins: Pins,
+    late: mpsc::Sender<LateResult>,
+    progress: Progress,
+    wait: Duration,
+) -> Result<Servers, StartError> {
+    let late = Arc::new(move |late_result: LateResult| {
+        let run_id = late_result.run_id;
+        if late.try_send(late_result).is_err() {
+            error!(%run_id, "too many late results at once: one was not written down");
+        }
+    });
+    let launcher = Launcher::this_program();
+    let tell = Arc::new(|news| control::tell(&news));
+    Servers::start(specs, pins, launcher, late, progress, tell, wait).await
+}
+
+async fn load_policies(
+    gate: &Gate,
+    policies: &PolicySettings,
+    look: &Look,
+) -> anyhow::Result<LivePolicy> {
+    let set = PolicySet::load(&policies.directory, look.tools()).map_err(not_loaded)?;
+    control::warn_of(set.warnings());
+    let policy = LivePolicy::new(set);
+    control::note_policy(gate, policy.current().digest()).await?;
+    Ok(policy)
+}
+
+/// The error of policies that cannot be loaded.
+pub fn not_loaded(error: LoadError) -> anyhow::Error {
+    anyhow::Error::new(error).context("the policies cannot be loaded")
+}
+
+/// Makes durable which runs need a person. Where that is not possible now, the next recovery does it.
+async fn tell(gate: &Gate, report: &Report) {
+    if let Err(fault) = attention::tell(gate, report).await {
+        warn!("which runs need a person is written down later: {fault}");
+    }
+}
+
+/// Writes late results down, each as soon as no task works on its run.
+async fn write_down(gate: Gate, mut arrivals: mpsc::Receiver<LateResult>) {
+    // One task each: a result waits for the task that works on its run, and for no other result.
+    let mut writing = JoinSet::new();
+    while let Some(late_result) = arrivals.recv().await {
+        while writing.try_join_next().is_some() {}
+        if writing.len() >= LATE_RESULTS_MAX {
+            writing.join_next().await;
+        }
+        let gate = gate.clone();
+        writing.spawn(async move {
+            let run_id = late_result.run_id;
+            if let Err(fault) = late::note(&gate, late_result).await {
+                error!(%run_id, "the late result of {run_id} was not written down: {fault}");
+            }
+        });
+    }
+}

@@ -1,0 +1,51 @@
+//! The policies of a first start. Where others were in force before, or are somewhere else, a directory
+//! that is missing is an error: the default ones may permit what those denied.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use stepgate_core::gate::Gate;
+use stepgate_policy::{DEFAULTS, defaults_digest};
+
+use super::PolicySettings;
+use crate::control::last_noted_policy;
+use crate::durable;
+
+/// Writes the default policies, where there are none and none others are missing.
+pub(super) async fn provide(gate: &Gate, policies: &PolicySettings) -> anyhow::Result<()> {
+    let directory = &policies.directory;
+    // A link that leads nowhere is no place to write to: loading says what is wrong with it.
+    if directory.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let shown = directory.display();
+    ensure!(
+        policies.is_default,
+        "`policy.directory` is `{shown}`, and it is not there: make it, and put policies into it"
+    );
+    match last_noted_policy(gate).await? {
+        Some(last) if last != defaults_digest().to_string() => bail!(
+            "`{shown}` is not there, and the policies in force were not the default ones: put them \
+             back, or copy those of another node; an empty directory denies everything"
+        ),
+        Some(_) | None => write(directory)
+            .with_context(|| format!("cannot write the first policies to `{shown}`")),
+    }
+}
+
+fn write(directory: &Path) -> std::io::Result<()> {
+    // All of them or none: a directory with half of them would deny what the other half permits.
+    let temporary = directory.with_extension("new");
+    if temporary.exists() {
+        std::fs::remove_dir_all(&temporary)?;
+    }
+    std::fs::DirBuilder::new().mode(0o700).create(&temporary)?;
+    for (name, text) in DEFAULTS {
+        durable::write_new(&temporary.join(name), text.as_bytes())?;
+    }
+    // INVARIANT: what has the name is whole, also after a power cut.
+    durable::sync_names(Some(&temporary))?;
+    std::fs::rename(&temporary, directory)?;
+    durable::sync_names(directory.parent())
+}

@@ -1,0 +1,400 @@
+//! Bearer tokens. There is no table of them: they are the fold of `token_created` and `token_revoked`
+//! in the system session, whose chain shows any change. Only the hash of a token is ever written.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
+use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::ports::{EventQuery, Store};
+use stepgate_core::time::Timestamp;
+use subtle::{Choice, ConstantTimeEq};
+
+/// What every token begins with, so that people and scanners know one when they see it.
+const PREFIX: &str = "sg_";
+/// 256 bits of chance.
+const RANDOM_BYTES: usize = 32;
+/// Events that are read at once.
+const EVENTS_PAGE: usize = 1000;
+/// Most tokens that are good at one time: each request is compared with all of them.
+pub const TOKENS_MAX: usize = 1000;
+/// Longest time that a token with an end is good for: ten years.
+pub const LIFE_S_MAX: u64 = 10 * 365 * 24 * 60 * 60;
+/// A token that ends within this time is pointed out: a week.
+pub const SOON_S: u64 = 7 * 24 * 60 * 60;
+
+/// The name under which the first `serve` makes the operator's token.
+const FIRST_OPERATOR: &str = "operator";
+/// The name under which a person at a terminal of the data directory's owner decides. No token has it.
+pub const TERMINAL_OPERATOR: &str = "operator-at-terminal";
+
+/// What a token may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Proposes steps, and sees its own.
+    Agent,
+    /// Decides, and sees everything.
+    Operator,
+    /// Sees everything, and changes nothing.
+    Auditor,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Agent, Self::Operator, Self::Auditor];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Operator => "operator",
+            Self::Auditor => "auditor",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let role = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        role.with_context(|| format!("`{text}` is not a role: agent, operator or auditor"))
+    }
+}
+
+/// A token as it is known: everything but the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Its id, which is no secret.
+    pub token_id: ArtifactId,
+    /// Whom it stands for.
+    pub principal_id: PrincipalId,
+    /// What it may be used for.
+    pub role: Role,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
+    /// SHA-256 of the token.
+    hash: Digest,
+}
+
+/// The token itself, on its way to the one who asked for it. It has no `Debug` that shows it.
+pub struct Secret(String);
+
+impl Secret {
+    fn fresh() -> anyhow::Result<Self> {
+        Ok(Self(format!("{PREFIX}{}", random_text()?)))
+    }
+
+    /// The text, for the one answer or the one file that it goes into.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A text that nobody can guess.
+pub fn random_text() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; RANDOM_BYTES];
+    getrandom::fill(&mut bytes).context("the system gives no random numbers")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Why a token is not good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadToken {
+    /// It never was, or it was revoked.
+    Unknown,
+    /// Its time is over.
+    Expired(Timestamp),
+}
+
+/// A token to be made.
+pub struct NewToken {
+    /// Whom it stands for.
+    pub principal_id: PrincipalId,
+    /// What it may be used for.
+    pub role: Role,
+    /// Who makes it.
+    pub maker: Maker,
+    /// How long it is good for; without an end otherwise.
+    pub life_s: Option<u64>,
+}
+
+/// Who makes a token.
+pub enum Maker {
+    /// The first start.
+    Start,
+    /// The owner of the data directory, on the machine itself, under this name.
+    Owner(PrincipalId),
+    /// An operator over the network, who answers for what the token asks.
+    Operator(PrincipalId),
+}
+
+/// How the request came that made a token.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Via {
+    Directory,
+    Network,
+}
+
+/// What `token_created` says.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Created {
+    token_id: ArtifactId,
+    principal_id: PrincipalId,
+    role: Role,
+    hash: Digest,
+    /// The operator who made it; none where the first start did.
+    #[serde(default)]
+    created_by: Option<PrincipalId>,
+    /// None in stores of 0.1.0, which did not tell the two apart: such a token has no maker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    via: Option<Via>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
+}
+
+/// The tokens that were not revoked, and who made which of all that there ever were.
+#[derive(Debug, Default)]
+struct Known {
+    live: Vec<Token>,
+    /// A principal, and who made a token for it over the network.
+    makers: BTreeSet<(PrincipalId, PrincipalId)>,
+}
+
+/// The tokens of a store.
+#[derive(Debug, Default)]
+pub struct Tokens {
+    known: RwLock<Known>,
+    /// The position of the last event that was read.
+    seen: AtomicU64,
+    /// Whoever changes or reads them, so that nobody brings back what another has just revoked.
+    changing: tokio::sync::Mutex<()>,
+}
+
+impl Tokens {
+    /// Reads every token event.
+    pub async fn load(store: &dyn Store) -> anyhow::Result<Self> {
+        let tokens = Self::default();
+        tokens.read_on(store).await?;
+        Ok(tokens)
+    }
+
+    /// Reads what other nodes did to tokens since the last time. What this one did is there already.
+    pub async fn read_on(&self, store: &dyn Store) -> anyhow::Result<()> {
+        let _changing = self.changing.lock().await;
+        let seen = self.seen.load(Ordering::Relaxed);
+        // Asked before the events: those of others up to here are not looked at again.
+        let looked_at = store.last_position().await?;
+        if looked_at <= seen {
+            return Ok(());
+        }
+        let mut query = EventQuery {
+            after: seen,
+            principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
+            event_types: vec![EventType::TokenCreated, EventType::TokenRevoked],
+            loose_only: true,
+            limit: EVENTS_PAGE,
+        };
+        loop {
+            let page = store.events(query.clone()).await?;
+            let Some(last) = page.last() else {
+                self.seen.fetch_max(looked_at, Ordering::Relaxed);
+                return Ok(());
+            };
+            query.after = last.position;
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            for placed in &page {
+                apply(&mut known, &placed.event)?;
+            }
+            self.seen.store(query.after, Ordering::Relaxed);
+        }
+    }
+
+    /// Who this token is, compared with every token there is, so that the time tells nothing.
+    pub fn authenticate(&self, token: &str, now: Timestamp) -> Result<Token, BadToken> {
+        let presented = Digest::of_bytes(token.as_bytes()).to_string();
+        let mut found = Err(BadToken::Unknown);
+        for token in &self.known().live {
+            let is_it: Choice = token.hash.to_string().as_bytes().ct_eq(presented.as_bytes());
+            if bool::from(is_it) {
+                found = match token.expires_at.filter(|at| *at <= now) {
+                    Some(at) => Err(BadToken::Expired(at)),
+                    None => Ok(token.clone()),
+                };
+            }
+        }
+        found
+    }
+
+    /// Whether it is still good.
+    pub(crate) fn is_live(&self, token_id: ArtifactId, now: Timestamp) -> bool {
+        let is_good = |token: &Token| token.expires_at.is_none_or(|at| now < at);
+        self.known().live.iter().any(|token| token.token_id == token_id && is_good(token))
+    }
+
+    /// Every token that was not revoked, oldest first.
+    pub fn list(&self) -> Vec<Token> {
+        self.known().live.clone()
+    }
+
+    /// Whether two principals must not decide for each other: they are one, one made a token for the other
+    /// (itself or through others), or both have tokens of one maker, who then holds both.
+    ///
+    /// A person at the owner's terminal has no maker and is linked to no principal: otherwise a single owner could
+    /// decide nothing. Only what the owner's own token asked is not decided there.
+    pub fn are_linked(&self, one: &PrincipalId, other: &PrincipalId) -> bool {
+        let is_pair = |one: &PrincipalId, other: &PrincipalId| {
+            one.as_str() == TERMINAL_OPERATOR && other.as_str() == FIRST_OPERATOR
+        };
+        if one.as_str() == TERMINAL_OPERATOR || other.as_str() == TERMINAL_OPERATOR {
+            return one == other || is_pair(one, other) || is_pair(other, one);
+        }
+        let known = self.known();
+        !known.behind(one).is_disjoint(&known.behind(other))
+    }
+
+    /// Makes one. It is good once its event is durable.
+    pub async fn create(&self, gate: &Gate, new: NewToken) -> anyhow::Result<(Token, Secret)> {
+        let NewToken { principal_id, role, maker, life_s } = new;
+        ensure!(!is_reserved(&principal_id), "`{principal_id}` is reserved: choose another name");
+        let is_full = self.known().live.len() >= TOKENS_MAX;
+        ensure!(!is_full, "there are {TOKENS_MAX} tokens already: revoke one first");
+        let secret = Secret::fresh()?;
+        let (created_by, via) = match maker {
+            Maker::Start => (None, Via::Directory),
+            Maker::Owner(by) => (Some(by), Via::Directory),
+            Maker::Operator(by) => (Some(by), Via::Network),
+        };
+        let life_ms = life_s.map(|life_s| life_s.min(LIFE_S_MAX).saturating_mul(1000));
+        let created = Created {
+            token_id: ArtifactId::new(gate.world.fresh_uuid()),
+            principal_id,
+            role,
+            hash: Digest::of_bytes(secret.reveal().as_bytes()),
+            created_by,
+            via: Some(via),
+            expires_at: life_ms.map(|life_ms| gate.world.now().plus_ms(life_ms)),
+        };
+        let payload = serde_json::to_value(&created)?;
+        let event = gate.note(EventType::TokenCreated, payload).await?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        Ok((known.add(created, event.ts), secret))
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends one. Whether there was such a token.
+    pub async fn revoke(
+        &self,
+        gate: &Gate,
+        token_id: ArtifactId,
+        revoked_by: &PrincipalId,
+    ) -> anyhow::Result<bool> {
+        let _changing = self.changing.lock().await;
+        if !self.known().live.iter().any(|token| token.token_id == token_id) {
+            return Ok(false);
+        }
+        let payload = json!({ "token_id": token_id, "revoked_by": revoked_by });
+        gate.note(EventType::TokenRevoked, payload).await?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.live.retain(|token| token.token_id != token_id);
+        Ok(true)
+    }
+}
+
+/// Whether no token may have this name.
+pub fn is_reserved(principal_id: &PrincipalId) -> bool {
+    [SYSTEM_PRINCIPAL, TERMINAL_OPERATOR].contains(&principal_id.as_str())
+}
+
+impl Known {
+    /// Takes a token in. One that is known already stays as it is.
+    fn add(&mut self, created: Created, created_at: Timestamp) -> Token {
+        let Created { token_id, principal_id, role, hash, created_by, via, expires_at } = created;
+        if let (Some(maker), Some(Via::Network)) = (created_by, via) {
+            self.makers.insert((principal_id.clone(), maker));
+        }
+        let token = Token { token_id, principal_id, role, created_at, expires_at, hash };
+        if self.live.iter().all(|there| there.token_id != token.token_id) {
+            self.live.push(token.clone());
+        }
+        token
+    }
+
+    /// A principal, with everybody who made a token for it, for its makers, and so on.
+    fn behind(&self, principal_id: &PrincipalId) -> BTreeSet<PrincipalId> {
+        let mut found = BTreeSet::from([principal_id.clone()]);
+        let mut open = vec![principal_id.clone()];
+        while let Some(one) = open.pop() {
+            let makers = self.makers.iter().filter(|(made, _)| *made == one);
+            for (_, maker) in makers {
+                if found.insert(maker.clone()) {
+                    open.push(maker.clone());
+                }
+            }
+        }
+        found
+    }
+}
+
+fn apply(known: &mut Known, event: &Event) -> anyhow::Result<()> {
+    match event.event_type {
+        EventType::TokenCreated => {
+            let created: Created = serde_json::from_value(event.payload.clone())
+                .with_context(|| format!("event {} is no token", event.event_id))?;
+            known.add(created, event.ts);
+        }
+        EventType::TokenRevoked => {
+            let id = event.payload.get("token_id").and_then(Value::as_str);
+            let Some(Ok(id)) = id.map(str::parse::<ArtifactId>) else {
+                bail!("event {} names no token", event.event_id);
+            };
+            known.live.retain(|token| token.token_id != id);
+        }
+        EventType::ToolCalled
+        | EventType::ToolSucceeded
+        | EventType::ToolFailed
+        | EventType::PolicyViolation
+        | EventType::ApprovalRequested
+        | EventType::ApprovalGranted
+        | EventType::ApprovalDenied
+        | EventType::ApprovalExpired
+        | EventType::ToolReplayed
+        | EventType::ToolRedispatched
+        | EventType::RunRecovered
+        | EventType::LateResult
+        | EventType::RunResolved
+        | EventType::RunNeedsPerson
+        | EventType::SessionOpened
+        | EventType::ToolAccepted
+        | EventType::PolicyLoaded
+        | EventType::TurnOpened
+        | EventType::TurnAnswered
+        | EventType::TurnWaiting
+        | EventType::TurnToolEnded
+        | EventType::TurnContinued
+        | EventType::TurnFailed => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Turns that waited for somebody when their process ended: when the wait is over, one of the processes that
+//! are there goes on with them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stepgate_agent::stop::Stop;
+use stepgate_agent::waits::{self, Wait};
+use stepgate_core::event::{Event, EventType};
+use stepgate_core::ids::RunId;
+use stepgate_core::json::Value;
+use stepgate_core::ports::{EventQuery, Node, StoreError};
+use tracing::warn;
+
+use super::Conversations;
+use crate::service::is_set;
+
+/// How often it is looked for turns whose node is gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a turn that cannot be taken up now waits for the next try.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// Events that are read at once.
+const EVENTS_PAGE: usize = 1000;
+
+/// Looks for such turns until the process ends. Where no other process can have the store, those of the process
+/// before are all that there are.
+pub async fn keep_taking_up(conversations: Arc<Conversations>) {
+    let mut leaving = conversations.service.leaving();
+    let mut waits = Waits::default();
+    loop {
+        match waits.look(&conversations).await {
+            Ok(Others::None) => return,
+            Ok(Others::Some) => {}
+            Err(error) => warn!("turns that wait are looked for later: {error}"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = is_set(&mut leaving) => return,
+        }
+    }
+}
+
+/// Whether other processes can have the store.
+enum Others {
+    None,
+    Some,
+}
+
+/// The turns that wait, as far as the events were read.
+#[derive(Default)]
+struct Waits {
+    seen: u64,
+    /// INVARIANT: each of these turns is taken care of by a living node, or by this process.
+    open: HashMap<RunId, Wait>,
+}
+
+impl Waits {
+    async fn look(&mut self, conversations: &Arc<Conversations>) -> Result<Others, StoreError> {
+        self.read_on(conversations).await?;
+        let nodes = conversations.service.gate.store.nodes().await?;
+        let left = self.open.extract_if(|_, wait| !is_cared_for(conversations, &nodes, wait));
+        for (_, wait) in left {
+            tokio::spawn(go_on(Arc::clone(conversations), wait));
+        }
+        Ok(if nodes.is_empty() { Others::None } else { Others::Some })
+    }
+
+    async fn read_on(&mut self, conversations: &Conversations) -> Result<(), StoreError> {
+        let store = &conversations.service.gate.store;
+        let is_first = self.seen == 0;
+        let mut event_types = vec![EventType::TurnWaiting];
+        // What ended before the first look is asked for one by one: few turns wait, and all calls end.
+        if !is_first {
+            event_types.push(EventType::TurnToolEnded);
+        }
+        let mut query = EventQuery {
+            after: self.seen,
+            event_types,
+            loose_only: true,
+            limit: EVENTS_PAGE,
+            ..EventQuery::default()
+        };
+        loop {
+            let page = store.events(query.clone()).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            query.after = last.position;
+            for placed in &page {
+                match Wait::read(&placed.event) {
+                    Some(wait) if is_first && wait.is_over(&**store).await? => {}
+                    Some(wait) => drop(self.open.insert(wait.run_id, wait)),
+                    None => drop(ended(&placed.event).and_then(|run_id| self.open.remove(&run_id))),
+                }
+            }
+            self.seen = query.after;
+        }
+    }
+}
+
+/// Whether this process, or another node that lives, works on the turn.
+fn is_cared_for(conversations: &Conversations, nodes: &[Node], wait: &Wait) -> bool {
+    let mut others = nodes.iter().filter(|node| !node.is_this && node.lease_left.is_some());
+    conversations.is_live(wait.turn_id)
+        || others.any(|node| wait.incarnation == Some(node.incarnation))
+}
+
+/// The run whose end a turn has noted.
+fn ended(event: &Event) -> Option<RunId> {
+    event.payload.get("body")?.get("run_id").and_then(Value::as_str)?.parse().ok()
+}
+
+/// Waits with the turn, and goes on with it afterwards, unless somebody else does.
+async fn go_on(conversations: Arc<Conversations>, wait: Wait) {
+    let mut leaving = conversations.service.leaving();
+    while let Err(stop) = take_up(&conversations, &wait).await {
+        if *leaving.borrow() {
+            return;
+        }
+        let turn_id = wait.turn_id;
+        warn!(%turn_id, "turn {turn_id} cannot go on yet: {}", why(&stop));
+        tokio::select! {
+            () = tokio::time::sleep(TRY_AGAIN) => {}
+            () = is_set(&mut leaving) => return,
+        }
+    }
+}
+
+async fn take_up(conversations: &Arc<Conversations>, wait: &Wait) -> Result<(), Stop> {
+    conversations.agent.tools.outlast(wait.run_id).await?;
+    let store = &conversations.service.gate.store;
+    let (nodes, latest) = (store.nodes().await?, wait.clone().latest(&**store).await?);
+    // Somebody asked again meanwhile: their request goes on with it, or whoever looks finds it again.
+    if is_cared_for(conversations, &nodes, &latest) {
+        return Ok(());
+    }
+    let Some(request) = waits::take_up(&conversations.agent, wait).await? else { return Ok(()) };
+    let (principal_id, key, envelope) =
+        (request.principal_id, request.correlation_id, request.envelope);
+    while conversations.begin(principal_id.clone(), key.clone(), envelope.clone()).is_none() {
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+    Ok(())
+}
+
+fn why(stop: &Stop) -> String {
+    match stop {
+        Stop::Fault(fault) => fault.to_string(),
+        Stop::Invoke(result) => {
+            let messages: Vec<_> =
+                result.errors.iter().map(|error| error.message.clone()).collect();
+            messages.join("; ")
+        }
+    }
+}

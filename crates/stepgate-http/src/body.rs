@@ -1,0 +1,117 @@
+//! Bodies: read with a limit on bytes and time, and strictly, before any library sees them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::run::Payload;
+
+use super::{App, Problem};
+
+/// Longest body of anything but a proposal.
+const JSON_BYTES_MAX: usize = 256 * 1024;
+/// Deepest body of anything but a proposal.
+const JSON_DEPTH_MAX: usize = 64;
+
+/// A proposal, every byte as it came. Beyond the gate's limit only the beginning is kept, and the
+/// rest is counted, as far as a body may go at all.
+pub(super) async fn payload(app: &App, body: Body) -> Result<Payload, Problem> {
+    let kept_max = app.service.gate.limits.payload_bytes_max;
+    let bytes_max = app.limits.body_bytes_max;
+    read(body, kept_max, bytes_max, app.limits.body_timeout).await
+}
+
+/// All of a body that is not a proposal itself but may carry one.
+pub async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
+    let bytes_max = app.limits.body_bytes_max;
+    let kept_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let payload = read(body, kept_max, bytes_max, app.limits.body_timeout).await?;
+    Ok(Bytes::copy_from_slice(&payload.bytes))
+}
+
+/// A short body of any kind.
+pub(super) async fn bytes(app: &App, body: Body, bytes_max: usize) -> Result<Arc<[u8]>, Problem> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    Ok(read(body, bytes_max, most, app.limits.body_timeout).await?.bytes)
+}
+
+/// A JSON body; nothing at all is the default.
+pub(super) async fn json<T: DeserializeOwned + Default>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, Problem> {
+    json_up_to(app, headers, body, JSON_BYTES_MAX).await
+}
+
+/// The same with a limit of its own.
+pub(super) async fn json_up_to<T: DeserializeOwned + Default>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    bytes_max: usize,
+) -> Result<T, Problem> {
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    let Payload { bytes, length } = read(body, bytes_max, most, app.limits.body_timeout).await?;
+    if length == 0 {
+        return Ok(T::default());
+    }
+    if !is_json(headers) {
+        return Err(Problem::unsupported_media_type());
+    }
+    // Duplicate keys would let a body show one thing to a filter and another to us.
+    let value = strict::parse(&bytes, JSON_DEPTH_MAX, Integers::Exact)
+        .map_err(|refusal| Problem::malformed(format!("the body is not strict JSON: {refusal}")))?;
+    // A list would be taken for an object's members in their order.
+    if !value.is_object() {
+        return Err(Problem::malformed("the body must be a JSON object"));
+    }
+    serde_json::from_value(value)
+        .map_err(|error| Problem::malformed(format!("the body is not as it should be: {error}")))
+}
+
+/// Said nothing, or said JSON.
+fn is_json(headers: &HeaderMap) -> bool {
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return false;
+    }
+    match headers.get(header::CONTENT_TYPE).map(|value| value.to_str()) {
+        None => true,
+        Some(Ok(kind)) => {
+            let kind = kind.split(';').next().unwrap_or_default().trim();
+            kind.eq_ignore_ascii_case("application/json")
+        }
+        Some(Err(_)) => false,
+    }
+}
+
+async fn read(
+    body: Body,
+    kept_max: usize,
+    bytes_max: u64,
+    patience: Duration,
+) -> Result<Payload, Problem> {
+    let reading = read_all(body, kept_max, bytes_max);
+    tokio::time::timeout(patience, reading).await.unwrap_or_else(|_| Err(Problem::too_slow()))
+}
+
+async fn read_all(mut body: Body, kept_max: usize, bytes_max: u64) -> Result<Payload, Problem> {
+    let mut kept: Vec<u8> = Vec::new();
+    let mut length: u64 = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::malformed("the body broke off"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        length = length.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
+        if length > bytes_max {
+            return Err(Problem::too_large(bytes_max));
+        }
+        let room = kept_max.saturating_sub(kept.len());
+        kept.extend_from_slice(data.get(..room).unwrap_or(&data));
+    }
+    Ok(Payload { bytes: kept.into(), length })
+}

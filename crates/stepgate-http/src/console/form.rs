@@ -1,0 +1,70 @@
+//! What a page's form brings: read with the limits of every body, and only from our own pages.
+
+use axum::body::Body;
+use axum::extract::{Form, FromRequest, Request};
+use axum::http::{HeaderMap, Method, Uri, header};
+use serde::de::DeserializeOwned;
+
+use super::trouble::Trouble;
+use crate::{App, Problem, body};
+
+/// Longest form: a note with every byte escaped, and room for the rest.
+const FORM_BYTES_MAX: usize = 32 * 1024;
+
+/// Reads a form that was sent from a page of ours.
+pub(super) async fn read<T: DeserializeOwned>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, Trouble> {
+    if !is_from_here(app, headers) {
+        return Err(Trouble::foreign_origin());
+    }
+    let bytes = body::bytes(app, body, FORM_BYTES_MAX).await?;
+    let mut request = Request::new(Body::from(bytes.to_vec()));
+    *request.method_mut() = Method::POST;
+    if let Some(kind) = headers.get(header::CONTENT_TYPE) {
+        request.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
+    }
+    match Form::<T>::from_request(request, &()).await {
+        Ok(Form(form)) => Ok(form),
+        // What it says of the fields could repeat a token that came in a wrong one.
+        Err(_) => Err(Problem::malformed("the form is not one of ours").into()),
+    }
+}
+
+/// Whether a browser sent this from a page of the same origin. A program may say nothing about where it
+/// comes from; a browser always says something, and must say the right thing.
+fn is_from_here(app: &App, headers: &HeaderMap) -> bool {
+    let (Ok(site), Ok(origin)) = (one(headers, "sec-fetch-site"), one(headers, "origin")) else {
+        return false;
+    };
+    let is_same_site = match site {
+        None | Some("same-origin" | "none") => true,
+        Some(_) => false,
+    };
+    let is_same_origin = match origin {
+        None => true,
+        Some("null") => site == Some("same-origin"),
+        Some(origin) => origin == app.public_url.origin() || is_host(headers, origin),
+    };
+    is_same_site && is_same_origin
+}
+
+/// Whether an origin is the host that the request was sent to.
+fn is_host(headers: &HeaderMap, origin: &str) -> bool {
+    let (Ok(uri), Ok(Some(host))) = (origin.parse::<Uri>(), one(headers, "host")) else {
+        return false;
+    };
+    uri.authority().is_some_and(|authority| authority.as_str().eq_ignore_ascii_case(host))
+}
+
+/// A header that may be there once.
+fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ()> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value.to_str().map(Some).map_err(|_| ()),
+        (Some(_), Some(_)) => Err(()),
+    }
+}

@@ -1,0 +1,146 @@
+//! `/login`, `/logout`: a token is exchanged for a cookie that is good for the pages alone.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use tracing::warn;
+
+use super::destination::Destination;
+use super::trouble::Trouble;
+use super::visitor::{Perhaps, Visitor, VisitorRole, set_cookie};
+use super::{Frame, form, html};
+use crate::routes::Params;
+use crate::{App, Peer, Problem};
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct LoginPage {
+    frame: Frame,
+    refusal: Option<&'static str>,
+    next: String,
+    /// A link from another site brings no cookie along: a click on this page does.
+    comes_from_elsewhere: bool,
+}
+
+#[derive(Template)]
+#[template(path = "welcome.html")]
+struct WelcomePage {
+    frame: Frame,
+    visitor: Visitor,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    next: String,
+}
+
+/// The form; for whoever is logged in already, the page that they wanted.
+pub(super) async fn ask(
+    Perhaps(visitor): Perhaps,
+    asked: Result<Params<Asked>, Problem>,
+    headers: HeaderMap,
+) -> Response {
+    let next = asked.ok().and_then(|Params(Asked { next })| Destination::parse(&next));
+    match (visitor, next) {
+        (Some(_), Some(next)) => Redirect::to(&next.to_string()).into_response(),
+        (Some(visitor), None) => {
+            let frame = Frame::new("You are logged in", Some(&visitor));
+            html(StatusCode::OK, &WelcomePage { frame, visitor })
+        }
+        (None, next) => {
+            let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+            let comes_from_elsewhere = matches!(site, Some(b"cross-site" | b"same-site"));
+            let page = LoginPage { comes_from_elsewhere, ..login_page(None, next) };
+            html(StatusCode::OK, &page)
+        }
+    }
+}
+
+fn login_page(refusal: Option<&'static str>, next: Option<Destination>) -> LoginPage {
+    let next = next.map(|next| next.to_string()).unwrap_or_default();
+    LoginPage { frame: Frame::new("Log in", None), refusal, next, comes_from_elsewhere: false }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoginForm {
+    token: String,
+    #[serde(default)]
+    next: String,
+}
+
+pub(super) async fn log_in(
+    State(app): State<Arc<App>>,
+    Extension(peer): Extension<Peer>,
+    Perhaps(before): Perhaps,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let LoginForm { token, next } = form::read(&app, &headers, body).await?;
+    let next = Destination::parse(&next);
+    let token = app.service.tokens.authenticate(token.trim(), app.service.gate.world.now()).ok();
+    let role = token.as_ref().map(|token| VisitorRole::of(token.role));
+    let (Some(token), Some(Some(role))) = (token, role) else {
+        if let Peer::Address(address) = peer {
+            app.rates.failure(address).map_err(Problem::too_many)?;
+            warn!(%address, "refused: a login from {address}");
+        }
+        let (status, why) = match role {
+            None => {
+                (StatusCode::UNAUTHORIZED, "This token is not known, has expired, or was revoked.")
+            }
+            Some(_) => (
+                StatusCode::FORBIDDEN,
+                "This token belongs to an agent. Agents cannot log in: use an operator's token.",
+            ),
+        };
+        return Ok(html(status, &login_page(Some(why), next)));
+    };
+    if let Some(before) = before {
+        app.logins.end(&before);
+    }
+    let is_live = |token_id| app.service.is_live(token_id);
+    let who = (token.token_id, token.principal_id, role);
+    let cookie = app.logins.begin(who, Instant::now(), is_live)?;
+    let next = next.map_or("/login".to_owned(), |next| next.to_string());
+    Ok(leading_to(&next, &set_cookie(&app, Some(&cookie))))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogoutForm {
+    csrf: String,
+}
+
+pub(super) async fn log_out(
+    State(app): State<Arc<App>>,
+    Perhaps(visitor): Perhaps,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let LogoutForm { csrf } = form::read(&app, &headers, body).await?;
+    if let Some(visitor) = visitor {
+        if !visitor.made(&csrf) {
+            return Err(Trouble::foreign_form());
+        }
+        app.logins.end(&visitor);
+    }
+    Ok(leading_to("/login", &set_cookie(&app, None)))
+}
+
+fn leading_to(path: &str, cookie: &str) -> Response {
+    let mut response = Redirect::to(path).into_response();
+    // A cookie of ours has no character that a header cannot have.
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}

@@ -1,0 +1,116 @@
+//! Who is logged in. It is kept in memory alone: a restart logs everybody out, and nothing that could be
+//! stolen is written anywhere.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_gateway::tokens::random_text;
+
+use super::visitor::{Visitor, VisitorRole};
+use crate::ServeLimits;
+
+/// Most logins at one time. Beyond it the one ends that was unused for longest.
+pub(super) const LOGINS_MAX: usize = 1000;
+/// Most logins of one token, so that nobody can push everybody else out.
+pub(super) const LOGINS_PER_TOKEN_MAX: usize = 16;
+
+/// Everybody who is logged in, by the digest of what their cookie holds: whoever reads this memory, or
+/// measures how long looking something up takes, learns no cookie.
+pub(crate) struct Logins {
+    idle_max: Duration,
+    life_max: Duration,
+    open: Mutex<HashMap<Digest, Login>>,
+}
+
+struct Login {
+    token_id: ArtifactId,
+    principal_id: PrincipalId,
+    role: VisitorRole,
+    csrf: String,
+    begun: Instant,
+    used: Instant,
+}
+
+impl Logins {
+    pub(crate) fn new(limits: &ServeLimits) -> Self {
+        let (idle_max, life_max) = (limits.login_idle_max, limits.login_life_max);
+        Self { idle_max, life_max, open: Mutex::default() }
+    }
+
+    /// Logs somebody in: what their cookie is to hold.
+    pub(super) fn begin(
+        &self,
+        (token_id, principal_id, role): (ArtifactId, PrincipalId, VisitorRole),
+        now: Instant,
+        is_live: impl Fn(ArtifactId) -> bool,
+    ) -> anyhow::Result<String> {
+        let (cookie, csrf) = (random_text()?, random_text()?);
+        let mut open = self.open();
+        open.retain(|_, login| self.is_good(login, now) && is_live(login.token_id));
+        let of_this_token = |login: &Login| login.token_id == token_id;
+        if open.values().filter(|login| of_this_token(login)).count() >= LOGINS_PER_TOKEN_MAX {
+            end_longest_unused(&mut open, of_this_token);
+        }
+        if open.len() >= LOGINS_MAX {
+            end_longest_unused(&mut open, |_| true);
+        }
+        let login = Login { token_id, principal_id, role, csrf, begun: now, used: now };
+        open.insert(key(&cookie), login);
+        Ok(cookie)
+    }
+
+    /// Who this cookie is, if the login and its token are still good. Looking keeps it in use.
+    pub(super) fn visitor(
+        &self,
+        cookie: &str,
+        now: Instant,
+        is_live: impl Fn(ArtifactId) -> bool,
+    ) -> Option<Visitor> {
+        let key = key(cookie);
+        let mut open = self.open();
+        let login = open.get_mut(&key)?;
+        if !self.is_good(login, now) || !is_live(login.token_id) {
+            open.remove(&key);
+            return None;
+        }
+        login.used = now;
+        Some(Visitor {
+            principal_id: login.principal_id.clone(),
+            role: login.role,
+            csrf: login.csrf.clone(),
+            login: key,
+        })
+    }
+
+    /// Logs somebody out.
+    pub(super) fn end(&self, visitor: &Visitor) {
+        self.open().remove(&visitor.login);
+    }
+
+    fn is_good(&self, login: &Login, now: Instant) -> bool {
+        now.saturating_duration_since(login.used) < self.idle_max
+            && now.saturating_duration_since(login.begun) < self.life_max
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Digest, Login>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(cookie: &str) -> Digest {
+    Digest::of_bytes(cookie.as_bytes())
+}
+
+fn end_longest_unused(open: &mut HashMap<Digest, Login>, among: impl Fn(&Login) -> bool) {
+    let candidates = open.iter().filter(|(_, login)| among(login));
+    let longest = candidates.min_by_key(|(_, login)| login.used).map(|(key, _)| *key);
+    if let Some(key) = longest {
+        open.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Text that somebody else wrote, as a page shows it: nothing in it is invisible, and nothing turns the
+//! order of what is read around.
+
+use askama::Template;
+use serde_json::Value;
+use stepgate_gateway::text::hidden;
+
+/// Longest text that is shown without being asked for, in characters.
+const SHORT_CHARS: usize = 280;
+/// Most lines of it.
+const SHORT_LINES: usize = 8;
+
+/// A piece of a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// As it is.
+    Plain(String),
+    /// A character that cannot be seen, by its number.
+    Hidden(String),
+    /// The end of a line.
+    Break,
+}
+
+/// A text in its pieces. The template escapes them.
+#[derive(Debug, PartialEq, Eq, Template)]
+#[template(path = "text.html")]
+pub(super) struct Text {
+    pieces: Vec<Piece>,
+}
+
+/// What is written into a page is escaped already.
+impl askama::filters::HtmlSafe for Text {}
+
+impl Text {
+    pub(super) fn of(text: &str) -> Self {
+        let mut pieces = Vec::new();
+        let mut plain = String::new();
+        for c in text.chars() {
+            let piece = match (c, hidden(c)) {
+                ('\n', _) => Piece::Break,
+                (_, Some(number)) => Piece::Hidden(number),
+                (c, None) => {
+                    plain.push(c);
+                    continue;
+                }
+            };
+            if !plain.is_empty() {
+                pieces.push(Piece::Plain(std::mem::take(&mut plain)));
+            }
+            pieces.push(piece);
+        }
+        if !plain.is_empty() {
+            pieces.push(Piece::Plain(plain));
+        }
+        Self { pieces }
+    }
+}
+
+/// A text that may be long: its beginning, and all of it where that is more.
+#[derive(Debug, PartialEq, Eq, Template)]
+#[template(path = "shown.html")]
+pub(super) struct Shown {
+    beginning: Text,
+    whole: Option<Whole>,
+}
+
+impl askama::filters::HtmlSafe for Shown {}
+
+/// All of a long text.
+#[derive(Debug, PartialEq, Eq)]
+struct Whole {
+    text: Text,
+    chars: String,
+}
+
+impl Shown {
+    pub(super) fn of(text: &str) -> Self {
+        match beginning(text) {
+            None => Self { beginning: Text::of(text), whole: None },
+            Some(beginning) => {
+                let chars = with_commas(text.chars().count());
+                let whole = Whole { text: Text::of(text), chars };
+                Self { beginning: Text::of(beginning), whole: Some(whole) }
+            }
+        }
+    }
+
+    /// Whether all of it is shown at once.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole.is_none()
+    }
+
+    /// A value: a string as the text that it is, the others as JSON.
+    pub(super) fn value(value: &Value) -> Self {
+        match value {
+            Value::String(text) => Self::of(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::of(&value.to_string()),
+            Value::Array(_) | Value::Object(_) => Self::of(&format!("{value:#}")),
+        }
+    }
+}
+
+/// The beginning of a text that is too long to be shown at once.
+fn beginning(text: &str) -> Option<&str> {
+    let by_chars = text.char_indices().nth(SHORT_CHARS).map(|(at, _)| at);
+    let by_lines = text.match_indices('\n').nth(SHORT_LINES - 1).map(|(at, _)| at);
+    let at = by_chars.into_iter().chain(by_lines).min()?;
+    text.get(..at)
+}
+
+/// What a value is, so that the text `5` and the number 5 look different.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "yes or no",
+        Value::Number(_) => "number",
+        Value::String(text) if text.is_empty() => "text, empty",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
+}
+
+fn with_commas(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! What goes wrong, as a page: words for people, and nothing of the host.
+
+use askama::Template;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+use super::{Frame, html};
+use crate::Problem;
+
+/// A page that says why there is no other.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    status: StatusCode,
+    title: &'static str,
+    words: String,
+    /// Where to go from here: address and words.
+    way_out: Option<(String, &'static str)>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+#[derive(Template)]
+#[template(path = "trouble.html")]
+struct TroublePage {
+    frame: Frame,
+    words: String,
+    way_out: Option<(String, &'static str)>,
+}
+
+impl Trouble {
+    fn new(status: StatusCode, title: &'static str, words: impl Into<String>) -> Self {
+        Self { status, title, words: words.into(), way_out: None, headers: Vec::new() }
+    }
+
+    /// Nothing was done, because nobody is logged in.
+    pub(super) fn not_logged_in(login: String) -> Self {
+        let words = "Your login has ended, so nothing was done. Log in and look again.";
+        let trouble = Self::new(StatusCode::UNAUTHORIZED, "You are not logged in", words);
+        Self { way_out: Some((login, "Log in")), ..trouble }
+    }
+
+    /// There is no such approval.
+    pub(super) fn no_such_approval() -> Self {
+        let words = "No approval has this id. Look at the address: it may have been cut off.";
+        Self::new(StatusCode::NOT_FOUND, "There is no such approval", words)
+    }
+
+    /// A form that none of our pages has made for this login.
+    pub(super) fn foreign_form() -> Self {
+        let words = "The form was not made for your present login, so nothing was done. Open the page \
+                     again and send it from there.";
+        Self::new(StatusCode::FORBIDDEN, "This form is not good any more", words)
+    }
+
+    /// A form that another site has sent.
+    pub(super) fn foreign_origin() -> Self {
+        let words = "The form came from another address than Stepgate's own, so nothing was done. If \
+                     a proxy stands in front of Stepgate, its configuration must name the proxy's \
+                     address: serve.public_url.";
+        Self::new(StatusCode::FORBIDDEN, "This form came from elsewhere", words)
+    }
+}
+
+/// What a program is told in a code, a person is told in words.
+impl<E: Into<Problem>> From<E> for Trouble {
+    fn from(problem: E) -> Self {
+        let (status, message, headers) = problem.into().into_parts();
+        let (title, words) = match status {
+            StatusCode::FORBIDDEN => ("You may not do that", String::new()),
+            StatusCode::NOT_FOUND => ("There is no such page", String::new()),
+            StatusCode::METHOD_NOT_ALLOWED => ("This page does not take that", String::new()),
+            StatusCode::REQUEST_TIMEOUT => ("That took too long", sentence(&message)),
+            StatusCode::TOO_MANY_REQUESTS => {
+                ("Too many tries", "Wait a moment, and try again.".to_owned())
+            }
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::INTERNAL_SERVER_ERROR => (
+                "Stepgate itself failed",
+                "Whether anything was decided is not known. Open the page again: it shows what \
+                 stands."
+                    .to_owned(),
+            ),
+            _ => ("That cannot be understood", sentence(&message)),
+        };
+        Self { headers, ..Self::new(status, title, words) }
+    }
+}
+
+/// A message for programs as a sentence for people.
+fn sentence(message: &str) -> String {
+    let mut chars = message.chars();
+    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", chars.as_str())
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        let Self { status, title, words, way_out, headers } = self;
+        let page = TroublePage { frame: Frame::new(title, None), words, way_out };
+        let mut response = html(status, &page);
+        response.headers_mut().extend(headers);
+        response
+    }
+}

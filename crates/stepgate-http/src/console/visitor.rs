@@ -1,0 +1,133 @@
+//! Who looks at a page: the one whom the cookie names, as an operator or as an auditor. Agents do not
+//! visit.
+
+use std::time::Instant;
+
+use axum::extract::{FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::PrincipalId;
+use stepgate_gateway::tokens::Role;
+use subtle::ConstantTimeEq;
+
+use super::destination::Destination;
+use super::trouble::Trouble;
+use crate::{App, Problem};
+
+/// Other programs of the same host may set cookies of this name, too: so many are looked at.
+const COOKIES_MAX: usize = 8;
+
+/// Whoever is logged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Visitor {
+    pub(super) principal_id: PrincipalId,
+    pub(super) role: VisitorRole,
+    /// What their forms must bring.
+    pub(super) csrf: String,
+    /// The login, for its end.
+    pub(super) login: Digest,
+}
+
+/// What a visitor may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VisitorRole {
+    /// Decide.
+    Operator,
+    /// Look.
+    Auditor,
+}
+
+impl VisitorRole {
+    /// None for an agent: whatever it holds, it is never taken for a person.
+    pub(super) fn of(role: Role) -> Option<Self> {
+        match role {
+            Role::Operator => Some(Self::Operator),
+            Role::Auditor => Some(Self::Auditor),
+            Role::Agent => None,
+        }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => Role::Operator.as_str(),
+            Self::Auditor => Role::Auditor.as_str(),
+        }
+    }
+}
+
+impl Visitor {
+    /// Whether a form comes from a page that was made for this login. The time tells nothing.
+    pub(super) fn made(&self, csrf: &str) -> bool {
+        self.csrf.as_bytes().ct_eq(csrf.as_bytes()).into()
+    }
+}
+
+/// Lets a request to a page in: everybody, with their name where they are logged in.
+pub(crate) fn enter(app: &App, request: &mut Request) -> Result<Option<PrincipalId>, Problem> {
+    let Some(visitor) = recognised(app, request.headers()) else { return Ok(None) };
+    let principal_id = visitor.principal_id.clone();
+    app.rates.request(&principal_id).map_err(Problem::too_many)?;
+    request.extensions_mut().insert(visitor);
+    Ok(Some(principal_id))
+}
+
+fn recognised(app: &App, headers: &HeaderMap) -> Option<Visitor> {
+    let (name, now) = (cookie_name(app), Instant::now());
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let cookies = lines.flat_map(|line| line.split(';')).filter_map(|it| it.trim().split_once('='));
+    let ours = cookies.filter(|(it, _)| *it == name).take(COOKIES_MAX);
+    let is_live = |token_id| app.service.is_live(token_id);
+    ours.filter_map(|(_, value)| app.logins.visitor(value, now, is_live)).next()
+}
+
+/// Over TLS a name that a browser takes from this very host alone.
+fn cookie_name(app: &App) -> &'static str {
+    match app.public_url.is_encrypted() {
+        true => "__Host-stepgate-login",
+        false => "stepgate-login",
+    }
+}
+
+/// The header that gives a cookie to the browser; without a value it takes it away.
+pub(super) fn set_cookie(app: &App, value: Option<&str>) -> String {
+    let name = cookie_name(app);
+    let secure = if app.public_url.is_encrypted() { "; Secure" } else { "" };
+    let (value, age) = match value {
+        Some(value) => (value, ""),
+        None => ("", "; Max-Age=0"),
+    };
+    format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}")
+}
+
+/// A page for those who are logged in leads the others to the login; a form of theirs does nothing.
+impl<S: Sync> FromRequestParts<S> for Visitor {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        if let Some(visitor) = parts.extensions.get::<Self>() {
+            return Ok(visitor.clone());
+        }
+        let next = Destination::parse(parts.uri.path());
+        let login = next.as_ref().map_or("/login".to_owned(), Destination::after_login);
+        Err(match parts.method {
+            Method::GET | Method::HEAD => Redirect::to(&login).into_response(),
+            _ => Trouble::not_logged_in(login).into_response(),
+        })
+    }
+}
+
+/// The visitor, where there is one.
+pub(super) struct Perhaps(pub(super) Option<Visitor>);
+
+impl<S: Sync> FromRequestParts<S> for Perhaps {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _: &S,
+    ) -> Result<Self, std::convert::Infallible> {
+        Ok(Self(parts.extensions.get::<Visitor>().cloned()))
+    }
+}

@@ -1,0 +1,204 @@
+//! HTTP: one table of routes, from which the router and its OpenAPI document are both made.
+//!
+//! A request comes in through `admit.rs` (who is it, and how often), goes to its handler, and leaves
+//! with JSON whatever happened. Nothing here decides anything about a step.
+
+pub(crate) mod admit;
+mod approvals;
+pub mod body;
+mod console;
+mod events;
+mod metrics;
+mod openapi;
+mod page;
+mod places;
+mod policy;
+mod problem;
+mod public_url;
+mod rate;
+mod routes;
+mod runs;
+mod sessions;
+mod steps;
+mod system;
+mod tokens;
+mod tools;
+pub mod server;
+pub mod sse;
+pub mod local;
+mod turns;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware;
+use axum::response::Response;
+use stepgate_gateway::service::Service;
+use stepgate_gateway::turns::Conversations;
+
+use crate::local::Clients;
+
+pub use admit::{Caller, INPUT_HEADER, LOCAL_HEADER, Peer, Proposer};
+use console::Logins;
+pub(crate) use metrics::{Metrics, OpenConnection};
+use places::Places;
+pub use problem::Problem;
+pub use public_url::{PublicUrl, Scheme};
+use rate::Rates;
+pub use routes::{Access, Route};
+
+/// What a client on this machine calls the gateway.
+pub const LOCAL_HOST: &str = "stepgate";
+/// The session that a step joins, and that it joined.
+pub const SESSION_HEADER: &str = "stepgate-session";
+/// The run of an answer.
+pub(crate) const RUN_HEADER: &str = "stepgate-run";
+/// The step's index in its session.
+pub(crate) const STEP_INDEX_HEADER: &str = "stepgate-step-index";
+/// Set where an answer was recorded before it was asked for.
+pub(crate) const REPLAYED_HEADER: &str = "idempotent-replayed";
+
+/// What listening may cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeLimits {
+    /// Most connections at one time.
+    pub connections_max: usize,
+    /// How long a request's head may take to come.
+    pub head_timeout: Duration,
+    /// How long a request's body may take to come.
+    pub body_timeout: Duration,
+    /// Longest body that is read at all. What is kept of a proposal is the gate's own limit.
+    pub body_bytes_max: u64,
+    /// Longest that a caller can wait with `Prefer: wait`.
+    pub wait_max: Duration,
+    /// How long requests are still taken after the word to stop.
+    pub drain: Duration,
+    /// How long running steps get to finish at shutdown.
+    pub shutdown: Duration,
+    /// Requests a second of one principal, on average.
+    pub requests_per_second_max: u32,
+    /// Requests of one principal at once, after a pause.
+    pub requests_burst_max: u32,
+    /// Failed authentications a minute from one address.
+    pub failed_auth_per_minute_max: u32,
+    /// How long a login to the pages may be unused.
+    pub login_idle_max: Duration,
+    /// How long a login to the pages lasts at most.
+    pub login_life_max: Duration,
+}
+
+impl Default for ServeLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            body_bytes_max: 8 * 1024 * 1024,
+            wait_max: Duration::from_secs(60),
+            drain: Duration::ZERO,
+            shutdown: Duration::from_secs(10),
+            requests_per_second_max: 10_000,
+            requests_burst_max: 20_000,
+            failed_auth_per_minute_max: 60,
+            login_idle_max: Duration::from_secs(30 * 60),
+            login_life_max: Duration::from_secs(12 * 60 * 60),
+        }
+    }
+}
+
+/// Where a line about each request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// To the log.
+    Lines,
+    /// Nowhere.
+    Silent,
+}
+
+/// Everything that a handler needs.
+pub struct App {
+    /// What every interface uses.
+    pub service: Arc<Service>,
+    pub(crate) limits: ServeLimits,
+    pub(crate) metrics: Metrics,
+    /// The agent, where one is configured.
+    pub agent: OnceLock<Arc<Conversations>>,
+    /// Programs on this machine that speak MCP here.
+    clients: Clients,
+    public_url: PublicUrl,
+    logins: Logins,
+    rates: Rates,
+    places: Arc<Places>,
+    log: AccessLog,
+    /// Routes of other crates.
+    mounted: Vec<Route>,
+}
+
+impl App {
+    /// An interface to this service; other crates mount their routes beside its own.
+    pub fn new(
+        service: Arc<Service>,
+        limits: ServeLimits,
+        public_url: PublicUrl,
+        log: AccessLog,
+        mounted: Vec<Route>,
+    ) -> Arc<Self> {
+        let (rates, logins) = (Rates::new(&limits), Logins::new(&limits));
+        let metrics = Metrics::new();
+        let agent = OnceLock::new();
+        let places = Places::of(limits.connections_max);
+        Arc::new(Self {
+            service,
+            limits,
+            metrics,
+            agent,
+            clients: Clients::default(),
+            public_url,
+            logins,
+            rates,
+            places,
+            log,
+            mounted,
+        })
+    }
+
+    /// How people's browsers reach it.
+    pub fn public_url(&self) -> &PublicUrl {
+        &self.public_url
+    }
+
+    /// Takes what a body of this caller costs.
+    pub fn count_body(&self, caller: &Caller, bytes: u64) {
+        self.rates.body(&caller.principal_id, bytes);
+    }
+}
+
+/// The router. Every request needs a [`Peer`] among its extensions.
+pub fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for route in routes::all(&app.mounted) {
+        router = router.route(route.path, route.handler);
+    }
+    for (path, handler) in console::pages() {
+        router = router.route(path, handler);
+    }
+    router
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(Arc::clone(app), admit::admit))
+        .with_state(Arc::clone(app))
+}
+
+async fn not_found(request: Request) -> Response {
+    console::refused(request.uri().path(), Problem::not_found())
+}
+
+async fn method_not_allowed(State(app): State<Arc<App>>, request: Request) -> Response {
+    let path = request.uri().path();
+    let allowed = routes::methods_of(&app.mounted, path);
+    console::refused(path, Problem::method_not_allowed(&allowed))
+}

@@ -1,0 +1,274 @@
+//! What goes wrong before or beside a step, as JSON: a code to branch on and a message for people.
+//!
+//! The messages are fixed: they say nothing of the host, of other principals, or of what exists.
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use stepgate_core::gate::Fault;
+use stepgate_core::journal::{StateCode, StateError};
+use stepgate_core::ports::StoreError;
+use stepgate_core::step::Refused;
+use stepgate_core::time::Timestamp;
+use tracing::error;
+
+use crate::local::NoPerson;
+
+/// What a problem says, for a door with a form of its own. It goes with the response.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+}
+
+/// An answer that is no outcome.
+#[derive(Debug)]
+pub struct Problem {
+    pub(crate) status: StatusCode,
+    code: &'static str,
+    message: String,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), headers: Vec::new() }
+    }
+
+    fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The request cannot be understood: what, and what it should be.
+    pub fn malformed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "MALFORMED", message)
+    }
+
+    pub(crate) fn unauthenticated() -> Self {
+        let message = "a valid token is needed: `Authorization: Bearer TOKEN`";
+        Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
+            .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
+    }
+
+    /// A token whose time is over.
+    pub(crate) fn expired(at: Timestamp) -> Self {
+        let message = format!("this token expired at {at}: ask an operator for a new one");
+        Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
+            .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
+    }
+
+    /// An operator's request without a token, from a process where no person can be.
+    pub(crate) fn no_person(why: NoPerson) -> Self {
+        let message = match why {
+            NoPerson::NoTerminal => {
+                "this needs an operator: do it in the foreground of a terminal, or with an \
+                 operator's token (--token-file FILE)"
+            }
+            NoPerson::Agents => {
+                "this process belongs to an agent's client or runs in its terminal, and an agent \
+                 does not decide: do it in another terminal, or with an operator's token \
+                 (--token-file FILE)"
+            }
+        };
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
+    }
+
+    /// A decision on a request of one's own.
+    fn own_request() -> Self {
+        let message = "you asked for this yourself, or your token and the one that asked come from \
+                       one maker: another operator has to decide";
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
+    }
+
+    pub(crate) fn forbidden() -> Self {
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", "this token may not do that")
+    }
+
+    /// No model is configured.
+    pub(crate) fn no_agent() -> Self {
+        let message = "this gateway has no agent: `agent.base_url` and `agent.model` name one";
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NO_AGENT", message)
+    }
+
+    /// Not there, or not yours: the answer is the same.
+    pub(crate) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such thing here")
+    }
+
+    pub(crate) fn method_not_allowed(allowed: &[&str]) -> Self {
+        let allowed = allowed.join(", ");
+        let problem = Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "METHOD_NOT_ALLOWED",
+            "this method is not for this path: `Allow` names those that are",
+        );
+        match HeaderValue::from_str(&allowed) {
+            Ok(allowed) => problem.with(header::ALLOW, allowed),
+            Err(_) => problem,
+        }
+    }
+
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "CONFLICT", message)
+    }
+
+    /// A run that cannot go on as it is, for operators: its code, and what exactly is wrong.
+    pub(crate) fn state(error: &StateError) -> Self {
+        Self::new(StatusCode::CONFLICT, error.code.as_str(), error.detail.clone())
+    }
+
+    /// The same for everybody else.
+    fn quarantined() -> Self {
+        let message = "this run does not verify and an operator must look at it: asking again changes \
+                       nothing until then";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", message)
+    }
+
+    pub(crate) fn too_slow() -> Self {
+        let message = "the request did not come in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", message)
+            .with(header::CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    pub(crate) fn too_large(bytes_max: u64) -> Self {
+        let message = format!("the body is longer than {bytes_max} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
+            .with(header::CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    pub(crate) fn head_too_large() -> Self {
+        let message = "the request's head is too large";
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HEAD_TOO_LARGE", message)
+    }
+
+    /// Nothing more is read from the connection.
+    pub(crate) fn closing(self) -> Self {
+        self.with(header::CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    /// The body is in a form that is not taken.
+    pub fn unsupported_media_type() -> Self {
+        let message = "the body must be plain `application/json`";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
+    }
+
+    pub(crate) fn too_many(retry_after_s: u64) -> Self {
+        let message = "too many requests: `Retry-After` says when to go on";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_REQUESTS", message)
+            .with(header::RETRY_AFTER, HeaderValue::from(retry_after_s))
+    }
+
+    pub(crate) fn internal() -> Self {
+        let message = "Stepgate itself failed and the end is unknown: ask again with the same id";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", message)
+    }
+
+    pub(crate) fn unavailable() -> Self {
+        let message = "not possible now and the end is unknown: ask again with the same id";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", message)
+            .with(header::RETRY_AFTER, HeaderValue::from(1_u64))
+    }
+
+    /// Its status, its message and its headers, for whoever says it otherwise than in JSON.
+    pub(crate) fn into_parts(self) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
+        (self.status, self.message, self.headers)
+    }
+
+    pub(super) fn said(&self) -> Said {
+        Said { code: self.code, message: self.message.clone() }
+    }
+
+    /// The body, also for what is answered where there is no router.
+    pub(crate) fn body(&self) -> String {
+        json!({ "error": { "code": self.code, "message": self.message } }).to_string()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let json = HeaderValue::from_static("application/json");
+        let mut response = (self.status, self.body()).into_response();
+        response.extensions_mut().insert(self.said());
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        for (name, value) in self.headers {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+/// A fault is for the operator's eyes; the caller learns that it was ours.
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        match &fault {
+            Fault::ForeignSession(_) => return Self::not_found(),
+            Fault::Name(_) => return Self::malformed("that name is not possible"),
+            Fault::Store(_) | Fault::Executor(_) => {}
+        }
+        error!("fault: {fault}");
+        match fault {
+            Fault::Store(StoreError::Unavailable(_) | StoreError::AnswerLost(_)) => {
+                Self::unavailable()
+            }
+            Fault::Store(StoreError::State(error)) => match error.code {
+                StateCode::LockAcquireFailed | StateCode::ConcurrentExecution => {
+                    Self::unavailable()
+                }
+                StateCode::InvalidTransition
+                | StateCode::SequenceGap
+                | StateCode::ChecksumMismatch
+                | StateCode::RecoveryFailed => Self::quarantined(),
+            },
+            Fault::Store(
+                StoreError::KeyTaken
+                | StoreError::AlreadyDecided
+                | StoreError::UnknownSession(_)
+                | StoreError::Broken(_),
+            )
+            | Fault::Executor(_)
+            | Fault::ForeignSession(_)
+            | Fault::Name(_) => Self::internal(),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Fault::Store(error).into()
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoSuchApproval => Self::not_found(),
+            Refused::AlreadyDecided => Self::conflict("the approval is decided already"),
+            Refused::NotInDoubt => Self::conflict("the run has no call in doubt"),
+            Refused::OwnRequest => Self::own_request(),
+            Refused::OutOfReach => Self::conflict(
+                "this node does not reach the call's executor: decide on one that does, `stepgate \
+                 nodes` shows which",
+            ),
+            Refused::Fault(Fault::Store(StoreError::State(error)))
+                if error.code == StateCode::RecoveryFailed =>
+            {
+                Self::state(&error)
+            }
+            Refused::Fault(fault) => fault.into(),
+        }
+    }
+}
+
+/// Anything else of ours.
+impl From<anyhow::Error> for Problem {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<Fault>() {
+            Ok(fault) => fault.into(),
+            Err(error) => {
+                error!("fault: {error:#}");
+                Self::internal()
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! How people's browsers reach the gateway: what links are made with, and what a form's origin must be.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use anyhow::{Context, ensure};
+use axum::http::Uri;
+use stepgate_core::ids::ApprovalId;
+
+/// Scheme, host and port, spelled as a browser spells an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    origin: String,
+    scheme: Scheme,
+}
+
+/// How a gateway is spoken with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// In the clear.
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// Its name in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port that is not written.
+    fn standard_port(self) -> &'static str {
+        match self {
+            Self::Http => ":80",
+            Self::Https => ":443",
+        }
+    }
+}
+
+impl PublicUrl {
+    /// The address that is listened on, where browsers use it themselves. Whether it is one, the
+    /// listener finds out.
+    pub fn of_bind(bind: &str, scheme: Scheme) -> Self {
+        let host = bind.to_ascii_lowercase();
+        let host = host.strip_suffix(scheme.standard_port()).unwrap_or(&host);
+        Self { origin: format!("{}://{host}", scheme.as_str()), scheme }
+    }
+
+    /// Accepts `http` and `https` with a host, and nothing after it but one slash: the pages link to
+    /// each other from the root.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let expected = || format!("`{text}` is not an address like `https://gate.example.com`");
+        let uri: Uri = text.parse().with_context(expected)?;
+        let (scheme, authority) = uri.scheme_str().zip(uri.authority()).with_context(expected)?;
+        let scheme = match scheme {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            _ => anyhow::bail!(expected()),
+        };
+        let is_bare =
+            matches!(uri.path(), "" | "/") && uri.query().is_none() && !text.contains('#');
+        ensure!(is_bare, "`{text}` has more than scheme, host and port: give it a host of its own");
+        ensure!(!authority.as_str().contains('@') && !authority.host().is_empty(), expected());
+        let host = authority.as_str().to_ascii_lowercase();
+        let host = host.strip_suffix(scheme.standard_port()).unwrap_or(&host);
+        Ok(Self { origin: format!("{}://{host}", scheme.as_str()), scheme })
+    }
+
+    /// The address of an approval's own page, for the person who decides.
+    pub fn approval(&self, id: ApprovalId) -> String {
+        format!("{self}/approvals/{id}")
+    }
+
+    /// Host and port.
+    pub fn host(&self) -> &str {
+        self.origin.split_once("://").map_or("", |(_, host)| host)
+    }
+
+    /// Whether browsers reach the gateway by a name that only this machine has.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.host();
+        let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((name, _)) => name,
+            None => host.split(':').next().unwrap_or_default(),
+        };
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+
+    /// The origin with its port, also where browsers leave it out.
+    pub fn with_port(&self) -> String {
+        let has_port =
+            self.host().rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
+        match has_port {
+            true => self.origin.clone(),
+            false => format!("{}{}", self.origin, self.scheme.standard_port()),
+        }
+    }
+
+    /// What a browser says in `Origin`.
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Whether browsers come over TLS, so that a cookie may be kept off everything else.
+    pub fn is_encrypted(&self) -> bool {
+        self.scheme == Scheme::Https
+    }
+}
+
+impl fmt::Display for PublicUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! TLS on the address: a certificate and its key, taken anew when their files change.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{InconsistentKeys, ServerConfig, crypto::aws_lc_rs};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tracing::{error, warn};
+use x509_cert::der::Decode;
+use x509_cert::time::Time;
+
+use super::wire;
+
+/// Largest file of a certificate, with its chain, or of a key.
+const PEM_BYTES_MAX: u64 = 1024 * 1024;
+/// How often it is looked whether the files have changed. What is found twice alike is taken, so that
+/// a pair of which only the first file is written yet is not.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// Most bytes of somebody who does not speak TLS that are read after the answer.
+const PLAIN_BYTES_MAX: u64 = 64 * 1024;
+/// The first byte of whoever begins a handshake.
+const HANDSHAKE: u8 = 0x16;
+
+/// Where a certificate and its key are, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairFiles {
+    /// The certificate, and after it those that lead to its issuer.
+    pub certificate: PathBuf,
+    /// The key of the certificate, in PEM.
+    pub key: PathBuf,
+}
+
+/// The certificate in force.
+pub struct Tls {
+    files: PairFiles,
+    loaded: RwLock<Loaded>,
+    /// What the files looked like before they were read.
+    look: Look,
+}
+
+struct Loaded {
+    acceptor: TlsAcceptor,
+    ends_at: Option<Time>,
+    warnings: Vec<String>,
+}
+
+impl Tls {
+    /// Reads both files. Nothing is listened on with less.
+    pub fn load(files: PairFiles) -> anyhow::Result<Self> {
+        let look = Look::at(&files);
+        let loaded = RwLock::new(load(&files)?);
+        Ok(Self { files, loaded, look })
+    }
+
+    /// What an operator should know about the files, although they can be used.
+    pub fn warnings(&self) -> Vec<String> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).warnings.clone()
+    }
+
+    /// The certificate's file, and when it ends.
+    pub fn described(&self) -> String {
+        described(&self.files, &self.loaded.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).acceptor.clone()
+    }
+
+    /// Shakes hands. None with a peer that left without a word, as those do who only look whether
+    /// somebody listens; one who speaks no TLS is told so.
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<Option<TlsStream<TcpStream>>> {
+        let mut first = [0];
+        match (stream.peek(&mut first).await?, first) {
+            (0, _) => Ok(None),
+            (_, [HANDSHAKE]) => self.acceptor().accept(stream).await.map(Some),
+            (_, _) => Err(tell_of_tls(stream).await),
+        }
+    }
+}
+
+async fn tell_of_tls(mut stream: TcpStream) -> io::Error {
+    let told = async {
+        stream.write_all(wire::speaks_tls().as_bytes()).await?;
+        stream.shutdown().await?;
+        // What stays unread turns the close into a reset, and the answer could be lost to it.
+        tokio::io::copy(&mut stream.take(PLAIN_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    told.await.err().unwrap_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Looks at the files again and again. A pair that cannot be used leaves the one before in force, and
+/// the operator is told once.
+pub(super) async fn keep_renewing(tls: Arc<Tls>) {
+    let mut renewal = Renewal::of(&tls);
+    loop {
+        tokio::time::sleep(LOOK_PAUSE).await;
+        let tls = Arc::clone(&tls);
+        // A file system may be slow, or gone.
+        let looked = tokio::task::spawn_blocking(move || {
+            renewal.look_again(&tls).iter().for_each(|line| warn!("{line}"));
+            renewal
+        });
+        renewal = match looked.await {
+            Ok(renewal) => renewal,
+            Err(error) => return error!("certificates are not renewed: {error}"),
+        };
+    }
+}
+
+struct Renewal {
+    /// What the files in force looked like.
+    taken: Look,
+    /// What was seen at the last look.
+    last: Look,
+    /// What the operator was told about files that cannot be used.
+    told: Option<String>,
+}
+
+impl Renewal {
+    fn of(tls: &Tls) -> Self {
+        Self { taken: tls.look.clone(), last: tls.look.clone(), told: None }
+    }
+
+    /// Takes a pair that has changed. What the operator is to be told about it.
+    fn look_again(&mut self, tls: &Tls) -> Vec<String> {
+        let look = Look::at(&tls.files);
+        let is_settled = look == self.last;
+        self.last = look.clone();
+        if look == self.taken {
+            self.told = None;
+            return Vec::new();
+        }
+        if !is_settled {
+            return Vec::new();
+        }
+        match load(&tls.files) {
+            Ok(loaded) => {
+                let renewed = described(&tls.files, &loaded);
+                let renewed = format!("certificate renewed: {renewed}, for new connections");
+                let told = [renewed].into_iter().chain(loaded.warnings.clone()).collect();
+                *tls.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+                (self.taken, self.told) = (look, None);
+                told
+            }
+            // It is tried again at the next look: perhaps the process just had no file left to open.
+            Err(error) => self.told_once(format!("{error:#}")),
+        }
+    }
+
+    fn told_once(&mut self, error: String) -> Vec<String> {
+        if self.told.as_ref() == Some(&error) {
+            return Vec::new();
+        }
+        let kept = format!("certificate not renewed, the one before stays in force: {error}");
+        self.told = Some(error);
+        vec![kept]
+    }
+}
+
+/// What the two files looked like: enough to see that one was written or replaced.
+#[derive(Clone, PartialEq)]
+struct Look([Option<Seen>; 2]);
+
+#[derive(Clone, PartialEq)]
+struct Seen {
+    file: (u64, u64),
+    length: u64,
+    written_at: (i64, i64),
+    changed_at: (i64, i64),
+}
+
+impl Look {
+    fn at(files: &PairFiles) -> Self {
+        Self([&files.certificate, &files.key].map(|file| {
+            let metadata = file.metadata().ok()?;
+            Some(Seen {
+                file: (metadata.dev(), metadata.ino()),
+                length: metadata.len(),
+                written_at: (metadata.mtime(), metadata.mtime_nsec()),
+                changed_at: (metadata.ctime(), metadata.ctime_nsec()),
+            })
+        }))
+    }
+}
+
+fn described(files: &PairFiles, loaded: &Loaded) -> String {
+    let file = files.certificate.display();
+    match loaded.ends_at {
+        Some(ends_at) => format!("`{file}`, which ends at {ends_at}"),
+        None => format!("`{file}`"),
+    }
+}
+
+fn load(files: &PairFiles) -> anyhow::Result<Loaded> {
+    let PairFiles { certificate: chain_file, key: key_file } = files;
+    let chain = chain(chain_file)?;
+    let (key, exposed) = key(key_file)?;
+    let ends_at = chain.first().and_then(ends_at);
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let usable = provider.key_provider.load_private_key(key.clone_key());
+    usable.map_err(|error| anyhow!("`{}` is not a usable key: {error}", key_file.display()))?;
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key);
+    let mut config = config.map_err(|error| {
+        let (chain, key) = (chain_file.display(), key_file.display());
+        match error == rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) {
+            true => anyhow!(
+                "`{key}` is not the key of the certificate in `{chain}`: name the two files of one pair"
+            ),
+            false => anyhow!("`{chain}` cannot be used: {error}"),
+        }
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let ended = ends_at.filter(|ends_at| ends_at.to_system_time() < SystemTime::now());
+    let ended = ended.map(|ended| {
+        format!("the certificate in `{}` ended at {ended}: renew it", chain_file.display())
+    });
+    let warnings = exposed.into_iter().chain(ended).collect();
+    Ok(Loaded { acceptor: TlsAcceptor::from(Arc::new(config)), ends_at, warnings })
+}
+
+fn chain(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let (text, _) = read(file)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let chain = chain.map_err(|error| anyhow!("`{}` is not PEM: {error}", file.display()))?;
+    ensure!(!chain.is_empty(), "`{}` has no certificate in PEM", file.display());
+    Ok(chain)
+}
+
+/// The key, and a word about it where others can have it too.
+fn key(file: &Path) -> anyhow::Result<(PrivateKeyDer<'static>, Option<String>)> {
+    let (text, metadata) = read(file)?;
+    let shown = file.display();
+    let key = match PrivateKeyDer::from_pem_slice(&text) {
+        Ok(key) => key,
+        Err(rustls::pki_types::pem::Error::NoItemsFound) => {
+            bail!(
+                "`{shown}` has no private key in PEM: one with a password must be decrypted first"
+            )
+        }
+        Err(error) => bail!("`{shown}` is not PEM: {error}"),
+    };
+    // With somebody else's key, a group may be how we were given it.
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    let (mode, others) = (metadata.mode() & 0o777, if is_ours { 0o077 } else { 0o007 });
+    let exposed = (mode & others != 0).then(|| {
+        format!("the key in `{shown}` is open to others (mode {mode:o}): `chmod 600 {shown}`")
+    });
+    Ok((key, exposed))
+}
+
+fn read(file: &Path) -> anyhow::Result<(Vec<u8>, Metadata)> {
+    let cannot = || format!("cannot read `{}`", file.display());
+    // Looked at before it is opened: to open a pipe would wait for somebody who writes.
+    ensure!(file.metadata().with_context(cannot)?.is_file(), "`{}` is not a file", file.display());
+    let opened = File::open(file).with_context(cannot)?;
+    let metadata = opened.metadata().with_context(cannot)?;
+    let mut text = Vec::new();
+    opened.take(PEM_BYTES_MAX + 1).read_to_end(&mut text).with_context(cannot)?;
+    let is_small = text.len() as u64 <= PEM_BYTES_MAX;
+    ensure!(is_small, "`{}` has more than {PEM_BYTES_MAX} bytes", file.display());
+    Ok((text, metadata))
+}
+
+/// None where it cannot be told: whether a certificate is good, is the client's to say.
+fn ends_at(certificate: &CertificateDer<'_>) -> Option<Time> {
+    let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
+    Some(certificate.tbs_certificate.validity.not_after)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::{openapi, routes};
+
+/// A schema of the document, ready to be asked.
+fn schema(name: &str) -> jsonschema::Validator {
+    let document = openapi::document(&routes::all(&mounted()));
+    let schemas = &document["components"]["schemas"];
+    assert!(schemas.get(name).is_some(), "there is no schema {name}");
+    let whole = json!({
+        "$ref": format!("#/components/schemas/{name}"),
+        "components": { "schemas": schemas },
+    });
+    jsonschema::validator_for(&whole).unwrap()
+}
+
+#[track_caller]
+fn check(name: &str, value: &Value) {
+    let errors: Vec<String> =
+        schema(name).iter_errors(value).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{name}: {errors:?}\n{value}");
+}
+
+#[test]
+fn the_document_has_the_routes_of_the_router_and_every_schema_that_it_names() {
+    let document = openapi::document(&routes::all(&mounted()));
+    let mut documented = BTreeSet::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            documented.insert((method.to_uppercase(), path.clone()));
+            assert!(operation["responses"]["default"].is_object());
+        }
+    }
+    let routed: BTreeSet<_> = routes::all(&mounted())
+        .iter()
+        .map(|route| (route.method.to_owned(), route.path.to_owned()))
+        .collect();
+    assert_eq!(documented, routed);
+    for route in routes::all(&mounted()) {
+        let named = route.doc.answers.iter().map(|(_, schema)| *schema).chain(route.doc.body);
+        named.filter(|name| !name.is_empty()).for_each(|name| drop(schema(name)));
+        assert_eq!(routes::is_public(route.path), route.access == routes::Access::Public);
+    }
+}
+
+#[test]
+fn the_pages_table_has_the_routes_of_the_router() {
+    let page = include_str!("../../../../docs/http.md");
+    let named = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let named: BTreeSet<_> = named
+        .filter_map(|(route, _)| route.split_once(' '))
+        .filter(|(_, path)| path.starts_with('/'))
+        .collect();
+    let routed: BTreeSet<_> =
+        routes::all(&mounted()).iter().map(|route| (route.method, route.path)).collect();
+    assert_eq!(named, routed);
+}
+
+#[tokio::test]
+async fn every_route_of_the_document_is_there() {
+    let house = House::new().await;
+    for route in routes::all(&mounted()) {
+        let path = route.path.replace("{id}", &fresh_id());
+        let request = house.request(route.method, &path, &house.olga, String::new());
+        let response = house.router.clone().oneshot(request).await.unwrap();
+        assert_ne!(response.status(), 405, "{path}");
+        if response.status() == 404 {
+            assert!(route.path.contains("{id}"), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn real_answers_are_as_the_document_says() {
+    let house = House::new().await;
+    let (approval, run) = house.ask(&house.alice, "d").await;
+    let (other, _) = house.ask(&house.alice, "e").await;
+    let done = house.propose(&house.alice, &proposal("THINK", json!({}))).await;
+    check("Response", &done.json());
+    check("Response", &house.propose(&house.alice, "{").await.json());
+    let session = done.header("stepgate-session").unwrap();
+    let evaluated = house
+        .post(
+            &house.olga,
+            "/v1/policy/evaluate",
+            proposal("DELETE_FILE", json!({ "path": "/sandbox/a.txt" })),
+        )
+        .await;
+    assert_eq!(evaluated.json()["verdict"], "require_approval");
+    check("Evaluation", &evaluated.json());
+    let bad = house.post(&house.olga, "/v1/policy/evaluate", "{").await;
+    assert_eq!(bad.status, 422);
+    check("Error", &bad.json());
+    let token = json!({ "name": "ci", "role": "agent" });
+    check("CreateToken", &token);
+    check("Token", &house.post(&house.olga, "/v1/tokens", token).await.json());
+    for (path, name) in [
+        ("/v1/runs".to_owned(), "Runs"),
+        (format!("/v1/runs/{run}"), "RunDetail"),
+        (format!("/v1/runs/{run}/export"), "Bundle"),
+        ("/v1/approvals".to_owned(), "Approvals"),
+        (format!("/v1/sessions/{session}"), "Session"),
+        ("/v1/tools".to_owned(), "Tools"),
+        ("/v1/tokens".to_owned(), "Tokens"),
+        ("/healthz".to_owned(), "Health"),
+        ("/readyz".to_owned(), "Ready"),
+        ("/openapi.json".to_owned(), "Document"),
+        ("/nothing".to_owned(), "Error"),
+    ] {
+        check(name, &house.get(&house.olga, &path).await.json());
+    }
+    let path = format!("/v1/approvals/{approval}/approve");
+    check("Approval", &house.post(&house.olga, &path, "").await.json());
+    let batch = json!({ "decision": "deny", "ids": [other, fresh_id()], "note": "no" });
+    check("Batch", &batch);
+    check("BatchResults", &house.post(&house.olga, "/v1/approvals/decide", batch).await.json());
+    check("RunDetail", &house.until(&run, "ok").await);
+    let resolved = house
+        .post(&house.olga, &format!("/v1/runs/{run}/resolve"), json!({ "as": "failed" }))
+        .await;
+    assert_eq!(resolved.status, 409);
+    check("Error", &resolved.json());
+}
+
+#[tokio::test]
+async fn what_policy_would_say_leaves_no_run() {
+    let house = House::new().await;
+    let rows = [
+        (proposal("THINK", json!({})), "permit"),
+        (proposal("READ_FILE", json!({ "path": "/sandbox/forbidden.txt" })), "deny"),
+        (proposal("READ_FILE", json!({ "path": "/sandbox/a.exe" })), "deny"),
+        (proposal("CREATE_DIRECTORY", json!({ "path": "/sandbox/a" })), "require_approval"),
+    ];
+    for (body, verdict) in rows {
+        let reply = house.post(&house.olga, "/v1/policy/evaluate?principal=alice", body).await;
+        assert_eq!(reply.json()["verdict"], verdict, "{}", reply.body);
+    }
+    assert_eq!(house.get(&house.olga, "/v1/runs").await.json()["runs"], json!([]));
+}

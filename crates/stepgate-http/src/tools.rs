@@ -1,0 +1,263 @@
+//! What a proposal can name, and which definitions of it an operator has accepted.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stepgate_core::action::Action;
+use stepgate_core::digest::Digest;
+use stepgate_core::tool::{Standing, Tool, ToolName};
+use stepgate_exec::servers::{ListedServer, ListedTool, Off, ServerState};
+use stepgate_gateway::control::Accepted;
+
+use super::admit::{Caller, Operator, Reader, Watcher};
+use super::routes::Id;
+use super::{App, Problem, body};
+
+/// A tool as people see it.
+#[derive(Default, Serialize)]
+struct ToolObject {
+    name: String,
+    /// None for core actions, on which policy alone decides, and for tools that are not offered.
+    mode: Option<&'static str>,
+    /// Whether the configuration says that the tool is off.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    off: bool,
+    /// Why the tool cannot be offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+    /// None for a tool that is not offered.
+    standing: Option<&'static str>,
+    definition_digest: Option<Digest>,
+    title: Option<String>,
+    description: Option<String>,
+    input_schema: Option<Value>,
+    output_schema: Option<Value>,
+    /// Arguments that are journalled as their digest, and that policies do not see.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    redacted: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icons: Option<Value>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<Value>,
+    /// Whether MCP clients are told `_meta`; only where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta_accepted: Option<bool>,
+    /// Of the tool's server; none for core actions.
+    server_state: Option<&'static str>,
+    /// Why the server is down.
+    server_trouble: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct ToolObjects {
+    tools: Vec<ToolObject>,
+    /// For those who see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<Vec<ServerObject>>,
+    /// What is off, and why; for those who see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    off: Option<Vec<OffObject>>,
+}
+
+/// A tool server as operators see it.
+#[derive(Serialize)]
+struct ServerObject {
+    name: String,
+    state: &'static str,
+    /// Why it is down.
+    trouble: Option<String>,
+    /// Whether it has ever said which tools it has.
+    known: bool,
+    /// What it says about itself.
+    instructions: Option<String>,
+    /// Whether MCP clients are told it.
+    instructions_accepted: bool,
+}
+
+/// A server, or a tool with a mode, that cannot be called.
+#[derive(Serialize)]
+pub(super) struct OffObject {
+    server: String,
+    tool: Option<String>,
+    reason: &'static str,
+    message: String,
+}
+
+impl From<&Off> for OffObject {
+    fn from(off: &Off) -> Self {
+        Self {
+            server: off.server.clone(),
+            tool: off.tool.clone(),
+            reason: off.reason.code(),
+            message: off.to_string(),
+        }
+    }
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) -> Json<ToolObjects> {
+    let core = Action::ALL.iter().map(|action| ToolObject {
+        name: action.name().to_owned(),
+        standing: Some("accepted"),
+        ..ToolObject::default()
+    });
+    let control = app.service.control.as_ref();
+    let of_servers = match control {
+        Some(control) => listed(&control.servers.listing(), &caller),
+        None => app.service.gate.tools.tools().iter().map(|tool| plain(tool)).collect(),
+    };
+    let for_all = control.filter(|_| caller.sees().is_none());
+    Json(ToolObjects {
+        tools: core.chain(of_servers).collect(),
+        servers: for_all.map(|control| {
+            let running = control.servers.servers().into_iter().map(server_object);
+            running.chain(control.turned_off().iter().map(|name| turned_off(name))).collect()
+        }),
+        off: for_all.map(|control| control.off().iter().map(OffObject::from).collect()),
+    })
+}
+
+/// A tool's definition beside the accepted one.
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    _: Watcher,
+    Id(name): Id<ToolName>,
+) -> Result<Json<Value>, Problem> {
+    let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
+    let compared = control.servers.compared(&name).ok_or_else(Problem::not_found)?;
+    Ok(Json(json!({
+        "name": name,
+        "accepted_digest": compared.accepted_digest,
+        "accepted": compared.accepted,
+        "present_digest": compared.present.as_ref().map(Digest::of),
+        "present": compared.present,
+        "unaccepted_instructions": compared.unaccepted_instructions,
+        "unaccepted_meta": compared.unaccepted_meta,
+    })))
+}
+
+fn server_object(listed: ListedServer) -> ServerObject {
+    let (state, trouble) = state_of(&listed.state);
+    ServerObject {
+        name: listed.name,
+        state,
+        trouble,
+        known: listed.is_known,
+        instructions: listed.instructions,
+        instructions_accepted: listed.are_instructions_accepted,
+    }
+}
+
+/// A server that the configuration turns off: it is not started.
+fn turned_off(name: &str) -> ServerObject {
+    ServerObject {
+        name: name.to_owned(),
+        state: "off",
+        trouble: None,
+        known: false,
+        instructions: None,
+        instructions_accepted: false,
+    }
+}
+
+fn state_of(state: &ServerState) -> (&'static str, Option<String>) {
+    match state {
+        ServerState::Up => ("up", None),
+        ServerState::Resting => ("resting", None),
+        ServerState::Down(why) => ("down", Some(why.clone())),
+    }
+}
+
+/// What an agent cannot call is not shown to it, and neither is what went wrong: that names programs,
+/// files and addresses of the host.
+fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
+    let sees_all = caller.sees().is_none();
+    let is_shown = |listed: &&ListedTool| listed.mode.is_some() || sees_all;
+    let shown = listing.iter().filter(is_shown).map(tool_object);
+    shown
+        .map(|tool| {
+            let server_trouble = tool.server_trouble.filter(|_| sees_all);
+            let meta = tool.meta.filter(|_| sees_all);
+            let meta_accepted = tool.meta_accepted.filter(|_| sees_all);
+            ToolObject { server_trouble, meta, meta_accepted, ..tool }
+        })
+        .collect()
+}
+
+fn tool_object(listed: &ListedTool) -> ToolObject {
+    let (server_state, server_trouble) = state_of(&listed.server_state);
+    ToolObject {
+        name: format!("{}.{}", listed.server, listed.tool),
+        mode: listed.mode.map(|mode| mode.as_str()),
+        off: listed.is_off,
+        trouble: listed.trouble.clone(),
+        standing: listed.standing.map(standing),
+        definition_digest: Some(listed.definition_digest),
+        title: listed.title.clone(),
+        description: listed.description.clone(),
+        input_schema: Some(listed.input_schema.clone()),
+        output_schema: listed.output_schema.clone(),
+        redacted: listed.redacted.clone(),
+        icons: listed.icons.clone(),
+        meta: listed.meta.clone(),
+        meta_accepted: listed.meta.as_ref().map(|_| listed.is_meta_accepted),
+        server_state: Some(server_state),
+        server_trouble,
+    }
+}
+
+fn plain(tool: &Tool) -> ToolObject {
+    ToolObject {
+        name: tool.name.to_string(),
+        mode: Some(tool.mode.as_str()),
+        standing: Some(standing(tool.standing)),
+        definition_digest: Some(tool.definition_digest),
+        ..ToolObject::default()
+    }
+}
+
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Accepted => "accepted",
+        Standing::Changed => "changed",
+        Standing::New => "new",
+        Standing::Gone => "gone",
+    }
+}
+
+/// Which definition an operator has seen.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Seen {
+    definition_digest: Option<Digest>,
+}
+
+/// Accepts the present definition of a tool.
+pub(super) async fn accept(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    Id(name): Id<ToolName>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let Seen { definition_digest: seen } = body::json(&app, &headers, body).await?;
+    let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
+    let (gate, operator) = (&app.service.gate, &caller.principal_id);
+    match control.accept(gate, &name, operator, seen).await? {
+        Accepted::As(digest) => {
+            control.reload(gate).await;
+            Ok(Json(json!({ "name": name, "definition_digest": digest })))
+        }
+        Accepted::Another(digest) => Err(Problem::conflict(format!(
+            "the tool is another one by now, its definition is {digest}: look at it again"
+        ))),
+        Accepted::NoSuchTool => Err(Problem::not_found()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! A turn as server-sent events: text as it comes, each call with its outcome, and the end.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive};
+use axum::response::{IntoResponse, Response, Sse};
+use futures_util::stream;
+use serde_json::{Value, json};
+use stepgate_agent::ports::Progress;
+use stepgate_gateway::turns::Live;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::admit::Caller;
+use super::wire::Accepted;
+use super::{App, ended, still_waiting, value_of};
+
+/// How long a stream is silent at most.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Streams what happens from the turn's beginning on. A request that is refused before its turn is
+/// durable is refused as any other.
+pub(super) async fn of(
+    app: Arc<App>,
+    caller: Caller,
+    live: Arc<Live>,
+    patience: Option<Duration>,
+) -> Response {
+    let mut changes = live.changes();
+    while live.session_id().is_none() {
+        if live.ended().is_some() {
+            return ended(&live);
+        }
+        // The sender lives in `live`, so this cannot fail.
+        let _ = changes.changed().await;
+    }
+    let deadline = patience.map(|patience| Instant::now() + patience);
+    let hearing = Hearing { app, caller, live, changes, deadline, told: 0, is_over: false };
+    let events = stream::unfold(hearing, |mut hearing| async move {
+        let event = hearing.next().await?;
+        Some((Ok::<_, Infallible>(event), hearing))
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response()
+}
+
+/// One who listens, and how much they have heard.
+struct Hearing {
+    app: Arc<App>,
+    caller: Caller,
+    live: Arc<Live>,
+    changes: watch::Receiver<u64>,
+    deadline: Option<Instant>,
+    told: usize,
+    is_over: bool,
+}
+
+impl Hearing {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.is_over || !self.is_still_good() {
+                return None;
+            }
+            self.changes.borrow_and_update();
+            // Seen before what was heard: nothing is heard after the end.
+            let has_ended = self.live.ended().is_some();
+            if let Some(progress) = self.live.heard_at(self.told) {
+                self.told += 1;
+                return Some(event_of(&progress));
+            }
+            if has_ended {
+                self.is_over = true;
+                return self.end();
+            }
+            match self.deadline {
+                None => self.changes.changed().await.ok()?,
+                Some(deadline) => tokio::select! {
+                    changed = self.changes.changed() => changed.ok()?,
+                    () = sleep_until(deadline) => {
+                        self.is_over = true;
+                        let waiting = still_waiting(&self.app, self.live.waiting()).await;
+                        let accepted = Accepted::of(&self.live, waiting.as_ref());
+                        return Some(event("accepted", &json!(accepted)));
+                    }
+                },
+            }
+        }
+    }
+
+    fn end(&self) -> Option<Event> {
+        Some(match self.live.ended()? {
+            Ok(done) => event("response", &json!(done.response)),
+            Err(stop) => event("error", &value_of(stop)),
+        })
+    }
+
+    /// A stream does not outlive its token.
+    fn is_still_good(&self) -> bool {
+        let is_good = |token| self.app.service.is_live(token);
+        self.caller.token_id.is_none_or(is_good)
+    }
+}
+
+fn event(name: &str, data: &Value) -> Event {
+    Event::default().event(name).data(data.to_string())
+}
+
+fn event_of(progress: &Progress) -> Event {
+    match progress {
+        Progress::Opened { session_id, turn_id } => {
+            event("opened", &json!({ "sessionId": session_id, "turnId": turn_id }))
+        }
+        Progress::Text(text) => event("text", &json!({ "text": text })),
+        Progress::Answered => event("answered", &json!({})),
+        Progress::Calling { tool_call_id, action, arguments_json } => event(
+            "tool_call",
+            &json!({
+                "toolCallId": tool_call_id,
+                "action": action,
+                "argumentsJson": arguments_json,
+            }),
+        ),
+        Progress::Waiting(waiting) => event(
+            "waiting",
+            &json!({
+                "toolCallId": waiting.tool_call_id,
+                "runId": waiting.run_id,
+                "approvalId": waiting.approval_id,
+            }),
+        ),
+        Progress::Called { tool_call_id, run_id, outcome } => event(
+            "tool_result",
+            &json!({ "toolCallId": tool_call_id, "runId": run_id, "outcome": outcome }),
+        ),
+    }
+}

@@ -1,0 +1,131 @@
+//! What is read and written about turns.
+
+use serde::{Deserialize, Serialize};
+use stepgate_agent::envelope::{
+    ClientTool, ClipBoardImage, Envelope, InputArtifact, Party, ToolCallResult,
+};
+use stepgate_agent::invoke::InvokeError;
+use stepgate_agent::ports::Waiting;
+use stepgate_agent::response::Response;
+use stepgate_agent::turn::TurnId;
+use stepgate_agent::view::{Standing, TurnView};
+use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_gateway::turns::{Live, Look};
+
+/// A request. Organisation and user are not in it: they come with the token.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct TurnRequest {
+    session_id: Option<String>,
+    turn_id: Option<String>,
+    instructions: Option<String>,
+    input_artifacts: Vec<InputArtifact>,
+    clip_board_images: Vec<ClipBoardImage>,
+    tool_results: Vec<ToolCallResult>,
+    tools: Vec<ClientTool>,
+}
+
+impl TurnRequest {
+    pub(super) fn envelope(self, org: &str, principal_id: &PrincipalId) -> Envelope {
+        Envelope {
+            org: Some(Party { id: org.to_owned() }),
+            user: Some(Party { id: principal_id.to_string() }),
+            session_id: self.session_id,
+            turn_id: self.turn_id,
+            instructions: self.instructions,
+            input_artifacts: self.input_artifacts,
+            clip_board_images: self.clip_board_images,
+            tool_results: self.tool_results,
+            tools: self.tools,
+        }
+    }
+}
+
+/// The turn goes on without the caller.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Accepted {
+    /// `APPROVAL_REQUIRED` where a person is asked, `IN_PROGRESS` otherwise.
+    code: &'static str,
+    session_id: Option<SessionId>,
+    turn_id: Option<TurnId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval_id: Option<ApprovalId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<RunId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<String>,
+}
+
+impl Accepted {
+    pub(super) fn of(live: &Live, waiting: Option<&Waiting>) -> Self {
+        let approval_id = waiting.and_then(|waiting| waiting.approval_id);
+        Self {
+            code: code(approval_id),
+            session_id: live.session_id(),
+            turn_id: live.turn_id(),
+            approval_id,
+            run_id: waiting.map(|waiting| waiting.run_id),
+            tool_call_id: waiting.map(|waiting| waiting.tool_call_id.clone()),
+        }
+    }
+}
+
+fn code(approval_id: Option<ApprovalId>) -> &'static str {
+    if approval_id.is_some() { "APPROVAL_REQUIRED" } else { "IN_PROGRESS" }
+}
+
+/// A turn as people see it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TurnObject {
+    session_id: SessionId,
+    turn_id: TurnId,
+    /// `in_progress`, `approval_required`, `stopped`, `client_tools_required`, `final` or `failed`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval_id: Option<ApprovalId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<RunId>,
+    /// What the caller got, or would get.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<Response>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Vec<InvokeError>>,
+}
+
+impl TurnObject {
+    pub(super) fn of(view: &TurnView, look: Look) -> Self {
+        let mut object = Self {
+            session_id: view.session_id,
+            turn_id: view.turn_id,
+            state: "in_progress",
+            approval_id: None,
+            run_id: None,
+            response: None,
+            errors: None,
+        };
+        match look {
+            Look::UnderWay => {}
+            Look::Stopped => object.state = "stopped",
+            Look::Waiting(waiting) => {
+                if waiting.approval_id.is_some() {
+                    object.state = "approval_required";
+                }
+                object.approval_id = waiting.approval_id;
+                object.run_id = Some(waiting.run_id);
+            }
+            Look::Ended(Standing::Answered(response)) => {
+                let is_last = response.tool_calls.is_none();
+                object.state = if is_last { "final" } else { "client_tools_required" };
+                object.response = Some(*response);
+            }
+            Look::Ended(Standing::Failed(result)) => {
+                object.state = "failed";
+                object.errors = Some(result.errors);
+            }
+            Look::Ended(Standing::Asking | Standing::Calling(_)) => {}
+        }
+        object
+    }
+}

@@ -1,0 +1,359 @@
+//! `stepgate mcp`: the door of `/mcp` for clients that start a process and speak over its standard input
+//! and output. A line is a message, and goes to the gateway as a request of its own; what comes back,
+//! comes back as lines.
+
+mod lines;
+
+use std::collections::HashMap;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::{Method, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use stepgate_core::json::strict::{self, Integers};
+use stepgate_http::sse::Events;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tracing::warn;
+
+use super::envelope::{DEPTH_MAX, INVALID_REQUEST, PARSE_ERROR};
+use super::{BRIDGE_HEADER, SESSION_HEADER};
+use lines::{Lines, Next};
+
+/// Requests at one time. What comes beyond them waits its turn.
+const REQUESTS_MAX: usize = 64;
+/// Requests that are here at one time, those that wait their turn included. More are refused.
+const REQUESTS_HELD_MAX: u32 = 1024;
+/// How long it may take to hand on a message that nobody waits for an answer to.
+const WORD_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it may take to end the session when the client has left.
+const LEAVE_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long it may take to say the last answers of a gateway that has stopped.
+const FINISH_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Messages that wait to be written.
+const OUTPUT_MAX: usize = 256;
+/// How long it takes until a lost stream of the gateway's own messages is opened again.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+/// The protocol's code for a gateway that could not answer.
+const INTERNAL_ERROR: i32 = -32603;
+/// From this version on there is no session, and every message says its version.
+const STATELESS: &str = "2026-07-28";
+
+/// A way to the gateway: one request, one response.
+#[async_trait]
+pub trait Exchange: Send + Sync + 'static {
+    /// Sends a request; the body of the response is still to come.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Vec<u8>,
+    ) -> anyhow::Result<Response<Body>>;
+}
+
+/// Carries messages until the input ends, or until it is told to finish: what was answered by then is
+/// still said.
+pub async fn carry(
+    line: impl Exchange,
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+    finish: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let (say, said) = mpsc::channel(OUTPUT_MAX);
+    let writer = tokio::spawn(write(said, output));
+    let bridge = Arc::new(Bridge {
+        line: Box::new(line),
+        say,
+        state: Mutex::default(),
+        places: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        held: Arc::new(Semaphore::new(REQUESTS_HELD_MAX as usize)),
+    });
+    let mut lines = Lines::new(input);
+    let mut finish = pin!(finish);
+    loop {
+        let next = tokio::select! {
+            next = lines.next() => next?,
+            () = &mut finish => {
+                let all = bridge.held.acquire_many(REQUESTS_HELD_MAX);
+                let _ = tokio::time::timeout(FINISH_WAIT_MAX, all).await;
+                break;
+            }
+        };
+        match next {
+            Some(Next::Line(text)) => bridge.receive(text).await,
+            Some(Next::TooLong) => {
+                bridge.refuse(&Value::Null, PARSE_ERROR, "the line is too long").await;
+            }
+            None => break,
+        }
+    }
+    bridge.leave().await;
+    drop(bridge);
+    writer.await?
+}
+
+async fn write(
+    mut said: mpsc::Receiver<Value>,
+    mut output: impl AsyncWrite + Unpin,
+) -> anyhow::Result<()> {
+    while let Some(message) = said.recv().await {
+        let line = format!("{message}\n");
+        let written = match output.write_all(line.as_bytes()).await {
+            Ok(()) => output.flush().await,
+            Err(error) => Err(error),
+        };
+        match written {
+            Ok(()) => {}
+            // The client has left. What it asked for is recorded.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+struct Bridge {
+    line: Box<dyn Exchange>,
+    say: mpsc::Sender<Value>,
+    state: Mutex<State>,
+    places: Arc<Semaphore>,
+    held: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the handshake gave, for clients that shake hands.
+    session: Option<String>,
+    version: Option<String>,
+    /// Requests under way, by their ids.
+    under_way: HashMap<String, AbortHandle>,
+    listener: Option<AbortHandle>,
+}
+
+impl Bridge {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn receive(self: &Arc<Self>, text: Vec<u8>) {
+        let message = match strict::parse(&text, DEPTH_MAX, Integers::Any) {
+            Ok(message) if message.is_object() => message,
+            Ok(_) => {
+                return self
+                    .refuse(&Value::Null, INVALID_REQUEST, "a message is one JSON object")
+                    .await;
+            }
+            Err(why) => {
+                let why = format!("not strict JSON: {why}");
+                return self.refuse(&Value::Null, PARSE_ERROR, &why).await;
+            }
+        };
+        let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match (method.as_str(), message.get("id")) {
+            // Everything after it depends on it.
+            ("initialize", Some(_)) => self.ask(&message, text).await,
+            (_, Some(_)) if !method.is_empty() => self.begin(message, text).await,
+            ("notifications/cancelled", None) => self.cancel(&message, text).await,
+            ("notifications/initialized", None) => {
+                self.hand_on(&message, text).await;
+                self.listen();
+            }
+            (_, _) => self.hand_on(&message, text).await,
+        }
+    }
+
+    /// Begins a request. It waits for its turn by itself: what comes after it, and may be what others
+    /// wait for, is heard meanwhile.
+    async fn begin(self: &Arc<Self>, message: Value, text: Vec<u8>) {
+        let id = message.get("id").cloned().unwrap_or_default();
+        let Ok(held) = Arc::clone(&self.held).try_acquire_owned() else {
+            let why = "too many requests at one time: come again when some are answered";
+            return self.refuse(&id, INTERNAL_ERROR, why).await;
+        };
+        let id = id.to_string();
+        let (bridge, key) = (Arc::clone(self), id.clone());
+        let task = tokio::spawn(async move {
+            let place = bridge.places.acquire().await;
+            bridge.ask(&message, text).await;
+            bridge.state().under_way.remove(&key);
+            drop((place, held));
+        });
+        if !task.is_finished() {
+            self.state().under_way.insert(id, task.abort_handle());
+        }
+    }
+
+    /// Sends a message that has no answer. A gateway that does not take it must not keep the rest from
+    /// being heard.
+    async fn hand_on(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
+        let asked = self.ask(message, text);
+        if tokio::time::timeout(WORD_WAIT_MAX, asked).await.is_err() {
+            warn!("the gateway does not take a message: it is left out");
+        }
+    }
+
+    /// Without a session, to hang up is to cancel; with one, the gateway is told.
+    async fn cancel(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
+        if self.state().session.is_some() {
+            return self.hand_on(message, text).await;
+        }
+        let id = message.pointer("/params/requestId").map(Value::to_string).unwrap_or_default();
+        let under_way = self.state().under_way.remove(&id);
+        if let Some(request) = under_way {
+            request.abort();
+        }
+    }
+
+    /// Sends a message, and says whatever comes back.
+    async fn ask(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
+        let id = message.get("id").filter(|_| message.get("method").is_some());
+        let answered = self.line.exchange(Method::POST, "/mcp", &self.headers(message), text).await;
+        let relayed = match answered {
+            Ok(response) => {
+                self.note_handshake(message, &response);
+                self.relay(response).await
+            }
+            Err(error) => Err(error),
+        };
+        match (relayed, id) {
+            (Ok(true), _) | (Ok(false), None) => {}
+            (Ok(false), Some(id)) => {
+                self.refuse(id, INTERNAL_ERROR, "the gateway ended without an answer").await;
+            }
+            (Err(error), Some(id)) => {
+                self.refuse(id, INTERNAL_ERROR, &format!("{error:#}")).await;
+            }
+            (Err(error), None) => warn!("{error:#}"),
+        }
+    }
+
+    /// The headers that say what the message says, for whoever looks at headers only.
+    fn headers(&self, message: &Value) -> Vec<(&'static str, String)> {
+        let mut headers = vec![
+            ("content-type", "application/json".to_owned()),
+            ("accept", "application/json, text/event-stream".to_owned()),
+            (BRIDGE_HEADER, "stdio".to_owned()),
+        ];
+        let text = |pointer: &str| message.pointer(pointer).and_then(Value::as_str);
+        let own = text("/params/_meta/io.modelcontextprotocol~1protocolVersion");
+        let state = self.state();
+        if let Some(version) = own.or(state.version.as_deref()) {
+            headers.push(("mcp-protocol-version", version.to_owned()));
+            if version >= STATELESS {
+                headers.extend(text("/method").map(|method| ("mcp-method", method.to_owned())));
+                let name = ["/params/name", "/params/uri", "/params/taskId"].into_iter();
+                let name = name.filter_map(text).next();
+                headers.extend(name.map(|name| ("mcp-name", name.to_owned())));
+            }
+        }
+        let session = state.session.clone().filter(|_| own.is_none());
+        headers.extend(session.map(|session| (SESSION_HEADER, session)));
+        headers
+    }
+
+    fn note_handshake(&self, message: &Value, response: &Response<Body>) {
+        if message.get("method").and_then(Value::as_str) != Some("initialize") {
+            return;
+        }
+        let session = response.headers().get(SESSION_HEADER);
+        let session = session.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        self.state().session = session;
+    }
+
+    /// Says every message of an answer. Whether there was one that ends a request.
+    async fn relay(self: &Arc<Self>, response: Response<Body>) -> anyhow::Result<bool> {
+        let is_stream = response
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let status = response.status();
+        if is_stream {
+            let mut events = Events::new(response.into_body());
+            let mut is_answered = false;
+            while let Some(event) = events.next().await? {
+                if !event.data.is_empty() {
+                    is_answered |= self.said(event.data.as_bytes()).await?;
+                }
+            }
+            return Ok(is_answered);
+        }
+        let body = response.into_body().collect().await.context("the answer broke off")?;
+        let body = body.to_bytes();
+        match (status, body.is_empty()) {
+            (StatusCode::ACCEPTED, _) | (_, true) => Ok(false),
+            (_, false) => self.said(&body).await,
+        }
+    }
+
+    /// Says one message of the gateway's. Whether it ends a request.
+    async fn said(&self, text: &[u8]) -> anyhow::Result<bool> {
+        let message: Value = serde_json::from_slice(text).context("the answer is not JSON")?;
+        // A refusal of the gateway itself, which does not speak the protocol's words.
+        if message.get("jsonrpc").is_none() {
+            let why = message.pointer("/error/message").and_then(Value::as_str);
+            anyhow::bail!("{}", why.unwrap_or("the gateway refused the request"));
+        }
+        if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
+            self.state().version = Some(version.to_owned());
+        }
+        let is_answer = message.get("result").is_some() || message.get("error").is_some();
+        // Whoever does not read any more has left, and the input tells so.
+        let _ = self.say.send(message).await;
+        Ok(is_answer)
+    }
+
+    async fn refuse(&self, id: &Value, code: i32, why: &str) {
+        let error = json!({ "code": code, "message": why });
+        let _ = self.say.send(json!({ "jsonrpc": "2.0", "id": id, "error": error })).await;
+    }
+
+    /// Says what the gateway says by itself, until the session ends.
+    fn listen(self: &Arc<Self>) {
+        let bridge = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            loop {
+                let headers = bridge.headers(&Value::Null);
+                let stream = bridge.line.exchange(Method::GET, "/mcp", &headers, Vec::new()).await;
+                match stream {
+                    Ok(response) if response.status().is_success() => {
+                        // It is opened again, whyever it ended.
+                        let _ = bridge.relay(response).await;
+                    }
+                    Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
+                    Ok(_) | Err(_) => {}
+                }
+                tokio::time::sleep(RECONNECT_PAUSE).await;
+            }
+        });
+        if let Some(before) = self.state().listener.replace(task.abort_handle()) {
+            before.abort();
+        }
+    }
+
+    /// The client has left. What was proposed goes on without it.
+    async fn leave(self: &Arc<Self>) {
+        let (session, under_way) = {
+            let mut state = self.state();
+            let under_way: Vec<_> = state.under_way.drain().map(|(_, it)| it).collect();
+            let listener = state.listener.take();
+            (state.session.is_some(), under_way.into_iter().chain(listener).collect::<Vec<_>>())
+        };
+        for task in under_way {
+            task.abort();
+        }
+        if session {
+            let headers = self.headers(&Value::Null);
+            // A session that is not ended is forgotten by and by.
+            let ended = self.line.exchange(Method::DELETE, "/mcp", &headers, Vec::new());
+            let _ = tokio::time::timeout(LEAVE_WAIT_MAX, ended).await;
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! One call: a proposal made of it, its way through the gate, and its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use rmcp::ErrorData;
+use rmcp::model::{CallToolRequestParams, CallToolResponse, RequestMetaObject};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::json;
+use stepgate_core::gate::Fault;
+use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
+use stepgate_core::json::{Map, Value};
+use stepgate_core::ports::PolicyVerdict;
+use stepgate_core::run::{Notice, Payload, Status, Word};
+use stepgate_core::step::{self, Answer, Submission};
+use stepgate_http::Caller;
+use tracing::error;
+use uuid::Uuid;
+
+use super::catalog::Offered;
+use super::delivery::Delivery;
+use super::envelope::Spelled;
+use super::relay::Relay;
+use super::unanswered::{self, Sameness};
+use super::{SESSION_HEADER, Shared, result, sessions, waiting};
+
+/// Names the call for good: the same key again gets the same answer.
+pub(super) const KEY_META: &str = "stepgate/idempotency-key";
+/// Why the agent calls.
+const REASONING_META: &str = "stepgate/reasoning";
+/// What the record says where the agent gave no reason.
+const NO_REASONING: &str = "(the MCP client gave no reasoning)";
+/// Longest key.
+const KEY_BYTES_MAX: usize = 200;
+/// How much of a tool's name that there is not is said again, in characters. No tool's is longer.
+const NAME_SHOWN_MAX: usize = 64;
+/// Makes proposal ids of keys that are no UUIDs themselves.
+const KEYS: Uuid = Uuid::from_u128(0x7d0c_7e2b_9d0b_5f7c_9a43_61b2_5b9b_0a11);
+
+/// Who calls, and how the answer goes back.
+pub(super) struct Asker {
+    pub(super) principal_id: PrincipalId,
+    pub(super) session: Option<SessionId>,
+    delivery: Option<Arc<Delivery>>,
+    spelled: Option<Spelled>,
+}
+
+impl Asker {
+    /// The door puts them beside every request; where they are missing, nobody asks.
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Result<Self, ErrorData> {
+        let parts = context.extensions.get::<Parts>();
+        let caller = parts.and_then(|parts| parts.extensions.get::<Caller>());
+        let (Some(parts), Some(caller)) = (parts, caller) else {
+            return Err(ErrorData::invalid_request("nobody is authenticated", None));
+        };
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let of_client = header(SESSION_HEADER).and_then(sessions::session_of);
+        let named = header(stepgate_http::SESSION_HEADER).map(str::parse);
+        let named = named
+            .transpose()
+            .map_err(|_| ErrorData::invalid_request("`Stepgate-Session` must be a UUIDv7", None))?;
+        Ok(Self {
+            principal_id: caller.principal_id.clone(),
+            session: of_client.or(named),
+            delivery: parts.extensions.get::<Arc<Delivery>>().cloned(),
+            spelled: parts.extensions.get::<Spelled>().cloned(),
+        })
+    }
+}
+
+/// A call, ready to be proposed.
+pub(super) struct Call {
+    pub(super) asker: Asker,
+    pub(super) proposal_id: ProposalId,
+    pub(super) sameness: Sameness,
+    /// Whether the client named the call itself, so that it can ask again by that name.
+    pub(super) is_named: bool,
+    /// Whether the client comes back after it was asked to let a person decide.
+    pub(super) return_of: Return,
+    /// Whether nothing names an earlier call: it is a call of its own unless an equal question is open.
+    is_fresh: bool,
+    proposed: Proposed,
+}
+
+/// How a client comes back that was given the page of an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Return {
+    /// It does not: this is the call itself.
+    First,
+    /// It has shown the page, or says nothing of it.
+    WithPage,
+    /// It declined to show the page, or its user closed it.
+    Declined,
+}
+
+impl Return {
+    fn of(params: &CallToolRequestParams) -> Self {
+        let said = params.input_responses.as_ref().and_then(|said| said.get(waiting::INPUT));
+        let action = said.and_then(|said| said.get("action")).and_then(Value::as_str);
+        match (&params.request_state, action) {
+            (None, _) => Self::First,
+            (Some(_), Some("decline" | "cancel")) => Self::Declined,
+            (Some(_), Some(_) | None) => Self::WithPage,
+        }
+    }
+}
+
+/// What is proposed, but for its id.
+struct Proposed {
+    action: String,
+    reasoning: String,
+    args: Map<String, Value>,
+}
+
+/// Takes a call through the gate.
+pub(super) async fn run(
+    shared: &Arc<Shared>,
+    params: CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let asker = Asker::of(context)?;
+    let catalog = shared.catalog();
+    let Some(offered) = catalog.named(&params.name) else {
+        let name: String = params.name.chars().take(NAME_SHOWN_MAX).collect();
+        let message = format!("there is no tool `{}`", stepgate_gateway::text::printable(&name));
+        return Err(ErrorData::invalid_params(message, None));
+    };
+    let mut call = Call::read(shared, asker, offered, params, &context.meta).await?;
+    let answer = answered(shared, &mut call, context).await;
+    answer.map_err(|no_answer| call.unanswered(shared, no_answer))
+}
+
+/// Why a call is not answered.
+pub(super) enum NoAnswer {
+    Fault(Fault),
+    /// Nobody waits any more.
+    Cancelled,
+}
+
+impl From<Fault> for NoAnswer {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+async fn answered(
+    shared: &Arc<Shared>,
+    call: &mut Call,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, NoAnswer> {
+    let mut relay = Relay::to(context);
+    let mut answer = submit_or_join(shared, call, &mut relay).await?;
+    if matches!(answer.word, Word::Notice(_)) {
+        match waiting::wait(shared, call, answer, context, &mut relay).await? {
+            waiting::Waited::Over(over) => answer = over,
+            waiting::Waited::Answered(response) => return Ok(response),
+        }
+    }
+    Ok(result::of(shared, &answer).await?.into())
+}
+
+impl Call {
+    async fn read(
+        shared: &Shared,
+        asker: Asker,
+        offered: &Offered,
+        params: CallToolRequestParams,
+        // The SDK takes `_meta` out of the parameters.
+        meta: &RequestMetaObject,
+    ) -> Result<Self, ErrorData> {
+        let action = offered.action.as_str();
+        let return_of = Return::of(&params);
+        let args = params.arguments.unwrap_or_default();
+        let meta = |name: &str| meta.0.0.get(name);
+        let key = meta(KEY_META).map(key).transpose()?;
+        let reasoning = match meta(REASONING_META) {
+            None => NO_REASONING,
+            Some(Value::String(text)) => text.as_str(),
+            Some(_) => return Err(invalid(REASONING_META, "is a text")),
+        };
+        let state = params.request_state.as_deref();
+        let state = state.map(ProposalId::parse).transpose();
+        let state = state.map_err(|_| invalid("requestState", "is not one of Stepgate's"))?;
+        let sameness = Sameness::of(&asker.principal_id, action, &args);
+        let is_named = key.is_some();
+        let (proposal_id, is_fresh) = match key.or(state) {
+            Some(id) => {
+                shared.unanswered.named(sameness, &id);
+                (id, false)
+            }
+            None => match joined(shared, &asker.principal_id, sameness).await.map_err(fault)? {
+                Some(id) => (id, false),
+                None => (proposal_id(unanswered::fresh_id())?, true),
+            },
+        };
+        let proposed =
+            Proposed { action: action.to_owned(), reasoning: reasoning.to_owned(), args };
+        let call = Self { asker, proposal_id, sameness, is_named, return_of, is_fresh, proposed };
+        call.tell_delivery();
+        Ok(call)
+    }
+
+    /// The way back remembers whose answer it carries, so that a lost one can be joined.
+    fn tell_delivery(&self) {
+        if let (Some(delivery), false) = (&self.asker.delivery, self.is_named) {
+            delivery.carries(self.sameness, self.proposal_id.clone());
+        }
+    }
+
+    /// Becomes the call that asked the same: its answer is the answer to both.
+    fn join(&mut self, proposal_id: ProposalId) {
+        self.proposal_id = proposal_id;
+        self.tell_delivery();
+    }
+
+    fn payload(&self) -> Payload {
+        let Proposed { action, reasoning, args } = &self.proposed;
+        Payload::whole(match &self.asker.spelled {
+            None => proposal(&self.proposal_id, action, reasoning, args),
+            Some(spelled) => spelled_proposal(&self.proposal_id, action, reasoning, spelled),
+        })
+    }
+
+    /// The error that is answered instead. It names the call, which may go on: whoever asks again, with
+    /// the key or with the same arguments, asks after this one.
+    fn unanswered(&self, shared: &Shared, no_answer: NoAnswer) -> ErrorData {
+        let mut error = match no_answer {
+            NoAnswer::Cancelled => ErrorData::internal_error("the call was cancelled", None),
+            NoAnswer::Fault(fault @ Fault::ForeignSession(_)) => return self::fault(fault),
+            NoAnswer::Fault(fault) => self::fault(fault),
+        };
+        if !self.is_named {
+            shared.unanswered.add(self.sameness, self.proposal_id.clone(), None);
+        }
+        error.data = Some(json!({ KEY_META: self.proposal_id.as_str() }));
+        error
+    }
+}
+
+/// The five keys, as every door gives them to the gate.
+fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Map<String, Value>) -> Vec<u8> {
+    let proposal = json!({
+        "schema_version": "1.0.0",
+        "id": id.as_str(),
+        "reasoning": reasoning,
+        "action": action,
+        "args": args,
+    });
+    proposal.to_string().into_bytes()
+}
+
+/// The same with arguments as they are spelled, for the gate to refuse.
+fn spelled_proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Spelled) -> Vec<u8> {
+    let (id, action, reasoning) = (json!(id.as_str()), json!(action), json!(reasoning));
+    let head = format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{reasoning}"#);
+    format!(r#"{{{head},"action":{action},"args":{}}}"#, args.0).into_bytes()
+}
+
+/// The proposal that a key names. One that is a UUID names itself, so that it is the same over HTTP.
+fn key(value: &Value) -> Result<ProposalId, ErrorData> {
+    let is_key = |text: &&str| (1..=KEY_BYTES_MAX).contains(&text.len());
+    let Some(text) = value.as_str().filter(is_key) else {
+        let rule = format!("is a text of 1 to {KEY_BYTES_MAX} bytes");
+        return Err(invalid(KEY_META, &rule));
+    };
+    match ProposalId::parse(text) {
+        Ok(id) => Ok(id),
+        Err(_) => proposal_id(Uuid::new_v5(&KEYS, text.as_bytes())),
+    }
+}
+
+fn proposal_id(id: Uuid) -> Result<ProposalId, ErrorData> {
+    ProposalId::parse(&id.to_string())
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
+}
+
+fn invalid(name: &str, rule: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("`{name}` {rule}"), None)
+}
+
+/// The same call from before, where nobody has got its answer and it is not too long ago.
+async fn joined(
+    shared: &Shared,
+    principal_id: &PrincipalId,
+    sameness: Sameness,
+) -> Result<Option<ProposalId>, Fault> {
+    while let Some(id) = shared.unanswered.take(sameness) {
+        match can_be_joined(shared, principal_id, &id).await {
+            Ok(true) => return Ok(Some(id)),
+            Ok(false) => {}
+            Err(fault) => {
+                // Whether it can be joined is not known, so the next one asks again.
+                shared.unanswered.add(sameness, id, None);
+                return Err(fault);
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn can_be_joined(
+    shared: &Shared,
+    principal_id: &PrincipalId,
+    id: &ProposalId,
+) -> Result<bool, Fault> {
+    let gate = &shared.service.gate;
+    let key = IdempotencyKey::of(principal_id, id);
+    // A call that bound no key was refused before anything could happen: it is simply made again.
+    let Some(binding) = gate.store.binding(&key).await? else { return Ok(false) };
+    let Some(known) = gate.store.recall(binding.trace_id).await? else { return Ok(false) };
+    let ended = match &known.record {
+        None => None,
+        Some(record) => record.body().ok().map(|body| body.completed_at),
+    };
+    let now = gate.world.now();
+    Ok(ended.is_none_or(|ended| shared.unanswered.is_young(ended, now)))
+}
+
+/// Submits the call, or joins it to an equal one of the same principal that waits for a person. Whether policy
+/// asks is found out first, so that only calls that ask wait for each other.
+async fn submit_or_join(
+    shared: &Shared,
+    call: &mut Call,
+    relay: &mut Relay<'_>,
+) -> Result<Answer, Fault> {
+    if !call.is_fresh || !would_ask(shared, call) {
+        return submit(shared, call, relay).await;
+    }
+    let sameness = call.sameness;
+    let Some(mut part) = shared.questions.part(sameness).await else {
+        return submit(shared, call, relay).await;
+    };
+    if let Some(asked) = part.asked(sameness) {
+        match is_open(shared, &call.asker.principal_id, &asked).await? {
+            true => call.join(asked),
+            false => part.forget(sameness),
+        }
+    }
+    let answer = submit(shared, call, relay).await?;
+    if answer.word == Word::Notice(Notice::ApprovalRequired) {
+        part.note(sameness, call.proposal_id.clone());
+    }
+    Ok(answer)
+}
+
+/// Whether policy would ask a person about this call now.
+fn would_ask(shared: &Shared, call: &Call) -> bool {
+    let gate = &shared.service.gate;
+    let submission = Submission {
+        session_id: SessionId::new(gate.world.fresh_uuid()),
+        principal_id: call.asker.principal_id.clone(),
+        payload: call.payload(),
+    };
+    step::weigh(gate, &submission).is_ok_and(|weighed| match weighed.decision.verdict {
+        PolicyVerdict::RequireApproval(_) => weighed.rule.is_none(),
+        PolicyVerdict::Permit | PolicyVerdict::Deny => false,
+    })
+}
+
+/// Whether a person has still to decide on the call of this id.
+async fn is_open(
+    shared: &Shared,
+    principal_id: &PrincipalId,
+    id: &ProposalId,
+) -> Result<bool, Fault> {
+    let store = &shared.service.gate.store;
+    let Some(binding) = store.binding(&IdempotencyKey::of(principal_id, id)).await? else {
+        return Ok(false);
+    };
+    let known = store.recall(binding.trace_id).await?;
+    Ok(known.is_some_and(|known| known.run.status == Status::ApprovalRequired))
+}
+
+async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {
+    let service = &shared.service;
+    let payload = call.payload();
+    let Asker { principal_id, session, .. } = &call.asker;
+    let run_id = RunId::new(service.gate.world.fresh_uuid());
+    let watch = service.hub.watch(run_id);
+    let step = service.submit_as(run_id, principal_id.clone(), *session, payload, Duration::ZERO);
+    relay.during(watch, step).await
+}
+
+/// Stepgate itself failed: nothing is known of the call, and its key tells when asked again.
+pub(super) fn fault(fault: Fault) -> ErrorData {
+    match fault {
+        Fault::ForeignSession(_) => ErrorData::invalid_request("there is no such session", None),
+        Fault::Store(_) | Fault::Executor(_) | Fault::Name(_) => {
+            error!("an MCP call was not answered: {fault}");
+            ErrorData::internal_error("the gateway could not answer: ask again", None)
+        }
+    }
+}

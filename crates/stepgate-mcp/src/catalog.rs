@@ -1,0 +1,157 @@
+//! Which tools there are, with everything that clients are told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rmcp::model::{MetaObject, Tool, ToolAnnotations};
+use stepgate_core::action::Action;
+use stepgate_core::digest::Digest;
+use stepgate_core::ids::PrincipalId;
+use stepgate_core::json::Value;
+use stepgate_core::tool::{Mode, ToolName};
+use stepgate_exec::servers::{ListedTool, Off};
+use stepgate_gateway::catalog::{self, Source};
+use stepgate_gateway::service::Service;
+
+/// What keys of `_meta` begin with that are the gate's own.
+const OWN_META: &str = "stepgate/";
+/// Longest `_meta` of a tool that is passed on, as JSON.
+pub(super) const META_BYTES_MAX: usize = 16 * 1024;
+
+/// One tool as it is offered.
+pub(super) struct Offered {
+    /// What a proposal calls it.
+    pub(super) action: String,
+    pub(super) definition: Tool,
+}
+
+/// The table: every name with what it stands for.
+pub(super) struct Catalog {
+    by_name: BTreeMap<String, Offered>,
+    /// What servers say about themselves, as far as it was accepted.
+    instructions: BTreeMap<String, String>,
+    policy: Digest,
+}
+
+impl Catalog {
+    /// Everything that can be called now, and the tools that are off because another one has their name.
+    pub(super) fn of(service: &Service, own_names: Option<&str>) -> (Self, Vec<Off>) {
+        let (offered, off) = catalog::offered(service, own_names);
+        let by_name = offered.into_iter().map(|offered| (offered.name.clone(), named(offered)));
+        let by_name = by_name.collect();
+        let Some(control) = &service.control else {
+            let (instructions, policy) = (BTreeMap::new(), Digest::of_bytes(b""));
+            return (Self { by_name, instructions, policy }, off);
+        };
+        let servers = control.servers.servers().into_iter();
+        let accepted = servers.filter(|server| server.are_instructions_accepted);
+        let catalog = Self {
+            by_name,
+            instructions: accepted
+                .filter_map(|server| Some((server.name, server.instructions?)))
+                .collect(),
+            policy: control.policy.current().digest(),
+        };
+        (catalog, off)
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<&Offered> {
+        self.by_name.get(name)
+    }
+
+    /// Whether this tool promises what its results look like.
+    pub(super) fn has_output_schema(&self, action: &str) -> bool {
+        let mut offered = self.by_name.values().filter(|offered| offered.action == action);
+        offered.any(|offered| offered.definition.output_schema.is_some())
+    }
+
+    /// What this principal could ever be permitted, in the order of the names.
+    pub(super) fn list(&self, service: &Service, principal_id: &PrincipalId) -> Vec<Tool> {
+        let policy = &service.gate.policy;
+        let offered = self.by_name.values();
+        let could = |offered: &&Offered| policy.could_permit(principal_id, &offered.action);
+        offered.filter(could).map(|offered| offered.definition.clone()).collect()
+    }
+
+    /// What the servers say about themselves of which this principal could ever be permitted a tool, by their
+    /// names.
+    pub(super) fn instructions(
+        &self,
+        service: &Service,
+        principal_id: &PrincipalId,
+    ) -> impl Iterator<Item = (&str, &str)> {
+        let policy = &service.gate.policy;
+        let offered = self.by_name.values();
+        let could = offered.filter(|offered| policy.could_permit(principal_id, &offered.action));
+        let names = could.filter_map(|offered| ToolName::parse(&offered.action).ok());
+        let servers: BTreeSet<String> = names.map(|name| name.server().to_owned()).collect();
+        let told = self.instructions.iter().filter(move |(server, _)| servers.contains(*server));
+        told.map(|(server, text)| (server.as_str(), text.as_str()))
+    }
+
+    /// Enough to see that something has changed.
+    pub(super) fn look(&self) -> Digest {
+        let definitions: Vec<&Tool> = self.by_name.values().map(|it| &it.definition).collect();
+        Digest::of(&(self.policy, definitions, &self.instructions))
+    }
+}
+
+/// The tool as the protocol describes it.
+fn named(offered: catalog::Offered) -> Offered {
+    let catalog::Offered { name, action, description, input_schema, output_schema, source } =
+        offered;
+    let mut definition = Tool::new_with_raw(name, description.map(Into::into), input_schema);
+    if let Some(output_schema) = output_schema {
+        definition = definition.with_raw_output_schema(output_schema.into());
+    }
+    let definition = match source {
+        Source::Core(action) => definition.with_annotations(core_annotations(action)),
+        Source::Server(mode, listed) => of_server(definition, mode, &listed),
+    };
+    Offered { action, definition }
+}
+
+/// What is said of a server's tool beside its schemas.
+fn of_server(definition: Tool, mode: Mode, listed: &ListedTool) -> Tool {
+    let mut annotations = annotations(mode);
+    // Clients before 2025-06-18 know no other title than that of the annotations.
+    annotations.title.clone_from(&listed.title);
+    let mut definition = definition.with_annotations(annotations);
+    definition.title.clone_from(&listed.title);
+    definition.icons = listed.icons.clone().and_then(|icons| serde_json::from_value(icons).ok());
+    definition.meta = listed.meta.as_ref().filter(|_| listed.is_meta_accepted).and_then(passed_on);
+    definition
+}
+
+/// The `_meta` of a tool without what only the gate says; nothing, where it is too long.
+fn passed_on(meta: &Value) -> Option<MetaObject> {
+    let mut meta = meta.as_object()?.clone();
+    meta.retain(|key, _| !key.to_ascii_lowercase().starts_with(OWN_META));
+    let is_short = Value::Object(meta.clone()).to_string().len() <= META_BYTES_MAX;
+    (is_short && !meta.is_empty()).then_some(MetaObject(meta))
+}
+
+/// What the configuration says of the tool; what its server says is advice, and not repeated.
+fn annotations(mode: Mode) -> ToolAnnotations {
+    let annotations = ToolAnnotations::new().open_world(true);
+    match mode {
+        Mode::ReadOnly => annotations.read_only(true),
+        Mode::Draft => annotations.read_only(false).destructive(false),
+        Mode::ExecuteGated => annotations.read_only(false).destructive(true),
+    }
+}
+
+/// What the gate knows of its own actions.
+fn core_annotations(action: Action) -> ToolAnnotations {
+    let annotations = ToolAnnotations::new().open_world(false);
+    match action {
+        Action::Think | Action::Finish | Action::ReadFile | Action::ListFiles => {
+            annotations.read_only(true)
+        }
+        Action::CreateDirectory => annotations.read_only(false).destructive(false).idempotent(true),
+        Action::WriteFile => annotations.read_only(false).destructive(true).idempotent(true),
+        Action::DeleteFile | Action::RenameFile => annotations.read_only(false).destructive(true),
+    }
+}
+
+#[cfg(test)]
+mod tests;

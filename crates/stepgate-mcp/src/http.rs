@@ -1,0 +1,218 @@
+//! `/mcp`: what comes is read strictly before the SDK sees it, belongs to whoever shows the token, and
+//! its answer is watched until it has gone.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::Full;
+use rmcp::model::InitializeRequestParams;
+use serde_json::{Value, json};
+use stepgate_core::gate::Fault;
+use stepgate_http::{App, Caller, Peer, Problem, body};
+
+use super::delivery::{Delivery, Watch, Watched, stream_in};
+use super::envelope::{self, INVALID_PARAMS, INVALID_REQUEST, Malformed, Message};
+use super::listening::Listener;
+use super::sessions::{ARRIVAL, Arrival, Hitch, Manner, session_of};
+use super::unanswered::Stream;
+use super::{BRIDGE_HEADER, Door, SESSION_HEADER};
+
+/// Where a request without a handshake names its version.
+const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Answers one request of `/mcp`.
+pub(super) async fn serve(
+    door: &Door,
+    app: &App,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let session = client_session(request.headers())?;
+    if let Some(name) = &session
+        && !door.is_session_of(name, &caller).await?
+    {
+        return Ok(missing("there is no such session: initialize again"));
+    }
+    let method = request.method().clone();
+    let (mut parts, body) = request.into_parts();
+    let (bytes, message) = match method == Method::POST {
+        true => match read(app, &parts.headers, body, &caller).await? {
+            (bytes, Ok(Message { value, spelled })) => {
+                if let Some(spelled) = spelled {
+                    parts.extensions.insert(spelled);
+                }
+                (bytes, Some(value))
+            }
+            (_, Err(malformed)) => return Ok(refusal(malformed)),
+        },
+        false => (Default::default(), None),
+    };
+    let message = message.as_ref();
+    if let (Some(name), Some(id)) = (&session, message.and_then(request_id)) {
+        match door.shared.under_way.claim(name, id) {
+            // Beside the request, it lives until the request is answered.
+            Some(claim) => drop(parts.extensions.insert(Arc::new(claim))),
+            None => {
+                let why = "a request with this id is under way in this session";
+                return Ok(refused(message, INVALID_REQUEST, why));
+            }
+        }
+    }
+    let shared = &door.shared;
+    let listener = Listener::of(&parts, message);
+    let delivery = door.delivery(session.as_deref(), taken_up(&parts));
+    let watch = Watch::over(&delivery);
+    parts.extensions.insert(delivery);
+    let request = Request::from_parts(parts, Full::new(bytes));
+    let opening = match message.and_then(handshake) {
+        Some(Ok(manner)) => {
+            Some((shared.service.open_session(&caller.principal_id).await?, manner))
+        }
+        Some(Err(why)) => return Ok(refused(message, INVALID_PARAMS, &why)),
+        None => None,
+    };
+    // Over the network anybody could say so, and be looked at by somebody who trusts the headers.
+    let is_local = matches!(request.extensions().get(), Some(Peer::Local(_)));
+    let is_bridged = is_local && request.headers().contains_key(BRIDGE_HEADER);
+    let hitch = Arc::new(OnceLock::new());
+    let principal_id = caller.principal_id.clone();
+    let arrival = Arrival { principal_id, opening, is_bridged, hitch: Arc::clone(&hitch) };
+    let answered = ARRIVAL.scope(arrival, door.transport.handle(request)).await;
+    if let Some(hitch) = hitch.get() {
+        return Ok(hindered(*hitch));
+    }
+    if let Some(name) = session.filter(|_| answered.status().is_success())
+        && method == Method::DELETE
+    {
+        shared.end(name);
+    }
+    if method == Method::DELETE && answered.status() == StatusCode::ACCEPTED {
+        // The session is over by now: nothing is left to be done later, which 202 would say.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let (parts, body) = answered.into_parts();
+    let body = match listener {
+        Some(listener) => listener.body(&shared.service, &caller, body),
+        None => Watched::body(&parts.headers, body, watch),
+    };
+    Ok(Response::from_parts(parts, body))
+}
+
+/// The stream of an answer that a client takes up where it broke.
+pub(super) fn taken_up(parts: &Parts) -> Option<u64> {
+    let last = parts.headers.get("last-event-id").filter(|_| parts.method == Method::GET)?;
+    stream_in(last.to_str().ok()?)
+}
+
+fn hindered(hitch: Hitch) -> Response {
+    match hitch {
+        Hitch::Gone => missing("there is no such stream any more: send the call again"),
+        Hitch::Full => {
+            let why = "every session is in use: come again later, or raise mcp.sessions_max";
+            said(StatusCode::SERVICE_UNAVAILABLE, why)
+        }
+    }
+}
+
+/// The message, read strictly: what the SDK would take for one thing must not be another to us.
+async fn read(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    caller: &Caller,
+) -> Result<(bytes::Bytes, Result<Message, Malformed>), Problem> {
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(Problem::unsupported_media_type());
+    }
+    let bytes = body::whole(app, body).await?;
+    app.count_body(caller, u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+    let message = envelope::read(&bytes);
+    Ok((bytes, message))
+}
+
+/// An error in the protocol's own words.
+fn refusal(Malformed { id, code, why }: Malformed) -> Response {
+    // A request that has an id and only wrong parameters was understood.
+    let status = match code {
+        INVALID_PARAMS if !id.is_null() => StatusCode::OK,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    let error = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": why } });
+    (status, Json(error)).into_response()
+}
+
+/// The same for a message that could be read.
+fn refused(message: Option<&Value>, code: i32, why: &str) -> Response {
+    let id = message.and_then(|message| message.get("id")).cloned().unwrap_or_default();
+    refusal(Malformed { id, code, why: why.to_owned() })
+}
+
+/// What a handshake says of its client. Requests that name their version themselves have none.
+fn handshake(message: &Value) -> Option<Result<Manner, String>> {
+    let params = message.get("params").cloned().unwrap_or_default();
+    let is_stateless = params.get("_meta").is_some_and(|meta| meta.get(VERSION_META).is_some());
+    if message.get("method")? != "initialize" || is_stateless {
+        return None;
+    }
+    let params = serde_json::from_value::<InitializeRequestParams>(params);
+    Some(match params {
+        Ok(params) => Ok(Manner::of(&params)),
+        Err(error) => Err(format!("the handshake is not as it should be: {error}")),
+    })
+}
+
+/// The id of a message that wants an answer.
+fn request_id(message: &Value) -> Option<&Value> {
+    message.get("method").and(message.get("id"))
+}
+
+fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(SESSION_HEADER).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => {
+            let name =
+                value.to_str().map_err(|_| Problem::malformed("`Mcp-Session-Id` is not text"))?;
+            Ok(Some(name.to_owned()))
+        }
+        (Some(_), Some(_)) => Err(Problem::malformed("there are two `Mcp-Session-Id`")),
+    }
+}
+
+/// What the protocol says where a session, or the stream of an answer, is not known.
+fn missing(message: &str) -> Response {
+    said(StatusCode::NOT_FOUND, message)
+}
+
+fn said(status: StatusCode, message: &str) -> Response {
+    let error = json!({ "code": INVALID_REQUEST, "message": message });
+    (status, Json(json!({ "jsonrpc": "2.0", "id": null, "error": error }))).into_response()
+}
+
+impl Door {
+    /// The way of an answer: of this stream's, where one is taken up, or a new one's.
+    fn delivery(&self, session: Option<&str>, stream: Option<u64>) -> Arc<Delivery> {
+        let (unanswered, streams) = (&self.shared.unanswered, &self.shared.streams);
+        match (session.map(str::to_owned), stream) {
+            (Some(session), Some(number)) => {
+                Delivery::again(unanswered, streams, Stream { session, number })
+            }
+            (session, _) => Delivery::new(unanswered, streams, session),
+        }
+    }
+
+    /// Whether the session is this caller's, and not over. Another's is as good as none.
+    async fn is_session_of(&self, name: &str, caller: &Caller) -> Result<bool, Fault> {
+        let Some(session_id) = session_of(name) else { return Ok(false) };
+        if self.shared.is_ended(name) {
+            return Ok(false);
+        }
+        let session = self.shared.service.gate.store.session(session_id).await?;
+        Ok(session.is_some_and(|session| session.principal_id == caller.principal_id))
+    }
+}

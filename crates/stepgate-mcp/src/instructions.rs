@@ -1,0 +1,42 @@
+//! What clients are told before they call: the gate's own words, and what tool servers say, quoted as theirs.
+
+use stepgate_gateway::text;
+
+/// The gate's own words.
+const OWN: &str = "Every call passes a gate: it is validated, decided by policy, approved by \
+     a person where policy says so, executed once and recorded. A call that waits for a person \
+     answers with a notice or a task; the same call again, soon enough, gets its outcome. Say why you call \
+     in _meta `stepgate/reasoning`, and name a call in _meta `stepgate/idempotency-key`: with the same \
+     key it is never done twice, whenever you ask. Every result names its key in _meta.";
+
+/// Most characters of one server's instructions that are passed on, and of all servers' together.
+pub(super) const SERVER_CHARS_MAX: usize = 4096;
+pub(super) const SUM_CHARS_MAX: usize = 16_384;
+
+/// The gate's own words, then each server's under its name. What a server says is quoted line by line, so that no
+/// line of it reads as the gate's or another server's.
+pub(super) fn with<'a>(servers: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut all = OWN.to_owned();
+    let mut left = SUM_CHARS_MAX;
+    for (server, text) in servers {
+        let quoted = quoted(text.trim());
+        let chars = quoted.chars().count();
+        // A later one may be shorter.
+        if chars > left {
+            continue;
+        }
+        left -= chars;
+        all.push_str(&format!("\n\nFrom the tool server `{server}`:\n{quoted}"));
+    }
+    all
+}
+
+/// The beginning of a server's text, each line marked.
+fn quoted(text: &str) -> String {
+    let text = text::shortened(&text::printable_lines(text), SERVER_CHARS_MAX);
+    let lines: Vec<String> = text.split('\n').map(|line| format!("> {line}")).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Streams of those who listen: they end when the gateway leaves, and do not outlive the token that opened
+//! them. Streams of calls are not among them: a call that runs is answered first.
+
+use std::sync::Arc;
+
+use axum::BoxError;
+use axum::body::{Body, HttpBody};
+use axum::http::Method;
+use axum::http::request::Parts;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use stepgate_gateway::service::{Service, is_set};
+use stepgate_http::Caller;
+
+use super::http::taken_up;
+
+/// Who listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listener {
+    /// The client of a session.
+    Session,
+    /// One without a session. Its request is answered when the gateway leaves, which ends the stream.
+    Subscriber,
+}
+
+impl Listener {
+    pub(super) fn of(parts: &Parts, message: Option<&Value>) -> Option<Self> {
+        match message.map(|message| message.get("method").and_then(Value::as_str)) {
+            Some(Some("subscriptions/listen")) => Some(Self::Subscriber),
+            Some(Some(_) | None) => None,
+            None if parts.method == Method::GET && taken_up(parts).is_none() => Some(Self::Session),
+            None => None,
+        }
+    }
+
+    /// The body, for as long as it may be listened to.
+    pub(super) fn body<B>(self, service: &Arc<Service>, caller: &Caller, body: B) -> Body
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (service, token_id) = (Arc::clone(service), caller.token_id);
+        let pieces = body.into_data_stream();
+        let leaving = service.leaving();
+        let whole = stream::unfold((pieces, leaving), move |(mut pieces, mut leaving)| {
+            let service = Arc::clone(&service);
+            async move {
+                let left = async {
+                    match self {
+                        Self::Session => is_set(&mut leaving).await,
+                        Self::Subscriber => std::future::pending().await,
+                    }
+                };
+                let piece = tokio::select! {
+                    piece = pieces.next() => piece?,
+                    () = left => return None,
+                };
+                let is_good = token_id.is_none_or(|token| service.is_live(token));
+                is_good.then_some((piece, (pieces, leaving)))
+            }
+        });
+        Body::from_stream(whole)
+    }
+}

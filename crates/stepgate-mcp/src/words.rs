@@ -1,0 +1,163 @@
+//! The words for the model: what became of a call that has no result of its tool, and what to do now.
+//!
+//! The five-key response keeps one fixed message for each code. The words say more, because a model acts on
+//! them: which argument broke which rule, which limit was reached, whether something may have happened, and
+//! whether to try again. They never say anything of the host, of a policy, or of what an operator noted: a
+//! detail is repeated only where it is about the caller's own arguments, or where the gateway made it out of
+//! a limit or of the tool's result.
+
+use serde_json::Value;
+use stepgate_core::failure::{ExecutionFailure, Failure};
+use stepgate_gateway::text;
+
+/// Most characters of a detail that are repeated.
+const DETAIL_CHARS_MAX: usize = 1000;
+
+/// What is known of a refusal beside its response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known<'a> {
+    /// The record's detail. Only parts of it are for the caller.
+    pub(super) detail: Option<&'a str>,
+    /// Whether the journal says that something may have happened all the same.
+    pub(super) is_in_doubt: bool,
+    /// Longest payload that the gate takes.
+    pub(super) payload_bytes_max: usize,
+}
+
+/// The words of a refusal: the outcome, the code, the message, what the caller may know of the reason, and
+/// one sentence of advice.
+pub(super) fn of_refusal(response: &Value, known: Known<'_>) -> String {
+    let text =
+        |pointer: &str| response.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (outcome, code) = (text("/outcome"), text("/error/error_code"));
+    let message = text("/error/message").trim_end_matches('.');
+    let failure = execution(known.detail).filter(|_| outcome == code);
+    let finer = match failure {
+        Some(failure) => failure.code(),
+        None => code,
+    };
+    let reason = match failure {
+        Some(failure) => reason_of_execution(failure, known.detail),
+        None => reason_of_refusal(code, known),
+    };
+    let reason = reason.map(|reason| {
+        let reason = text::shortened(&text::printable(&reason), DETAIL_CHARS_MAX);
+        format!(": {}", reason.trim_end_matches('.'))
+    });
+    let advice = match failure {
+        Some(failure) => advice_after_execution(failure, known.is_in_doubt),
+        None => advice_after_refusal(code, known.detail),
+    };
+    format!("{outcome} ({finer}): {message}{}. {advice}", reason.unwrap_or_default())
+}
+
+/// The failure that a record's detail begins with.
+fn execution(detail: Option<&str>) -> Option<ExecutionFailure> {
+    ExecutionFailure::parse(detail?.split(':').next()?)
+}
+
+/// What follows the finer code.
+fn after_code(detail: Option<&str>) -> Option<&str> {
+    detail?.split_once(": ").map(|(_, rest)| rest)
+}
+
+/// What the caller may know of a call that could not be done.
+fn reason_of_execution(failure: ExecutionFailure, detail: Option<&str>) -> Option<String> {
+    let said = after_code(detail);
+    match failure {
+        ExecutionFailure::Timeout => {
+            let said = said.unwrap_or("no answer in time");
+            Some(format!("{said} (the limit is timeout_ms of its server)"))
+        }
+        // The gateway's own judgement of what the tool gave.
+        ExecutionFailure::OutputInvalid => said.map(str::to_owned),
+        ExecutionFailure::FileTooLarge => Some("the limit is sandbox.file_bytes_max".to_owned()),
+        ExecutionFailure::TooManyEntries => Some("the limit is sandbox.entries_max".to_owned()),
+        // What follows these may name the host: a path, a command, an error of the system.
+        ExecutionFailure::ToolFailed
+        | ExecutionFailure::Unavailable
+        | ExecutionFailure::Io
+        | ExecutionFailure::FileNotFound
+        | ExecutionFailure::PathNotFound
+        | ExecutionFailure::NotAFile
+        | ExecutionFailure::NotADirectory
+        | ExecutionFailure::AlreadyExists
+        | ExecutionFailure::InvalidUtf8
+        | ExecutionFailure::PermissionDenied
+        | ExecutionFailure::StorageFull => None,
+    }
+}
+
+/// What the caller may know of a call that was refused before anything was done.
+fn reason_of_refusal(code: &str, known: Known<'_>) -> Option<String> {
+    match code {
+        "PAYLOAD_TOO_LARGE" => {
+            Some(format!("limits.payload_bytes_max is {} bytes", known.payload_bytes_max))
+        }
+        // About the caller's own words.
+        "INVALID_JSON" | "INVALID_PROPOSAL" | "INVALID_ARGS" => known.detail.map(str::to_owned),
+        "APPROVAL_DENIED" => too_many_open(known.detail).map(str::to_owned),
+        // A policy's name, or a rule that the operator made.
+        _ => None,
+    }
+}
+
+fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
+    match code {
+        "PAYLOAD_TOO_LARGE" => "Nothing was done: send less in one call.",
+        "IDEMPOTENCY_CONFLICT" => {
+            "Nothing was done: the key already names another call, so use a new key."
+        }
+        "ACTION_NOT_ALLOWED" => "Nothing was done. Do not try again: this tool is not offered.",
+        "POLICY_VIOLATION" => {
+            "Nothing was done. Do not try again: the same call is refused again. Tell your user if \
+             you cannot go on without it."
+        }
+        "APPROVAL_DENIED" if too_many_open(detail).is_some() => {
+            "Nothing was done, and no person was asked: too many of your calls wait for one. Wait for \
+             their outcomes before you call again."
+        }
+        "APPROVAL_DENIED" if detail == Failure::ApprovalExpired.detail().as_deref() => {
+            "Nothing was done: no person decided in time. Do not try again unless your user says so."
+        }
+        "APPROVAL_DENIED" => {
+            "Nothing was done: a person said no. Do not try again unless your user says so."
+        }
+        _ => "Nothing was done: correct the arguments and call again.",
+    }
+}
+
+/// The limit on open approvals, where it was what refused the call.
+fn too_many_open(detail: Option<&str>) -> Option<&str> {
+    detail?.strip_prefix("TOO_MANY_OPEN: ")
+}
+
+fn advice_after_execution(failure: ExecutionFailure, is_in_doubt: bool) -> &'static str {
+    match (is_in_doubt, failure) {
+        (true, _) => {
+            "It may have been done all the same, wholly or in part: look before you call again."
+        }
+        (false, ExecutionFailure::Unavailable | ExecutionFailure::Timeout) => {
+            "Nothing was done: call again later."
+        }
+        (
+            false,
+            ExecutionFailure::ToolFailed
+            | ExecutionFailure::OutputInvalid
+            | ExecutionFailure::FileNotFound
+            | ExecutionFailure::PathNotFound
+            | ExecutionFailure::NotAFile
+            | ExecutionFailure::NotADirectory
+            | ExecutionFailure::AlreadyExists
+            | ExecutionFailure::InvalidUtf8
+            | ExecutionFailure::FileTooLarge
+            | ExecutionFailure::TooManyEntries
+            | ExecutionFailure::PermissionDenied
+            | ExecutionFailure::StorageFull
+            | ExecutionFailure::Io,
+        ) => "It was not done: the same call fails again unless something changes.",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! The log: what an operator should have been told, one line each, on standard error. Text for people, JSON for
+//! machines.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::sync::OnceLock;
+
+use anstyle::Style;
+use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use stepgate_core::ports::World;
+use stepgate_gateway::world::RealWorld;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::{LookupSpan, Registry};
+
+use crate::show::{self, printable_lines};
+
+/// What targets of our own crates begin with. What libraries log is left out.
+const OWN_TARGETS: &str = "stepgate";
+/// The field that holds the sentence.
+const MESSAGE: &str = "message";
+
+/// This node's name, where there may be others.
+static NODE: OnceLock<String> = OnceLock::new();
+
+/// How log lines are written.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    /// A line of text, for people.
+    #[default]
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+/// The least important lines that are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogLevel {
+    /// What went wrong.
+    Error,
+    /// What may go wrong, and what went wrong and is tried again.
+    Warn,
+    /// Also what happened, and each request.
+    #[default]
+    Info,
+}
+
+impl LogLevel {
+    fn level(self) -> Level {
+        match self {
+            Self::Error => Level::ERROR,
+            Self::Warn => Level::WARN,
+            Self::Info => Level::INFO,
+        }
+    }
+}
+
+/// For whom lines of text are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// A person who waits for a command to end.
+    Command,
+    /// Whoever reads the log of a long-running process: every line has its time.
+    Service,
+}
+
+/// Begins to write log lines. Only the first call of a process has an effect.
+pub(crate) fn begin(format: LogFormat, level: LogLevel, audience: Audience) {
+    let log = Log { format, level: level.level(), audience };
+    // Set already: the first call decides.
+    let _ = tracing::subscriber::set_global_default(Registry::default().with(log));
+}
+
+/// Names this node in every line from now on.
+pub(crate) fn name_node(node_id: String) {
+    // A process is one node.
+    let _ = NODE.set(node_id);
+}
+
+struct Log {
+    format: LogFormat,
+    level: Level,
+    audience: Audience,
+}
+
+/// The fields of a span or an event, by name.
+#[derive(Clone, Default)]
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl<S> Layer<S> for Log
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        *metadata.level() <= self.level && metadata.target().starts_with(OWN_TARGETS)
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        keep_fields(attributes, id, &context);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = fields_of(event, &context);
+        if let Some(node) = NODE.get() {
+            fields.0.insert("node".to_owned(), node.as_str().into());
+        }
+        let level = *event.metadata().level();
+        let line = match (self.format, self.audience) {
+            (LogFormat::Json, _) => json(level, fields),
+            (LogFormat::Text, Audience::Command) => told(level, fields),
+            (LogFormat::Text, Audience::Service) => text(level, fields),
+        };
+        // Where standard error is closed, there is no place to say so.
+        let _ = writeln!(anstream::stderr().lock(), "{line}");
+    }
+}
+
+/// Keeps the fields of a span for the events inside it.
+fn keep_fields<S>(attributes: &Attributes<'_>, id: &Id, context: &Context<'_, S>)
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    if let Some(span) = context.span(id) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(fields);
+    }
+}
+
+/// The fields of an event and of the spans that it is in.
+fn fields_of<S>(event: &Event<'_>, context: &Context<'_, S>) -> Fields
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let mut fields = Fields::default();
+    for span in context.event_scope(event).into_iter().flatten() {
+        if let Some(outer) = span.extensions().get::<Fields>() {
+            fields.0.extend(outer.0.clone());
+        }
+    }
+    event.record(&mut fields);
+    fields
+}
+
+fn now() -> String {
+    RealWorld.now().to_string()
+}
+
+/// One JSON object: time, level and message first.
+fn json(level: Level, Fields(mut fields): Fields) -> String {
+    let message = fields.remove(MESSAGE).unwrap_or_default();
+    let mut line = Map::new();
+    line.insert("time".to_owned(), now().into());
+    line.insert("level".to_owned(), level.as_str().to_lowercase().into());
+    line.insert(MESSAGE.to_owned(), message);
+    line.extend(fields);
+    Value::Object(line).to_string()
+}
+
+/// A line with its time and level, and what the message does not say itself.
+fn text(level: Level, Fields(mut fields): Fields) -> String {
+    let message = message(&mut fields);
+    let style = style(level);
+    let mut line =
+        format!("{}{}{:#} {style}{level:<5}{style:#} {message}", show::DIM, now(), show::DIM);
+    for (name, value) in fields {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        if !message.contains(&value) {
+            let value = printable_lines(&value);
+            let _ = write!(line, " {}{name}={value}{:#}", show::DIM, show::DIM);
+        }
+    }
+    line
+}
+
+/// A line for somebody who waits for a command.
+fn told(level: Level, Fields(mut fields): Fields) -> String {
+    let message = message(&mut fields);
+    let style = style(level);
+    match level {
+        Level::ERROR => format!("{style}error:{style:#} {message}"),
+        Level::WARN => format!("{style}warning:{style:#} {message}"),
+        _ => message,
+    }
+}
+
+/// The sentence. It may repeat text from outside.
+fn message(fields: &mut Map<String, Value>) -> String {
+    let message = fields.remove(MESSAGE).unwrap_or_default();
+    printable_lines(message.as_str().unwrap_or_default())
+}
+
+fn style(level: Level) -> Style {
+    match level {
+        Level::ERROR => show::ERROR,
+        Level::WARN => show::WAITING,
+        _ => Style::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

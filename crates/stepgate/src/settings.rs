@@ -1,0 +1,155 @@
+//! The configuration and the data directory, as settings: each part of the gateway is given its own.
+
+mod out_of_reach;
+mod permissions;
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use stepgate_exec::servers::{ServerSpec, StartError};
+use stepgate_gateway::durable;
+use stepgate_gateway::start::{
+    PolicySettings, SandboxSettings, ServerSettings, Settings, StoreSettings,
+};
+use stepgate_gateway::turns::AgentSettings;
+
+use crate::config::{Config, PolicyConfig, servers};
+use crate::data_dir::DataDir;
+
+pub(crate) use out_of_reach::warnings as out_of_reach;
+pub(crate) use permissions::refuse_open_to_others;
+
+/// What tells two nodes of one machine apart.
+const NODE_CHANCE_CHARS: usize = 6;
+
+impl DataDir {
+    /// The configuration: the file, where there is one, and the environment.
+    pub(crate) fn load_config(&self) -> anyhow::Result<Config> {
+        let file = self.config_file();
+        let mut config = Config::load(file.as_deref(), |name| std::env::var(name).ok())?;
+        if config.store.node_id.is_empty()
+            && let Ok(named) = fs::read_to_string(self.node_file())
+        {
+            config.store.node_id = named.trim().to_owned();
+        }
+        Ok(config)
+    }
+
+    /// Where the policies are.
+    pub(crate) fn policies(&self, config: &Config) -> PathBuf {
+        self.base().join(&config.policy.directory)
+    }
+
+    /// The URL of the store, where it is not in the directory.
+    pub(crate) fn store_url(&self, config: &Config) -> anyhow::Result<Option<String>> {
+        let url = self.named_store().unwrap_or(&config.store.url);
+        match url.split_once("://") {
+            None if url.is_empty() => Ok(None),
+            Some(("postgres" | "postgresql", _)) => Ok(Some(url.to_owned())),
+            Some(_) | None => bail!(
+                "the store must be the URL of a PostgreSQL database: postgres://USER@HOST/DATABASE"
+            ),
+        }
+    }
+
+    /// This node's name, where the store may have others.
+    pub(crate) fn node_id(&self, config: &Config) -> anyhow::Result<Option<String>> {
+        Ok(self.store_url(config)?.map(|_| config.node_id()))
+    }
+
+    /// Names this node for good, where the configuration does not: what it reaches is named after it, and
+    /// two directories of one machine are two nodes.
+    pub(crate) fn name_node(&self, config: &mut Config) -> anyhow::Result<()> {
+        if !config.store.node_id.is_empty() || self.store_url(config)?.is_none() {
+            return Ok(());
+        }
+        let mut chance = uuid::Uuid::new_v4().simple().to_string();
+        chance.truncate(NODE_CHANCE_CHARS);
+        let (path, node_id) = (self.node_file(), format!("{}-{chance}", config.node_id()));
+        let written = durable::write(&path, format!("{node_id}\n").as_bytes());
+        written.with_context(|| format!("cannot write `{}`", path.display()))?;
+        config.store.node_id = node_id;
+        Ok(())
+    }
+
+    /// What tool servers must not reach: the directory itself, what decides about their tools, and every
+    /// file that a secret comes from. Absolute, whatever the servers' own directories are.
+    fn hidden(&self, config: &Config) -> anyhow::Result<Vec<PathBuf>> {
+        let base = self.base();
+        let root = self.root().to_owned();
+        let decisive = [Some(root), Some(self.policies(config)), self.config_file()];
+        let keys = [config.serve.tls(&base)?.map(|pair| pair.key), config.agent.key_file(&base)];
+        let hidden = decisive.into_iter().chain(keys).flatten();
+        let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
+        let hidden = hidden.chain(self.secrets().iter().cloned()).map(std::path::absolute);
+        Ok(hidden.collect::<io::Result<_>>()?)
+    }
+}
+
+/// The settings of a gateway; it waits so long for tool servers that do not answer.
+pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow::Result<Settings> {
+    let store = match data.store_url(config)? {
+        None => StoreSettings::File(data.database()),
+        Some(url) => StoreSettings::Postgres { url, options: config.postgres_options() },
+    };
+    let sandbox = SandboxSettings {
+        directory: data.sandbox(),
+        id: config.sandbox_id(data.node_id(config)?.as_deref()),
+        limits: config.sandbox_limits(),
+        is_shared: config.sandbox.shared,
+        earlier: data.earlier()?,
+    };
+    let servers = ServerSettings {
+        specs: server_specs(data, config)?,
+        turned_off: config.turned_off(),
+        own_names: config.own_names(),
+        wait,
+    };
+    let policies = PolicySettings {
+        directory: data.policies(config),
+        is_default: config.policy.directory == PolicyConfig::default().directory,
+    };
+    Ok(Settings {
+        root: data.root().to_owned(),
+        store,
+        sandbox,
+        servers,
+        policies,
+        limits: config.limits(),
+        extensions: config.extensions(),
+    })
+}
+
+/// The settings of the agent, where the configuration names a model.
+pub(crate) fn agent(data: &DataDir, config: &Config) -> anyhow::Result<Option<AgentSettings>> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let settings = config.agent.settings(&data.base(), &environment);
+    settings.with_context(|| format!("`{}` is not valid", data.config_shown()))
+}
+
+/// The tool servers to start.
+pub(crate) fn server_specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
+    let (base, hidden) = (data.base(), data.hidden(config)?);
+    let node_id = data.node_id(config)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    servers::specs(&config.servers, &base, &hidden, node_id.as_deref(), &environment)
+        .map_err(|error| error.context(format!("`{}` is not valid", data.config_shown())))
+}
+
+/// The error of a start; where a tool server is to blame, with its place in the configuration.
+pub(crate) fn located(data: &DataDir, error: anyhow::Error) -> anyhow::Error {
+    let error = match error.downcast::<StartError>() {
+        Ok(error) => error,
+        Err(other) => return other,
+    };
+    let text = data.config_text();
+    let line = text.and_then(|text| servers::line_of(&text, error.server()));
+    let place = match line {
+        Some(line) => format!("`{}`, line {line}", data.config_shown()),
+        None => format!("`{}`", data.config_shown()),
+    };
+    anyhow::Error::new(error).context(place)
+}

@@ -1,0 +1,39 @@
+//! Who else may write where it is decided what an agent may do.
+
+use std::path::Path;
+
+use stepgate_gateway::control::{mode_of, refuse_writable, refuse_writable_policies};
+
+use crate::config::Config;
+use crate::data_dir::DataDir;
+use crate::show;
+
+/// Write permission of the group.
+const GROUP: u32 = 0o020;
+
+/// Refuses to work where every user of the machine can change tokens, policies or the configuration. A group may
+/// be meant to, as with volumes of a container: that is told.
+pub(crate) fn refuse_open_to_others(data: &DataDir, config: &Config) -> anyhow::Result<()> {
+    let policies = data.policies(config);
+    refuse_writable(data.root())?;
+    tell_group(data.root());
+    if let Some(file) = data.config_file() {
+        refuse_writable(&file)?;
+    }
+    if !policies.starts_with(data.root()) {
+        tell_group(&policies);
+    }
+    refuse_writable_policies(&policies)
+}
+
+fn tell_group(path: &Path) {
+    if let Some(mode) = mode_of(path).filter(|mode| mode & GROUP != 0) {
+        show::note(format!(
+            "{}warning:{:#} the group of `{2}` can write to it (mode {mode:o}), and so decide what is \
+             permitted; if that is not meant: `chmod g-w {2}`",
+            show::ERROR,
+            show::ERROR,
+            path.display()
+        ));
+    }
+}

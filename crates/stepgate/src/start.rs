@@ -1,0 +1,134 @@
+//! A data directory that this process holds: locked, started and recovered.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stepgate_core::attention;
+use stepgate_core::gate::Fault;
+use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ports::Unfinished;
+use stepgate_core::recover::Scope;
+use stepgate_core::session::Session;
+use stepgate_exec::servers::Servers;
+use stepgate_gateway::attention::NeedObject;
+use stepgate_gateway::control::pins::Pins;
+use stepgate_gateway::start::{self, Started, WAIT_FOR_ALL};
+use stepgate_gateway::world;
+use tokio::sync::mpsc;
+
+use crate::config::Config;
+use crate::data_dir::{self, DataDir, Lock};
+use crate::{log, settings, show};
+
+/// The name under which the directory's local agent acts.
+const LOCAL_AGENT: &str = "agent";
+
+/// A data directory that this process holds, recovered and ready.
+pub(crate) struct Held {
+    started: Started,
+    /// The configuration that it was opened with.
+    pub(crate) config: Config,
+    _lock: Lock,
+}
+
+impl Deref for Held {
+    type Target = Started;
+
+    fn deref(&self) -> &Started {
+        &self.started
+    }
+}
+
+/// Takes the directory, creating what is missing, and finishes interrupted runs of core actions. A gateway goes
+/// on with those of tool servers beside the requests; it waits so long for servers that do not answer.
+pub(crate) async fn hold_for_gateway(data: &DataDir) -> anyhow::Result<Held> {
+    let wait = data.load_config()?.serve.servers_wait();
+    hold(data, wait).await
+}
+
+/// Takes the directory for one command, and finishes all interrupted runs first: a gateway that would do it may
+/// never be started.
+pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
+    let mut held = hold(data, WAIT_FOR_ALL).await?;
+    let unfinished = held.gate.store.unfinished().await?;
+    let needs = attention::of(&held.gate).await?;
+    let is_told = |run: &Unfinished| needs.iter().any(|need| need.run_id == run.run_id);
+    let is_call =
+        |run: &&Unfinished| !run.is_waiting && !is_told(run) && Scope::Servers.covers(run);
+    let calls = unfinished.iter().filter(is_call).count();
+    if calls > 0 {
+        show::note(format!("going on with {calls} interrupted call(s) of tool servers first"));
+    }
+    held.started.recover_servers().await?;
+    Ok(held)
+}
+
+async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
+    world::refuse_unset_clock()?;
+    let mut config = data.load_config()?;
+    data.refuse_backup()?;
+    data_dir::create(data.root())?;
+    let lock = Lock::take(data.root())?;
+    // Nothing is made in a directory that a restore is to fill.
+    data.refuse_restoring()?;
+    settings::refuse_open_to_others(data, &config)?;
+    data_dir::create(&data.sandbox())?;
+    data.name_node(&mut config)?;
+    data.node_id(&config)?.into_iter().for_each(log::name_node);
+    let settings = settings::gateway(data, &config, wait)?;
+    let started = start::start(settings, &data.joined).await;
+    let started = started.map_err(|error| settings::located(data, error))?;
+    data.forget_restored(&*started.gate.store, &started.control.sandbox).await?;
+    Ok(Held { started, config, _lock: lock })
+}
+
+/// Starts the tool servers to look at their tools, and waits for each. Results that come late go nowhere.
+pub(crate) async fn servers(
+    data: &DataDir,
+    config: &Config,
+    pins: Pins,
+) -> anyhow::Result<Servers> {
+    let specs = settings::server_specs(data, config)?;
+    let (late, _) = mpsc::channel(1);
+    let started = start::start_servers(specs, pins, late, Arc::new(|_| {}), WAIT_FOR_ALL).await;
+    started.map_err(|error| settings::located(data, error.into()))
+}
+
+impl Held {
+    /// Tells people, on standard error, what was recovered and what needs them.
+    pub(crate) async fn tell(&self) {
+        self.tell_finished();
+        match attention::of(&self.gate).await {
+            Ok(needs) => {
+                let needs = needs.iter().map(NeedObject::of);
+                needs.for_each(|need| show::note(show::attention::line(&need)));
+            }
+            Err(error) => show::note(format!("cannot read which runs need a person: {error}")),
+        }
+    }
+
+    /// Tells people how many runs were finished.
+    pub(crate) fn tell_finished(&self) {
+        match self.recovered.finished.len() {
+            0 => {}
+            count => show::note(format!(
+                "recovered {count} interrupted run(s); `stepgate runs` shows them"
+            )),
+        }
+    }
+
+    /// The local agent's session: the one that is named, or its default one.
+    pub(crate) async fn session(&self, named: Option<SessionId>) -> Result<Session, Fault> {
+        let principal = local_agent()?;
+        match named {
+            Some(id) => self.gate.named_session(id, &principal).await,
+            None => self.gate.default_session(&principal).await,
+        }
+    }
+}
+
+/// The principal of commands that propose on the directory itself.
+pub(crate) fn local_agent() -> Result<PrincipalId, Fault> {
+    Ok(PrincipalId::parse(LOCAL_AGENT)?)
+}
