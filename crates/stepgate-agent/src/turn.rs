@@ -169,7 +169,7 @@ pub struct ToolEnded {
 impl ToolEnded {
     /// The end of a call, from the answer of its step.
     pub(crate) fn of(tool_call_id: &str, answer: &Answer) -> Self {
-        let outcome = answer.word.as_str().to_owned();
+        let outcome = answer.word().as_str().to_owned();
         Self { tool_call_id: tool_call_id.to_owned(), run_id: answer.run_id, outcome }
     }
 }

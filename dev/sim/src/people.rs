@@ -142,7 +142,7 @@ async fn propose(sim: &Arc<Sim>, proposal: &Proposal) {
         });
         if let Some(Ok(answer)) = answer.await {
             sim.answered(&proposal.key(), proposal.content(), &answer);
-            if matches!(answer.word, Word::Outcome(_)) {
+            if matches!(answer.word(), Word::Outcome(_)) {
                 return;
             }
         }

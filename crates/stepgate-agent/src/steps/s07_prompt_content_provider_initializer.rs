@@ -40,7 +40,7 @@ async fn told(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
             Entry::ToolEnded(ended) => {
                 let tool_call_id = ended.tool_call_id.clone();
                 // The run's record has it, and it has it once.
-                let content = agent.tools.outlast(ended.run_id).await?.response;
+                let content = agent.tools.outlast(ended.run_id).await?.body();
                 messages.push(Message::Tool { tool_call_id, content });
             }
             Entry::Continued(continued) => {
@@ -72,7 +72,7 @@ async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
         let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
         let key = IdempotencyKey::of(&flow.principal_id, &proposal_id);
         let Some(binding) = gate.store.binding(&key).await? else { continue };
-        let content = step::answer_of(gate, binding.trace_id).await?.response;
+        let content = step::answer_of(gate, binding.trace_id).await?.body();
         messages.push(Message::Tool { tool_call_id: tool_call_id.clone(), content });
     }
     Ok(messages)

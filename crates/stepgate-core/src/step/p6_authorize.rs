@@ -32,8 +32,8 @@ use crate::tool::Standing;
 pub use person::Person;
 
 pub(super) use cap::{applied, tighten};
+pub(crate) use person::approved_digest;
 pub(super) use person::authorize_by_person;
-pub(crate) use person::{Question, approved_digest};
 
 /// A call that was decided in favour of. EXECUTE takes nothing else.
 pub(super) struct AuthorizedRequest {

@@ -5,12 +5,9 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
-use super::p3_validate_schema::{Readable, SUPPORTED_VERSION_RANGE};
+use super::p3_validate_schema::Readable;
 use super::p7_execute::{ExecutionResult, Settlement};
-use super::p9_respond;
-use super::{Answer, Stop};
+use super::{Answer, ErrorBody, Recorded, Reply, Stop};
 use crate::action::CORE_SERVER;
 use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
@@ -25,7 +22,7 @@ use crate::json::{Map, Value, canonical};
 use crate::machine::State;
 use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, StoreError};
 use crate::record::{Record, RecordBody, args_summary};
-use crate::run::{Arrival, Ending, Run, Status, Word};
+use crate::run::{Arrival, Ending, Run, Status};
 
 /// What a step leaves behind while it goes.
 pub(super) struct Trail {
@@ -361,15 +358,17 @@ impl Trail {
         }
     }
 
-    /// The proposal's id and action as they could be read, for the response.
-    pub(super) fn response(&self, word: Word, result: Option<&str>, error: Option<&str>) -> String {
-        let id = self.proposal_id.as_ref().map(ProposalId::as_str);
-        p9_respond::compose(id, self.action.as_deref(), word, result, error)
-    }
-
-    /// Answers the step that the trail is of.
-    pub(super) fn answer(&self, word: Word, response: String, replayed: bool) -> Answer {
-        p9_respond::answer(&self.arrival, word, response, replayed)
+    /// Answers the step that the trail is of. When it arrived is no part of it.
+    pub(super) fn answer(&self, reply: Reply, replayed: bool) -> Answer {
+        Answer {
+            proposal_id: self.proposal_id.clone(),
+            action: self.action.clone(),
+            reply,
+            run_id: self.arrival.run_id,
+            session_id: self.arrival.session_id,
+            step_index: self.arrival.step_index,
+            replayed,
+        }
     }
 }
 
@@ -395,10 +394,18 @@ pub(super) async fn record(
     let (event_type, payload) = closing_event(trail, failure, outcome);
     trail.note(gate, event_type, payload);
 
-    let error_json = failure.map(error_json);
-    let result = p9_respond::answered(outcome, output_json.as_deref());
-    let response = trail.response(Word::Outcome(outcome), result, error_json.as_deref());
-    let body = record_body(gate, trail, failure, outcome, &response);
+    let tail = trail.journal.tail();
+    let error = failure.map(ErrorBody::of);
+    let error_json = error.as_ref().map(ErrorBody::text);
+    let reply = Reply::Recorded(Recorded {
+        outcome,
+        output_json: output_json.clone(),
+        error,
+        detail: failure.and_then(Failure::detail),
+        last_entry_digest: tail.state.map(|_| tail.entry_digest),
+    });
+    let answer = trail.answer(reply, false);
+    let body = record_body(gate, trail, failure, outcome, &answer.body());
     let person_ms = match trail.approval {
         Some(_) => trail.journal.decided_after_ms(),
         None => 0,
@@ -416,7 +423,7 @@ pub(super) async fn record(
     commit.sealed = None;
     write(gate, commit).await.map_err(|error| trail.stopped_by(error))?;
     trail.hold = None;
-    Ok(TraceRecord { answer: trail.answer(Word::Outcome(outcome), response, false) })
+    Ok(TraceRecord { answer })
 }
 
 /// Commits, again and again while that is safe and within the limit.
@@ -482,30 +489,6 @@ fn closing_event(trail: &Trail, failure: Option<&Failure>, outcome: Outcome) -> 
         "tool": trail.action,
     });
     (event_type, payload)
-}
-
-/// The error as it is answered. The version error has two fields more (decision 3).
-fn error_json(failure: &Failure) -> String {
-    #[derive(Serialize)]
-    struct ErrorBody<'a> {
-        error_code: &'a str,
-        message: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        received_version: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        supported_version_range: Option<&'a str>,
-    }
-    let received_version = if let Failure::SchemaVersionIncompatible(version) = failure {
-        Some(version.as_str())
-    } else {
-        None
-    };
-    canonical::text_of(&ErrorBody {
-        error_code: failure.code(),
-        message: failure.message(),
-        received_version,
-        supported_version_range: received_version.map(|_| SUPPORTED_VERSION_RANGE),
-    })
 }
 
 fn record_body(
