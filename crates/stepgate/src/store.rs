@@ -8,7 +8,7 @@ use stepgate_store::{PostgresOptions, PostgresStore, SqliteStore};
 
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::hub::{Hub, WatchedStore};
+use crate::hub::Hub;
 
 /// Opens the store to write, as the configuration says, and lets the hub know what it writes.
 pub(crate) async fn open(
@@ -20,11 +20,11 @@ pub(crate) async fn open(
     Ok(match data.store_url(config)? {
         None => {
             let store = SqliteStore::open(&data.database(), Default::default())?;
-            Arc::new(WatchedStore::new(store, hub))
+            Arc::new(store.announcing_to(hub))
         }
         Some(url) => {
             let store = PostgresStore::open(&url, config.postgres_options()).await?;
-            Arc::new(WatchedStore::new(store, hub))
+            Arc::new(store.announcing_to(hub))
         }
     })
 }

@@ -8,7 +8,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
 use stepgate_core::json::Value;
-use stepgate_core::ports::{ApprovalQuery, Store};
+use stepgate_core::ports::{ApprovalQuery, Approvals};
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::step::{self, Answer, Person, Settlement, Submission};
 use uuid::Uuid;

@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use super::{AccessLog, App, Peer, PublicUrl, ServeLimits, router};
-use crate::hub::{Hub, WatchedStore};
+use crate::hub::Hub;
 use crate::local::Process;
 use crate::service::Service;
 use crate::tokens::{Maker, NewToken, Role};
@@ -138,7 +138,7 @@ impl House {
         let executor = Arc::new(Counting { sandbox, dispatched: AtomicUsize::new(0), leave });
         let hub = Hub::new();
         let gate = Gate {
-            store: Arc::new(WatchedStore::new(MemoryStore::new(), Arc::clone(&hub))),
+            store: Arc::new(MemoryStore::new().announcing_to(hub.clone())),
             executor: executor.clone(),
             tools: Arc::new(NoToolServers),
             policy: Arc::new(AskFirst),

@@ -19,7 +19,7 @@ use stepgate_store::memory::MemoryStore;
 use tempfile::TempDir;
 
 use super::*;
-use crate::hub::{Hub, WatchedStore};
+use crate::hub::Hub;
 use crate::world::RealWorld;
 
 const COOK: &str = "kitchen.cook";
@@ -84,7 +84,7 @@ async fn kitchen(place: &TempDir) -> (Arc<Service>, Arc<Notify>) {
     let sandbox = Sandbox::open(place.path(), "sandbox".into(), SandboxLimits::default()).unwrap();
     let (hub, may_end) = (Hub::new(), Arc::new(Notify::new()));
     let gate = Gate {
-        store: Arc::new(WatchedStore::new(MemoryStore::new(), Arc::clone(&hub))),
+        store: Arc::new(MemoryStore::new().announcing_to(hub.clone())),
         executor: Arc::new(sandbox),
         tools: Arc::new(Kitchen { hub: Arc::clone(&hub), may_end: Arc::clone(&may_end) }),
         policy: Arc::new(PermitAll),

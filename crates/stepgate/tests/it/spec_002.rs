@@ -14,6 +14,7 @@ use stepgate_core::failure::{ExecutionFailure, Outcome};
 use stepgate_core::ids::{ApprovalId, PrincipalId};
 use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::journal::{Artifact, replay};
+use stepgate_core::json::canonical;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::ports::{Dispatch, Dossier, Failed, Policy, PolicyRequest};
 use stepgate_core::recover::{self, Report, Scope};

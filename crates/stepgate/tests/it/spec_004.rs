@@ -21,7 +21,7 @@ use stepgate_core::json::canonical;
 use stepgate_core::machine::State;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
-    Dispatch, Effect, Executor, KeyChange, Place, Policy, StepCommit, Store, StoreError,
+    Dispatch, Effect, Executor, KeyChange, Place, Policy, StepCommit, Store, StoreError, Writes,
 };
 use stepgate_core::recover::{self, Remedy, Scope};
 use stepgate_core::run::{Notice, Payload, Run, Status, Word};

@@ -16,7 +16,7 @@ use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
 use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::json::canonical;
-use stepgate_core::ports::{Store, StoreError, World};
+use stepgate_core::ports::{Sessions, Store, StoreError, World, Writes};
 use stepgate_core::recover::{self, Scope};
 use stepgate_core::run::{Payload, Status};
 use stepgate_core::session::SessionKind;
