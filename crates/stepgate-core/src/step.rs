@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::call::Call;
 use crate::digest::Digest;
+use crate::event::EventType;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
@@ -124,7 +125,7 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
         if let Some(approval) = trail.pending_approval() {
             return Ok(p9_respond::paused(&trail, approval.approval_id));
         }
-        trail.note_recovery(gate, state);
+        trail.note(gate, EventType::RunRecovered, serde_json::json!({ "state": state }));
         let ended = attempt_again(gate, &mut trail, args, state, caps, sent).await;
         conclude(gate, trail, ended).await
     })
