@@ -44,7 +44,7 @@ pub(super) async fn record(
         detail: failure.and_then(Failure::detail),
         last_entry_digest: tail.state.map(|_| tail.entry_digest),
     };
-    let answer = trail.answer(Reply::Recorded(recorded.clone()), false);
+    let answer = trail.answer(Reply::Recorded(recorded.clone()));
     let closing = serde_json::json!({
         "error_code": failure.map(Failure::code),
         "outcome": recorded.outcome,

@@ -1,5 +1,6 @@
 //! RESPOND: the five keys, from what was recorded, paused or replayed. Nothing here can fail a step.
 
+use super::p3_validate_schema::Readable;
 use super::p8_record::{TraceRecord, Trail};
 use super::{Answer, Reply};
 use crate::approval::ApprovalStatus;
@@ -7,7 +8,9 @@ use crate::event::{Event, EventType};
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
+use crate::need::Kind;
 use crate::ports::{Dossier, Recollection, StoreError};
+use crate::run::Arrival;
 
 /// The answer to a step that is recorded.
 pub(super) fn respond(record: TraceRecord) -> Answer {
@@ -16,12 +19,12 @@ pub(super) fn respond(record: TraceRecord) -> Answer {
 
 /// The notice that a person is asked.
 pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
-    trail.answer(Reply::ApprovalRequired(approval_id), false)
+    trail.answer(Reply::ApprovalRequired(approval_id))
 }
 
 /// The notice that nobody knows yet what became of a call.
 pub(super) fn in_doubt(trail: &Trail) -> Answer {
-    trail.answer(Reply::InProgress(None), false)
+    trail.answer(Reply::InProgress(None))
 }
 
 /// The answer to a proposal that is known already. A replay is no step: an event, no run.
@@ -83,13 +86,22 @@ fn replayed(known: &Recollection) -> Result<Answer, Fault> {
     Ok(Answer::recorded(run, &body)?)
 }
 
-/// The notice for a known proposal that is not over: the same question again, or patience.
+/// The notice for a known proposal that is not over: the same question again, or patience. Nothing is proven
+/// to print two ids: recovery proves the run, and so does whoever decides on it.
 fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
+    let Arrival { run_id, session_id, step_index, ref payload, .. } = dossier.run.arrival;
     let pending =
         dossier.approval.as_ref().filter(|approval| approval.status == ApprovalStatus::Pending);
-    let reply = match pending {
-        Some(approval) => Reply::ApprovalRequired(approval.approval_id),
-        None => Reply::InProgress(gate.parked.told().kind_of(dossier.run.arrival.run_id)),
+    let reply = match (gate.parked.told().kind_of(run_id), pending) {
+        (Some(Kind::Quarantined), _) => {
+            let detail = format!("run {run_id} does not verify");
+            return Err(StateError::new(StateCode::RecoveryFailed, detail).into());
+        }
+        (_, Some(approval)) => Reply::ApprovalRequired(approval.approval_id),
+        (need, None) => Reply::InProgress(need),
     };
-    Ok(super::restore::proposal_of(gate, dossier)?.answer(reply, true))
+    let unreadable = || StateError::checksum(format!("the payload of run {run_id}"));
+    let Readable { id, action, .. } =
+        Readable::of_payload(&payload.bytes).ok_or_else(unreadable)?;
+    Ok(Answer { proposal_id: id, action, reply, run_id, session_id, step_index, replayed: true })
 }

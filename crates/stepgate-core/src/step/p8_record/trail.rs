@@ -224,7 +224,7 @@ impl Trail {
     }
 
     /// Answers the step that the trail is of. When it arrived is no part of it.
-    pub(in crate::step) fn answer(&self, reply: Reply, replayed: bool) -> Answer {
+    pub(in crate::step) fn answer(&self, reply: Reply) -> Answer {
         Answer {
             proposal_id: self.read.id.clone(),
             action: self.read.action.clone(),
@@ -232,7 +232,7 @@ impl Trail {
             run_id: self.arrival.run_id,
             session_id: self.arrival.session_id,
             step_index: self.arrival.step_index,
-            replayed,
+            replayed: false,
         }
     }
 }
