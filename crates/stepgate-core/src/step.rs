@@ -37,7 +37,7 @@ use p8_record::Trail;
 pub use answer::{Answer, ErrorBody, Recorded, Reply, response_of};
 pub use p6_authorize::{Person, Weighed};
 pub use p7_execute::Settlement;
-pub use p9_respond::answer_of;
+pub use p9_respond::{answer_of, recorded_answers};
 
 pub(crate) use p3_validate_schema::Readable;
 pub(crate) use p5_validate_args::asked_digest;

@@ -156,7 +156,7 @@ forward_while_alive!(Journals {
 forward_while_alive!(Runs {
     binding(key: &IdempotencyKey) -> Option<Binding>;
     dossier(run_id: RunId) -> Option<Dossier>;
-    recall(run_id: RunId) -> Option<Recollection>;
+    recollections(run_ids: &[RunId]) -> Vec<Recollection>;
     runs(query: RunQuery) -> Vec<Run>;
     run_ids(before: Option<RunId>, limit: usize) -> Vec<RunId>;
     unfinished() -> Vec<Unfinished>;
@@ -177,7 +177,7 @@ forward_while_alive!(Approvals {
 });
 
 forward_while_alive!(Events {
-    event(event_id: ArtifactId) -> Option<Event>;
+    events_by_id(event_ids: &[ArtifactId]) -> Vec<Event>;
     events(query: EventQuery) -> Vec<PlacedEvent>;
     last_position() -> u64;
     loose_page(after: u64, limit: usize) -> Vec<(u64, LinkedEvent)>;

@@ -162,8 +162,9 @@ impl Runs for MemoryStore {
         Ok(self.rows().dossier(run_id))
     }
 
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        Ok(self.rows().recall(run_id))
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        let rows = self.rows();
+        Ok(run_ids.iter().filter_map(|run_id| rows.recall(*run_id)).collect())
     }
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
@@ -234,8 +235,8 @@ impl Approvals for MemoryStore {
 
 #[async_trait]
 impl Events for MemoryStore {
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        Ok(self.rows().event(event_id))
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        Ok(self.rows().events_by_id(event_ids))
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {

@@ -62,8 +62,8 @@ use open::{Address, Lines};
 use point::{Durability, Point, told};
 use writer::Writer;
 
-/// How many runs `verify` asks for in one round trip.
-const AUDITED_RUNS: usize = 32;
+/// How many runs are asked for in one round trip.
+const RUNS_AT_ONCE: usize = 32;
 
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
@@ -310,8 +310,18 @@ impl Runs for PostgresStore {
         read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
     }
 
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        read::recollection_from(&self.readers.read(&read::recollection(run_id)).await?)
+    /// Many runs to a round trip.
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        let mut found = Vec::new();
+        for run_ids in run_ids.chunks(RUNS_AT_ONCE) {
+            let queries: Vec<Query> =
+                run_ids.iter().copied().flat_map(read::recollection).collect();
+            let rows = self.readers.read(&queries).await?;
+            for rows in rows.chunks(queries.len() / run_ids.len()) {
+                found.extend(read::recollection_from(rows)?);
+            }
+        }
+        Ok(found)
     }
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
@@ -388,9 +398,9 @@ impl Approvals for PostgresStore {
 
 #[async_trait]
 impl Events for PostgresStore {
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        let rows = self.readers.rows(read::event(event_id)).await?;
-        Ok(one(&rows, LOOSE_EVENTS, event_from)?.map(|linked| linked.event))
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        let rows = self.readers.rows(read::events_by_id(event_ids)).await?;
+        all(&rows, LOOSE_EVENTS, |cells| Ok(event_from(cells)?.event))
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
@@ -435,7 +445,7 @@ impl Audits for PostgresStore {
         limit: usize,
     ) -> Result<Vec<Audited>, StoreError> {
         let mut page = Vec::new();
-        for run_ids in self.run_ids(before, limit).await?.chunks(AUDITED_RUNS) {
+        for run_ids in self.run_ids(before, limit).await?.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
             let rows = self.readers.read(&queries).await?;
             let dossiers = rows.chunks(queries.len() / run_ids.len()).map(read::dossier_from);

@@ -272,8 +272,12 @@ impl Runs for SqliteStore {
         self.readers.read(query).await
     }
 
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        let query = move |connection: &Connection| read::recollection(connection, run_id);
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        let run_ids = run_ids.to_vec();
+        let query = move |connection: &Connection| {
+            let found = run_ids.iter().map(|run_id| read::recollection(connection, *run_id));
+            found.filter_map(Result::transpose).collect()
+        };
         self.readers.read(query).await
     }
 
@@ -359,8 +363,12 @@ impl Approvals for SqliteStore {
 
 #[async_trait]
 impl Events for SqliteStore {
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        let query = move |connection: &Connection| read::event(connection, event_id);
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        let event_ids = event_ids.to_vec();
+        let query = move |connection: &Connection| {
+            let found = event_ids.iter().map(|event_id| read::event(connection, *event_id));
+            found.filter_map(Result::transpose).collect()
+        };
         self.readers.read(query).await
     }
 

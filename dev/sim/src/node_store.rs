@@ -562,8 +562,8 @@ impl Runs for NodeStore {
         self.read("dossier", |rows| at_once(rows.dossier(run_id))).await
     }
 
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        self.read("recall", |rows| at_once(rows.recall(run_id))).await
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        self.read("recall", |rows| at_once(rows.recollections(run_ids))).await
     }
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
@@ -627,8 +627,8 @@ impl Approvals for NodeStore {
 
 #[async_trait]
 impl Events for NodeStore {
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        self.read("event", |rows| at_once(rows.event(event_id))).await
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        self.read("event", |rows| at_once(rows.events_by_id(event_ids))).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {

@@ -38,6 +38,16 @@ pub trait Store:
         self.commit(StepCommit { checkpoint: Some(checkpoint), ..StepCommit::at(place) }).await
     }
 
+    /// What the answer to a known proposal is made of.
+    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
+        Ok(self.recollections(&[run_id]).await?.pop())
+    }
+
+    /// The event of this id.
+    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
+        Ok(self.events_by_id(&[event_id]).await?.pop())
+    }
+
     /// The ids of the runs that are `unfinished`.
     async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
         Ok(self.unfinished().await?.into_iter().map(|run| run.run_id).collect())
@@ -118,8 +128,9 @@ pub trait Runs: Send + Sync {
     /// Everything about one run.
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
 
-    /// What the answer to a known proposal is made of.
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError>;
+    /// What the answers to known proposals are made of, for each of these runs that there is, in their
+    /// order.
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError>;
 
     /// Runs, newest first.
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError>;
@@ -174,8 +185,8 @@ pub trait Approvals: Send + Sync {
 /// What happened.
 #[async_trait]
 pub trait Events: Send + Sync {
-    /// The event of this id.
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError>;
+    /// The events of these ids, in any order.
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError>;
 
     /// Events, oldest first.
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;

@@ -62,6 +62,12 @@ pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     notice(gate, &dossier.ok_or_else(|| unknown(run_id))?)
 }
 
+/// The answers of runs that are over: one query for all.
+pub async fn recorded_answers(gate: &Gate, run_ids: &[RunId]) -> Result<Vec<Answer>, Fault> {
+    let known = gate.store.recollections(run_ids).await?;
+    known.iter().map(replayed).collect()
+}
+
 /// The answer of a run that is over.
 pub(super) async fn recorded(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     replayed(&recall(gate, run_id).await?)
