@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
-use stepgate_core::run::{Notice, Payload};
+use stepgate_core::run::Payload;
 use stepgate_core::step::Answer;
 
 use crate::limits::AgentLimits;
@@ -138,15 +138,8 @@ pub struct Waiting {
 
 impl Waiting {
     /// What a turn waits for, from the notice that its call's step answered.
-    pub fn of(tool_call_id: &str, answer: &Answer, notice: Notice) -> Self {
-        let approval_id = match notice {
-            Notice::ApprovalRequired => {
-                let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
-                let id = response.pointer("/result/approval_id");
-                id.and_then(Value::as_str).and_then(|id| id.parse().ok())
-            }
-            Notice::InProgress => None,
-        };
+    pub fn of(tool_call_id: &str, answer: &Answer) -> Self {
+        let approval_id = answer.approval_id();
         Self { tool_call_id: tool_call_id.to_owned(), run_id: answer.run_id, approval_id }
     }
 }

@@ -169,7 +169,7 @@ pub struct ToolEnded {
 impl ToolEnded {
     /// The end of a call, from the answer of its step.
     pub(crate) fn of(tool_call_id: &str, answer: &Answer) -> Self {
-        let outcome = answer.word.as_str().to_owned();
+        let outcome = answer.word().as_str().to_owned();
         Self { tool_call_id: tool_call_id.to_owned(), run_id: answer.run_id, outcome }
     }
 }
@@ -263,16 +263,17 @@ impl Turn {
         later.filter(|entry| matches!(entry, Entry::Answered(_))).count()
     }
 
+    /// The calls that the server made.
+    pub fn ended_calls(&self) -> impl Iterator<Item = &ToolEnded> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::ToolEnded(ended) => Some(ended),
+            Entry::Opened(_) | Entry::Answered(_) | Entry::Continued(_) | Entry::Failed(_) => None,
+        })
+    }
+
     /// The run of a call that the server made.
     pub fn ended(&self, tool_call_id: &str) -> Option<&ToolEnded> {
-        self.entries.iter().find_map(|entry| match entry {
-            Entry::ToolEnded(ended) if ended.tool_call_id == tool_call_id => Some(ended),
-            Entry::ToolEnded(_)
-            | Entry::Opened(_)
-            | Entry::Answered(_)
-            | Entry::Continued(_)
-            | Entry::Failed(_) => None,
-        })
+        self.ended_calls().find(|ended| ended.tool_call_id == tool_call_id)
     }
 
     /// Whether the model's last answer has calls for the caller.

@@ -1,19 +1,24 @@
 //! Where turns are kept: the one place that reads and writes their events.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::gate::{Fault, Gate};
-use stepgate_core::ids::SessionId;
+use stepgate_core::ids::{ArtifactId, RunId, SessionId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::StoreError;
+use stepgate_core::step;
 
 use crate::stop::{Code, Stop};
-use crate::turn::{Entry, Turn, TurnId, TurnState};
+use crate::turn::{Entry, ToolEnded, Turn, TurnId, TurnState};
 
 /// Most events of one turn that are read: far beyond what rounds and calls allow.
 const ENTRIES_MAX: u64 = 10_000;
+/// Events of a turn that one query reads. Few turns have more.
+const ENTRIES_AT_ONCE: u64 = 32;
 
 /// What an event of a turn says.
 #[derive(Serialize, Deserialize)]
@@ -30,16 +35,57 @@ struct Written {
 pub(crate) async fn load(gate: &Gate, id: TurnId) -> Result<Option<(SessionId, Turn)>, Stop> {
     let mut turn = Turn::provisional(id);
     let mut session_id = None;
+    let mut found = HashMap::new();
     for number in 0..ENTRIES_MAX {
-        let Some(event) = gate.store.event(id.event_id(number)).await? else { break };
+        if number % ENTRIES_AT_ONCE == 0 {
+            found = next_events(gate, id, number).await?;
+        }
+        let Some(event) = found.get(&id.event_id(number)) else { break };
         // An event of another kind under the first id is somebody else's, and no turn.
         if number == 0 && event.event_type != EventType::TurnOpened {
             return Ok(None);
         }
         session_id.get_or_insert(event.session_id);
-        turn.entries.push(read(&event, id, number)?);
+        turn.entries.push(read(event, id, number)?);
     }
     Ok(session_id.map(|session_id| (session_id, turn)))
+}
+
+/// The events of a turn from this number on, as many as one query reads.
+async fn next_events(
+    gate: &Gate,
+    id: TurnId,
+    from: u64,
+) -> Result<HashMap<ArtifactId, Event>, Stop> {
+    let event_ids: Vec<ArtifactId> =
+        (from..from + ENTRIES_AT_ONCE).map(|number| id.event_id(number)).collect();
+    let events = gate.store.events_by_id(&event_ids).await?;
+    Ok(events.into_iter().map(|event| (event.event_id, event)).collect())
+}
+
+/// The responses to the calls that the server made in some turns. The runs' records have them, and only
+/// they do.
+pub(crate) struct CallResponses(HashMap<RunId, String>);
+
+impl CallResponses {
+    /// Reads them all in one query.
+    pub(crate) async fn of(
+        gate: &Gate,
+        turns: impl IntoIterator<Item = &Turn>,
+    ) -> Result<Self, Stop> {
+        let ended = turns.into_iter().flat_map(Turn::ended_calls);
+        let run_ids: Vec<RunId> = ended.map(|ended| ended.run_id).collect();
+        if run_ids.is_empty() {
+            return Ok(Self(HashMap::new()));
+        }
+        let answers = step::recorded_answers(gate, &run_ids).await?;
+        Ok(Self(answers.into_iter().map(|answer| (answer.run_id, answer.body())).collect()))
+    }
+
+    pub(crate) fn response_to(&self, ended: &ToolEnded) -> Result<String, Stop> {
+        let missing = || damaged(&format!("there is no run {}", ended.run_id));
+        self.0.get(&ended.run_id).cloned().ok_or_else(missing)
+    }
 }
 
 /// Writes what happened next, durably. Of two who would write the next event, one is refused.

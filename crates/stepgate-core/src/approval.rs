@@ -1,9 +1,12 @@
 //! Approvals: what a person is asked, and what the person said.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, PrincipalId, RunId};
+use crate::journal::StateError;
+use crate::journal::artifact::SupervisorDecision;
+use crate::json::{Value, canonical, strict};
 use crate::time::Timestamp;
 
 /// Where an approval stands.
@@ -43,9 +46,9 @@ impl ApprovalStatus {
 /// A row of `approvals`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Approval {
-    /// What is asked, canonical: the call as it would be made, who asks, why, until when, and the
-    /// NEEDS_APPROVAL decision.
-    pub approval_context_json: String,
+    /// What is asked.
+    #[serde(rename = "approval_context_json")]
+    pub context: StoredContext,
     /// Its id.
     pub approval_id: ApprovalId,
     /// How it was decided.
@@ -73,5 +76,98 @@ impl Approval {
     /// The digest that a record holds.
     pub fn digest(&self) -> Digest {
         Digest::of(self)
+    }
+
+    /// Until when a person can decide; none where the context cannot be read.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.context.read().ok().map(|context| context.expires_at)
+    }
+
+    /// Whether time has decided on it, although that may not be written down yet.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.status == ApprovalStatus::Pending && self.expires_at().is_some_and(|at| at <= now)
+    }
+}
+
+/// What a person is shown, and what the approval is bound to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ApprovalContext {
+    /// The arguments as they would be sent.
+    #[serde(deserialize_with = "strict::value")]
+    pub args: Value,
+    /// The digest of the call: the approval is good for no other.
+    pub call_digest: Digest,
+    /// Where it is granted, this must be reached: what the agent saw of the world, it saw there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor_id: Option<String>,
+    /// Until when a person can decide.
+    pub expires_at: Timestamp,
+    /// The decision that asks for a person.
+    pub needs_approval: SupervisorDecision,
+    /// Its digest.
+    pub needs_approval_digest: Digest,
+    /// The file that would be deleted or renamed: where it is granted, it must still be that one. None
+    /// where it is about no file, and in questions of earlier versions.
+    #[serde(
+        default,
+        deserialize_with = "strict::some_value",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub pre_state: Option<Value>,
+    /// Who asks.
+    pub principal_id: PrincipalId,
+    /// Why a person is needed.
+    pub reason: String,
+    /// The tool.
+    pub tool_name: String,
+    /// Its server.
+    pub tool_server: String,
+}
+
+/// The context of an approval as its row has it: the canonical text, which digests cover, and what it
+/// says. A text that cannot be read is kept: `verify` tells of it, and nobody can decide on it.
+#[derive(Clone, Debug)]
+pub struct StoredContext {
+    text: String,
+    read: Result<ApprovalContext, String>,
+}
+
+impl StoredContext {
+    /// The context as it will be stored.
+    pub(crate) fn of(context: &ApprovalContext) -> Self {
+        Self::stored(canonical::text_of(context))
+    }
+
+    /// Reads what a row holds.
+    pub fn stored(text: String) -> Self {
+        let value = strict::stored(&text).map_err(|refusal| refusal.to_string());
+        let read = value
+            .and_then(|value| serde_json::from_value(value).map_err(|error| error.to_string()));
+        Self { text, read }
+    }
+
+    /// The canonical text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it says.
+    pub fn read(&self) -> Result<&ApprovalContext, StateError> {
+        self.read.as_ref().map_err(|why| StateError::checksum(format!("approval context: {why}")))
+    }
+}
+
+/// What it says follows from the text.
+impl PartialEq for StoredContext {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for StoredContext {}
+
+impl Serialize for StoredContext {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.text.serialize(serializer)
     }
 }

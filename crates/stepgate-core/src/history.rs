@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::action::Action;
-use crate::approval::Approval;
 use crate::call::{Call, ServerCall};
 use crate::ids::{PrincipalId, RunId};
-use crate::journal::artifact::{DecisionMeta, Invocation, SupervisorDecision, Verdict};
+use crate::journal::artifact::{DecisionMeta, Invocation, Verdict};
 use crate::journal::{Artifact, StateError, replay};
-use crate::json::{Value, strict};
+use crate::json::Value;
 use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
 use crate::tool::{Tool, ToolName};
 
@@ -103,8 +102,8 @@ pub fn past_decision(
     let (ruling, meta) = match (&dossier.approval, &decided) {
         // Whatever a person, or time, made of it: policy had asked for a person, and said so then.
         (Some(approval), _) => {
-            let asked = needs_approval(approval)?;
-            (Ruling::RequireApproval(caps(asked.meta.cap.as_ref())), asked.meta)
+            let asked = &approval.context.read()?.needs_approval.meta;
+            (Ruling::RequireApproval(caps(asked.cap.as_ref())), asked.clone())
         }
         (None, Some(decision)) if decision.policy_hash.is_some() => {
             let ruling = match decision.decision {
@@ -124,14 +123,6 @@ pub fn past_decision(
         .ok_or_else(|| StateError::checksum("the journal's request is no call"))?;
     let (run_id, principal_id) = (dossier.run.arrival.run_id, request.agent_id);
     Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies, refused_caps }))
-}
-
-/// The decision that a person was asked for.
-fn needs_approval(approval: &Approval) -> Result<SupervisorDecision, StateError> {
-    let context = strict::stored(&approval.approval_context_json)
-        .map_err(|refusal| StateError::checksum(format!("approval context: {refusal}")))?;
-    let decision = context.get("needs_approval").cloned().unwrap_or_default();
-    serde_json::from_value(decision).map_err(|error| StateError::checksum(error.to_string()))
 }
 
 /// The call that a journal names, as it is written down there.

@@ -38,7 +38,7 @@ impl Kind {
     }
 
     /// What the caller of the run is told. The reason is for operators alone.
-    pub(crate) fn notice(self) -> &'static str {
+    pub fn notice(self) -> &'static str {
         match self {
             Self::InDoubt => {
                 "the call was sent and its result is unknown: an operator must settle this run; asking \

@@ -5,6 +5,7 @@
 
 mod acting;
 mod deciding;
+mod storing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +16,20 @@ use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::idempotency::Binding;
-use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use crate::journal::{Appended, Checkpoint, ExecutionState, StateError};
+use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::journal::{Appended, Checkpoint, StateError};
 use crate::record::Record;
 use crate::run::{Run, Status};
-use crate::session::{Link, Session, SessionKind};
+use crate::session::{Link, Session};
 use crate::time::Timestamp;
 
 pub use acting::{
     Dispatch, Effect, Executor, Failed, Hold, NoToolServers, Prepared, Said, Sending, ToolServers,
 };
 pub use deciding::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
+pub use storing::{
+    Alone, Approvals, Audits, Events, Journals, Locks, Nodes, Runs, Sessions, Store, Writes,
+};
 
 /// Clock and chance.
 #[async_trait]
@@ -239,6 +243,15 @@ pub struct Moment {
     pub last: Counts,
 }
 
+impl Moment {
+    /// The moment of a store that stands still while it is read, or that is read in one snapshot: no row is
+    /// younger.
+    pub async fn of_all(store: &(impl Sessions + Audits)) -> Self {
+        let (sessions, counts) = (store.sessions().await, store.counts().await);
+        Self { sessions, counts, last: Counts::MAX }
+    }
+}
+
 /// A run as `verify` reads it: as it is now, whatever was written since the [`Moment`].
 #[derive(Clone, Debug)]
 pub struct Audited {
@@ -336,239 +349,6 @@ pub struct ApprovalQuery {
     pub limit: usize,
 }
 
-/// What remembers. The first seven operations are spec 004's, under its names.
-#[async_trait]
-pub trait Store: Send + Sync {
-    /// The state of a trace: the fold of its journal.
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError>;
-
-    /// Appends one entry to a trace whose run is open: the one-entry form of `commit`.
-    async fn append_log_entry(&self, place: Place, entry: Appended) -> Result<(), StoreError> {
-        entry.prove()?;
-        self.commit(StepCommit { entries: vec![entry], ..StepCommit::at(place) }).await
-    }
-
-    /// The entries after a sequence number, in order.
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError>;
-
-    /// Writes a checkpoint: the no-entry form of `commit`.
-    async fn write_checkpoint(&self, checkpoint: Checkpoint) -> Result<(), StoreError> {
-        let place =
-            Place { session_id: checkpoint.checkpoint_state.plan_id, run_id: checkpoint.trace_id };
-        self.commit(StepCommit { checkpoint: Some(checkpoint), ..StepCommit::at(place) }).await
-    }
-
-    /// The checkpoint with the highest sequence number.
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError>;
-
-    /// Takes the trace's lock, or STATE_LOCK_ACQUIRE_FAILED after the wait.
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
-
-    /// Takes the lock of a trace that is about to come into being. Nobody else knows its id, so there is
-    /// nobody to ask.
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.acquire_trace_lock(trace_id).await
-    }
-
-    /// Gives it back.
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
-
-    /// Whether a call of this trace may be sent now: STATE_CONCURRENT_EXECUTION where another node may
-    /// have taken the trace over. A store that one process holds has no other node.
-    async fn may_dispatch(&self, _trace_id: RunId) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// Writes everything or nothing, durably. The conditions are the journal's tail, a free key, and
-    /// a pending approval; links are numbered here.
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError>;
-
-    /// Appends an event outside any step, with a link of its own.
-    async fn append_event(&self, event: Event) -> Result<(), StoreError>;
-
-    /// Opens a session, together with its event in the system session. Opening it again for the same
-    /// principal changes nothing.
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError>;
-
-    /// A session.
-    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError>;
-
-    /// The first session of this kind that belongs to the principal.
-    async fn session_of(
-        &self,
-        principal_id: &PrincipalId,
-        kind: SessionKind,
-    ) -> Result<Option<Session>, StoreError>;
-
-    /// The default session that the principal's callers join here: on this node, where several share the
-    /// store.
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
-    ) -> Result<Option<Session>, StoreError> {
-        self.session_of(principal_id, SessionKind::Default).await
-    }
-
-    /// Every session, in the order of their ids.
-    async fn sessions(&self) -> Result<Vec<Session>, StoreError>;
-
-    /// The next step index of a session. Gaps are legal.
-    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError>;
-
-    /// What a key is bound to.
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
-
-    /// An approval.
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError>;
-
-    /// Approvals, newest first.
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError>;
-
-    /// How many approvals are pending: of this principal's runs, or of all.
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError>;
-
-    /// The event of this id.
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError>;
-
-    /// Events, oldest first.
-    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;
-
-    /// The position of the last event; 0 where there is none. No event comes at a smaller position later, so
-    /// whoever asks this first, then reads events and finds none, need never look up to here again.
-    async fn last_position(&self) -> Result<u64, StoreError>;
-
-    /// Everything about one run.
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
-
-    /// What the answer to a known proposal is made of.
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        let dossier = self.dossier(run_id).await?;
-        Ok(dossier.map(|dossier| Recollection {
-            last_sequence_number: dossier.entries.last().map_or(0, |row| row.entry.sequence_number),
-            record: dossier.record.map(|(record, _)| record),
-            run: dossier.run,
-        }))
-    }
-
-    /// Runs, newest first.
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError>;
-
-    /// The ids of runs, newest first.
-    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
-        let runs = self.runs(RunQuery { before, limit, ..RunQuery::default() }).await?;
-        Ok(runs.into_iter().map(|run| run.arrival.run_id).collect())
-    }
-
-    /// Runs that are not over and that no other living node works on, oldest first.
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError>;
-
-    /// Their ids.
-    async fn unfinished_runs(&self) -> Result<Vec<RunId>, StoreError> {
-        Ok(self.unfinished().await?.into_iter().map(|run| run.run_id).collect())
-    }
-
-    /// Events that belong to no run, after a position, oldest first, each with its position.
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError>;
-
-    /// Events that belong to no run, oldest first.
-    async fn loose_events(&self) -> Result<Vec<LinkedEvent>, StoreError> {
-        let events = self.loose_page(0, usize::MAX).await?;
-        Ok(events.into_iter().map(|(_, linked)| linked).collect())
-    }
-
-    /// How many rows there are.
-    async fn counts(&self) -> Result<Counts, StoreError>;
-
-    /// The moment that `verify` reads up to. A store that stands still while it is read, or that is read
-    /// in one snapshot, has no younger rows.
-    async fn moment(&self) -> Result<Moment, StoreError> {
-        let (sessions, counts) = (self.sessions().await, self.counts().await);
-        Ok(Moment { sessions, counts, last: Counts::MAX })
-    }
-
-    /// A page of the runs that were there at the moment, newest first: how `verify` walks the store. No
-    /// transaction outlasts the call.
-    async fn audit(
-        &self,
-        _last: &Counts,
-        before: Option<RunId>,
-        limit: usize,
-    ) -> Result<Vec<Audited>, StoreError> {
-        let mut page = Vec::new();
-        for run_id in self.run_ids(before, limit).await? {
-            page.push(Audited::whole(run_id, self.dossier(run_id).await));
-        }
-        Ok(page)
-    }
-
-    /// Keys under which more than one trace is bound, at most so many (I2: there is none). Told by the
-    /// rows and not by the index that should have kept the second away, in bounded memory.
-    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError>;
-
-    /// What the engine itself finds wrong with its files, a line each. None where it cannot be asked.
-    async fn damage(&self) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// How this process calls itself among those that share the store; none where only one process can
-    /// have it.
-    fn node_id(&self) -> Option<String> {
-        None
-    }
-
-    /// Whether a node is gone that worked on runs which are not over.
-    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
-        Ok(false)
-    }
-
-    /// Tells the other nodes which policies are in force on this one.
-    async fn tell_policy(&self, _policy_hash: Digest) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// Tells the other nodes which executors this one reaches.
-    async fn tell_executors(&self, _executor_ids: Vec<String>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// Records which sandbox the name of an executor stands for, unless one is recorded already, and answers which
-    /// one it is. Two sandboxes under one name would be asked about each other's calls.
-    async fn claim_executor(&self, _executor_id: &str, mark: &str) -> Result<String, StoreError> {
-        Ok(mark.to_owned())
-    }
-
-    /// Runs that nobody can go on with, because no living node reaches what their call was sent to.
-    /// None where only one process can have the store: it reaches everything.
-    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// The nodes that have the store open, oldest first; none where only one process can.
-    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// Lets go of the store in an orderly way, so that other nodes need not wait for this one. Nothing is
-    /// asked of the store afterwards.
-    async fn leave(&self) {}
-
-    /// Waits for what another node does. For ever, where there is no other.
-    async fn elsewhere(&self) -> Elsewhere {
-        std::future::pending().await
-    }
-}
-
 /// A process that has a store open together with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -603,13 +383,34 @@ pub struct Unreached {
     pub last_node_id: Option<String>,
 }
 
-/// What another node did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
+/// What became durable, here or on another node, that somebody may wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// A person is asked.
+    Asked(Box<Approval>),
     /// The approval of this run was decided.
     Decided(RunId),
-    /// This run, which a person was asked about, is over.
+    /// This run is over, and its approval, where it had one, is decided.
     Ended(RunId),
     /// Something: whoever waits looks for itself.
     More,
+}
+
+impl Announcement {
+    /// What a commit announces.
+    pub fn of(commit: &StepCommit) -> Self {
+        match (&commit.record, &commit.approval) {
+            (Some(_), _) => Self::Ended(commit.place.run_id),
+            (None, Some(ApprovalChange::Ask(approval))) => Self::Asked(Box::new(approval.clone())),
+            (None, Some(ApprovalChange::Decide(_))) => Self::Decided(commit.place.run_id),
+            (None, None) => Self::More,
+        }
+    }
+}
+
+/// Who is told what a store has written. A store calls this after a write that succeeded, or whose answer was
+/// lost: those who are woken read before they believe.
+pub trait Announce: Send + Sync {
+    /// Is told. It must not wait.
+    fn announce(&self, announcement: Announcement);
 }

@@ -9,7 +9,7 @@ use crate::ids::RunId;
 use crate::journal::{StateCode, StateError};
 use crate::machine::State;
 use crate::ports::{Dossier, StoreError, Unfinished};
-use crate::run::{Notice, Word};
+use crate::step::Reply;
 use crate::{step, verify};
 
 /// What recovery does with a trace.
@@ -198,10 +198,10 @@ async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
     match remedy {
         Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch => {
             let answer = step::redispatch(gate, run_id).await?;
-            match answer.word {
-                Word::Outcome(_) => Ok(Left::Finished),
-                Word::Notice(Notice::ApprovalRequired) => Ok(Left::Waiting),
-                Word::Notice(Notice::InProgress) => doubt::ask_the_tool(gate, &dossier).await,
+            match answer.reply {
+                Reply::Recorded(_) => Ok(Left::Finished),
+                Reply::ApprovalRequired(_) => Ok(Left::Waiting),
+                Reply::InProgress(_) => doubt::ask_the_tool(gate, &dossier).await,
             }
         }
         Remedy::Read => Ok(Left::Finished),

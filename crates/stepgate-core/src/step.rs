@@ -4,6 +4,7 @@
 //! person decided, [`redispatch`] goes on where a crash stopped. The types keep the order: each phase
 //! takes what the one before it made, by value.
 
+mod answer;
 mod p1_receive;
 mod p2_parse;
 mod p3_validate_schema;
@@ -19,26 +20,28 @@ use std::collections::BTreeMap;
 
 use crate::call::Call;
 use crate::digest::Digest;
+use crate::event::EventType;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::StateError;
 use crate::machine::State;
 use crate::ports::StoreError;
-use crate::run::{Payload, Word};
+use crate::run::Payload;
 use crate::tool::Delivery;
 
 use p1_receive::StepContext;
 use p7_execute::ExecutionResult;
 use p8_record::Trail;
 
+pub use answer::{Answer, ErrorBody, Recorded, Reply, response_of};
 pub use p6_authorize::{Person, Weighed};
 pub use p7_execute::Settlement;
-pub use p9_respond::{answer_of, response_of};
+pub use p9_respond::{answer_of, recorded_answers};
 
 pub(crate) use p3_validate_schema::Readable;
 pub(crate) use p5_validate_args::asked_digest;
-pub(crate) use p6_authorize::{Question, approved_digest};
+pub(crate) use p6_authorize::approved_digest;
 
 use p5_validate_args::ValidatedArgs;
 use restore::{Restored, Sent, restore};
@@ -52,23 +55,6 @@ pub struct Submission {
     pub principal_id: PrincipalId,
     /// The bytes as they came. A reader that stops at the limit keeps the beginning and the length.
     pub payload: Payload,
-}
-
-/// What the caller gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The response: one JSON object with five keys.
-    pub response: String,
-    /// Its outcome, or its notice.
-    pub word: Word,
-    /// The run.
-    pub run_id: RunId,
-    /// The session.
-    pub session_id: SessionId,
-    /// The step's index in it.
-    pub step_index: u64,
-    /// Whether this is the recorded answer to an earlier proposal with the same id.
-    pub replayed: bool,
 }
 
 /// Takes a new proposal through all nine phases.
@@ -139,7 +125,7 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
         if let Some(approval) = trail.pending_approval() {
             return Ok(p9_respond::paused(&trail, approval.approval_id));
         }
-        trail.note_recovery(gate, state);
+        trail.note(gate, EventType::RunRecovered, serde_json::json!({ "state": state }));
         let ended = attempt_again(gate, &mut trail, args, state, caps, sent).await;
         conclude(gate, trail, ended).await
     })

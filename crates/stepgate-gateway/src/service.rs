@@ -19,7 +19,6 @@ use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{StateCode, StateError};
-use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
@@ -34,7 +33,6 @@ use crate::hub::Hub;
 use crate::tokens::Tokens;
 
 pub(crate) use behind::refuse as refuse_behind;
-pub use expiry::{expires_at, has_expired};
 
 /// Most sessions that are remembered here; others are only looked up again.
 const SESSIONS_MAX: usize = 10_000;
@@ -140,7 +138,7 @@ impl Service {
             // A server that was put back to an earlier state may not know the session any more.
             self.known_sessions().remove(&asked);
         })?;
-        match answer.word {
+        match answer.word() {
             Word::Notice(_) if !patience.is_zero() => self.wait(answer, patience).await,
             Word::Notice(_) | Word::Outcome(_) => Ok(answer),
         }
@@ -151,7 +149,7 @@ impl Service {
         let mut watch = self.hub.watch(first.run_id);
         let mut leaving = self.leaving.subscribe();
         let mut answer = step::answer_of(&self.gate, first.run_id).await?;
-        if matches!(answer.word, Word::Notice(_)) {
+        if matches!(answer.word(), Word::Notice(_)) {
             tokio::select! {
                 () = watch.finished() => {}
                 () = tokio::time::sleep(patience) => {}
@@ -199,7 +197,7 @@ impl Service {
                 return Err(Refused::AlreadyDecided);
             }
         }
-        if person != Person::Nobody && expires_at(&approval) <= Some(self.gate.world.now()) {
+        if person != Person::Nobody && approval.expires_at() <= Some(self.gate.world.now()) {
             // Time was first, although nobody has written it down yet.
             self.resume(approval_id, Person::Nobody).await.map_err(task_stopped)??;
             return Err(Refused::AlreadyDecided);
@@ -238,12 +236,9 @@ impl Service {
     /// Whether a call that is granted here goes to what it was meant for. To a node that is alone
     /// everything is: what it has lost, nobody has.
     async fn reaches(&self, approval: &Approval) -> Result<bool, StoreError> {
-        let context = strict::stored(&approval.approval_context_json).unwrap_or_default();
-        let text = |name| context.get(name).and_then(Value::as_str);
-        let answers = match (text("tool_server"), text("executor_id")) {
-            (Some(server), Some(executor_id)) => self.gate.answers_for(server, executor_id),
-            (None, _) | (_, None) => true,
-        };
+        let context = approval.context.read().ok();
+        let executor = context.and_then(|it| Some((&it.tool_server, it.executor_id.as_ref()?)));
+        let answers = executor.is_none_or(|(server, id)| self.gate.answers_for(server, id));
         Ok(answers || self.gate.store.nodes().await?.is_empty())
     }
 
@@ -253,11 +248,9 @@ impl Service {
             Person::Grants { approver_id, .. } | Person::Refuses { approver_id, .. } => approver_id,
             Person::Nobody => return false,
         };
-        let context = strict::stored(&approval.approval_context_json).unwrap_or_default();
-        let asker = context.get("principal_id").and_then(Value::as_str);
-        // What cannot be read is not decided.
-        let asker = asker.and_then(|asker| PrincipalId::parse(asker).ok());
-        asker.is_none_or(|asker| self.tokens.are_linked(&asker, approver_id))
+        // A context that cannot be read does not verify, so the core decides nothing on it.
+        let context = approval.context.read();
+        context.is_ok_and(|asked| self.tokens.are_linked(&asked.principal_id, approver_id))
     }
 
     /// Whether a token is still good.

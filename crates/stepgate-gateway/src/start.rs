@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::control::pins::{self, Pins};
 use crate::control::{self, Control, Look};
-use crate::hub::{Hub, WatchedStore};
+use crate::hub::Hub;
 use crate::service::{Service, refuse_behind};
 use crate::world::RealWorld;
 
@@ -84,11 +84,11 @@ impl StoreSettings {
         Ok(match self {
             Self::File(path) => {
                 let store = SqliteStore::open(path, Default::default())?;
-                Arc::new(WatchedStore::new(store, hub))
+                Arc::new(store.announcing_to(hub))
             }
             Self::Postgres { url, options } => {
                 let store = PostgresStore::open(url, options.clone()).await?;
-                Arc::new(WatchedStore::new(store, hub))
+                Arc::new(store.announcing_to(hub))
             }
         })
     }

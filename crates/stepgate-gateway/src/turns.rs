@@ -25,7 +25,6 @@ use stepgate_core::digest::Digest;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId};
 use stepgate_core::ports::StoreError;
-use stepgate_core::run::Word;
 use stepgate_core::step;
 use tracing::warn;
 
@@ -189,10 +188,7 @@ impl Conversations {
         let key = IdempotencyKey::of(&session.principal_id, &proposal_id);
         let Some(binding) = gate.store.binding(&key).await? else { return Ok(None) };
         let answer = step::answer_of(gate, binding.trace_id).await?;
-        Ok(match answer.word {
-            Word::Notice(notice) => Some(Waiting::of(&call.tool_call_id, &answer, notice)),
-            Word::Outcome(_) => None,
-        })
+        Ok(answer.is_notice().then(|| Waiting::of(&call.tool_call_id, &answer)))
     }
 
     /// Whether the turn is under way in this process.

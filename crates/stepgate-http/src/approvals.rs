@@ -12,11 +12,10 @@ use serde_json::Value;
 use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
 use stepgate_core::attention::{self, Kind};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
-use stepgate_core::json::strict;
 use stepgate_core::ports::ApprovalQuery;
-use stepgate_core::step::{Person, Refused};
+use stepgate_core::step::{Answer, Person, Refused};
 use stepgate_core::time::Timestamp;
-use stepgate_gateway::service::{Decided, expires_at, has_expired};
+use stepgate_gateway::service::Decided;
 use stepgate_gateway::tokens::Role;
 
 use super::admit::{Caller, Operator, Reader};
@@ -55,13 +54,13 @@ impl ApprovalObject {
         Self {
             approval_id: approval.approval_id,
             tool_run_id: approval.tool_run_id,
-            status: match has_expired(approval, app.service.gate.world.now()) {
+            status: match approval.has_expired(app.service.gate.world.now()) {
                 true => ApprovalStatus::Expired,
                 false => approval.status,
             },
             ts_requested: approval.ts_requested,
-            expires_at: expires_at(approval),
-            context: strict::stored(&approval.approval_context_json).unwrap_or_default(),
+            expires_at: approval.expires_at(),
+            context: serde_json::to_value(approval.context.read().ok()).unwrap_or_default(),
             resolution: approval.resolution.clone(),
             quarantined: false,
             url: app.public_url.approval(approval.approval_id),
@@ -93,8 +92,7 @@ impl ApprovalObject {
     }
 
     fn decided(app: &App, decided: &Decided) -> Self {
-        let response = decided.answer.as_ref();
-        let response = response.and_then(|answer| strict::stored(&answer.response).ok());
+        let response = decided.answer.as_ref().map(Answer::to_value);
         Self { response, ..Self::of(app, &decided.approval) }
     }
 }
@@ -126,7 +124,7 @@ pub(super) async fn list(
         limit: 0,
     };
     let store = &app.service.gate.store;
-    let weight = |approval: &Approval| approval.approval_context_json.len();
+    let weight = |approval: &Approval| approval.context.text().len();
     let read = |last: Option<Approval>, limit| {
         let before = last.map(|approval| approval.approval_id).or(query.before);
         let query = ApprovalQuery { before, limit, ..query.clone() };

@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
 use stepgate_core::failure::{Failure, Outcome};
 use stepgate_core::ids::SessionId;
 use stepgate_core::run::{Notice, Word};
@@ -31,7 +30,7 @@ pub(super) async fn propose(
     app.rates.body(&caller.principal_id, payload.length);
     let wait = patience.unwrap_or_default();
     let answer = app.service.submit(caller.principal_id, session, payload, wait).await?;
-    app.metrics.step(answer.word);
+    app.metrics.step(answer.word());
     let mut response = respond(answer);
     if let Some(patience) = patience {
         let applied = HeaderValue::from_str(&format!("wait={}", patience.as_secs()));
@@ -84,15 +83,15 @@ pub(super) fn respond(answer: Answer) -> Response {
     if answer.replayed {
         set(REPLAYED_HEADER, "true");
     }
-    match answer.word {
+    match answer.word() {
         Word::Notice(_) => set("retry-after", "1"),
         Word::Outcome(_) => {}
     }
-    (status, headers, answer.response).into_response()
+    (status, headers, answer.body()).into_response()
 }
 
 fn status(answer: &Answer) -> StatusCode {
-    match answer.word {
+    match answer.word() {
         Word::Outcome(Outcome::Success | Outcome::ExecutionError) => StatusCode::OK,
         Word::Outcome(Outcome::ValidationError) if is_conflict(answer) => {
             StatusCode::UNPROCESSABLE_ENTITY
@@ -106,7 +105,5 @@ fn status(answer: &Answer) -> StatusCode {
 
 /// Whether the id was used for something else.
 fn is_conflict(answer: &Answer) -> bool {
-    let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
-    let code = response.get("error").and_then(|error| error.get("error_code"));
-    code.and_then(Value::as_str) == Some(Failure::IdempotencyConflict.code())
+    answer.error().is_some_and(|error| error.error_code == Failure::IdempotencyConflict.code())
 }

@@ -29,7 +29,7 @@ use stepgate_core::ports::{
     PolicyVerdict, Prepared,
 };
 use stepgate_exec::{Sandbox, SandboxLimits};
-use stepgate_gateway::hub::{Hub, WatchedStore};
+use stepgate_gateway::hub::Hub;
 use stepgate_gateway::service::Service;
 use stepgate_gateway::tokens::{Maker, NewToken, Role};
 use stepgate_gateway::world::RealWorld;
@@ -139,7 +139,7 @@ impl House {
         let executor = Arc::new(Counting { sandbox, dispatched: AtomicUsize::new(0), leave });
         let hub = Hub::new();
         let gate = Gate {
-            store: Arc::new(WatchedStore::new(MemoryStore::new(), Arc::clone(&hub))),
+            store: Arc::new(MemoryStore::new().announcing_to(hub.clone())),
             executor: executor.clone(),
             tools: Arc::new(NoToolServers),
             policy: Arc::new(AskFirst),

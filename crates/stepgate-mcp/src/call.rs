@@ -151,7 +151,7 @@ async fn answered(
 ) -> Result<CallToolResponse, NoAnswer> {
     let mut relay = Relay::to(context);
     let mut answer = submit_or_join(shared, call, &mut relay).await?;
-    if matches!(answer.word, Word::Notice(_)) {
+    if matches!(answer.word(), Word::Notice(_)) {
         match waiting::wait(shared, call, answer, context, &mut relay).await? {
             waiting::Waited::Over(over) => answer = over,
             waiting::Waited::Answered(response) => return Ok(response),
@@ -338,7 +338,7 @@ async fn submit_or_join(
         }
     }
     let answer = submit(shared, call, relay).await?;
-    if answer.word == Word::Notice(Notice::ApprovalRequired) {
+    if answer.word() == Word::Notice(Notice::ApprovalRequired) {
         part.note(sameness, call.proposal_id.clone());
     }
     Ok(answer)

@@ -7,10 +7,7 @@ use stepgate_core::failure::Outcome;
 use stepgate_core::gate::Fault;
 use stepgate_core::journal::artifact::EffectStatus;
 use stepgate_core::journal::{Appended, Artifact, StateError};
-use stepgate_core::ports::Recollection;
-use stepgate_core::record::RecordBody;
-use stepgate_core::run::Word;
-use stepgate_core::step::Answer;
+use stepgate_core::step::{Answer, Recorded, Reply};
 
 use super::call::KEY_META;
 use super::{Shared, words};
@@ -20,34 +17,28 @@ const RESPONSE_META: &str = "stepgate/response";
 
 /// The result of a run that is over.
 pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResult, Fault> {
-    let store = &shared.service.gate.store;
-    let known = store.recall(answer.run_id).await?;
-    let record = known.as_ref().and_then(|known| known.record.as_ref());
-    let record = record.map(|record| record.body().map_err(StateError::checksum)).transpose()?;
-    let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
-    let outcome = match answer.word {
-        Word::Outcome(outcome) => outcome,
-        Word::Notice(_) => return Ok(notice(shared, answer, String::new())),
+    let recorded = match &answer.reply {
+        Reply::Recorded(recorded) => recorded,
+        Reply::ApprovalRequired(_) | Reply::InProgress(_) => {
+            return Ok(notice(shared, answer, String::new()));
+        }
     };
-    let proof = meta(answer, &response, record.as_ref());
-    let is_in_doubt = match outcome {
-        Outcome::Success => return Ok(with_meta(succeeded(&response), proof)),
-        Outcome::ExecutionError => match own_words(known.as_ref()) {
-            Some(result) => return Ok(with_meta(result, proof)),
-            None => is_in_doubt(&store.list_log_entries(answer.run_id, 0).await?)?,
+    let gate = &shared.service.gate;
+    let is_in_doubt = match recorded.outcome {
+        Outcome::Success => {
+            let action = answer.action.as_deref().unwrap_or_default();
+            return Ok(with_meta(succeeded(action, &answer.result()), meta(answer)));
+        }
+        Outcome::ExecutionError => match own_words(recorded) {
+            Some(result) => return Ok(with_meta(result, meta(answer))),
+            None => is_in_doubt(&gate.store.list_log_entries(answer.run_id, 0).await?)?,
         },
         Outcome::ValidationError | Outcome::Denied => false,
     };
-    let words = words::of_refusal(
-        &response,
-        words::Known {
-            detail: record.as_ref().and_then(|record| record.detail.as_deref()),
-            is_in_doubt,
-            payload_bytes_max: shared.service.gate.limits.payload_bytes_max,
-        },
-    );
+    let payload_bytes_max = gate.limits.payload_bytes_max;
+    let words = words::of_refusal(recorded, words::Known { is_in_doubt, payload_bytes_max });
     let result = CallToolResult::error(vec![ContentBlock::text(words)]);
-    Ok(with_response(with_meta(result, proof), response))
+    Ok(with_response(with_meta(result, meta(answer)), answer))
 }
 
 /// Whether the call may have been done although it failed, as the journal has it.
@@ -69,49 +60,46 @@ fn with_meta(mut result: CallToolResult, meta: MetaObject) -> CallToolResult {
 
 /// Puts the response beside the proof. Never into `structuredContent`: several clients show the model that
 /// and nothing of the words, and clients hold it to the tool's output schema.
-fn with_response(mut result: CallToolResult, response: Value) -> CallToolResult {
-    result.meta.get_or_insert_default().0.insert(RESPONSE_META.to_owned(), response);
+fn with_response(mut result: CallToolResult, answer: &Answer) -> CallToolResult {
+    result.meta.get_or_insert_default().0.insert(RESPONSE_META.to_owned(), answer.to_value());
     result
 }
 
 /// A result that only says that there is none yet.
 pub(super) fn notice(shared: &Shared, answer: &Answer, text: String) -> CallToolResult {
-    let response: Value = serde_json::from_str(&answer.response).unwrap_or_default();
-    let action = response.get("action").and_then(Value::as_str).unwrap_or_default();
+    let action = answer.action.as_deref().unwrap_or_default();
     // A tool with an output schema gives structured results or errors: clients refuse anything else.
     let is_error = shared.catalog().has_output_schema(action);
     let result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    let mut result = with_meta(result, meta(answer, &response, None));
+    let mut result = with_meta(result, meta(answer));
     result.is_error = Some(is_error);
-    with_response(result, response)
+    with_response(result, answer)
 }
 
 /// What lets a client look its own call up and verify it.
-fn meta(answer: &Answer, response: &Value, record: Option<&RecordBody>) -> MetaObject {
+fn meta(answer: &Answer) -> MetaObject {
     let mut meta = MetaObject::new();
     let mut set = |name: &str, value: Value| {
         meta.0.insert(name.to_owned(), value);
     };
     set("stepgate/run-id", json!(answer.run_id));
-    set("stepgate/verdict", json!(answer.word.as_str()));
-    if let Some(digest) = record.and_then(|record| record.last_entry_digest) {
+    set("stepgate/verdict", json!(answer.word().as_str()));
+    if let Reply::Recorded(Recorded { last_entry_digest: Some(digest), .. }) = &answer.reply {
         set("stepgate/entry-digest", json!(digest));
     }
-    if let Some(id) = response.get("proposal_id").filter(|id| id.is_string()) {
-        set(KEY_META, id.clone());
+    if let Some(id) = &answer.proposal_id {
+        set(KEY_META, json!(id.as_str()));
     }
-    if let Some(id) = response.pointer("/result/approval_id") {
-        set("stepgate/approval-id", id.clone());
+    if let Some(id) = answer.approval_id() {
+        set("stepgate/approval-id", json!(id));
     }
     meta
 }
 
-fn succeeded(response: &Value) -> CallToolResult {
-    let result = response.get("result").unwrap_or(&Value::Null);
-    let is_core = response.get("action").and_then(Value::as_str).and_then(Action::parse).is_some();
-    match is_core {
-        true => of_core(result),
-        false => of_tool(result).unwrap_or_else(|| of_core(result)),
+fn succeeded(action: &str, result: &Value) -> CallToolResult {
+    match Action::parse(action) {
+        Some(_) => of_core(result),
+        None => of_tool(result).unwrap_or_else(|| of_core(result)),
     }
 }
 
@@ -136,8 +124,8 @@ fn of_core(result: &Value) -> CallToolResult {
 }
 
 /// What a tool itself said of its failure, where it said something.
-fn own_words(known: Option<&Recollection>) -> Option<CallToolResult> {
-    let said = known?.run.ending.as_ref()?.output_json.as_deref()?;
+fn own_words(recorded: &Recorded) -> Option<CallToolResult> {
+    let said = recorded.output_json.as_deref()?;
     let mut result = of_tool(&serde_json::from_str(said).ok()?)?;
     result.is_error = Some(true);
     Some(result)

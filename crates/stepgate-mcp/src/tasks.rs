@@ -50,7 +50,7 @@ pub(super) async fn get(
     let known = own(shared, asker, task_id).await?;
     let gate = &shared.service.gate;
     let answer = step::answer_of(gate, known.run.arrival.run_id).await.map_err(fault)?;
-    let payload = match answer.word {
+    let payload = match answer.word() {
         Word::Notice(_) => TaskPayload::Working,
         Word::Outcome(_) => {
             let result = result::of(shared, &answer).await.map_err(fault)?;

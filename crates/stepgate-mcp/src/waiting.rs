@@ -18,10 +18,8 @@ use rmcp::model::{
     ProtocolVersion,
 };
 use rmcp::service::{RequestContext, RoleServer};
-use serde_json::Value;
 use stepgate_core::ids::ApprovalId;
-use stepgate_core::run::Word;
-use stepgate_core::step::Answer;
+use stepgate_core::step::{Answer, Reply};
 
 use super::call::{Call, KEY_META, NoAnswer, Return};
 use super::relay::Relay;
@@ -77,7 +75,7 @@ pub(super) async fn wait(
     relay: &mut Relay<'_>,
 ) -> Result<Waited, NoAnswer> {
     let means = Means::of(context);
-    let page = shared.pages.as_ref().zip(approval_of(&first));
+    let page = shared.pages.as_ref().zip(first.approval_id());
     let page = page.map(|(pages, id)| Page { id, url: pages.approval(id) });
     match (means, page) {
         (Means::Task, _) => {
@@ -89,7 +87,7 @@ pub(super) async fn wait(
         }
         (Means::PageAndBack, Some(page)) if call.return_of == Return::WithPage => {
             match patience(shared, first, None, context, relay).await? {
-                still if is_notice(&still) => Ok(Waited::Answered(page.and_back(call).into())),
+                still if still.is_notice() => Ok(Waited::Answered(page.and_back(call).into())),
                 over => Ok(Waited::Over(over)),
             }
         }
@@ -104,24 +102,6 @@ pub(super) async fn wait(
             Ok(told(shared, call, answer))
         }
     }
-}
-
-fn is_notice(answer: &Answer) -> bool {
-    match answer.word {
-        Word::Notice(_) => true,
-        Word::Outcome(_) => false,
-    }
-}
-
-fn approval_of(answer: &Answer) -> Option<ApprovalId> {
-    let response: Value = serde_json::from_str(&answer.response).ok()?;
-    response.pointer("/result/approval_id")?.as_str()?.parse().ok()
-}
-
-/// Why a call goes on only when a person has looked at it.
-fn need_of(answer: &Answer) -> Option<String> {
-    let response: Value = serde_json::from_str(&answer.response).ok()?;
-    response.pointer("/result/message")?.as_str().map(str::to_owned)
 }
 
 /// The page of an approval.
@@ -160,7 +140,7 @@ async fn patience(
     relay: &mut Relay<'_>,
 ) -> Result<Answer, NoAnswer> {
     let run_id = first.run_id;
-    let for_what = match approval_of(&first) {
+    let for_what = match first.approval_id() {
         Some(_) => "waiting for an operator to decide",
         None => "still running",
     };
@@ -187,17 +167,17 @@ async fn patience(
 
 /// The answer, or a notice that says how to ask again.
 fn told(shared: &Shared, call: &Call, answer: Answer) -> Waited {
-    if !is_notice(&answer) {
-        return Waited::Over(answer);
-    }
+    let why = match answer.reply {
+        Reply::Recorded(_) => return Waited::Over(answer),
+        Reply::ApprovalRequired(id) => {
+            format!("An operator must approve this call first (approval {id})")
+        }
+        Reply::InProgress(Some(need)) => format!("This call is not over: {}", need.notice()),
+        Reply::InProgress(None) => "This call is still running".to_owned(),
+    };
     if !call.is_named {
         shared.unanswered.add(call.sameness, call.proposal_id.clone(), None);
     }
-    let why = match (approval_of(&answer), need_of(&answer)) {
-        (Some(id), _) => format!("An operator must approve this call first (approval {id})"),
-        (None, Some(need)) => format!("This call is not over: {need}"),
-        (None, None) => "This call is still running".to_owned(),
-    };
     let (run_id, key) = (answer.run_id, call.proposal_id.as_str());
     let how = match call.is_named {
         true => format!(

@@ -6,8 +6,8 @@
 //! detail is repeated only where it is about the caller's own arguments, or where the gateway made it out of
 //! a limit or of the tool's result.
 
-use serde_json::Value;
 use stepgate_core::failure::{ExecutionFailure, Failure};
+use stepgate_core::step::Recorded;
 use stepgate_gateway::text;
 
 /// Most characters of a detail that are repeated.
@@ -15,9 +15,7 @@ const DETAIL_CHARS_MAX: usize = 1000;
 
 /// What is known of a refusal beside its response.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known<'a> {
-    /// The record's detail. Only parts of it are for the caller.
-    pub(super) detail: Option<&'a str>,
+pub(super) struct Known {
     /// Whether the journal says that something may have happened all the same.
     pub(super) is_in_doubt: bool,
     /// Longest payload that the gate takes.
@@ -26,19 +24,19 @@ pub(super) struct Known<'a> {
 
 /// The words of a refusal: the outcome, the code, the message, what the caller may know of the reason, and
 /// one sentence of advice.
-pub(super) fn of_refusal(response: &Value, known: Known<'_>) -> String {
-    let text =
-        |pointer: &str| response.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (outcome, code) = (text("/outcome"), text("/error/error_code"));
-    let message = text("/error/message").trim_end_matches('.');
-    let failure = execution(known.detail).filter(|_| outcome == code);
+pub(super) fn of_refusal(recorded: &Recorded, known: Known) -> String {
+    let (outcome, detail) = (recorded.outcome.as_str(), recorded.detail.as_deref());
+    let error = recorded.error.as_ref();
+    let (code, message) = error.map_or(("", ""), |error| (&error.error_code, &error.message));
+    let message = message.trim_end_matches('.');
+    let failure = execution(detail).filter(|_| outcome == code);
     let finer = match failure {
         Some(failure) => failure.code(),
         None => code,
     };
     let reason = match failure {
-        Some(failure) => reason_of_execution(failure, known.detail),
-        None => reason_of_refusal(code, known),
+        Some(failure) => reason_of_execution(failure, detail),
+        None => reason_of_refusal(code, detail, known),
     };
     let reason = reason.map(|reason| {
         let reason = text::shortened(&text::printable(&reason), DETAIL_CHARS_MAX);
@@ -46,7 +44,7 @@ pub(super) fn of_refusal(response: &Value, known: Known<'_>) -> String {
     });
     let advice = match failure {
         Some(failure) => advice_after_execution(failure, known.is_in_doubt),
-        None => advice_after_refusal(code, known.detail),
+        None => advice_after_refusal(code, detail),
     };
     format!("{outcome} ({finer}): {message}{}. {advice}", reason.unwrap_or_default())
 }
@@ -89,14 +87,14 @@ fn reason_of_execution(failure: ExecutionFailure, detail: Option<&str>) -> Optio
 }
 
 /// What the caller may know of a call that was refused before anything was done.
-fn reason_of_refusal(code: &str, known: Known<'_>) -> Option<String> {
+fn reason_of_refusal(code: &str, detail: Option<&str>, known: Known) -> Option<String> {
     match code {
         "PAYLOAD_TOO_LARGE" => {
             Some(format!("limits.payload_bytes_max is {} bytes", known.payload_bytes_max))
         }
         // About the caller's own words.
-        "INVALID_JSON" | "INVALID_PROPOSAL" | "INVALID_ARGS" => known.detail.map(str::to_owned),
-        "APPROVAL_DENIED" => too_many_open(known.detail).map(str::to_owned),
+        "INVALID_JSON" | "INVALID_PROPOSAL" | "INVALID_ARGS" => detail.map(str::to_owned),
+        "APPROVAL_DENIED" => too_many_open(detail).map(str::to_owned),
         // A policy's name, or a rule that the operator made.
         _ => None,
     }

@@ -10,8 +10,9 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StepCommit,
-    Store, StoreError, Unfinished,
+    Alone, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery, Events,
+    Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, Sessions,
+    StepCommit, Store, StoreError, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -83,13 +84,15 @@ impl Faults {
     }
 }
 
-/// Any store, with a crash in it. After the stop every call fails; what the inner store holds is what
+/// Any store of one process, with a crash in it. After the stop every call fails; what the inner store holds is what
 /// a restart would find.
 #[derive(Debug)]
 pub struct FaultyStore<S> {
     inner: S,
     faults: Arc<Faults>,
 }
+
+impl<S: Store> Alone for FaultyStore<S> {}
 
 impl<S: Store> FaultyStore<S> {
     /// Puts the plan around a store.
@@ -104,66 +107,7 @@ impl<S: Store> FaultyStore<S> {
 }
 
 #[async_trait]
-impl<S: Store> Store for FaultyStore<S> {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        self.faults.alive()?;
-        self.inner.load_state(trace_id).await
-    }
-
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError> {
-        self.faults.alive()?;
-        self.inner.list_log_entries(trace_id, after_seq).await
-    }
-
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError> {
-        self.faults.alive()?;
-        self.inner.load_latest_checkpoint(trace_id).await
-    }
-
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.faults.alive()?;
-        self.inner.acquire_trace_lock(trace_id).await
-    }
-
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.faults.alive()?;
-        self.inner.release_trace_lock(trace_id).await
-    }
-
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.faults.alive()?;
-        self.inner.lock_new_trace(trace_id).await
-    }
-
-    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.faults.alive()?;
-        self.inner.may_dispatch(trace_id).await
-    }
-
-    fn node_id(&self) -> Option<String> {
-        self.inner.node_id()
-    }
-
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
-    ) -> Result<Option<Session>, StoreError> {
-        self.faults.alive()?;
-        self.inner.default_session_of(principal_id).await
-    }
-
-    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
-        self.faults.alive()?;
-        self.inner.has_stray_runs().await
-    }
-
+impl<S: Store> Writes for FaultyStore<S> {
     async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
         let number = self.faults.begin_write()?;
         let answer = self.inner.commit(commit).await;
@@ -181,102 +125,68 @@ impl<S: Store> Store for FaultyStore<S> {
         let answer = self.inner.open_session(session, event).await;
         self.faults.end_write(number, answer)
     }
-
-    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
-        self.faults.alive()?;
-        self.inner.session(session_id).await
-    }
-
-    async fn session_of(
-        &self,
-        principal_id: &PrincipalId,
-        kind: SessionKind,
-    ) -> Result<Option<Session>, StoreError> {
-        self.faults.alive()?;
-        self.inner.session_of(principal_id, kind).await
-    }
-
-    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
-        self.faults.alive()?;
-        self.inner.sessions().await
-    }
-
-    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
-        self.faults.alive()?;
-        self.inner.next_step_index(session_id).await
-    }
-
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        self.faults.alive()?;
-        self.inner.binding(key).await
-    }
-
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        self.faults.alive()?;
-        self.inner.approval(approval_id).await
-    }
-
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
-        self.faults.alive()?;
-        self.inner.open_approvals(principal_id).await
-    }
-
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
-        self.faults.alive()?;
-        self.inner.approvals(query).await
-    }
-
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        self.faults.alive()?;
-        self.inner.event(event_id).await
-    }
-
-    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
-        self.faults.alive()?;
-        self.inner.events(query).await
-    }
-
-    async fn last_position(&self) -> Result<u64, StoreError> {
-        self.faults.alive()?;
-        self.inner.last_position().await
-    }
-
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
-        self.faults.alive()?;
-        self.inner.dossier(run_id).await
-    }
-
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
-        self.faults.alive()?;
-        self.inner.runs(query).await
-    }
-
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
-        self.faults.alive()?;
-        self.inner.unfinished().await
-    }
-
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
-        self.faults.alive()?;
-        self.inner.loose_page(after, limit).await
-    }
-
-    async fn counts(&self) -> Result<Counts, StoreError> {
-        self.faults.alive()?;
-        self.inner.counts().await
-    }
-
-    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
-        self.faults.alive()?;
-        self.inner.shared_keys(limit).await
-    }
-
-    async fn damage(&self) -> Result<Vec<String>, StoreError> {
-        self.faults.alive()?;
-        self.inner.damage().await
-    }
 }
+
+/// Forwards the methods of a trait while the store has not crashed.
+macro_rules! forward_while_alive {
+    ($trait:ident { $($method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* }) => {
+        #[async_trait]
+        impl<S: Store> $trait for FaultyStore<S> {
+            $(async fn $method(&self, $($name: $type),*) -> Result<$answer, StoreError> {
+                self.faults.alive()?;
+                self.inner.$method($($name),*).await
+            })*
+        }
+    };
+}
+
+forward_while_alive!(Locks {
+    acquire_trace_lock(trace_id: RunId) -> ();
+    lock_new_trace(trace_id: RunId) -> ();
+    release_trace_lock(trace_id: RunId) -> ();
+    may_dispatch(trace_id: RunId) -> ();
+});
+
+forward_while_alive!(Journals {
+    load_state(trace_id: RunId) -> Option<ExecutionState>;
+    list_log_entries(trace_id: RunId, after_seq: u64) -> Vec<Appended>;
+    load_latest_checkpoint(trace_id: RunId) -> Option<Checkpoint>;
+});
+
+forward_while_alive!(Runs {
+    binding(key: &IdempotencyKey) -> Option<Binding>;
+    dossier(run_id: RunId) -> Option<Dossier>;
+    recollections(run_ids: &[RunId]) -> Vec<Recollection>;
+    runs(query: RunQuery) -> Vec<Run>;
+    run_ids(before: Option<RunId>, limit: usize) -> Vec<RunId>;
+    unfinished() -> Vec<Unfinished>;
+});
+
+forward_while_alive!(Sessions {
+    session(session_id: SessionId) -> Option<Session>;
+    session_of(principal_id: &PrincipalId, kind: SessionKind) -> Option<Session>;
+    default_session_of(principal_id: &PrincipalId) -> Option<Session>;
+    sessions() -> Vec<Session>;
+    next_step_index(session_id: SessionId) -> u64;
+});
+
+forward_while_alive!(Approvals {
+    approval(approval_id: ApprovalId) -> Option<Approval>;
+    approvals(query: ApprovalQuery) -> Vec<Approval>;
+    open_approvals(principal_id: Option<&PrincipalId>) -> u64;
+});
+
+forward_while_alive!(Events {
+    events_by_id(event_ids: &[ArtifactId]) -> Vec<Event>;
+    events(query: EventQuery) -> Vec<PlacedEvent>;
+    last_position() -> u64;
+    loose_page(after: u64, limit: usize) -> Vec<(u64, LinkedEvent)>;
+});
+
+forward_while_alive!(Audits {
+    counts() -> Counts;
+    moment() -> Moment;
+    audit(last: &Counts, before: Option<RunId>, limit: usize) -> Vec<Audited>;
+    shared_keys(limit: usize) -> Vec<IdempotencyKey>;
+    damage() -> Vec<String>;
+});

@@ -8,6 +8,7 @@
 mod plan;
 mod rows;
 mod locks;
+mod announcer;
 pub mod backup;
 pub mod memory;
 pub mod sqlite;

@@ -13,12 +13,14 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
-    StepCommit, Store, StoreError, Unfinished,
+    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
+    Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
+    Sessions, StepCommit, StoreError, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 
+use crate::announcer::Announcer;
 use crate::locks::{LOCK_WAIT_DEFAULT, TraceLocks};
 use crate::plan::{Step, Write};
 use data::Data;
@@ -28,7 +30,10 @@ use data::Data;
 pub struct MemoryStore {
     data: Arc<Mutex<Data>>,
     process: Arc<Process>,
+    announcer: Announcer,
 }
+
+impl Alone for MemoryStore {}
 
 /// What a restart forgets.
 #[derive(Debug)]
@@ -58,12 +63,24 @@ impl MemoryStore {
 
     /// An empty store whose callers wait so long for a trace's lock.
     pub fn with_lock_wait(lock_wait: Duration) -> Self {
-        Self { data: Arc::default(), process: Process::new(lock_wait) }
+        let process = Process::new(lock_wait);
+        Self { data: Arc::default(), process, announcer: Announcer::default() }
     }
 
     /// The same rows after a restart: no lock is held, and step indexes go on from the rows.
     pub fn reopened(&self) -> Self {
-        Self { data: Arc::clone(&self.data), process: Process::new(self.process.lock_wait) }
+        Self { process: Process::new(self.process.lock_wait), ..self.clone() }
+    }
+
+    /// The same store, which announces what this handle and its clones write from now on.
+    pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
+        Self { announcer: Announcer::to(announce), ..self }
+    }
+
+    fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
+        let written = self.rows().write(&write);
+        self.announcer.tell(Announcer::announcement(&write), &written);
+        written
     }
 
     fn rows(&self) -> MutexGuard<'_, Data> {
@@ -73,7 +90,44 @@ impl MemoryStore {
 }
 
 #[async_trait]
-impl Store for MemoryStore {
+impl Writes for MemoryStore {
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        self.write(Write::Step(Box::new(Step::of(commit)))).map(drop)
+    }
+
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        self.write(Write::Event(Box::new(event))).map(drop)
+    }
+
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        let session_id = session.session_id;
+        let opened = self.write(Write::Session(Box::new(session), Box::new(event)))?;
+        opened.ok_or(StoreError::UnknownSession(session_id))
+    }
+}
+
+#[async_trait]
+impl Locks for MemoryStore {
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.process.locks.acquire(trace_id).await
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.acquire_trace_lock(trace_id).await
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.process.locks.release(trace_id);
+        Ok(())
+    }
+
+    async fn may_dispatch(&self, _: RunId) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Journals for MemoryStore {
     async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
         self.rows().state(trace_id)
     }
@@ -96,33 +150,39 @@ impl Store for MemoryStore {
         let dossier = self.rows().dossier(trace_id);
         Ok(dossier.and_then(|dossier| dossier.checkpoints.into_iter().next_back()))
     }
+}
 
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.process.locks.acquire(trace_id).await
+#[async_trait]
+impl Runs for MemoryStore {
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        Ok(self.rows().binding(key))
     }
 
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.process.locks.release(trace_id);
-        Ok(())
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        Ok(self.rows().dossier(run_id))
     }
 
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
-        let write = Write::Step(Box::new(Step::of(commit)));
-        self.rows().write(&write).map(drop)
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        let rows = self.rows();
+        Ok(run_ids.iter().filter_map(|run_id| rows.recall(*run_id)).collect())
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
-        let write = Write::Event(Box::new(event));
-        self.rows().write(&write).map(drop)
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        Ok(self.rows().runs(&query))
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
-        let session_id = session.session_id;
-        let write = Write::Session(Box::new(session), Box::new(event));
-        let answer = self.rows().write(&write)?;
-        answer.ok_or(StoreError::UnknownSession(session_id))
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        let runs = self.runs(RunQuery { before, limit, ..RunQuery::default() }).await?;
+        Ok(runs.into_iter().map(|run| run.arrival.run_id).collect())
     }
 
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+        Ok(self.rows().unfinished())
+    }
+}
+
+#[async_trait]
+impl Sessions for MemoryStore {
     async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
         Ok(self.rows().session(session_id))
     }
@@ -133,6 +193,13 @@ impl Store for MemoryStore {
         kind: SessionKind,
     ) -> Result<Option<Session>, StoreError> {
         Ok(self.rows().session_of(principal_id, kind))
+    }
+
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.session_of(principal_id, SessionKind::Default).await
     }
 
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
@@ -149,25 +216,27 @@ impl Store for MemoryStore {
         *given = durable.max(*given) + 1;
         Ok(*given)
     }
+}
 
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        Ok(self.rows().binding(key))
-    }
-
+#[async_trait]
+impl Approvals for MemoryStore {
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         Ok(self.rows().approval(approval_id))
-    }
-
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
-        Ok(self.rows().open_approvals(principal_id))
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
         Ok(self.rows().approvals(&query))
     }
 
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        Ok(self.rows().event(event_id))
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        Ok(self.rows().open_approvals(principal_id))
+    }
+}
+
+#[async_trait]
+impl Events for MemoryStore {
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        Ok(self.rows().events_by_id(event_ids))
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
@@ -178,22 +247,6 @@ impl Store for MemoryStore {
         Ok(self.rows().last_position())
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
-        Ok(self.rows().dossier(run_id))
-    }
-
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        Ok(self.rows().recall(run_id))
-    }
-
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
-        Ok(self.rows().runs(&query))
-    }
-
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
-        Ok(self.rows().unfinished())
-    }
-
     async fn loose_page(
         &self,
         after: u64,
@@ -201,12 +254,36 @@ impl Store for MemoryStore {
     ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         Ok(self.rows().loose_page(after, limit))
     }
+}
 
+#[async_trait]
+impl Audits for MemoryStore {
     async fn counts(&self) -> Result<Counts, StoreError> {
         Ok(self.rows().counts())
     }
 
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        Ok(Moment::of_all(self).await)
+    }
+
+    async fn audit(
+        &self,
+        _: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        let mut page = Vec::new();
+        for run_id in self.run_ids(before, limit).await? {
+            page.push(Audited::whole(run_id, self.dossier(run_id).await));
+        }
+        Ok(page)
+    }
+
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
         Ok(self.rows().shared_keys(limit))
+    }
+
+    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
     }
 }

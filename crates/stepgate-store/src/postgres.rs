@@ -32,8 +32,9 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalQuery, Audited, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent, Node, PlacedEvent,
-    Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished, Unreached,
+    Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
+    Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery,
+    Runs, Sessions, StepCommit, StoreError, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -46,6 +47,7 @@ pub use error::OpenError;
 pub use open::PostgresOptions;
 pub use roofline::Scratch;
 
+use crate::announcer::Announcer;
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
 use crate::rows::{
@@ -60,8 +62,8 @@ use open::{Address, Lines};
 use point::{Durability, Point, told};
 use writer::Writer;
 
-/// How many runs `verify` asks for in one round trip.
-const AUDITED_RUNS: usize = 32;
+/// How many runs are asked for in one round trip.
+const RUNS_AT_ONCE: usize = 32;
 
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
@@ -71,6 +73,7 @@ pub struct PostgresStore {
     locks: TraceLocks,
     /// None where the store was opened for reading alone.
     desk: Option<Desk>,
+    announcer: Announcer,
 }
 
 /// What a node needs to write.
@@ -121,6 +124,7 @@ impl PostgresStore {
             readers: Readers { source: Source::Pool(pool), patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
             desk: Some(Desk { writer, node, lines, listener, renewing, leaving }),
+            announcer: Announcer::default(),
         })
     }
 
@@ -143,7 +147,13 @@ impl PostgresStore {
             readers: Readers { source, patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
             desk: None,
+            announcer: Announcer::default(),
         })
+    }
+
+    /// Announces what it writes from now on. What other nodes write is told by `elsewhere`.
+    pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
+        Self { announcer: Announcer::to(announce), ..self }
     }
 
     /// Renews this node's lease now instead of when it is due. Where it has lapsed, the node comes back as
@@ -158,7 +168,10 @@ impl PostgresStore {
             Write::Step(step) => node.claim_on(step.commit().place.run_id),
             Write::Event(_) | Write::Session(..) => None,
         };
-        writer.write(write, claim).await
+        let announcement = Announcer::announcement(&write);
+        let written = writer.write(write, claim).await;
+        self.announcer.tell(announcement, &written);
+        written
     }
 
     fn desk(&self) -> Result<&Desk, StoreError> {
@@ -209,7 +222,55 @@ impl Readers {
 }
 
 #[async_trait]
-impl Store for PostgresStore {
+impl Writes for PostgresStore {
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
+    }
+
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        self.write(Write::Event(Box::new(event))).await.map(drop)
+    }
+
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        let session_id = session.session_id;
+        let write = Write::Session(Box::new(session), Box::new(event));
+        let answer = self.write(write).await?;
+        answer.ok_or(StoreError::UnknownSession(session_id))
+    }
+}
+
+#[async_trait]
+impl Locks for PostgresStore {
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await?;
+        let Some(desk) = &self.desk else { return Ok(()) };
+        // A caller who leaves while another node is asked leaves no lock behind.
+        let held = Held { locks: &self.locks, trace_id: Some(trace_id) };
+        desk.node.claim(trace_id).await?;
+        held.keep();
+        Ok(())
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        let disowned = match &self.desk {
+            Some(desk) => desk.node.disown(trace_id).await,
+            None => Ok(()),
+        };
+        self.locks.release(trace_id);
+        disowned
+    }
+
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.desk()?.node.may_dispatch(trace_id).await
+    }
+}
+
+#[async_trait]
+impl Journals for PostgresStore {
     async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
         let rows = self.readers.rows(read::trace(trace_id)).await?;
         let trace = one(&rows, TOOL_RUNS, read::trace_from)?;
@@ -233,49 +294,55 @@ impl Store for PostgresStore {
         let rows = self.readers.rows(read::latest_checkpoint(trace_id)).await?;
         one(&rows, CHECKPOINTS, checkpoint_from)
     }
+}
 
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.locks.acquire(trace_id).await?;
-        let Some(desk) = &self.desk else { return Ok(()) };
-        // A caller who leaves while another node is asked leaves no lock behind.
-        let held = Held { locks: &self.locks, trace_id: Some(trace_id) };
-        desk.node.claim(trace_id).await?;
-        held.keep();
-        Ok(())
-    }
-
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.locks.acquire(trace_id).await
-    }
-
-    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.desk()?.node.may_dispatch(trace_id).await
-    }
-
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        let disowned = match &self.desk {
-            Some(desk) => desk.node.disown(trace_id).await,
-            None => Ok(()),
+#[async_trait]
+impl Runs for PostgresStore {
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        let rows = match self.desk {
+            Some(_) => self.point.ask(read::binding(key)).await?,
+            None => self.readers.rows(read::binding(key)).await?,
         };
-        self.locks.release(trace_id);
-        disowned
+        one(&rows, EFFECTS, binding_from)
     }
 
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
-        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
-        self.write(Write::Event(Box::new(event))).await.map(drop)
+    /// Many runs to a round trip.
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        let mut found = Vec::new();
+        for run_ids in run_ids.chunks(RUNS_AT_ONCE) {
+            let queries: Vec<Query> =
+                run_ids.iter().copied().flat_map(read::recollection).collect();
+            let rows = self.readers.read(&queries).await?;
+            for rows in rows.chunks(queries.len() / run_ids.len()) {
+                found.extend(read::recollection_from(rows)?);
+            }
+        }
+        Ok(found)
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
-        let session_id = session.session_id;
-        let write = Write::Session(Box::new(session), Box::new(event));
-        let answer = self.write(write).await?;
-        answer.ok_or(StoreError::UnknownSession(session_id))
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        let rows = self.readers.rows(list::runs(&query)).await?;
+        all(&rows, TOOL_RUNS, run_from)
     }
 
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        let rows = self.readers.rows(list::run_ids(before, limit)).await?;
+        all(&rows, TOOL_RUNS, |cells| cells.parsed("tool_run_id"))
+    }
+
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+        let incarnation = self.desk.as_ref().map(|desk| desk.node.incarnation());
+        let rows = self.readers.rows(list::unfinished(incarnation)).await?;
+        all(&rows, TOOL_RUNS, unfinished_from)
+    }
+}
+
+#[async_trait]
+impl Sessions for PostgresStore {
     async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
         let rows = self.readers.rows(read::session(session_id)).await?;
         one(&rows, SESSIONS, session_from)
@@ -308,23 +375,18 @@ impl Store for PostgresStore {
         self.desk()?;
         self.point.next_index(session_id).await
     }
+}
 
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        let rows = match self.desk {
-            Some(_) => self.point.ask(read::binding(key)).await?,
-            None => self.readers.rows(read::binding(key)).await?,
-        };
-        one(&rows, EFFECTS, binding_from)
-    }
-
+#[async_trait]
+impl Approvals for PostgresStore {
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         let rows = self.readers.rows(read::approval(approval_id)).await?;
         one(&rows, APPROVALS, approval_from)
     }
 
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        let rows = self.readers.rows(read::event(event_id)).await?;
-        Ok(one(&rows, LOOSE_EVENTS, event_from)?.map(|linked| linked.event))
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
+        let rows = self.readers.rows(list::approvals(&query)).await?;
+        all(&rows, APPROVALS, approval_from)
     }
 
     async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
@@ -332,10 +394,13 @@ impl Store for PostgresStore {
         let count: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
         Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
     }
+}
 
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
-        let rows = self.readers.rows(list::approvals(&query)).await?;
-        all(&rows, APPROVALS, approval_from)
+#[async_trait]
+impl Events for PostgresStore {
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        let rows = self.readers.rows(read::events_by_id(event_ids)).await?;
+        all(&rows, LOOSE_EVENTS, |cells| Ok(event_from(cells)?.event))
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
@@ -352,30 +417,6 @@ impl Store for PostgresStore {
         Ok(last.and_then(|last| u64::try_from(last).ok()).unwrap_or(0))
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
-        read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
-    }
-
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        read::recollection_from(&self.readers.read(&read::recollection(run_id)).await?)
-    }
-
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
-        let rows = self.readers.rows(list::runs(&query)).await?;
-        all(&rows, TOOL_RUNS, run_from)
-    }
-
-    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
-        let rows = self.readers.rows(list::run_ids(before, limit)).await?;
-        all(&rows, TOOL_RUNS, |cells| cells.parsed("tool_run_id"))
-    }
-
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
-        let incarnation = self.desk.as_ref().map(|desk| desk.node.incarnation());
-        let rows = self.readers.rows(list::unfinished(incarnation)).await?;
-        all(&rows, TOOL_RUNS, unfinished_from)
-    }
-
     async fn loose_page(
         &self,
         after: u64,
@@ -384,9 +425,16 @@ impl Store for PostgresStore {
         let rows = self.readers.rows(list::loose_page(after, limit)).await?;
         all(&rows, LOOSE_EVENTS, |cells| Ok((cells.number("position")?, event_from(cells)?)))
     }
+}
 
+#[async_trait]
+impl Audits for PostgresStore {
     async fn counts(&self) -> Result<Counts, StoreError> {
         list::counts_from(&self.readers.rows(list::counts()).await?)
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        Ok(Moment::of_all(self).await)
     }
 
     /// Many runs to a round trip.
@@ -397,7 +445,7 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> Result<Vec<Audited>, StoreError> {
         let mut page = Vec::new();
-        for run_ids in self.run_ids(before, limit).await?.chunks(AUDITED_RUNS) {
+        for run_ids in self.run_ids(before, limit).await?.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
             let rows = self.readers.read(&queries).await?;
             let dossiers = rows.chunks(queries.len() / run_ids.len()).map(read::dossier_from);
@@ -416,27 +464,24 @@ impl Store for PostgresStore {
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
         Ok(guards::differences(&self.readers.read(&guards::found()).await?))
     }
+}
 
+#[async_trait]
+impl Nodes for PostgresStore {
     fn node_id(&self) -> Option<String> {
         self.desk.as_ref().map(|desk| desk.node.node_id().to_owned())
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
+        let this = self.desk.as_ref().map(|desk| desk.node.incarnation());
+        let rows = self.readers.rows(list::nodes()).await?;
+        all(&rows, list::NODES, |cells| list::node_from(cells, this))
     }
 
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         let Some(desk) = &self.desk else { return Ok(false) };
         let rows = self.readers.rows(list::stray_runs(desk.node.incarnation())).await?;
         Ok(!rows.is_empty())
-    }
-
-    async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
-        self.desk()?.node.tell_policy(policy_hash).await
-    }
-
-    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
-        self.desk()?.node.tell_executors(executor_ids).await
-    }
-
-    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError> {
-        self.desk()?.node.claim_executor(executor_id, mark).await
     }
 
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
@@ -451,10 +496,16 @@ impl Store for PostgresStore {
         Ok(waiting::unreached(waiting, last_nodes))
     }
 
-    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
-        let this = self.desk.as_ref().map(|desk| desk.node.incarnation());
-        let rows = self.readers.rows(list::nodes()).await?;
-        all(&rows, list::NODES, |cells| list::node_from(cells, this))
+    async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+        self.desk()?.node.tell_policy(policy_hash).await
+    }
+
+    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+        self.desk()?.node.tell_executors(executor_ids).await
+    }
+
+    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError> {
+        self.desk()?.node.claim_executor(executor_id, mark).await
     }
 
     async fn leave(&self) {
@@ -471,7 +522,7 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn elsewhere(&self) -> Elsewhere {
+    async fn elsewhere(&self) -> Announcement {
         match &self.desk {
             Some(desk) => desk.listener.next().await,
             None => std::future::pending().await,

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
+use stepgate_core::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
@@ -327,7 +327,7 @@ pub(crate) fn approval_from(cells: &Cells<'_>) -> Result<Approval, StoreError> {
         None => None,
     };
     Ok(Approval {
-        approval_context_json: cells.text("approval_context_json")?.to_owned(),
+        context: StoredContext::stored(cells.text("approval_context_json")?.to_owned()),
         approval_id: cells.parsed("approval_id")?,
         resolution,
         status: cells.spelled("status", ApprovalStatus::parse)?,

@@ -24,8 +24,9 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    ApprovalQuery, Audited, Counts, Dossier, EventQuery, LinkedEvent, Moment, PlacedEvent,
-    Recollection, RunQuery, StepCommit, Store, StoreError, Unfinished,
+    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
+    Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
+    Sessions, StepCommit, StoreError, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -35,6 +36,7 @@ pub use error::OpenError;
 pub use open::SqliteOptions;
 pub use roofline::Roofline;
 
+use crate::announcer::Announcer;
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
 use list::Care;
@@ -51,7 +53,10 @@ pub struct SqliteStore {
     /// The last index given in each session that was used since the start. Never forgotten: an index
     /// that was given and is not yet committed stands nowhere else.
     indexes: Mutex<HashMap<SessionId, u64>>,
+    announcer: Announcer,
 }
+
+impl Alone for SqliteStore {}
 
 impl SqliteStore {
     /// Opens a store, and makes or updates the file as needed. The caller holds the data directory.
@@ -65,6 +70,7 @@ impl SqliteStore {
             writer: Some(writer),
             locks: TraceLocks::new(options.lock_wait),
             indexes: Mutex::default(),
+            announcer: Announcer::default(),
         })
     }
 
@@ -78,7 +84,13 @@ impl SqliteStore {
             writer: None,
             locks: TraceLocks::new(options.lock_wait),
             indexes: Mutex::default(),
+            announcer: Announcer::default(),
         })
+    }
+
+    /// Announces what it writes from now on.
+    pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
+        Self { announcer: Announcer::to(announce), ..self }
     }
 
     /// What SQLite finds wrong with the file, without reading the indexes' content.
@@ -97,7 +109,10 @@ impl SqliteStore {
     }
 
     async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
-        self.writer()?.write(write).await
+        let announcement = Announcer::announcement(&write);
+        let written = self.writer()?.write(write).await;
+        self.announcer.tell(announcement, &written);
+        written
     }
 
     fn writer(&self) -> Result<&Writer, StoreError> {
@@ -181,7 +196,45 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl Writes for SqliteStore {
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
+    }
+
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        self.write(Write::Event(Box::new(event))).await.map(drop)
+    }
+
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        let session_id = session.session_id;
+        let write = Write::Session(Box::new(session), Box::new(event));
+        let answer = self.write(write).await?;
+        answer.ok_or(StoreError::UnknownSession(session_id))
+    }
+}
+
+#[async_trait]
+impl Locks for SqliteStore {
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.acquire_trace_lock(trace_id).await
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.release(trace_id);
+        Ok(())
+    }
+
+    async fn may_dispatch(&self, _: RunId) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Journals for SqliteStore {
     async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
         let query = move |connection: &Connection| read::state(connection, trace_id);
         self.readers.read(query).await
@@ -204,31 +257,47 @@ impl Store for SqliteStore {
         let query = move |connection: &Connection| read::latest_checkpoint(connection, trace_id);
         self.readers.read(query).await
     }
+}
 
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.locks.acquire(trace_id).await
+#[async_trait]
+impl Runs for SqliteStore {
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        let query = |connection: &Connection| read::binding(connection, key);
+        let alone = self.writer.as_ref().and_then(|writer| writer.read_alone(query));
+        alone.unwrap_or_else(|| self.readers.point(query))
     }
 
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.locks.release(trace_id);
-        Ok(())
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        let query = move |connection: &Connection| read::dossier(connection, run_id);
+        self.readers.read(query).await
     }
 
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
-        self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        let run_ids = run_ids.to_vec();
+        let query = move |connection: &Connection| {
+            let found = run_ids.iter().map(|run_id| read::recollection(connection, *run_id));
+            found.filter_map(Result::transpose).collect()
+        };
+        self.readers.read(query).await
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
-        self.write(Write::Event(Box::new(event))).await.map(drop)
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        let list = move |connection: &Connection| list::runs(connection, &query);
+        self.readers.read(list).await
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
-        let session_id = session.session_id;
-        let write = Write::Session(Box::new(session), Box::new(event));
-        let answer = self.write(write).await?;
-        answer.ok_or(StoreError::UnknownSession(session_id))
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        let list = move |connection: &Connection| list::run_ids(connection, before, limit);
+        self.readers.read(list).await
     }
 
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+        self.readers.read(list::unfinished).await
+    }
+}
+
+#[async_trait]
+impl Sessions for SqliteStore {
     async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
         let query = move |connection: &Connection| read::session(connection, session_id);
         self.readers.read(query).await
@@ -243,6 +312,13 @@ impl Store for SqliteStore {
         let query =
             move |connection: &Connection| read::session_of(connection, &principal_id, kind);
         self.readers.read(query).await
+    }
+
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.session_of(principal_id, SessionKind::Default).await
     }
 
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
@@ -265,25 +341,13 @@ impl Store for SqliteStore {
         *given += 1;
         Ok(*given)
     }
+}
 
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        let query = |connection: &Connection| read::binding(connection, key);
-        let alone = self.writer.as_ref().and_then(|writer| writer.read_alone(query));
-        alone.unwrap_or_else(|| self.readers.point(query))
-    }
-
+#[async_trait]
+impl Approvals for SqliteStore {
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         let query = move |connection: &Connection| read::approval(connection, approval_id);
         self.readers.read(query).await
-    }
-
-    async fn last_position(&self) -> Result<u64, StoreError> {
-        self.readers.read(list::last_position).await
-    }
-
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
-        let principal_id = principal_id.cloned();
-        self.readers.read(move |open| list::open_approvals(open, principal_id.as_ref())).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
@@ -291,8 +355,20 @@ impl Store for SqliteStore {
         self.readers.read(list).await
     }
 
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        let query = move |connection: &Connection| read::event(connection, event_id);
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+        let principal_id = principal_id.cloned();
+        self.readers.read(move |open| list::open_approvals(open, principal_id.as_ref())).await
+    }
+}
+
+#[async_trait]
+impl Events for SqliteStore {
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        let event_ids = event_ids.to_vec();
+        let query = move |connection: &Connection| {
+            let found = event_ids.iter().map(|event_id| read::event(connection, *event_id));
+            found.filter_map(Result::transpose).collect()
+        };
         self.readers.read(query).await
     }
 
@@ -301,28 +377,8 @@ impl Store for SqliteStore {
         self.readers.read(list).await
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
-        let query = move |connection: &Connection| read::dossier(connection, run_id);
-        self.readers.read(query).await
-    }
-
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        let query = move |connection: &Connection| read::recollection(connection, run_id);
-        self.readers.read(query).await
-    }
-
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
-        let list = move |connection: &Connection| list::runs(connection, &query);
-        self.readers.read(list).await
-    }
-
-    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
-        let list = move |connection: &Connection| list::run_ids(connection, before, limit);
-        self.readers.read(list).await
-    }
-
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
-        self.readers.read(list::unfinished).await
+    async fn last_position(&self) -> Result<u64, StoreError> {
+        self.readers.read(list::last_position).await
     }
 
     async fn loose_page(
@@ -333,7 +389,10 @@ impl Store for SqliteStore {
         let list = move |connection: &Connection| list::loose_page(connection, after, limit);
         self.readers.read(list).await
     }
+}
 
+#[async_trait]
+impl Audits for SqliteStore {
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.readers.read(list::counts).await
     }

@@ -70,11 +70,12 @@ async fn propose_one(gate: &Gate, payload: &[u8]) -> String {
     let answer = answer.await;
     assert_eq!(answer.as_ref().err(), None, "no proposal is a fault of ours");
     let Ok(answer) = answer else { return String::new() };
-    check_keys(&answer.response);
+    let response = answer.body();
+    check_keys(&response);
     let dossier = gate.store.dossier(answer.run_id).await;
     let record = dossier.ok().flatten().and_then(|dossier| dossier.record);
-    assert!(record.is_some(), "answered without a record: {}", answer.response);
-    answer.response
+    assert!(record.is_some(), "answered without a record: {response}");
+    response
 }
 
 fn check_keys(response: &str) {

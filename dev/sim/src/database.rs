@@ -9,7 +9,9 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::{StateCode, StateError};
-use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, Store, StoreError, Unfinished};
+use stepgate_core::ports::{
+    ApprovalChange, KeyChange, Runs, StepCommit, StoreError, Unfinished, Writes,
+};
 use stepgate_core::run::Status;
 use stepgate_core::session::Session;
 use stepgate_store::MemoryStore;

@@ -275,7 +275,7 @@ impl Sim {
     pub(crate) fn answered(&self, key: &str, content: Digest, answer: &Answer) {
         let about = number_of(answer.run_id.as_uuid());
         self.note("answer", 0, about, || {
-            format!("{key}: {} for run {}", answer.word.as_str(), short(answer.run_id))
+            format!("{key}: {} for run {}", answer.word().as_str(), short(answer.run_id))
         });
         let broken = locked(&self.ledger).answered(key, content, answer);
         broken.into_iter().for_each(|broken| self.violated(broken));
@@ -303,16 +303,17 @@ impl Ledger {
     fn answered(&mut self, key: &str, content: Digest, answer: &Answer) -> Vec<String> {
         let mut broken = Vec::new();
         let name = short(answer.run_id);
-        let outcome = match answer.word {
+        let outcome = match answer.word() {
             Word::Notice(_) => return broken,
             Word::Outcome(outcome) => outcome,
         };
         if !self.lives.get(&answer.run_id).is_some_and(|life| life.is_over) {
             broken.push(format!("run {name} was answered and is not recorded"));
         }
-        let first = self.answers.entry(answer.run_id).or_insert_with(|| answer.response.clone());
-        if *first != answer.response {
-            broken.push(format!("run {name} was answered `{first}`, then `{}`", answer.response));
+        let body = answer.body();
+        let first = self.answers.entry(answer.run_id).or_insert_with(|| body.clone());
+        if *first != body {
+            broken.push(format!("run {name} was answered `{first}`, then `{body}`"));
         }
         let binds = match outcome {
             Outcome::ValidationError => false,
@@ -320,7 +321,7 @@ impl Ledger {
         };
         if binds {
             let place = (key.to_owned(), content);
-            let said = (answer.run_id, answer.response.clone());
+            let said = (answer.run_id, body);
             let first = self.proposals.entry(place).or_insert_with(|| said.clone());
             if *first != said {
                 let was = short(first.0);

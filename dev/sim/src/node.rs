@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
-use stepgate_core::json::{Value, strict};
 use stepgate_core::limits::Limits;
 use stepgate_core::ports::{ApprovalQuery, StoreError};
 use stepgate_core::recover::{self, Scope};
 use stepgate_core::step::{self, Person, Refused};
-use stepgate_core::time::Timestamp;
 
 use crate::chance::Chance;
 use crate::database::short;
@@ -325,17 +323,11 @@ async fn keep_time(sim: Arc<Sim>, process: Arc<Process>) {
         };
         let Ok(open) = process.gate.store.approvals(query).await else { continue };
         for approval in open {
-            if expires_at(&approval).is_some_and(|at| at <= process.gate.world.now()) {
+            if approval.has_expired(process.gate.world.now()) {
                 let decided =
                     step::resume(&process.gate, approval.approval_id, Person::Nobody).await;
                 process.heed_refusal(&sim, decided.as_ref().err());
             }
         }
     }
-}
-
-/// Until when a person can decide.
-pub(crate) fn expires_at(approval: &Approval) -> Option<Timestamp> {
-    let context = strict::stored(&approval.approval_context_json).ok()?;
-    context.get("expires_at").and_then(Value::as_str)?.parse().ok()
 }

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
+use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
-    StepCommit, Store, StoreError, Unfinished,
+    Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery, Events,
+    Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
+    Sessions, StepCommit, StoreError, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -451,26 +453,31 @@ fn busy(run_id: RunId) -> StoreError {
 }
 
 #[async_trait]
-impl Store for NodeStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        self.read(READ_BACK, |rows| at_once(rows.load_state(trace_id))).await
+impl Writes for NodeStore {
+    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+        let splits = self.sim.is_sabotaged(Sabotage::SplitCommit)
+            && commit.record.is_some()
+            && commit.open.is_none()
+            && !commit.entries.is_empty();
+        if !splits {
+            return self.commit_once(commit).await;
+        }
+        let first = StepCommit { entries: commit.entries.clone(), ..StepCommit::at(commit.place) };
+        self.commit_once(first).await?;
+        self.commit_once(StepCommit { entries: Vec::new(), ..commit }).await
     }
 
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError> {
-        self.read("entries", |rows| at_once(rows.list_log_entries(trace_id, after_seq))).await
+    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+        self.write("event", move |sim| locked(&sim.database).append_event(event)).await
     }
 
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError> {
-        self.read("checkpoint", |rows| at_once(rows.load_latest_checkpoint(trace_id))).await
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+        self.write("session", move |sim| locked(&sim.database).open_session(session, event)).await
     }
+}
 
+#[async_trait]
+impl Locks for NodeStore {
     async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         self.lock(trace_id).await?;
         let claimed = self.claim(trace_id).await;
@@ -482,6 +489,18 @@ impl Store for NodeStore {
 
     async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
         self.lock(trace_id).await
+    }
+
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+        let claim = locked(&self.claims).remove(&trace_id);
+        let disowned = match claim {
+            Some(claim) => {
+                self.ask("disown", move |database, _| database.disown(trace_id, claim)).await
+            }
+            None => Ok(()),
+        };
+        self.unlock(trace_id);
+        disowned
     }
 
     async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
@@ -509,40 +528,60 @@ impl Store for NodeStore {
             }
         }
     }
+}
 
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        let claim = locked(&self.claims).remove(&trace_id);
-        let disowned = match claim {
-            Some(claim) => {
-                self.ask("disown", move |database, _| database.disown(trace_id, claim)).await
-            }
-            None => Ok(()),
-        };
-        self.unlock(trace_id);
-        disowned
+#[async_trait]
+impl Journals for NodeStore {
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+        self.read(READ_BACK, |rows| at_once(rows.load_state(trace_id))).await
     }
 
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
-        let splits = self.sim.is_sabotaged(Sabotage::SplitCommit)
-            && commit.record.is_some()
-            && commit.open.is_none()
-            && !commit.entries.is_empty();
-        if !splits {
-            return self.commit_once(commit).await;
-        }
-        let first = StepCommit { entries: commit.entries.clone(), ..StepCommit::at(commit.place) };
-        self.commit_once(first).await?;
-        self.commit_once(StepCommit { entries: Vec::new(), ..commit }).await
+    async fn list_log_entries(
+        &self,
+        trace_id: RunId,
+        after_seq: u64,
+    ) -> Result<Vec<Appended>, StoreError> {
+        self.read("entries", |rows| at_once(rows.list_log_entries(trace_id, after_seq))).await
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
-        self.write("event", move |sim| locked(&sim.database).append_event(event)).await
+    async fn load_latest_checkpoint(
+        &self,
+        trace_id: RunId,
+    ) -> Result<Option<Checkpoint>, StoreError> {
+        self.read("checkpoint", |rows| at_once(rows.load_latest_checkpoint(trace_id))).await
+    }
+}
+
+#[async_trait]
+impl Runs for NodeStore {
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+        self.read("binding", |rows| at_once(rows.binding(key))).await
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
-        self.write("session", move |sim| locked(&sim.database).open_session(session, event)).await
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+        self.read("dossier", |rows| at_once(rows.dossier(run_id))).await
     }
 
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+        self.read("recall", |rows| at_once(rows.recollections(run_ids))).await
+    }
+
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        self.read("runs", |rows| at_once(rows.runs(query))).await
+    }
+
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        self.read("run_ids", |rows| at_once(rows.run_ids(before, limit))).await
+    }
+
+    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+        let incarnation = self.incarnation();
+        self.ask("unfinished", move |database, now| database.unfinished(incarnation, now)).await
+    }
+}
+
+#[async_trait]
+impl Sessions for NodeStore {
     async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
         self.read("session", |rows| at_once(rows.session(session_id))).await
     }
@@ -555,6 +594,13 @@ impl Store for NodeStore {
         self.read("session_of", |rows| at_once(rows.session_of(principal_id, kind))).await
     }
 
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.session_of(principal_id, SessionKind::Default).await
+    }
+
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
         self.read("sessions", |rows| at_once(rows.sessions())).await
     }
@@ -562,17 +608,12 @@ impl Store for NodeStore {
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
         self.read("step_index", |rows| at_once(rows.next_step_index(session_id))).await
     }
+}
 
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        self.read("binding", |rows| at_once(rows.binding(key))).await
-    }
-
+#[async_trait]
+impl Approvals for NodeStore {
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
         self.read("approval", |rows| at_once(rows.approval(approval_id))).await
-    }
-
-    async fn event(&self, event_id: ArtifactId) -> Result<Option<Event>, StoreError> {
-        self.read("event", |rows| at_once(rows.event(event_id))).await
     }
 
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
@@ -581,6 +622,13 @@ impl Store for NodeStore {
 
     async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
         self.read("open_approvals", |rows| at_once(rows.open_approvals(principal_id))).await
+    }
+}
+
+#[async_trait]
+impl Events for NodeStore {
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+        self.read("event", |rows| at_once(rows.events_by_id(event_ids))).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
@@ -591,23 +639,6 @@ impl Store for NodeStore {
         self.read("last_position", |rows| at_once(rows.last_position())).await
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
-        self.read("dossier", |rows| at_once(rows.dossier(run_id))).await
-    }
-
-    async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
-        self.read("recall", |rows| at_once(rows.recall(run_id))).await
-    }
-
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
-        self.read("runs", |rows| at_once(rows.runs(query))).await
-    }
-
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
-        let incarnation = self.incarnation();
-        self.ask("unfinished", move |database, now| database.unfinished(incarnation, now)).await
-    }
-
     async fn loose_page(
         &self,
         after: u64,
@@ -615,17 +646,70 @@ impl Store for NodeStore {
     ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         self.read("loose_events", |rows| at_once(rows.loose_page(after, limit))).await
     }
+}
 
+#[async_trait]
+impl Audits for NodeStore {
     async fn counts(&self) -> Result<Counts, StoreError> {
         self.read("counts", |rows| at_once(rows.counts())).await
+    }
+
+    async fn moment(&self) -> Result<Moment, StoreError> {
+        Ok(Moment::of_all(self).await)
+    }
+
+    async fn audit(
+        &self,
+        last: &Counts,
+        before: Option<RunId>,
+        limit: usize,
+    ) -> Result<Vec<Audited>, StoreError> {
+        self.read("audit", |rows| at_once(rows.audit(last, before, limit))).await
     }
 
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
         self.read("shared_keys", |rows| at_once(rows.shared_keys(limit))).await
     }
 
+    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Nodes for NodeStore {
+    fn node_id(&self) -> Option<String> {
+        None
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         let incarnation = self.incarnation();
         self.ask("strays", move |database, now| database.has_strays(incarnation, now)).await
+    }
+
+    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn tell_policy(&self, _: Digest) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn tell_executors(&self, _: Vec<String>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn claim_executor(&self, _: &str, mark: &str) -> Result<String, StoreError> {
+        Ok(mark.to_owned())
+    }
+
+    async fn leave(&self) {}
+
+    async fn elsewhere(&self) -> Announcement {
+        std::future::pending().await
     }
 }

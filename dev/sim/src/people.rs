@@ -8,7 +8,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
 use stepgate_core::json::Value;
-use stepgate_core::ports::{ApprovalQuery, Store};
+use stepgate_core::ports::{ApprovalQuery, Approvals};
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::step::{self, Answer, Person, Settlement, Submission};
 use uuid::Uuid;
@@ -142,7 +142,7 @@ async fn propose(sim: &Arc<Sim>, proposal: &Proposal) {
         });
         if let Some(Ok(answer)) = answer.await {
             sim.answered(&proposal.key(), proposal.content(), &answer);
-            if matches!(answer.word, Word::Outcome(_)) {
+            if matches!(answer.word(), Word::Outcome(_)) {
                 return;
             }
         }

@@ -12,6 +12,7 @@ use crate::flow::{Flow, missing};
 use crate::model::{Message, Offer};
 use crate::stop::Stop;
 use crate::turn::{AskedCall, Entry, Turn};
+use crate::turns::CallResponses;
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let context = &flow.context;
@@ -19,10 +20,12 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let conversation = context.conversation_context.as_ref();
     let conversation = conversation.ok_or_else(|| missing("conversation"))?;
     let mut messages = vec![Message::System(agent.system_prompt.clone())];
+    let turns = conversation.earlier.iter().chain([flow.turn()?]);
+    let responses = CallResponses::of(&flow.agent.gate, turns).await?;
     for turn in &conversation.earlier {
-        messages.extend(whole(told(flow, turn).await?));
+        messages.extend(whole(told(flow, turn, &responses).await?));
     }
-    messages.extend(told(flow, flow.turn()?).await?);
+    messages.extend(told(flow, flow.turn()?, &responses).await?);
     // A turn that is over asks for nothing, whatever is offered by now.
     let offers = if flow.turn()?.is_open() { offers(flow)? } else { Vec::new() };
     flow.context.prompt_knowledge = PromptKnowledge::Ready(PromptContent { messages, offers });
@@ -30,8 +33,11 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
 }
 
 /// A turn as messages, as far as it has come.
-async fn told(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
-    let agent = flow.agent;
+async fn told(
+    flow: &Flow<'_>,
+    turn: &Turn,
+    responses: &CallResponses,
+) -> Result<Vec<Message>, Stop> {
     let mut messages = Vec::new();
     for entry in &turn.entries {
         match entry {
@@ -39,8 +45,7 @@ async fn told(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
             Entry::Answered(answered) => messages.push(answered.message()),
             Entry::ToolEnded(ended) => {
                 let tool_call_id = ended.tool_call_id.clone();
-                // The run's record has it, and it has it once.
-                let content = agent.tools.outlast(ended.run_id).await?.response;
+                let content = responses.response_to(ended)?;
                 messages.push(Message::Tool { tool_call_id, content });
             }
             Entry::Continued(continued) => {
@@ -72,7 +77,7 @@ async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
         let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
         let key = IdempotencyKey::of(&flow.principal_id, &proposal_id);
         let Some(binding) = gate.store.binding(&key).await? else { continue };
-        let content = step::answer_of(gate, binding.trace_id).await?.response;
+        let content = step::answer_of(gate, binding.trace_id).await?.body();
         messages.push(Message::Tool { tool_call_id: tool_call_id.clone(), content });
     }
     Ok(messages)

@@ -1,6 +1,6 @@
 //! Reasoner: asks the model, runs what it asks of the server, one call after the other, and asks again.
 
-use stepgate_core::run::{Payload, Word};
+use stepgate_core::run::Payload;
 
 use crate::flow::Flow;
 use crate::invoke::InvokeError;
@@ -55,10 +55,10 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     let proposal = proposal(flow, call)?;
     let session_id = flow.session_id()?;
     let mut answer = flow.agent.tools.run(&flow.principal_id, session_id, proposal).await?;
-    if let Word::Notice(notice) = answer.word {
+    if answer.is_notice() {
         // Where it cannot be noted, the turn goes on with the same request again, and not by itself.
         let _noted = waits::note(flow, &tool_call_id, answer.run_id).await;
-        flow.listener.hear(Progress::Waiting(Waiting::of(&tool_call_id, &answer, notice)));
+        flow.listener.hear(Progress::Waiting(Waiting::of(&tool_call_id, &answer)));
         answer = flow.agent.tools.outlast(answer.run_id).await?;
     }
     let ended = ToolEnded::of(&tool_call_id, &answer);
@@ -69,7 +69,7 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     };
     flow.append(Entry::ToolEnded(ended)).await?;
     flow.listener.hear(called);
-    flow.tell(Message::Tool { tool_call_id, content: answer.response });
+    flow.tell(Message::Tool { tool_call_id, content: answer.body() });
     Ok(())
 }
 

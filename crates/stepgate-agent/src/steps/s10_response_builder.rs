@@ -9,6 +9,7 @@ use crate::ports::Agent;
 use crate::response::{Response, ResponseKind};
 use crate::stop::Stop;
 use crate::turn::Turn;
+use crate::turns::CallResponses;
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let context = &flow.context;
@@ -71,14 +72,14 @@ pub(crate) fn calls_for_client(turn: &Turn, head: Response, calls: &[ToolCall]) 
 
 /// The calls that the server made, each with its five-key response, refusals included.
 async fn tool_results(agent: &Agent, turn: &Turn) -> Result<Vec<ToolCallResult>, Stop> {
+    let responses = CallResponses::of(&agent.gate, [turn]).await?;
     let mut results = Vec::new();
     for call in turn.answers().flat_map(|answer| &answer.calls) {
         let Some(ended) = turn.ended(&call.tool_call_id) else { continue };
-        let answer = agent.tools.outlast(ended.run_id).await?;
         results.push(ToolCallResult {
             tool_call_id: call.tool_call_id.clone(),
             name: call.name.clone(),
-            result_json: Some(answer.response),
+            result_json: Some(responses.response_to(ended)?),
             error_message: None,
         });
     }

@@ -13,7 +13,9 @@ use stepgate_agent::turn::TurnId;
 use stepgate_agent::view::{Standing, view};
 use stepgate_core::gate::Fault;
 use stepgate_core::policy::BuiltInRule;
-use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict, RunQuery, Store};
+use stepgate_core::ports::{
+    Policy, PolicyDecision, PolicyRequest, PolicyVerdict, RunQuery, Runs, Store,
+};
 use stepgate_core::recover::{self, Scope};
 use stepgate_core::step::{self, Person};
 use stepgate_core::verify;

@@ -83,7 +83,7 @@ impl Tools for GateTools {
     async fn outlast(&self, run_id: RunId) -> Result<Answer, Fault> {
         loop {
             let answer = step::answer_of(&self.gate, run_id).await?;
-            match answer.word {
+            match answer.word() {
                 Word::Outcome(_) => return Ok(answer),
                 Word::Notice(_) => tokio::task::yield_now().await,
             }

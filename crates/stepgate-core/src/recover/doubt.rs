@@ -7,9 +7,9 @@ use crate::gate::{Fault, Gate};
 use crate::ids::PrincipalId;
 use crate::journal::artifact::ToolClass;
 use crate::journal::{Artifact, StateError, replay};
-use crate::json::{Map, Value, canonical, strict};
+use crate::json::{Map, Value, canonical};
 use crate::ports::{Dossier, PolicyRequest, PolicyVerdict};
-use crate::run::{Payload, Word};
+use crate::run::Payload;
 use crate::step::{self, Finding, Refused, Settlement, Submission};
 use crate::tool::{Delivery, Standing, ToolName};
 
@@ -41,10 +41,7 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         },
     )
     .await?;
-    let said = match answer.word {
-        Word::Outcome(_) => settlement(&answer.response),
-        Word::Notice(_) => None,
-    };
+    let said = if answer.is_notice() { None } else { settlement(&answer.result()) };
     let Some(settlement) = said else {
         gate.doubts.put_off(arrival.run_id, gate.world.now());
         return Ok(Left::InDoubt);
@@ -107,9 +104,8 @@ fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateErr
 
 /// What a status tool's answer means: `{"status": "done", "result": …}` or `{"status": "not_done"}` in
 /// its structured content. Anything else settles nothing.
-fn settlement(response: &str) -> Option<Settlement> {
-    let response = strict::stored(response).ok()?;
-    let said = response.get("result")?.get("structuredContent")?;
+fn settlement(result: &Value) -> Option<Settlement> {
+    let said = result.get("structuredContent")?;
     match said.get("status")?.as_str()? {
         "done" => Some(Settlement::Succeeded(said.get("result").map(Value::to_string))),
         "not_done" => Some(Settlement::Redispatch),

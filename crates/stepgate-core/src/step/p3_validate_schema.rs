@@ -54,7 +54,7 @@ fn fields(trail: &mut Trail, object: ProposalObject) -> Result<Map<String, Value
     let Value::Object(fields) = object.0 else {
         return Err(Failure::InvalidProposal("not an object".into()));
     };
-    trail.note_proposal(&Readable::of(&fields));
+    trail.note_proposal(Readable::of(&fields));
     Ok(fields)
 }
 
@@ -99,6 +99,7 @@ fn proposal(
 }
 
 /// What could be read of a proposal, whether or not it is one.
+#[derive(Default)]
 pub(crate) struct Readable {
     pub(crate) schema_version: Option<String>,
     pub(crate) id: Option<ProposalId>,

@@ -32,8 +32,8 @@ use crate::tool::Standing;
 pub use person::Person;
 
 pub(super) use cap::{applied, tighten};
+pub(crate) use person::approved_digest;
 pub(super) use person::authorize_by_person;
-pub(crate) use person::{Question, approved_digest};
 
 /// A call that was decided in favour of. EXECUTE takes nothing else.
 pub(super) struct AuthorizedRequest {
@@ -82,7 +82,7 @@ fn open_journal(gate: &Gate, trail: &mut Trail, args: &ValidatedArgs) -> Result<
         args.call.resources(),
         args.call.risk_level(),
     );
-    trail.journal_mut().advance(Artifact::ActionRequest(request), None)?;
+    trail.advance(Artifact::ActionRequest(request), None)?;
     trail.bind_key(args.binding(trail));
     Ok(())
 }
@@ -345,7 +345,7 @@ fn append_decision(
     ground: Ground,
 ) -> Result<Reference, StateError> {
     let decision = decision(gate, trail, verdict, ground)?;
-    trail.journal_mut().advance(Artifact::SupervisorDecision(decision), None)
+    trail.advance(Artifact::SupervisorDecision(decision), None)
 }
 
 fn decision(

@@ -213,7 +213,7 @@ fn append_call(
         head.id,
         request.call.tool_class(),
     );
-    trail.journal_mut().advance(Artifact::ToolCall(call), Some(request.key.clone()))?;
+    trail.advance(Artifact::ToolCall(call), Some(request.key.clone()))?;
     Ok(())
 }
 
@@ -383,8 +383,7 @@ fn append_effect(
 ) -> Result<(), StateError> {
     let call = trail.journal().reference(Kind::ToolCall)?;
     let head = trail.journal().head(gate.fresh_id(), gate.world.now());
-    trail.guarantee(meta.guarantee);
     let effect = ToolEffect::new(head, meta, outcome, call.digest, call.id, head.id);
-    trail.journal_mut().advance(Artifact::ToolEffect(effect), Some(key.clone()))?;
+    trail.advance(Artifact::ToolEffect(effect), Some(key.clone()))?;
     Ok(())
 }

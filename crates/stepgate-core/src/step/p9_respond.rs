@@ -1,38 +1,16 @@
 //! RESPOND: the five keys, from what was recorded, paused or replayed. Nothing here can fail a step.
 
-use super::Answer;
+use super::p3_validate_schema::Readable;
 use super::p8_record::{TraceRecord, Trail};
+use super::{Answer, Reply};
 use crate::approval::ApprovalStatus;
-use crate::digest::Digest;
 use crate::event::{Event, EventType};
-use crate::failure::Outcome;
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
-use crate::json::canonical;
 use crate::need::Kind;
 use crate::ports::{Dossier, Recollection, StoreError};
-use crate::record::RecordBody;
-use crate::run::{Arrival, Notice, Run, Word};
-
-/// Spec 000, RESPOND: "MUST follow a fixed response schema", "MUST include proposal_id (if
-/// available)", "MUST include action (if available)".
-pub(super) fn compose(
-    proposal_id: Option<&str>,
-    action: Option<&str>,
-    word: Word,
-    result: Option<&str>,
-    error: Option<&str>,
-) -> String {
-    format!(
-        r#"{{"proposal_id":{},"action":{},"outcome":"{}","result":{},"error":{}}}"#,
-        canonical::text_of(&proposal_id),
-        canonical::text_of(&action),
-        word.as_str(),
-        result.unwrap_or("null"),
-        error.unwrap_or("null"),
-    )
-}
+use crate::run::Arrival;
 
 /// The answer to a step that is recorded.
 pub(super) fn respond(record: TraceRecord) -> Answer {
@@ -41,64 +19,12 @@ pub(super) fn respond(record: TraceRecord) -> Answer {
 
 /// The notice that a person is asked.
 pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
-    let word = Word::Notice(Notice::ApprovalRequired);
-    let result = approval_notice(approval_id, trail.run_id());
-    trail.answer(word, trail.response(word, Some(&result), None), false)
+    trail.answer(Reply::ApprovalRequired(approval_id))
 }
 
 /// The notice that nobody knows yet what became of a call.
 pub(super) fn in_doubt(trail: &Trail) -> Answer {
-    let word = Word::Notice(Notice::InProgress);
-    let result = progress_notice(trail.run_id(), None);
-    trail.answer(word, trail.response(word, Some(&result), None), false)
-}
-
-fn progress_notice(run_id: RunId, need: Option<Kind>) -> String {
-    canonical::text_of(&match need {
-        Some(kind) => serde_json::json!({
-            "message": kind.notice(),
-            "needs_person": kind.as_str(),
-            "run_id": run_id,
-        }),
-        None => serde_json::json!({ "run_id": run_id }),
-    })
-}
-
-fn approval_notice(approval_id: ApprovalId, run_id: RunId) -> String {
-    canonical::text_of(&serde_json::json!({ "approval_id": approval_id, "run_id": run_id }))
-}
-
-/// The answer to a step that arrived like this. When it arrived is no part of it.
-pub(super) fn answer(arrival: &Arrival, word: Word, response: String, replayed: bool) -> Answer {
-    Answer {
-        response,
-        word,
-        run_id: arrival.run_id,
-        session_id: arrival.session_id,
-        step_index: arrival.step_index,
-        replayed,
-    }
-}
-
-/// The response that a recorded run was answered with: a view of its row and its record.
-pub fn response_of(run: &Run, record: &RecordBody) -> String {
-    let ending = run.ending.as_ref();
-    compose(
-        record.proposal_id.as_deref(),
-        record.action.as_deref(),
-        Word::Outcome(record.outcome),
-        answered(record.outcome, ending.and_then(|ending| ending.output_json.as_deref())),
-        ending.and_then(|ending| ending.error_json.as_deref()),
-    )
-}
-
-/// The result that is answered. What a tool said about its failure stands in the run's row and nowhere in
-/// the response, whose texts are fixed.
-pub(super) fn answered(outcome: Outcome, output_json: Option<&str>) -> Option<&str> {
-    match outcome {
-        Outcome::Success => output_json,
-        Outcome::ValidationError | Outcome::Denied | Outcome::ExecutionError => None,
-    }
+    trail.answer(Reply::InProgress(None))
 }
 
 /// The answer to a proposal that is known already. A replay is no step: an event, no run.
@@ -136,6 +62,12 @@ pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     notice(gate, &dossier.ok_or_else(|| unknown(run_id))?)
 }
 
+/// The answers of runs that are over: one query for all.
+pub async fn recorded_answers(gate: &Gate, run_ids: &[RunId]) -> Result<Vec<Answer>, Fault> {
+    let known = gate.store.recollections(run_ids).await?;
+    known.iter().map(replayed).collect()
+}
+
 /// The answer of a run that is over.
 pub(super) async fn recorded(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     replayed(&recall(gate, run_id).await?)
@@ -157,28 +89,25 @@ fn replayed(known: &Recollection) -> Result<Answer, Fault> {
         return Err(StateError::new(StateCode::RecoveryFailed, detail).into());
     };
     let body = record.body().map_err(StateError::checksum)?;
-    let response = response_of(run, &body);
-    if Digest::of_bytes(response.as_bytes()) != body.response_digest {
-        return Err(StateError::checksum("the recorded response has changed").into());
-    }
-    Ok(answer(&run.arrival, Word::Outcome(body.outcome), response, true))
+    Ok(Answer::recorded(run, &body)?)
 }
 
-/// The notice for a known proposal that is not over: the same question again, or patience.
+/// The notice for a known proposal that is not over: the same question again, or patience. Nothing is proven
+/// to print two ids: recovery proves the run, and so does whoever decides on it.
 fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
-    let arrival = &dossier.run.arrival;
+    let Arrival { run_id, session_id, step_index, ref payload, .. } = dossier.run.arrival;
     let pending =
         dossier.approval.as_ref().filter(|approval| approval.status == ApprovalStatus::Pending);
-    let (word, result) = match pending {
-        Some(approval) => (
-            Word::Notice(Notice::ApprovalRequired),
-            approval_notice(approval.approval_id, arrival.run_id),
-        ),
-        None => {
-            let need = gate.parked.told().kind_of(arrival.run_id);
-            (Word::Notice(Notice::InProgress), progress_notice(arrival.run_id, need))
+    let reply = match (gate.parked.told().kind_of(run_id), pending) {
+        (Some(Kind::Quarantined), _) => {
+            let detail = format!("run {run_id} does not verify");
+            return Err(StateError::new(StateCode::RecoveryFailed, detail).into());
         }
+        (_, Some(approval)) => Reply::ApprovalRequired(approval.approval_id),
+        (need, None) => Reply::InProgress(need),
     };
-    let trail = super::restore::proposal_of(gate, dossier)?;
-    Ok(answer(arrival, word, trail.response(word, Some(&result), None), true))
+    let unreadable = || StateError::checksum(format!("the payload of run {run_id}"));
+    let Readable { id, action, .. } =
+        Readable::of_payload(&payload.bytes).ok_or_else(unreadable)?;
+    Ok(Answer { proposal_id: id, action, reply, run_id, session_id, step_index, replayed: true })
 }

@@ -152,8 +152,3 @@ fn proposal(
     };
     p5_validate_args::recall_args(trail, action, sealed).map_err(unreadable)
 }
-
-/// A trail that knows the proposal of a known run, for its notice.
-pub(super) fn proposal_of(gate: &Gate, dossier: &Dossier) -> Result<Trail, StateError> {
-    rebuild(gate, dossier).map(|restored| restored.trail)
-}

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use crate::approval::{Approval, ApprovalStatus};
+use crate::approval::{Approval, ApprovalContext, ApprovalStatus};
 use crate::call::exceeds;
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
@@ -16,7 +16,7 @@ use crate::ports::{Dossier, LinkedEvent};
 use crate::record::{Record, RecordBody, args_summary};
 use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
-use crate::step::{Question, Readable, approved_digest, asked_digest, response_of};
+use crate::step::{Readable, approved_digest, asked_digest, response_of};
 
 use super::{Problem, chain, place_of};
 
@@ -478,18 +478,18 @@ impl<'a> Problems<'a> {
         });
         self.expect("approvals", requested == asked.as_deref(), "what was asked");
         self.decision(dossier);
-        let asked = dossier.approval.as_ref().map(Question::of);
+        let asked = dossier.approval.as_ref().map(|approval| approval.context.read());
         let asked = asked.and_then(|asked| self.note("approvals", asked));
         for artifact in &replayed.artifacts {
             match artifact {
                 Artifact::SupervisorDecision(decision) => {
                     let meta = &decision.meta;
-                    let follows = follows_from(meta, dossier.approval.as_ref(), asked.as_ref());
+                    let follows = follows_from(meta, dossier.approval.as_ref(), asked);
                     self.expect("approvals", follows, "the decision");
                 }
                 Artifact::ToolCall(call) => {
                     let bound = approved_digest(&self.run.arrival.principal_id, call);
-                    let is_approved = asked.as_ref().is_none_or(|asked| asked.call_digest == bound);
+                    let is_approved = asked.is_none_or(|asked| asked.call_digest == bound);
                     self.expect("approvals", is_approved, "the call");
                 }
                 Artifact::ActionRequest(_) | Artifact::ToolEffect(_) => {}
@@ -555,7 +555,7 @@ fn kept_digest(effect: &ToolEffect) -> Option<Digest> {
 fn follows_from(
     meta: &DecisionMeta,
     approval: Option<&Approval>,
-    asked: Option<&Question>,
+    asked: Option<&ApprovalContext>,
 ) -> bool {
     let resolution = approval.and_then(|approval| approval.resolution.as_ref());
     let approver = resolution.and_then(|resolution| resolution.approver_id.as_ref());

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::ids::ApprovalId;
-use stepgate_core::json::{Value, strict};
 use stepgate_core::ports::{ApprovalQuery, StoreError};
 use stepgate_core::step::{Person, Refused};
 use stepgate_core::time::Timestamp;
@@ -24,18 +23,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(30);
 /// How long a failed expiry waits for its next try.
 const RETRY_MS: u64 = 5_000;
 
-/// Until when a person can decide.
-pub fn expires_at(approval: &Approval) -> Option<Timestamp> {
-    let context = strict::stored(&approval.approval_context_json).ok()?;
-    context.get("expires_at").and_then(Value::as_str)?.parse().ok()
-}
-
 type Due = BinaryHeap<Reverse<(Timestamp, ApprovalId)>>;
-
-/// Whether time has decided on an approval, although that may not be written down yet.
-pub fn has_expired(approval: &Approval, now: Timestamp) -> bool {
-    approval.status == ApprovalStatus::Pending && expires_at(approval).is_some_and(|at| at <= now)
-}
 
 impl Service {
     /// Ends the approvals that have expired, for a command without a gateway that would have done so.
@@ -120,7 +108,7 @@ async fn read_open(service: &Service) -> Result<Due, StoreError> {
 
 fn remember(due: &mut Due, approval: &Approval) {
     // Without a time it never expires; nobody but a forger makes such a one, and `verify` says so.
-    if let Some(at) = expires_at(approval) {
+    if let Some(at) = approval.expires_at() {
         due.push(Reverse((at, approval.approval_id)));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stepgate_core::ports::Elsewhere;
+use stepgate_core::ports::{Announce, Announcement};
 use tracing::{error, warn};
 
 use super::{Service, is_set};
@@ -22,13 +22,10 @@ pub(super) async fn keep_listening(service: Arc<Service>) {
             () = is_set(&mut leaving) => return,
         };
         match elsewhere {
-            Elsewhere::Decided(run_id) => {
-                service.hub.heard(run_id, false);
+            Announcement::More => look(&service).await,
+            told @ (Announcement::Asked(_) | Announcement::Decided(_) | Announcement::Ended(_)) => {
+                service.hub.announce(told)
             }
-            Elsewhere::Ended(run_id) => {
-                service.hub.heard(run_id, true);
-            }
-            Elsewhere::More => look(&service).await,
         }
         alarm.compare(&service).await;
     }
@@ -50,7 +47,7 @@ async fn look(service: &Service) {
         let recalled = service.gate.store.recall(run_id).await;
         let is_over = |found: &stepgate_core::ports::Recollection| found.run.status.is_final();
         if recalled.is_ok_and(|found| found.as_ref().is_some_and(is_over)) {
-            service.hub.heard(run_id, true);
+            service.hub.announce(Announcement::Ended(run_id));
         }
     }
 }

@@ -19,7 +19,7 @@ use stepgate_store::memory::MemoryStore;
 use tempfile::TempDir;
 
 use super::*;
-use crate::hub::{Hub, WatchedStore};
+use crate::hub::Hub;
 use crate::world::RealWorld;
 
 const COOK: &str = "kitchen.cook";
@@ -84,7 +84,7 @@ async fn kitchen(place: &TempDir) -> (Arc<Service>, Arc<Notify>) {
     let sandbox = Sandbox::open(place.path(), "sandbox".into(), SandboxLimits::default()).unwrap();
     let (hub, may_end) = (Hub::new(), Arc::new(Notify::new()));
     let gate = Gate {
-        store: Arc::new(WatchedStore::new(MemoryStore::new(), Arc::clone(&hub))),
+        store: Arc::new(MemoryStore::new().announcing_to(hub.clone())),
         executor: Arc::new(sandbox),
         tools: Arc::new(Kitchen { hub: Arc::clone(&hub), may_end: Arc::clone(&may_end) }),
         policy: Arc::new(PermitAll),
@@ -132,7 +132,7 @@ async fn a_run_can_be_watched_from_its_beginning_and_its_id_is_used_once() {
     let first = "550e8400-e29b-41d4-a716-446655440001";
     let (answer, ()) = tokio::join!(cook(&service, run_id, first), watching);
     let answer = answer.unwrap();
-    assert_eq!((answer.run_id, answer.word), (run_id, Word::Outcome(Outcome::Success)));
+    assert_eq!((answer.run_id, answer.word()), (run_id, Word::Outcome(Outcome::Success)));
     // The same proposal as another run is the same run; another proposal cannot be it.
     let other = RunId::new(uuid::Uuid::now_v7());
     assert_eq!(cook(&service, other, first).await.unwrap().run_id, run_id);

@@ -47,7 +47,7 @@ impl Tools for ServiceTools {
         let leaving = self.service.leaving();
         let mut answer = step::answer_of(&self.service.gate, run_id).await?;
         loop {
-            match answer.word {
+            match answer.word() {
                 Word::Outcome(_) => return Ok(answer),
                 Word::Notice(_) if *leaving.borrow() => {
                     let why = "the process stops".to_owned();

@@ -103,7 +103,7 @@ async fn linger(app: &App, decided: &Decided) {
     let (gate, run_id) = (&app.service.gate, decided.approval.tool_run_id);
     let mut watch = app.service.hub.watch(run_id);
     // It may have ended before it was watched.
-    match step::answer_of(gate, run_id).await.map(|answer| answer.word) {
+    match step::answer_of(gate, run_id).await.map(|answer| answer.word()) {
         Ok(Word::Notice(_)) => {
             let _ = tokio::time::timeout(LINGER, watch.finished()).await;
         }

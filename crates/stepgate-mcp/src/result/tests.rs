@@ -1,12 +1,5 @@
 use super::*;
 
-fn response(action: &str, outcome: &str, result: Value, error: Value) -> Value {
-    json!({
-        "proposal_id": "6d637063-616c-8000-8000-000000000000", "action": action, "outcome": outcome,
-        "result": result, "error": error,
-    })
-}
-
 fn shown(result: &CallToolResult) -> Value {
     serde_json::to_value(result).unwrap()
 }
@@ -26,7 +19,7 @@ fn a_core_action_answers_with_what_it_gave_as_text_and_as_itself() {
         ("WRITE_FILE", Value::Null, text("SUCCESS"), Value::Null),
     ];
     for (action, given, content, structured) in rows {
-        let result = shown(&succeeded(&response(action, "SUCCESS", given, Value::Null)));
+        let result = shown(&succeeded(action, &given));
         assert_eq!(result["content"], content, "{action}");
         assert_eq!(result["structuredContent"], structured, "{action}");
     }
@@ -43,7 +36,7 @@ fn a_tools_own_result_stays_as_it_is() {
         ],
         "structuredContent": { "big": 9007199254740993u64, "small": 1e-7 },
     });
-    let result = shown(&succeeded(&response("fixture.act", "SUCCESS", given.clone(), Value::Null)));
+    let result = shown(&succeeded("fixture.act", &given));
     for member in ["content", "structuredContent"] {
         assert_eq!(result[member], given[member], "{member}");
     }

@@ -1,4 +1,4 @@
-use serde_json::json;
+use stepgate_core::step::ErrorBody;
 
 use super::*;
 
@@ -6,14 +6,14 @@ const PAYLOAD_BYTES_MAX: usize = 1024;
 
 /// The words after this failure, as the record and the journal would have it.
 fn words(failure: &Failure, is_in_doubt: bool) -> String {
-    let detail = failure.detail();
-    let response = json!({
-        "outcome": failure.outcome().as_str(),
-        "error": { "error_code": failure.code(), "message": failure.message() },
-    });
-    let known =
-        Known { detail: detail.as_deref(), is_in_doubt, payload_bytes_max: PAYLOAD_BYTES_MAX };
-    of_refusal(&response, known)
+    let recorded = Recorded {
+        outcome: failure.outcome(),
+        output_json: None,
+        error: Some(ErrorBody::of(failure)),
+        detail: failure.detail(),
+        last_entry_digest: None,
+    };
+    of_refusal(&recorded, Known { is_in_doubt, payload_bytes_max: PAYLOAD_BYTES_MAX })
 }
 
 #[test]

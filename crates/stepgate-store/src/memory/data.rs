@@ -243,8 +243,9 @@ impl Data {
         approvals.filter(has_status).take(query.limit).cloned().collect()
     }
 
-    pub(super) fn event(&self, event_id: ArtifactId) -> Option<Event> {
-        self.history.iter().find(|event| event.event_id == event_id).cloned()
+    pub(super) fn events_by_id(&self, event_ids: &[ArtifactId]) -> Vec<Event> {
+        let is_asked_for = |event: &&Event| event_ids.contains(&event.event_id);
+        self.history.iter().filter(is_asked_for).cloned().collect()
     }
 
     pub(super) fn events(&self, query: &EventQuery) -> Vec<PlacedEvent> {

@@ -22,6 +22,7 @@ use super::open::{self, Address, Lines, PostgresOptions};
 use super::point::{Durability, Point};
 use super::schema::{self, Standing};
 use super::{PostgresStore, Readers, Source};
+use crate::announcer::Announcer;
 use crate::backup::{BackupError, Cell, CopiedTable, Kind, RowCounts, TABLES};
 use crate::locks::TraceLocks;
 use crate::sqlite::backup::{Emptying, Filling};
@@ -114,6 +115,7 @@ impl PostgresStore {
             readers: Readers { source, patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
             desk: None,
+            announcer: Announcer::default(),
         };
         Ok(Restoring { store, connection, shown: address.shown })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use stepgate_core::ids::RunId;
-use stepgate_core::ports::Elsewhere;
+use stepgate_core::ports::Announcement;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -49,7 +49,7 @@ pub(super) struct Listener {
 /// What was told, and when to look for what was not.
 #[derive(Debug)]
 struct Hearing {
-    told: mpsc::Receiver<Elsewhere>,
+    told: mpsc::Receiver<Announcement>,
     look_at: Instant,
 }
 
@@ -86,7 +86,7 @@ impl Listener {
 
     /// The next thing that another node did, or that there may be more. Looks by the clock, however much is
     /// told: tokens that are revoked, and tools that are accepted, are told to nobody.
-    pub(super) async fn next(&self) -> Elsewhere {
+    pub(super) async fn next(&self) -> Announcement {
         let mut hearing = self.hearing.lock().await;
         let Hearing { told, look_at } = &mut *hearing;
         loop {
@@ -94,7 +94,7 @@ impl Listener {
                 let has_more = self.has_more().await;
                 *look_at = Instant::now() + LOOK_AGAIN;
                 if has_more {
-                    return Elsewhere::More;
+                    return Announcement::More;
                 }
             }
             match tokio::time::timeout_at(*look_at, told.recv()).await {
@@ -121,7 +121,7 @@ impl Listener {
 
 async fn listen(
     address: &Address,
-    tell: &mpsc::Sender<Elsewhere>,
+    tell: &mpsc::Sender<Announcement>,
     is_own: &(impl Fn(i64) -> bool + Send + Sync),
 ) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = address.connect().await?;
@@ -133,7 +133,7 @@ async fn listen(
             let heard = match heard(telling.payload()) {
                 Some((_, incarnation)) if is_own(incarnation) => continue,
                 Some((elsewhere, _)) => elsewhere,
-                None => Elsewhere::More,
+                None => Announcement::More,
             };
             // One that finds no room is found by looking.
             let _told = tell.try_send(heard);
@@ -153,13 +153,13 @@ async fn listen(
 }
 
 /// What a telling says, and who tells it.
-fn heard(telling: &str) -> Option<(Elsewhere, i64)> {
+fn heard(telling: &str) -> Option<(Announcement, i64)> {
     let mut words = telling.split(' ');
     let (word, run_id, incarnation) = (words.next()?, words.next()?, words.next()?);
     let run_id = RunId::from_str(run_id).ok()?;
     let elsewhere = match word {
-        DECIDED => Elsewhere::Decided(run_id),
-        ENDED => Elsewhere::Ended(run_id),
+        DECIDED => Announcement::Decided(run_id),
+        ENDED => Announcement::Ended(run_id),
         _ => return None,
     };
     Some((elsewhere, incarnation.parse().ok()?))

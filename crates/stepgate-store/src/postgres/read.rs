@@ -117,9 +117,10 @@ pub(super) fn binding(key: &IdempotencyKey) -> Query {
     by_text(concat!(rows_of!(effects), " WHERE idempotency_key = $1"), key.as_str())
 }
 
-/// The event of this id.
-pub(super) fn event(event_id: ArtifactId) -> Query {
-    by_text(concat!(rows_of!(events), " WHERE event_id = $1"), event_id)
+/// The events of these ids.
+pub(super) fn events_by_id(event_ids: &[ArtifactId]) -> Query {
+    let ids: Vec<String> = event_ids.iter().map(ToString::to_string).collect();
+    Query::new(concat!(rows_of!(events), " WHERE event_id = ANY($1)"), vec![Box::new(ids)])
 }
 
 /// An approval.

@@ -241,7 +241,7 @@ fn questions(rows: &[&Approval]) -> Option<Query> {
             texts(rows, |row| row.tool_run_id),
             texts(rows, |row| row.ts_requested),
             texts(rows, |row| row.status.as_str()),
-            texts(rows, |row| row.approval_context_json.as_str()),
+            texts(rows, |row| row.context.text()),
         ]
     })
 }

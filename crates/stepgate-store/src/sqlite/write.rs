@@ -198,7 +198,7 @@ fn insert_approval(statements: &mut Statements<'_>, approval: &Approval) -> Resu
         approval.tool_run_id.to_string(),
         approval.ts_requested.to_string(),
         approval.status.as_str(),
-        approval.approval_context_json.as_str(),
+        approval.context.text(),
     ];
     one_row(statements.of(sql)?.execute(row)?)
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use stepgate_core::ids::RunId;
-use stepgate_core::ports::{EventQuery, StepCommit, Store};
+use stepgate_core::ports::{
+    Audits, EventQuery, Events, Locks, Nodes, Runs, Sessions, StepCommit, Store, Writes,
+};
 use stepgate_store::{BackupError, PostgresOptions, PostgresStore, RowCounts, SqliteStore};
 
 use crate::conformance::sqlite;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
+use stepgate_core::approval::{Approval, ApprovalStatus, Resolution, StoredContext};
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{self, Event, EventType};
 use stepgate_core::failure::Outcome;
@@ -279,7 +279,7 @@ impl Step {
 
     pub(crate) fn approval(&self) -> Approval {
         Approval {
-            approval_context_json: r#"{"reason":"large"}"#.into(),
+            context: StoredContext::stored(r#"{"reason":"large"}"#.into()),
             approval_id: ApprovalId::new(Uuid::now_v7()),
             resolution: None,
             status: ApprovalStatus::Pending,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stepgate_core::ports::{Store, StoreError};
+use stepgate_core::ports::{Locks, Runs, Sessions, StoreError};
 use stepgate_store::{Faults, FaultyStore, MemoryStore, Stop};
 
 use crate::desk::Desk;

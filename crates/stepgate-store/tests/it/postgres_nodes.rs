@@ -8,7 +8,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::StateCode;
 use stepgate_core::ports::{
-    ApprovalQuery, Elsewhere, EventQuery, Node, RunQuery, Store, StoreError, Unreached,
+    Announcement, ApprovalQuery, Approvals, Audits, EventQuery, Events, Journals, Locks, Node,
+    Nodes, RunQuery, Runs, Sessions, Store, StoreError, Unreached, Writes,
 };
 use stepgate_core::session::{Head, Session, SessionKind};
 use stepgate_store::{PostgresOptions, PostgresStore};
@@ -408,8 +409,8 @@ async fn a_decision_on_one_node_is_heard_on_another() {
         let mut told = Vec::new();
         while told.len() < 2 {
             match waiting.elsewhere().await {
-                Elsewhere::More => {}
-                telling @ (Elsewhere::Decided(_) | Elsewhere::Ended(_)) => told.push(telling),
+                Announcement::More | Announcement::Asked(_) => {}
+                telling @ (Announcement::Decided(_) | Announcement::Ended(_)) => told.push(telling),
             }
         }
         told
@@ -429,12 +430,12 @@ async fn a_decision_on_one_node_is_heard_on_another() {
     })
     .await;
     let told = hearing.await.unwrap();
-    let (Elsewhere::Decided(run_id) | Elsewhere::Ended(run_id)) = told[0] else {
+    let (Announcement::Decided(run_id) | Announcement::Ended(run_id)) = told[0] else {
         panic!("{told:?}");
     };
     assert!(decided.contains(&run_id));
-    if told[0] == Elsewhere::Decided(run_id) {
-        assert_eq!(told[1], Elsewhere::Ended(run_id));
+    if told[0] == Announcement::Decided(run_id) {
+        assert_eq!(told[1], Announcement::Ended(run_id));
     }
 }
 
@@ -455,8 +456,9 @@ async fn decisions_that_keep_coming_keep_nobody_from_looking() {
         deciding.commit(step.granting(&asked).0).await.unwrap();
         deciding.release_trace_lock(step.id()).await.unwrap();
         match heard {
-            Elsewhere::More => looked = told > 0,
-            Elsewhere::Decided(_) | Elsewhere::Ended(_) => told += 1,
+            Announcement::Asked(_) => {}
+            Announcement::More => looked = told > 0,
+            Announcement::Decided(_) | Announcement::Ended(_) => told += 1,
         }
         // There is always one more to hear: it is told as soon as the next one is decided.
         heard = tokio::time::timeout(PATIENCE, waiting.elsewhere()).await.unwrap();
@@ -473,7 +475,7 @@ async fn a_decision_is_heard_also_where_the_schema_has_a_long_name() {
     let (waiting, deciding) = (house.node("waiting").await, house.node("deciding").await);
     let desk = Desk::open(deciding.clone()).await;
     let hearing =
-        tokio::spawn(async move { while waiting.elsewhere().await == Elsewhere::More {} });
+        tokio::spawn(async move { while waiting.elsewhere().await == Announcement::More {} });
     until("nothing was heard", async || {
         let mut step = desk.step();
         let (pausing, asked) = step.pausing();
@@ -492,9 +494,9 @@ async fn whatever_another_node_writes_is_noticed() {
     let house = House::new();
     let (waiting, writing) = (house.node("waiting").await, house.node("writing").await);
     let desk = Desk::open(writing).await;
-    assert_eq!(tokio::time::timeout(PATIENCE, waiting.elsewhere()).await, Ok(Elsewhere::More));
+    assert_eq!(tokio::time::timeout(PATIENCE, waiting.elsewhere()).await, Ok(Announcement::More));
     desk.finished().await;
-    assert_eq!(tokio::time::timeout(PATIENCE, waiting.elsewhere()).await, Ok(Elsewhere::More));
+    assert_eq!(tokio::time::timeout(PATIENCE, waiting.elsewhere()).await, Ok(Announcement::More));
 }
 
 /// As after a backup was restored, or a replica took over that lacks the last commits.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stepgate_core::ids::RunId;
-use stepgate_core::ports::{Store, StoreError};
+use stepgate_core::ports::{Audits, Runs, Sessions, StoreError, Writes};
 use stepgate_store::postgres::OpenError;
 use stepgate_store::{PostgresOptions, PostgresStore};
 use stepgate_test_postgres::{Cluster, Settings};

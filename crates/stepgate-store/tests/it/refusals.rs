@@ -1,6 +1,6 @@
 //! What every engine refuses, with its code, and that nothing is written then.
 
-use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::approval::{Approval, ApprovalStatus, StoredContext};
 use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
 use stepgate_core::ids::{RunId, SessionId};
@@ -210,7 +210,7 @@ async fn an_approval_is_decided_as_it_was_asked(desk: Desk) {
         approval: Some(ApprovalChange::Decide(approval)),
         ..StepCommit::at(step.place())
     };
-    let other_context = Approval { approval_context_json: "{}".into(), ..decided.clone() };
+    let other_context = Approval { context: StoredContext::stored("{}".into()), ..decided.clone() };
     let no_answer = Approval { resolution: None, ..decided.clone() };
     let unknown = Approval { approval_id: step.approval().approval_id, ..decided };
     let mismatch = StateCode::ChecksumMismatch;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stepgate_core::approval::Approval;
 use stepgate_core::ids::RunId;
-use stepgate_core::ports::{StepCommit, Store};
+use stepgate_core::ports::{Nodes, StepCommit, Store};
 use stepgate_core::session::SessionKind;
 use stepgate_sim::{Rehearsal, Sabotage};
 use stepgate_store::{PostgresOptions, PostgresStore};

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::json;
 use stepgate_core::digest::Digest;
-use stepgate_core::ports::{Store, World};
+use stepgate_core::ports::{Sessions, World};
 use stepgate_core::verify::{self, SavedHead};
 use stepgate_exec::{CopiedFile, Earlier, Identity, Now, SandboxCopy, Skipped};
 use stepgate_gateway::durable::{self, PRIVATE};

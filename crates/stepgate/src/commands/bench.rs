@@ -301,7 +301,7 @@ async fn run_client(
         let start = Instant::now();
         let answer = step::run(gate, submission).await?;
         latencies.push(start.elapsed());
-        ensure!(answer.response.contains("\"SUCCESS\""), "{}", answer.response);
+        ensure!(answer.word().as_str() == "SUCCESS", "{}", answer.body());
     }
     Ok(latencies)
 }

@@ -9,7 +9,7 @@ use axum::http::Method;
 use serde::Serialize;
 use serde_json::Value;
 use stepgate_core::attention::{self, Reading};
-use stepgate_core::ports::{Store, Unfinished, Unreached, World};
+use stepgate_core::ports::{Audits, Store, Unfinished, Unreached, World};
 use stepgate_exec::{Sandbox, SandboxLimits, launcher};
 use stepgate_gateway::attention::NeedObject;
 use stepgate_gateway::control::{self, pins};

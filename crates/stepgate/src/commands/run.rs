@@ -24,11 +24,11 @@ pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyho
             held.tell().await;
             let session = held.session(args.session).await?;
             let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
-            let code = exit_code(answer.word);
-            if answer.word == Word::Outcome(Outcome::Denied) {
+            let code = exit_code(answer.word());
+            if answer.word() == Word::Outcome(Outcome::Denied) {
                 tell_what_is_off(&held, &args.tool);
             }
-            (answer.response, code)
+            (answer.body(), code)
         }
     };
     step::print(&response)?;

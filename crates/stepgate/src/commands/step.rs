@@ -37,7 +37,7 @@ pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> any
     let payload = payload.unwrap_or_else(|| Payload::whole([]));
     let answered = submit(&held, &session, payload).await?;
     answer(&answered)?;
-    Ok(exit_code(answered.word))
+    Ok(exit_code(answered.word()))
 }
 
 /// Takes a payload through the gate. The step is a task of its own: an impatient caller never stops
@@ -116,7 +116,7 @@ pub(super) fn print(response: &str) -> anyhow::Result<()> {
 /// step is done, and somebody must know.
 pub(super) fn answer(answer: &Answer) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", answer.response).and_then(|()| out.flush()).with_context(|| {
+    writeln!(out, "{}", answer.body()).and_then(|()| out.flush()).with_context(|| {
         format!("run {} is recorded, and its response cannot be written", answer.run_id)
     })
 }

@@ -169,7 +169,7 @@ async fn play(gate: &Gate) -> Result<BTreeMap<usize, String>, Fault> {
             Op::Propose(payload) => {
                 let answer = submit(gate, payload).await?;
                 // The approval's id is chance; the rest must repeat.
-                let mut response: Value = serde_json::from_str(&answer.response).unwrap();
+                let mut response: Value = serde_json::from_str(&answer.body()).unwrap();
                 if response["outcome"] == "APPROVAL_REQUIRED" {
                     response["result"] = json!("asked");
                 }

@@ -170,7 +170,7 @@ impl Fixture {
 
     /// Takes a proposal through the gate and reads its response back.
     pub(crate) async fn respond(&self, payload: impl AsRef<[u8]>) -> Value {
-        serde_json::from_str(&self.submit(payload).await.response).unwrap()
+        serde_json::from_str(&self.submit(payload).await.body()).unwrap()
     }
 
     pub(crate) async fn dossier(&self, answer: &Answer) -> Dossier {

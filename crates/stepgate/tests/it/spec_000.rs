@@ -94,7 +94,7 @@ async fn a_step_executes_at_most_one_action() {
     fixture.gate.executor = Arc::new(Acting(NotesActs { inner, noted }));
     let write = proposal(1, "WRITE_FILE", json!({"path": "/sandbox/a.txt", "content": "1"}));
     let answer = fixture.submit(&write).await;
-    assert_eq!(acts.lock().unwrap().len(), 1, "{}", answer.response);
+    assert_eq!(acts.lock().unwrap().len(), 1, "{}", answer.body());
     let entries = fixture.dossier(&answer).await.entries;
     assert_eq!(entries.iter().filter(|row| row.entry.to_state == State::Executing).count(), 1);
     let other = proposal(2, "WRITE_FILE", json!({"path": "/sandbox/b.txt", "content": "2"}));
@@ -264,7 +264,7 @@ async fn the_time_of_arrival_decides_nothing() {
             let answer = fixture.submit(proposal).await;
             let entries = fixture.dossier(&answer).await.entries;
             let path: Vec<_> = entries.iter().map(|row| row.entry.to_state).collect();
-            states.push((answer.response, path));
+            states.push((answer.body(), path));
         }
         told.push(states);
     }
@@ -661,7 +661,7 @@ async fn reasoning_affects_neither_authorization_nor_execution() {
                 serde_json::from_str(&proposal(1, "WRITE_FILE", args)).unwrap();
             proposal["reasoning"] = json!(reasoning);
             let answer = fixture.submit(proposal.to_string()).await;
-            assert_eq!(answer.word.as_str(), word, "{}", answer.response);
+            assert_eq!(answer.word().as_str(), word, "{}", answer.body());
             let dossier = fixture.dossier(&answer).await;
             let journal: Vec<_> =
                 dossier.entries.into_iter().map(|row| row.artifact.text).collect();
@@ -670,7 +670,7 @@ async fn reasoning_affects_neither_authorization_nor_execution() {
             assert!(!asked.is_empty(), "policy was not asked");
             assert_eq!(acted.len(), acts);
             let file = std::fs::read_to_string(fixture.path("a.txt")).ok();
-            seen.push((answer.response, journal, asked, acted, file));
+            seen.push((answer.body(), journal, asked, acted, file));
         }
         // Ids and instants repeat in this world, so the journal is the same to the byte.
         assert_eq!(seen[0], seen[1], "{word}");
@@ -688,7 +688,7 @@ async fn respond_follows_the_fixed_schema() {
         proposal(3, "READ_FILE", json!({"path": "/sandbox/none.txt"})),
     ];
     for payload in payloads {
-        let response = fixture.submit(&payload).await.response;
+        let response = fixture.submit(&payload).await.body();
         let object: Value = serde_json::from_str(&response).unwrap();
         let mut keys: Vec<_> = object.as_object().unwrap().keys().cloned().collect();
         keys.sort();
@@ -732,7 +732,7 @@ async fn the_name_of_an_action_has_an_end_and_a_longer_one_is_repeated_nowhere()
     let fits = fixture.respond(proposal(1, &"n".repeat(256), json!({}))).await;
     assert_eq!(error_code(&fits), "ACTION_NOT_ALLOWED");
     let answer = fixture.submit(proposal(2, &"n".repeat(257), json!({}))).await;
-    let response: Value = serde_json::from_str(&answer.response).unwrap();
+    let response: Value = serde_json::from_str(&answer.body()).unwrap();
     assert_eq!(error_code(&response), "INVALID_PROPOSAL");
     assert_eq!(response["action"], Value::Null);
     let dossier = fixture.dossier(&answer).await;

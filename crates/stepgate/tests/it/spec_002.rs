@@ -14,6 +14,7 @@ use stepgate_core::failure::{ExecutionFailure, Outcome};
 use stepgate_core::ids::{ApprovalId, PrincipalId};
 use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
 use stepgate_core::journal::{Artifact, replay};
+use stepgate_core::json::canonical;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::ports::{Dispatch, Dossier, Failed, Policy, PolicyRequest};
 use stepgate_core::recover::{self, Report, Scope};
@@ -57,7 +58,7 @@ impl House {
     /// The step up to the question, and the approval that it waits for.
     async fn ask(&self, number: u32, args: Value) -> (Answer, ApprovalId) {
         let answer = self.set_volume(number, args).await;
-        assert_eq!(answer.word, Word::Notice(Notice::ApprovalRequired), "{}", answer.response);
+        assert_eq!(answer.word(), Word::Notice(Notice::ApprovalRequired), "{}", answer.body());
         let approval = self.fixture.dossier(&answer).await.approval.unwrap();
         (answer, approval.approval_id)
     }
@@ -119,7 +120,7 @@ fn effect_status(dossier: &Dossier) -> EffectStatus {
 async fn a_read_only_tool_goes_from_started_to_ok() {
     let house = House::new();
     let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
-    assert_eq!(answer.word, Word::Outcome(Outcome::Success));
+    assert_eq!(answer.word(), Word::Outcome(Outcome::Success));
     let dossier = house.dossier(&answer).await;
     assert_eq!(dossier.run.status, Status::Ok);
     assert_eq!(dossier.run.tool_name.as_deref(), Some(AGENDA));
@@ -134,7 +135,7 @@ async fn a_gated_tool_goes_over_approval_required_and_approved_to_ok() {
     assert_eq!(house.status(&answer).await, Status::ApprovalRequired);
     assert_eq!(house.bench.sent(), []);
     let done = house.approve(approval_id).await.unwrap();
-    assert_eq!(done.word, Word::Outcome(Outcome::Success));
+    assert_eq!(done.word(), Word::Outcome(Outcome::Success));
     let dossier = house.dossier(&answer).await;
     assert_eq!(dossier.run.status, Status::Ok);
     assert_eq!(dossier.approval.as_ref().unwrap().status, ApprovalStatus::Approved);
@@ -164,7 +165,7 @@ async fn a_failed_execution_goes_from_started_to_error() {
         Failed { detail: Some("no such room".into()), ..ExecutionFailure::ToolFailed.into() };
     house.bench.behave(AGENDA, Behaviour::Fails(failed));
     let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
-    let response: Value = serde_json::from_str(&answer.response).unwrap();
+    let response: Value = serde_json::from_str(&answer.body()).unwrap();
     assert_eq!(
         response["error"],
         json!({ "error_code": "EXECUTION_ERROR", "message": "Tool failed" })
@@ -201,7 +202,7 @@ async fn a_denied_run_is_never_executed_and_says_by_whom_and_why() {
     let note = Some("the baby sleeps".to_owned());
     let person = Person::Refuses { approver_id: operator(), note };
     let denied = step::resume(&house.fixture.gate, approval_id, person).await.unwrap();
-    assert_eq!(denied.word, Word::Outcome(Outcome::Denied));
+    assert_eq!(denied.word(), Word::Outcome(Outcome::Denied));
     assert_eq!(house.bench.sent(), []);
     let dossier = house.dossier(&answer).await;
     assert_eq!(dossier.run.status, Status::Denied);
@@ -220,7 +221,7 @@ async fn an_approval_does_not_bypass_policy() {
     let (answer, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
     house.fixture.gate.policy = Arc::new(DenyAll);
     let refused = house.approve(approval_id).await.unwrap();
-    assert_eq!(refused.word, Word::Outcome(Outcome::Denied));
+    assert_eq!(refused.word(), Word::Outcome(Outcome::Denied));
     let dossier = house.dossier(&answer).await;
     assert_eq!(dossier.run.status, Status::Error);
     assert_eq!(dossier.approval.as_ref().unwrap().status, ApprovalStatus::Approved);
@@ -243,9 +244,9 @@ async fn the_principal_that_asked_cannot_approve() {
 async fn a_cap_lowers_what_is_approved_and_executed_and_keeps_what_was_asked() {
     let house = House::new();
     let (answer, approval_id) = house.ask(1, json!({ "volume": 90 })).await;
-    let context = house.dossier(&answer).await.approval.unwrap().approval_context_json;
-    let context: Value = serde_json::from_str(&context).unwrap();
-    assert_eq!(context["args"], json!({ "volume": 30 }));
+    let context = house.dossier(&answer).await.approval.unwrap().context;
+    assert_eq!(context.read().unwrap().args, json!({ "volume": 30 }));
+    assert_eq!(canonical::text_of(context.read().unwrap()), context.text(), "nothing is lost");
     house.approve(approval_id).await.unwrap();
     let dossier = house.dossier(&answer).await;
     let [
@@ -277,7 +278,7 @@ async fn an_approval_is_good_for_the_call_that_was_shown_and_no_other() {
             _ => house.bench.withdraw(VOLUME),
         }
         let refused = house.approve(approval_id).await.unwrap();
-        assert_eq!(refused.word, Word::Outcome(Outcome::Denied), "{change}");
+        assert_eq!(refused.word(), Word::Outcome(Outcome::Denied), "{change}");
         assert_eq!(house.status(&answer).await, Status::Error, "{change}");
         assert_eq!(house.bench.sent(), [], "{change}");
         house.verified().await;
@@ -295,7 +296,7 @@ async fn a_fraction_is_lowered_too_and_what_is_below_the_cap_stays() {
     ] {
         house.fixture.gate.policy = Arc::new(HomeRules { volume_max: Some(max) });
         let answer = house.set_volume(number, json!({ "volume": volume })).await;
-        assert_eq!(answer.word, Word::Outcome(Outcome::Success), "{volume}");
+        assert_eq!(answer.word(), Word::Outcome(Outcome::Success), "{volume}");
         assert_eq!(house.bench.sent().pop().unwrap().args["volume"], sent);
     }
     house.verified().await;
@@ -332,7 +333,7 @@ async fn a_tool_that_is_not_listed_is_denied_and_unclassified() {
 async fn arguments_that_break_the_tools_contract_are_a_validation_error() {
     let house = House::new();
     let answer = house.set_volume(1, json!({ "volume": "loud" })).await;
-    assert_eq!(answer.word, Word::Outcome(Outcome::ValidationError));
+    assert_eq!(answer.word(), Word::Outcome(Outcome::ValidationError));
     assert_eq!(house.dossier(&answer).await.entries.len(), 0);
     house.verified().await;
 }
@@ -342,7 +343,7 @@ async fn a_server_that_is_away_is_an_execution_error_and_nothing_is_sent() {
     let house = House::new();
     house.bench.behave(AGENDA, Behaviour::IsAway);
     let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
-    assert_eq!(answer.word, Word::Outcome(Outcome::ExecutionError));
+    assert_eq!(answer.word(), Word::Outcome(Outcome::ExecutionError));
     let dossier = house.dossier(&answer).await;
     assert_eq!(effect_status(&dossier), EffectStatus::Failure);
     assert_eq!(guarantee(&dossier), None);
@@ -385,7 +386,7 @@ async fn a_redacted_argument_reaches_the_tool_and_nothing_else() {
     let again = house.set_volume(1, json!({ "volume": 20, "pin": SECRET })).await;
     assert!(again.replayed);
     let other = house.set_volume(1, json!({ "volume": 20, "pin": "another" })).await;
-    assert!(other.response.contains("IDEMPOTENCY_CONFLICT"), "{}", other.response);
+    assert!(other.body().contains("IDEMPOTENCY_CONFLICT"), "{}", other.body());
     house.verified().await;
 }
 
@@ -393,10 +394,10 @@ async fn a_redacted_argument_reaches_the_tool_and_nothing_else() {
 async fn the_same_proposal_again_gets_the_recorded_response() {
     let house = House::new();
     let (first, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
-    assert_eq!(house.set_volume(1, json!({ "volume": 20 })).await.response, first.response);
+    assert_eq!(house.set_volume(1, json!({ "volume": 20 })).await.body(), first.body());
     let done = house.approve(approval_id).await.unwrap();
     let again = house.set_volume(1, json!({ "volume": 20 })).await;
-    assert_eq!((again.response, again.replayed), (done.response, true));
+    assert_eq!((again.body(), again.replayed), (done.body(), true));
     assert_eq!(house.bench.effects().len(), 1);
     house.verified().await;
 }
@@ -445,7 +446,7 @@ async fn a_call_in_doubt_that_asks_waits_for_a_person_and_acts_at_most_once() {
         }
         assert_eq!(house.bench.effects().len(), 1);
         let notice = house.set_volume(1, json!({ "volume": 20 })).await;
-        assert_eq!(notice.word, Word::Notice(Notice::InProgress));
+        assert_eq!(notice.word(), Word::Notice(Notice::InProgress));
         let gate = &house.fixture.gate;
         step::resolve(gate, answer.run_id, settlement.clone(), operator(), None).await.unwrap();
         let dossier = house.dossier(&answer).await;

@@ -21,7 +21,7 @@ use stepgate_core::json::canonical;
 use stepgate_core::machine::State;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
-    Dispatch, Effect, Executor, KeyChange, Place, Policy, StepCommit, Store, StoreError,
+    Dispatch, Effect, Executor, KeyChange, Place, Policy, StepCommit, Store, StoreError, Writes,
 };
 use stepgate_core::recover::{self, Remedy, Scope};
 use stepgate_core::run::{Notice, Payload, Run, Status, Word};
@@ -131,7 +131,7 @@ async fn i2_the_same_key_never_executes_again_and_gets_the_recorded_response() {
     let first = fixture.submit(write(1)).await;
     std::fs::remove_file(fixture.path("a.txt")).unwrap();
     let again = fixture.submit(write(1)).await;
-    assert_eq!(again.response, first.response);
+    assert_eq!(again.body(), first.body());
     assert_eq!((again.run_id, again.replayed), (first.run_id, true));
     assert_eq!(dispatched.load(Ordering::SeqCst), 1);
     assert!(!fixture.path("a.txt").exists());
@@ -167,7 +167,7 @@ async fn i2_a_refused_proposal_binds_nothing_and_a_denied_one_is_replayed() {
     assert_eq!(fixture.respond(&denied).await["outcome"], "DENIED");
     fixture.gate.extensions.read.push("exe".into());
     let again = fixture.submit(&denied).await;
-    assert!(again.replayed && again.response.contains("DENIED"));
+    assert!(again.replayed && again.body().contains("DENIED"));
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn i2_two_at_once_with_one_key_execute_once() {
             })
             .collect();
         for task in tasks {
-            let word = task.await.unwrap().word;
+            let word = task.await.unwrap().word();
             let is_known = matches!(word, Word::Outcome(_) | Word::Notice(Notice::InProgress));
             assert!(is_known, "{word:?}");
         }
@@ -217,7 +217,7 @@ async fn i3_a_recorded_effect_is_never_dispatched_again() {
         recover::Report::default()
     );
     let read = step::redispatch(&fixture.gate, answer.run_id).await.unwrap();
-    assert_eq!(read.response, answer.response);
+    assert_eq!(read.body(), answer.body());
     assert_eq!(dispatched.load(Ordering::SeqCst), 0);
 }
 
@@ -454,7 +454,7 @@ async fn what_was_authorized_before_a_crash_is_dispatched_once() {
         let body = dossier.record.unwrap().0.body().unwrap();
         assert_eq!(body.guarantee, Some(Guarantee::ExactlyOnce));
         assert_verified(&*restarted.gate.store).await;
-        assert_eq!(restarted.submit(write(1)).await.response, answer.response);
+        assert_eq!(restarted.submit(write(1)).await.body(), answer.body());
         assert_eq!(dispatched.load(Ordering::SeqCst), 1);
     }
 }
@@ -482,7 +482,7 @@ async fn what_was_authorized_before_a_crash_and_is_refused_now_is_recorded_and_n
         assert_eq!(dossier.run.status, Status::Error);
         assert_verified(&*restarted.gate.store).await;
         let again = restarted.submit(write(1)).await;
-        assert!(again.replayed && again.response.contains("DENIED"), "{}", again.response);
+        assert!(again.replayed && again.body().contains("DENIED"), "{}", again.body());
     }
 }
 
@@ -599,7 +599,7 @@ async fn first_steps_that_come_at_once_join_one_session() {
                 })
                 .collect();
             for task in tasks {
-                assert_eq!(task.await.unwrap().word, Word::Outcome(Outcome::Success), "{round}");
+                assert_eq!(task.await.unwrap().word(), Word::Outcome(Outcome::Success), "{round}");
             }
             assert_eq!(fixture.gate.store.counts().await.unwrap().sessions, 2, "{round}");
             assert_verified(&*fixture.gate.store).await;
@@ -631,13 +631,13 @@ fn the_recovery_table_says_what_happens_for_every_pair() {
 async fn a_paused_step_says_so_and_says_the_same_again() {
     let fixture = Fixture::new().with_policy(AskAlways);
     let first = fixture.submit(write(1)).await;
-    assert_eq!(first.word, Word::Notice(Notice::ApprovalRequired));
-    let response: Value = serde_json::from_str(&first.response).unwrap();
+    assert_eq!(first.word(), Word::Notice(Notice::ApprovalRequired));
+    let response: Value = serde_json::from_str(&first.body()).unwrap();
     assert_eq!(response["outcome"], "APPROVAL_REQUIRED");
     assert_eq!(response["result"]["run_id"], first.run_id.to_string());
     assert_eq!(response["error"], json!(null));
     let again = fixture.submit(write(1)).await;
-    assert_eq!(again.response, first.response);
+    assert_eq!(again.body(), first.body());
     assert!(!fixture.path("a.txt").exists());
     assert_eq!(fixture.dossier(&first).await.run.status, Status::ApprovalRequired);
     let report = recover::recover(&fixture.gate, Scope::Core).await.unwrap();
@@ -657,7 +657,7 @@ async fn a_granted_step_executes_once_and_a_second_decision_is_refused() {
     let (answer, approval) = paused(&fixture).await;
     let done = step::resume(&fixture.gate, approval, grants()).await.unwrap();
     assert_eq!(done.run_id, answer.run_id);
-    assert!(done.response.contains("SUCCESS"));
+    assert!(done.body().contains("SUCCESS"));
     assert_eq!(std::fs::read_to_string(fixture.path("a.txt")).unwrap(), "once");
     let second = step::resume(&fixture.gate, approval, grants()).await.unwrap_err();
     assert_eq!(second, Refused::AlreadyDecided);
@@ -676,7 +676,7 @@ async fn a_refused_or_expired_step_is_never_executed() {
         let fixture = Fixture::new().with_policy(AskAlways);
         let (answer, approval) = paused(&fixture).await;
         let done = step::resume(&fixture.gate, approval, person).await.unwrap();
-        assert!(done.response.contains("APPROVAL_DENIED"));
+        assert!(done.body().contains("APPROVAL_DENIED"));
         assert!(!fixture.path("a.txt").exists());
         let dossier = fixture.dossier(&answer).await;
         assert_eq!(dossier.run.status, Status::Denied);
@@ -702,7 +702,7 @@ async fn a_grant_does_not_bypass_policy() {
     let (answer, approval) = paused(&fixture).await;
     fixture.gate.policy = Arc::new(DenyAll);
     let done = step::resume(&fixture.gate, approval, grants()).await.unwrap();
-    assert!(done.response.contains("POLICY_VIOLATION"));
+    assert!(done.body().contains("POLICY_VIOLATION"));
     assert!(!fixture.path("a.txt").exists());
     let dossier = fixture.dossier(&answer).await;
     assert_eq!(dossier.approval.unwrap().status, ApprovalStatus::Approved);

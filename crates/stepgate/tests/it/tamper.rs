@@ -16,7 +16,7 @@ use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
 use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::json::canonical;
-use stepgate_core::ports::{Store, StoreError, World};
+use stepgate_core::ports::{Sessions, Store, StoreError, World, Writes};
 use stepgate_core::recover::{self, Scope};
 use stepgate_core::run::{Payload, Status};
 use stepgate_core::session::SessionKind;
@@ -565,7 +565,7 @@ async fn a_replay_reads_no_event_of_the_replays_before_it() {
     stranger.execute("UPDATE events SET payload_json = '{' WHERE position > 2", []).unwrap();
     fixture.gate.store.dossier(first.run_id).await.unwrap_err();
     let again = fixture.submit(&think).await;
-    assert_eq!((again.response, again.replayed), (first.response, true));
+    assert_eq!((again.body(), again.replayed), (first.body(), true));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
-use stepgate_core::ports::Store;
+use stepgate_core::ports::{Audits, Writes};
 use stepgate_core::session::{Head, Session, SessionKind};
 use stepgate_core::step::{self, Person};
 use stepgate_core::time::Timestamp;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use stepgate_core::journal::artifact::Guarantee;
 use stepgate_core::machine::State;
-use stepgate_core::ports::{Dossier, Store};
+use stepgate_core::ports::{Dossier, Runs};
 use stepgate_core::step::response_of;
 use stepgate_core::verify::verify;
 use stepgate_store::MemoryStore;

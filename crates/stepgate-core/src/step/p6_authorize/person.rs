@@ -9,15 +9,15 @@ use super::{
     AuthorizedRequest, Ground, Ready, Ruling, append_decision, authorized, decision, judge,
     make_ready,
 };
-use crate::approval::{Approval, ApprovalStatus, Resolution};
+use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
 use crate::digest::Digest;
 use crate::event::EventType;
 use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::ids::{ApprovalId, PrincipalId};
-use crate::journal::artifact::{DecisionMeta, SupervisorDecision, ToolCall, Verdict};
-use crate::journal::{Artifact, Sealed, StateError};
-use crate::json::{Value, canonical, strict};
+use crate::journal::artifact::{DecisionMeta, ToolCall, Verdict};
+use crate::journal::{Artifact, Sealed};
+use crate::json::Value;
 use crate::ports::ApprovalChange;
 use crate::time::Timestamp;
 
@@ -40,26 +40,6 @@ pub enum Person {
     },
     /// Nobody said anything in time.
     Nobody,
-}
-
-/// What a person is shown, and what the approval is bound to.
-#[derive(Serialize)]
-struct ApprovalContext<'a> {
-    args: &'a Value,
-    call_digest: Digest,
-    /// Where it is granted, this must be reached: what the agent saw of the world, it saw there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    executor_id: Option<String>,
-    expires_at: Timestamp,
-    needs_approval: &'a SupervisorDecision,
-    needs_approval_digest: Digest,
-    /// The file that would be deleted or renamed: where it is granted, it must still be that one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pre_state: Option<Value>,
-    principal_id: &'a PrincipalId,
-    reason: &'a str,
-    tool_name: &'a str,
-    tool_server: &'a str,
 }
 
 /// What an approval is good for: this call by this principal, and no other.
@@ -116,21 +96,21 @@ pub(super) async fn pause(
     let sealed: Sealed = Artifact::SupervisorDecision(needs_approval.clone()).seal();
     let principal_id = trail.principal_id();
     let now = gate.world.now();
-    let context = ApprovalContext {
-        args: &args.args,
+    let context = StoredContext::of(&ApprovalContext {
+        args: args.args.clone(),
         call_digest: bound_digest(principal_id, &args),
         executor_id: gate.executor_of(&args.call),
         expires_at: now.plus_ms(gate.limits.approval_ttl_ms),
-        needs_approval: &needs_approval,
+        needs_approval,
         needs_approval_digest: sealed.digest,
         pre_state,
-        principal_id,
-        reason: &reason,
-        tool_name: args.call.tool_name(),
-        tool_server: args.call.tool_server(),
-    };
+        principal_id: principal_id.clone(),
+        reason: reason.clone(),
+        tool_name: args.call.tool_name().to_owned(),
+        tool_server: args.call.tool_server().to_owned(),
+    });
     let approval = Approval {
-        approval_context_json: canonical::text_of(&context),
+        context,
         approval_id: ApprovalId::new(gate.world.fresh_uuid()),
         resolution: None,
         status: ApprovalStatus::Pending,
@@ -162,13 +142,13 @@ pub(in crate::step) async fn authorize_by_person(
     person: Person,
 ) -> Result<Result<AuthorizedRequest, Failure>, Refused> {
     let approval = trail.pending_approval().ok_or(Refused::AlreadyDecided)?;
-    let asked = Question::of(&approval)?;
-    let said = Said::by(asked.in_time(person, gate.world.now()));
+    let asked = approval.context.read()?;
+    let said = Said::by(in_time(person, asked.expires_at, gate.world.now()));
     if said.approver_id.as_ref() == Some(trail.principal_id()) {
         return Err(Refused::OwnRequest);
     }
     let (mut ground, granted) = match said.refusal {
-        None => grant(gate, trail.principal_id(), args, &asked).await,
+        None => grant(gate, trail.principal_id(), args, asked).await,
         Some(ref failure) => (not_approved(), Err(failure.clone())),
     };
     ground.meta.approval_id = Some(approval.approval_id);
@@ -242,7 +222,7 @@ async fn grant(
     gate: &Gate,
     principal_id: &PrincipalId,
     args: ValidatedArgs,
-    asked: &Question,
+    asked: &ApprovalContext,
 ) -> (Ground, Result<(ValidatedArgs, Ready), Failure>) {
     let denied = |ground: Ground| {
         let why = Failure::PolicyViolation(ground.rationale.clone());
@@ -261,7 +241,7 @@ async fn grant(
             denied(Ground::of_rule("approval", "the call is no longer the one that was approved"))
         }
         Err(rule) => denied(Ground::of_rule("sandbox", rule)),
-        Ok(ready) if !asked.still_stands(gate, ready.pre_state.as_ref()) => {
+        Ok(ready) if !still_stands(gate, asked.pre_state.as_ref(), ready.pre_state.as_ref()) => {
             denied(Ground::of_rule("approval", "the file is no longer the one that was approved"))
         }
         Ok(ready) => {
@@ -271,53 +251,20 @@ async fn grant(
     }
 }
 
-/// What an approval is bound to.
-pub(crate) struct Question {
-    pub(crate) call_digest: Digest,
-    expires_at: Timestamp,
-    pub(crate) needs_approval_digest: Digest,
-    /// None where it is about no file, and in questions of earlier versions.
-    pre_state: Option<Value>,
+/// Whether the file that the person was asked about is the one that would be acted on.
+fn still_stands(gate: &Gate, asked: Option<&Value>, now: Option<&Value>) -> bool {
+    match (asked, now) {
+        (Some(asked), Some(now)) => gate.executor.is_as_asked(asked, now),
+        (Some(_), None) => false,
+        (None, _) => true,
+    }
 }
 
-impl Question {
-    /// Whether the file that the person was asked about is the one that would be acted on.
-    fn still_stands(&self, gate: &Gate, now: Option<&Value>) -> bool {
-        match (&self.pre_state, now) {
-            (Some(asked), Some(now)) => gate.executor.is_as_asked(asked, now),
-            (Some(_), None) => false,
-            (None, _) => true,
-        }
-    }
-
-    /// What the person said, or nothing where it was said too late: nobody may have noticed the expiry
-    /// yet.
-    fn in_time(&self, person: Person, now: Timestamp) -> Person {
-        match person {
-            Person::Grants { .. } if now >= self.expires_at => Person::Nobody,
-            Person::Grants { .. } | Person::Refuses { .. } | Person::Nobody => person,
-        }
-    }
-
-    /// Reads it back.
-    pub(crate) fn of(approval: &Approval) -> Result<Self, StateError> {
-        let context = strict::stored(&approval.approval_context_json)
-            .map_err(|refusal| StateError::checksum(format!("approval context: {refusal}")))?;
-        let text = |name: &str| {
-            let text = context.get(name).and_then(Value::as_str);
-            text.ok_or_else(|| StateError::checksum(format!("approval context without {name}")))
-        };
-        let digest = |name: &str| {
-            let digest = text(name)?.parse();
-            digest.map_err(|_| StateError::checksum(format!("approval context: {name}")))
-        };
-        let expires_at = text("expires_at")?.parse();
-        Ok(Self {
-            call_digest: digest("call_digest")?,
-            expires_at: expires_at
-                .map_err(|_| StateError::checksum("approval context: expires_at"))?,
-            needs_approval_digest: digest("needs_approval_digest")?,
-            pre_state: context.get("pre_state").cloned(),
-        })
+/// What the person said, or nothing where it was said too late: nobody may have noticed the expiry
+/// yet.
+fn in_time(person: Person, expires_at: Timestamp, now: Timestamp) -> Person {
+    match person {
+        Person::Grants { .. } if now >= expires_at => Person::Nobody,
+        Person::Grants { .. } | Person::Refuses { .. } | Person::Nobody => person,
     }
 }

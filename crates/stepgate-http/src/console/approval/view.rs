@@ -1,16 +1,14 @@
 //! What the page of an approval shows, made from the approval and its run alone.
 
 use askama::Template;
-use serde::Deserialize;
 use serde_json::Value;
-use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::approval::{Approval, ApprovalContext, ApprovalStatus};
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::artifact::{ActionRequest, RiskLevel, SupervisorDecision};
+use stepgate_core::journal::artifact::{ActionRequest, RiskLevel};
 use stepgate_core::journal::{Artifact, StateError};
-use stepgate_core::json::strict;
 use stepgate_core::ports::Dossier;
 use stepgate_core::record::RecordBody;
 use stepgate_core::run::Status;
@@ -109,17 +107,6 @@ struct Moment {
     people: String,
 }
 
-/// What is read of an approval's context.
-#[derive(Deserialize)]
-struct Context {
-    args: Value,
-    call_digest: Digest,
-    expires_at: Timestamp,
-    needs_approval: SupervisorDecision,
-    principal_id: PrincipalId,
-    reason: String,
-}
-
 impl ApprovalPage {
     pub(super) fn of(
         approval: &Approval,
@@ -128,10 +115,12 @@ impl ApprovalPage {
         now: Timestamp,
         notice: Option<&'static str>,
     ) -> Result<Self, Fault> {
-        let context = context(approval)?;
+        let context = approval.context.read()?;
         let request = request(dossier)?;
-        let is_late = approval.status == ApprovalStatus::Pending && context.expires_at <= now;
-        let status = if is_late { ApprovalStatus::Expired } else { approval.status };
+        let status = match approval.has_expired(now) {
+            true => ApprovalStatus::Expired,
+            false => approval.status,
+        };
         let title = format!("{} asks for {}", context.principal_id, request.proposal.action());
         Ok(Self {
             frame: Frame::new(text::shortened(&text::printable(&title), 120), Some(visitor)),
@@ -144,13 +133,6 @@ impl ApprovalPage {
             question: question(approval, dossier, context, &request, now),
         })
     }
-}
-
-fn context(approval: &Approval) -> Result<Context, StateError> {
-    let broken = |why: String| StateError::checksum(format!("approval context: {why}"));
-    let context = strict::stored(&approval.approval_context_json);
-    let context = context.map_err(|refusal| broken(refusal.to_string()))?;
-    serde_json::from_value(context).map_err(|error| broken(error.to_string()))
 }
 
 /// What the agent asked for, as it asked for it.
@@ -194,7 +176,7 @@ impl Floor {
 fn question(
     approval: &Approval,
     dossier: &Dossier,
-    context: Context,
+    context: &ApprovalContext,
     request: &ActionRequest,
     now: Timestamp,
 ) -> Question {

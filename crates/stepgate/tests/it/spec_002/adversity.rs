@@ -105,7 +105,7 @@ async fn a_capped_call_in_doubt_can_be_settled_when_its_tool_is_gone_or_asks_for
         }
         assert_eq!(house.recover().await.in_doubt, [answer.run_id], "{change}");
         let notice = house.set_volume(2, json!({ "volume": 90 })).await;
-        assert_ne!(notice.word, Word::Notice(Notice::ApprovalRequired), "{change}");
+        assert_ne!(notice.word(), Word::Notice(Notice::ApprovalRequired), "{change}");
         house.settle(&answer, Settlement::Succeeded(None)).await.unwrap();
         assert_eq!(house.status(&answer).await, Status::Ok, "{change}");
         house.verified().await;
@@ -242,7 +242,7 @@ async fn an_approval_that_comes_too_late_is_none() {
         house.fixture.gate.world.now();
     }
     let late = house.approve(approval_id).await.unwrap();
-    assert!(late.response.contains("APPROVAL_DENIED"), "{}", late.response);
+    assert!(late.body().contains("APPROVAL_DENIED"), "{}", late.body());
     let dossier = house.dossier(&answer).await;
     assert_eq!(dossier.run.status, Status::Denied);
     assert_eq!(dossier.approval.unwrap().status, ApprovalStatus::Expired);
@@ -269,7 +269,7 @@ async fn a_redacted_argument_is_not_recorded_where_the_proposal_is_none() {
         let mut proposal = whole.clone();
         proposal[field] = value.clone();
         let answer = house.fixture.submit(proposal.to_string()).await;
-        assert_eq!(answer.word, Word::Outcome(Outcome::ValidationError), "{field}");
+        assert_eq!(answer.word(), Word::Outcome(Outcome::ValidationError), "{field}");
         let dossier = house.dossier(&answer).await;
         let payload = String::from_utf8(dossier.run.arrival.payload.bytes.to_vec()).unwrap();
         let came = Digest::of_bytes(proposal.to_string().as_bytes());
@@ -339,7 +339,7 @@ async fn a_result_that_is_no_json_settles_nothing() {
     }
     assert_eq!(house.status(&answer).await, Status::Approved);
     let done = house.settle(&answer, Settlement::Succeeded(Some(r#"{"a": 1}"#.into()))).await;
-    let response: Value = serde_json::from_str(&done.unwrap().response).unwrap();
+    let response: Value = serde_json::from_str(&done.unwrap().body()).unwrap();
     assert_eq!(response["result"], json!({ "a": 1 }));
     house.verified().await;
 }
@@ -380,7 +380,7 @@ async fn a_grant_that_could_not_be_written_down_keeps_nothing_from_others() {
     assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");
     fixture.gate.store = Arc::new(memory.reopened());
     let done = step::resume(&fixture.gate, approval_id, grants()).await.unwrap();
-    assert_eq!(done.word, Word::Outcome(Outcome::Success), "{}", done.response);
+    assert_eq!(done.word(), Word::Outcome(Outcome::Success), "{}", done.body());
 }
 
 #[tokio::test]
@@ -431,7 +431,7 @@ async fn a_redacted_payload_of_the_same_length_is_known_as_redacted() {
         let number = u32::try_from(length).unwrap();
         let (_, approval_id) = house.ask(number, args.clone()).await;
         let done = house.approve(approval_id).await.unwrap();
-        assert_eq!(done.word, Word::Outcome(Outcome::Success), "{length}");
+        assert_eq!(done.word(), Word::Outcome(Outcome::Success), "{length}");
         assert_eq!(house.bench.sent().pop().unwrap().args, args);
     }
     house.verified().await;
@@ -501,7 +501,7 @@ async fn a_cap_that_cannot_be_applied_refuses_the_call() {
         house.fixture.gate.policy = Arc::new(Watcher { cap: Some(cap), ..Watcher::default() });
         let args = json!({ "volume": 20, "pin": 1234, "idempotency_key": "x" });
         let answer = house.set_volume(1, args.clone()).await;
-        assert_eq!(answer.word, Word::Outcome(Outcome::Denied), "{expected}");
+        assert_eq!(answer.word(), Word::Outcome(Outcome::Denied), "{expected}");
         let record = house.dossier(&answer).await.record.unwrap().0.body().unwrap();
         assert_eq!(record.detail.as_deref(), Some(expected));
         assert_eq!(house.bench.sent(), [], "{expected}");
@@ -587,7 +587,7 @@ async fn what_a_status_tool_says_was_done_is_the_result() {
     let answer = house.stop_with(json!({ "volume": 20 })).await;
     assert_eq!(house.recover().await.finished, [answer.run_id]);
     let again = house.set_volume(1, json!({ "volume": 20 })).await;
-    let response: Value = serde_json::from_str(&again.response).unwrap();
+    let response: Value = serde_json::from_str(&again.body()).unwrap();
     assert_eq!(response["result"], json!({ "volume": 20 }));
     house.verified().await;
 }
@@ -721,7 +721,7 @@ async fn a_core_action_that_a_person_settled_keeps_its_path_no_longer() {
     step::resolve(&fixture.gate, run_id, Settlement::Failed, operator(), None).await.unwrap();
     fixture.gate.executor = real;
     let other = fixture.submit(proposal(2, "WRITE_FILE", args)).await;
-    assert_eq!(other.word, Word::Outcome(Outcome::Success), "{}", other.response);
+    assert_eq!(other.word(), Word::Outcome(Outcome::Success), "{}", other.body());
 }
 
 #[tokio::test]

@@ -34,11 +34,11 @@ async fn has_its_own_error(house: &House, answer: &Answer, status: EffectStatus)
     assert_eq!(effect.outcome.status, status);
     let digest = Digest::of_bytes(OWN_ERROR.as_bytes());
     assert_eq!(effect.meta.result_digest, Some(digest));
-    let response: Value = serde_json::from_str(&answer.response).unwrap();
+    let response: Value = serde_json::from_str(&answer.body()).unwrap();
     assert_eq!(response["outcome"], "EXECUTION_ERROR");
     assert_eq!(response["result"], Value::Null);
     let record = dossier.record.unwrap().0.body().unwrap();
-    assert_eq!(record.response_digest, Digest::of_bytes(answer.response.as_bytes()));
+    assert_eq!(record.response_digest, Digest::of_bytes(answer.body().as_bytes()));
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn what_a_tool_says_about_its_failure_is_kept_and_not_answered() {
     let answer = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
     has_its_own_error(&house, &answer, EffectStatus::Failure).await;
     let again = house.fixture.submit(proposal(1, AGENDA, json!({}))).await;
-    assert_eq!((again.response, again.replayed), (answer.response, true));
+    assert_eq!((again.body(), again.replayed), (answer.body(), true));
     house.verified().await;
 }
 

@@ -93,7 +93,7 @@ async fn i3_an_effect_that_is_not_recorded_is_dispatched_again_with_the_same_cal
     assert_eq!(ids[0], ids[1]);
     assert_eq!(dossier.run.status, Status::Ok);
     let again = fixture.submit(write(1)).await;
-    assert!(again.replayed && again.response.contains("SUCCESS"));
+    assert!(again.replayed && again.body().contains("SUCCESS"));
     let sent = std::mem::take(&mut *sent.lock().unwrap());
     let [(first, Dispatch::First), (second, Dispatch::Again)] = &sent[..] else {
         panic!("{sent:?}")
@@ -151,7 +151,7 @@ async fn i6_at_most_one_executor_appends_to_a_trace() {
     assert_eq!((during, acts.load(Ordering::SeqCst)), (before, 1), "nothing was appended");
     go_on.notify_one();
     let answer = first.await.unwrap().unwrap();
-    assert_eq!(answer.word, Word::Outcome(Outcome::Success));
+    assert_eq!(answer.word(), Word::Outcome(Outcome::Success));
     let entries = fixture.dossier(&answer).await.entries;
     assert_eq!((entries.len(), acts.load(Ordering::SeqCst)), (4, 1));
     assert_verified(&*fixture.gate.store).await;

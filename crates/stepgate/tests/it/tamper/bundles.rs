@@ -7,7 +7,7 @@ use stepgate_core::bundle::Bundle;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::journal::Checkpoint;
-use stepgate_core::ports::Store;
+use stepgate_core::ports::Runs;
 use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 use stepgate_store::sqlite::SqliteStore;

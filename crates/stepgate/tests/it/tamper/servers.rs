@@ -106,7 +106,7 @@ async fn still_in_doubt(fixture: &Fixture) {
     let args = json!({ "volume": 40, "pin": "4321" });
     submit(&fixture.gate, proposal(24, DRAFT, args.clone())).await.unwrap_err();
     let notice = fixture.submit(proposal(24, DRAFT, args)).await;
-    assert!(matches!(notice.word, Word::Notice(_)));
+    assert!(matches!(notice.word(), Word::Notice(_)));
     come_late(&fixture.gate, notice.run_id).await;
     assert!(fixture.dossier(&notice).await.sealed.is_some());
 }

@@ -1,0 +1,435 @@
+//! What a step leaves behind while it goes, and how it becomes durable.
+//!
+//! INVARIANT: reasoning and arrival time can decide nothing. No method gives them to another phase: they are
+//! read in [`Trail::record_body`], which only RECORD can call.
+
+use std::sync::Arc;
+
+use super::super::p3_validate_schema::Readable;
+use super::super::p7_execute::Settlement;
+use super::super::{Answer, Recorded, Reply, Stop};
+use crate::action::CORE_SERVER;
+use crate::approval::{Approval, ApprovalStatus};
+use crate::digest::Digest;
+use crate::event::{self, Event, EventType};
+use crate::failure::Failure;
+use crate::gate::{Fault, Gate};
+use crate::idempotency::Binding;
+use crate::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId};
+use crate::journal::artifact::Guarantee;
+use crate::journal::{Artifact, Journal, Reference, StateCode, StateError};
+use crate::json::{Map, Value, canonical};
+use crate::machine::State;
+use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, StoreError};
+use crate::record::{Record, RecordBody, args_summary};
+use crate::run::{Arrival, Run, Status};
+
+/// What a step leaves behind while it goes.
+pub(in crate::step) struct Trail {
+    arrival: Arrival,
+    /// What could be read of the proposal; the arguments as they are written down.
+    read: Readable,
+    journal: Journal,
+    /// The key's binding, once the journal is open.
+    binding: Option<Binding>,
+    /// Whether the run's row is durable, and with it everything up to the last commit.
+    is_open: bool,
+    events: Vec<Event>,
+    /// How many of the events are durable.
+    events_committed: usize,
+    approval: Option<Approval>,
+    /// A question or a decision that the next commit makes durable.
+    approval_change: Option<ApprovalChange>,
+    /// Whether the call is durable, or nobody knows.
+    may_be_called: bool,
+    /// What others must not touch until the effect is committed.
+    hold: Option<Hold>,
+    /// How often the effect can have happened, as the effect itself says.
+    guarantee: Option<Guarantee>,
+    /// What the tool said about its failure.
+    error_said: Option<String>,
+    /// The payload as it came, where some of its arguments are not to be written down.
+    sealed: Option<Arc<[u8]>>,
+}
+
+impl Trail {
+    /// The trail of a step that has just arrived.
+    pub(in crate::step) fn begin(arrival: Arrival) -> Self {
+        let journal = Journal::empty(arrival.run_id, arrival.session_id);
+        Self {
+            arrival,
+            read: Readable::default(),
+            journal,
+            binding: None,
+            is_open: false,
+            events: Vec::new(),
+            events_committed: 0,
+            approval: None,
+            approval_change: None,
+            may_be_called: false,
+            hold: None,
+            guarantee: None,
+            error_said: None,
+            sealed: None,
+        }
+    }
+
+    /// The trail of a step that was stopped, from what the store knows of it.
+    pub(in crate::step) fn restored(dossier: &Dossier, journal: Journal) -> Self {
+        let events: Vec<Event> = dossier.events.iter().map(|linked| linked.event.clone()).collect();
+        Self {
+            may_be_called: journal.tail().state == Some(State::Executing),
+            journal,
+            binding: dossier.binding.clone(),
+            is_open: true,
+            events_committed: events.len(),
+            events,
+            approval: dossier.approval.clone(),
+            ..Self::begin(dossier.run.arrival.clone())
+        }
+    }
+
+    pub(in crate::step) fn run_id(&self) -> RunId {
+        self.arrival.run_id
+    }
+
+    pub(in crate::step) fn principal_id(&self) -> &PrincipalId {
+        &self.arrival.principal_id
+    }
+
+    pub(in crate::step) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Appends to the journal. The record guarantees what the effect does.
+    pub(in crate::step) fn advance(
+        &mut self,
+        artifact: Artifact,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Reference, StateError> {
+        if let Artifact::ToolEffect(effect) = &artifact {
+            self.guarantee = effect.meta.guarantee;
+        }
+        self.journal.advance(artifact, key)
+    }
+
+    /// Notes what could be read of the proposal, for the record and the response.
+    pub(in crate::step) fn note_proposal(&mut self, read: Readable) {
+        self.read = read;
+    }
+
+    /// Writes the arguments down like this from now on. The payload as it came is kept apart until the
+    /// step is over.
+    pub(in crate::step) fn seal(
+        &mut self,
+        fields: &Map<String, Value>,
+        written: &Map<String, Value>,
+    ) {
+        let args = Value::Object(written.clone());
+        let mut fields = fields.clone();
+        fields.insert("args".into(), args.clone());
+        // Not in canonical form, which spells 1e20 as an integer that PARSE refuses.
+        let mut payload = Value::Object(fields).to_string();
+        let kept = &mut self.arrival.payload.bytes;
+        // The row has the length of what came: a payload of another length is one that was redacted.
+        if payload.len() == kept.len() {
+            payload.push(' ');
+        }
+        self.sealed = Some(std::mem::replace(kept, payload.into_bytes().into()));
+        self.read.args = Some(args);
+    }
+
+    /// Notes that something happened; it becomes durable with the next commit.
+    pub(in crate::step) fn note(&mut self, gate: &Gate, event_type: EventType, payload: Value) {
+        self.events.push(Event {
+            event_id: gate.fresh_id(),
+            event_type,
+            payload,
+            run_id: Some(self.arrival.run_id),
+            sequence_number: self.journal.tail().sequence_number,
+            session_id: self.arrival.session_id,
+            ts: gate.world.now(),
+        });
+    }
+
+    /// The key binds with the commit that opens the run.
+    pub(in crate::step) fn bind_key(&mut self, binding: Binding) {
+        self.binding = Some(binding);
+    }
+
+    /// Keeps others away until the effect is committed.
+    pub(in crate::step) fn keep(&mut self, hold: Hold) {
+        self.hold = Some(hold);
+    }
+
+    /// The run keeps what the tool said about its failure.
+    pub(in crate::step) fn keep_error(&mut self, said: Option<String>) {
+        self.error_said = said;
+    }
+
+    /// Leaves to recovery what is held, if the call may be durable and its effect is not. A tool server's
+    /// permit is given back: it protects nothing, and a call in doubt can wait for days.
+    pub(in crate::step) fn park(&mut self, gate: &Gate) {
+        let is_core = self.binding.as_ref().is_some_and(|key| key.tool_server == CORE_SERVER);
+        if let (true, true, Some(hold)) = (is_core, self.may_be_called, self.hold.take()) {
+            gate.parked.keep(self.arrival.run_id, hold);
+        }
+    }
+
+    /// The next commit asks, or decides.
+    pub(in crate::step) fn change_approval(&mut self, change: ApprovalChange) {
+        let (ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval)) = &change;
+        self.approval = Some(approval.clone());
+        self.approval_change = Some(change);
+    }
+
+    /// The approval that waits for a person.
+    pub(in crate::step) fn pending_approval(&self) -> Option<Approval> {
+        self.approval.clone().filter(|approval| approval.status == ApprovalStatus::Pending)
+    }
+
+    /// Whether a person said yes.
+    pub(in crate::step) fn was_approved(&self) -> bool {
+        self.approval.as_ref().is_some_and(|approval| approval.status == ApprovalStatus::Approved)
+    }
+
+    /// Whether the call went out a second time although nobody knew what had become of the first.
+    pub(in crate::step) fn was_sent_blindly(&self) -> bool {
+        self.events.iter().any(|event| {
+            let said = |name: &str| event.payload.get(name).and_then(Value::as_str);
+            let by_recovery = event.event_type == EventType::ToolRedispatched;
+            let by_somebody = event.event_type == EventType::RunResolved
+                && said("resolved_as") == Some(Settlement::REDISPATCH)
+                && said("query_run_id").is_none();
+            by_recovery || by_somebody
+        })
+    }
+
+    /// How many events are durable.
+    pub(in crate::step) fn events_committed(&self) -> usize {
+        self.events_committed
+    }
+
+    /// Drops the journal of a step that turned out not to be one: another step has its key.
+    pub(in crate::step) fn forget_journal(&mut self) {
+        self.journal = Journal::empty(self.arrival.run_id, self.arrival.session_id);
+        self.binding = None;
+        self.hold = None;
+        self.guarantee = None;
+        self.error_said = None;
+        self.events.clear();
+        self.events_committed = 0;
+        self.approval = None;
+        self.approval_change = None;
+    }
+
+    /// Answers the step that the trail is of. When it arrived is no part of it.
+    pub(in crate::step) fn answer(&self, reply: Reply) -> Answer {
+        Answer {
+            proposal_id: self.read.id.clone(),
+            action: self.read.action.clone(),
+            reply,
+            run_id: self.arrival.run_id,
+            session_id: self.arrival.session_id,
+            step_index: self.arrival.step_index,
+            replayed: false,
+        }
+    }
+}
+
+/// How it becomes durable.
+impl Trail {
+    /// Makes the call durable, before anything acts.
+    pub(in crate::step) async fn commit_call(&mut self, gate: &Gate) -> Result<(), Stop> {
+        let status = if self.was_approved() { Status::Approved } else { Status::Started };
+        let committed = self.commit_opening(gate, status).await;
+        let was_not_written =
+            matches!(committed, Err(Stop::Fault(Fault::Store(StoreError::Unavailable(_)))));
+        self.may_be_called = !was_not_written;
+        committed
+    }
+
+    /// Makes the request durable before anything is decided, where it is not yet.
+    pub(in crate::step) async fn commit_request(&mut self, gate: &Gate) -> Result<(), Stop> {
+        match self.is_open {
+            true => Ok(()),
+            false => self.commit_opening(gate, Status::Started).await,
+        }
+    }
+
+    /// Makes the question to a person durable, with a checkpoint.
+    pub(in crate::step) async fn commit_pause(&mut self, gate: &Gate) -> Result<(), Stop> {
+        self.commit_opening(gate, Status::ApprovalRequired).await
+    }
+
+    /// Makes what happened durable, before a call goes out once more. Whatever the store answers but
+    /// yes, nothing is sent.
+    pub(in crate::step) async fn commit_events(&mut self, gate: &Gate) -> Result<(), Stop> {
+        let commit = self.next_commit();
+        gate.store.commit(commit).await.map_err(|error| self.stopped_by(error))?;
+        self.events_committed = self.events.len();
+        Ok(())
+    }
+
+    async fn commit_opening(&mut self, gate: &Gate, status: Status) -> Result<(), Stop> {
+        let mut commit = self.next_commit();
+        match &mut commit.open {
+            Some(run) => run.status = status,
+            None => commit.status = Some(status),
+        }
+        if status == Status::ApprovalRequired {
+            commit.checkpoint = self.journal.checkpoint();
+        }
+        let committed = match gate.store.commit(commit).await {
+            Err(StoreError::AnswerLost(why)) => {
+                // Read back before anything else: the journal has our last entry, or not.
+                let ours = self.journal.tail().entry_digest;
+                match gate.store.load_state(self.run_id()).await {
+                    Ok(Some(state)) if state.last_entry_digest == ours => Ok(()),
+                    Ok(Some(_) | None) => Err(StoreError::Unavailable(why)),
+                    Err(_) => Err(StoreError::AnswerLost(why)),
+                }
+            }
+            answer => answer,
+        };
+        committed.map_err(|error| self.stopped_by(error))?;
+        self.is_open = true;
+        self.events_committed = self.events.len();
+        Ok(())
+    }
+
+    /// Everything that is not yet durable, as one commit.
+    fn next_commit(&mut self) -> StepCommit {
+        let place = Place { session_id: self.arrival.session_id, run_id: self.arrival.run_id };
+        StepCommit {
+            open: (!self.is_open).then(|| self.run()),
+            entries: self.journal.take_pending(),
+            approval: self.approval_change.take(),
+            key: match &self.binding {
+                Some(binding) if !self.is_open => Some(KeyChange::Bind(binding.clone())),
+                Some(_) | None => None,
+            },
+            events: self.events.iter().skip(self.events_committed).cloned().collect(),
+            sealed: self.sealed.clone().filter(|_| !self.is_open),
+            ..StepCommit::at(place)
+        }
+    }
+
+    fn run(&self) -> Run {
+        Run {
+            arrival: self.arrival.clone(),
+            tool_name: self.read.action.clone(),
+            input_json: self.read.args.as_ref().map(canonical::text_of),
+            status: Status::Started,
+            ending: None,
+        }
+    }
+}
+
+/// What only RECORD can call.
+impl Trail {
+    /// What the tool said about its failure.
+    pub(super) fn take_error(&mut self) -> Option<String> {
+        self.error_said.take()
+    }
+
+    /// Keeps only what was read beside the arguments, and the digest of what came: where a tool has
+    /// arguments that are not written down, those of a refused proposal may be just that, misspelled.
+    /// What is durable already stays.
+    pub(super) fn withhold(&mut self) {
+        if self.is_open {
+            return;
+        }
+        let came = self.sealed.take().unwrap_or_else(|| Arc::clone(&self.arrival.payload.bytes));
+        let mut kept = Map::new();
+        let read = [
+            ("action", self.read.action.as_deref()),
+            ("id", self.read.id.as_ref().map(ProposalId::as_str)),
+            ("reasoning", self.read.reasoning.as_deref()),
+            ("schema_version", self.read.schema_version.as_deref()),
+        ];
+        for (name, text) in read {
+            kept.extend(text.map(|text| (name.to_owned(), Value::from(text))));
+        }
+        let withheld = serde_json::json!({ "sha256": Digest::of_bytes(&came) });
+        kept.insert("withheld".to_owned(), withheld);
+        self.arrival.payload.bytes = Value::Object(kept).to_string().into_bytes().into();
+        self.read.args = None;
+    }
+
+    /// The record of a step that ends now, with this answer.
+    pub(super) fn record_body(
+        &self,
+        gate: &Gate,
+        failure: Option<&Failure>,
+        recorded: &Recorded,
+        response: &str,
+    ) -> RecordBody {
+        let Arrival { run_id, session_id, principal_id, step_index, received_at, payload } =
+            self.arrival.clone();
+        let summary_max = gate.limits.summary_string_bytes_max;
+        RecordBody {
+            action: self.read.action.clone(),
+            approval_digest: self.approval.as_ref().map(Approval::digest),
+            args_summary: self.read.args.as_ref().map(|args| args_summary(args, summary_max)),
+            completed_at: gate.world.now(),
+            detail: recorded.detail.clone(),
+            error_code: failure.map(|failure| failure.code().to_owned()),
+            events_digest: event::digest_of(&self.events),
+            guarantee: self.guarantee,
+            last_entry_digest: recorded.last_entry_digest,
+            outcome: recorded.outcome,
+            payload_bytes: payload.length,
+            payload_digest: Digest::of_bytes(&payload.bytes),
+            phase_failed_at: failure.map(Failure::phase),
+            principal_id,
+            proposal_id: self.read.id.as_ref().map(|id| id.as_str().to_owned()),
+            reasoning: self.read.reasoning.clone(),
+            received_at,
+            response_digest: Digest::of_bytes(response.as_bytes()),
+            run_id,
+            schema_version: self.read.schema_version.clone(),
+            session_id,
+            status: Status::of_ending(failure),
+            step_index,
+        }
+    }
+
+    /// How long a person took to decide, where one was asked.
+    pub(super) fn person_ms(&self) -> u64 {
+        match self.approval {
+            Some(_) => self.journal.decided_after_ms(),
+            None => 0,
+        }
+    }
+
+    /// The last commit of the step: the record, and with it everything that is not yet durable.
+    pub(super) fn last_commit(&mut self, record: Record) -> StepCommit {
+        let key = self.binding.as_ref().map(|binding| match self.is_open {
+            true => KeyChange::Settle(binding.idempotency_key.clone()),
+            false => KeyChange::Bind(Binding { settled: true, ..binding.clone() }),
+        });
+        let checkpoint = self.journal.checkpoint();
+        StepCommit { checkpoint, key, record: Some(record), sealed: None, ..self.next_commit() }
+    }
+
+    /// Lets go of what others must not touch: the effect is committed.
+    pub(super) fn release(&mut self) {
+        self.hold = None;
+    }
+
+    /// What a refused commit means. Nobody but the holder of a trace's lock appends to it: an entry that
+    /// no longer fits tells that another executor took the trace over (decision 10).
+    pub(super) fn stopped_by(&self, error: StoreError) -> Stop {
+        match (error, &self.binding) {
+            (StoreError::State(error), _) if self.is_open && error.code.is_about_the_tail() => {
+                let taken_over = StateError::new(StateCode::ConcurrentExecution, error.detail);
+                Stop::Fault(taken_over.into())
+            }
+            (StoreError::KeyTaken, Some(binding)) => {
+                Stop::KeyTaken { key: binding.idempotency_key.clone(), asked: binding.asked_digest }
+            }
+            (error, _) => Stop::Fault(Fault::Store(error)),
+        }
+    }
+}

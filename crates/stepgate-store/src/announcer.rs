@@ -1,0 +1,40 @@
+//! Tells whoever waits what a write made durable.
+
+use std::fmt;
+use std::sync::Arc;
+
+use stepgate_core::ports::{Announce, Announcement, StoreError};
+
+use crate::plan::Write;
+
+/// Who is told; nobody, unless somebody is named.
+#[derive(Clone, Default)]
+pub(crate) struct Announcer(Option<Arc<dyn Announce>>);
+
+impl Announcer {
+    pub(crate) fn to(announce: Arc<dyn Announce>) -> Self {
+        Self(Some(announce))
+    }
+
+    /// What a write will announce.
+    pub(crate) fn announcement(write: &Write) -> Announcement {
+        match write {
+            Write::Step(step) => Announcement::of(step.commit()),
+            Write::Event(_) | Write::Session(..) => Announcement::More,
+        }
+    }
+
+    /// Announces a write that was answered like this. One whose answer was lost may be there.
+    pub(crate) fn tell<T>(&self, announcement: Announcement, written: &Result<T, StoreError>) {
+        let is_written = matches!(written, Ok(_) | Err(StoreError::AnswerLost(_)));
+        if let (Some(announce), true) = (&self.0, is_written) {
+            announce.announce(announcement);
+        }
+    }
+}
+
+impl fmt::Debug for Announcer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Announcer").field(&self.0.is_some()).finish()
+    }
+}
