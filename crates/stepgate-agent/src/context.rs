@@ -108,7 +108,7 @@ pub struct Known {
 /// One request on its way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
-    /// One of [`ContextType`].
+    /// One of [`ContextType`](crate::envelope::ContextType).
     pub context_type: String,
     /// When it came.
     pub time_stamp: String,

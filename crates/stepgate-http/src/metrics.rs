@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use stepgate_core::attention::{Kind, Need};
 use stepgate_core::run::Word;
+use stepgate_gateway::panics;
 
 /// Seconds: from a recorded answer to a patient caller.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0, 60.0];
@@ -36,6 +37,7 @@ pub(crate) struct Metrics {
     steps: Family<OutcomeLabel, Counter>,
     requests: Family<StatusLabel, Counter>,
     malformed: Counter,
+    panics: Gauge,
     duration: Histogram,
     connections: Gauge,
     approvals_open: Gauge,
@@ -68,6 +70,7 @@ impl Metrics {
             steps: Family::default(),
             requests: Family::default(),
             malformed: Counter::default(),
+            panics: Gauge::default(),
             duration: Histogram::new(BUCKETS),
             connections: Gauge::default(),
             approvals_open: Gauge::default(),
@@ -80,6 +83,8 @@ impl Metrics {
         registry.register("http_requests", "Requests, by status", metrics.requests.clone());
         let text = "Requests that could not be understood, or did not come in time";
         registry.register("http_malformed_requests", text, metrics.malformed.clone());
+        let text = "Panics of this process, each contained";
+        registry.register("panics", text, metrics.panics.clone());
         let text = "From a request's head to its answer";
         registry.register("http_request_duration_seconds", text, metrics.duration.clone());
         registry.register("http_connections", "Open connections", metrics.connections.clone());
@@ -117,6 +122,7 @@ impl Metrics {
         self.approvals_open.set(i64::try_from(present.approvals_open).unwrap_or(i64::MAX));
         self.steps_running.set(i64::try_from(present.steps_running).unwrap_or(i64::MAX));
         self.runs_unreached.set(i64::try_from(present.runs_unreached).unwrap_or(i64::MAX));
+        self.panics.set(i64::try_from(panics::count()).unwrap_or(i64::MAX));
         for kind in Kind::ALL {
             let count = present.needs.iter().filter(|need| need.kind == kind).count();
             let gauge = self.runs_needing_person.get_or_create(&KindLabel { kind: kind.as_str() });

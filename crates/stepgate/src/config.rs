@@ -2,12 +2,12 @@
 
 pub(crate) mod agent;
 mod mcp;
+mod ranges;
 pub(crate) mod servers;
 mod store;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -278,21 +278,6 @@ impl ServeConfig {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        within("serve.connections_max", self.connections_max, 1..=CONNECTIONS_CEILING)?;
-        within("serve.head_timeout_ms", self.head_timeout_ms, 1..=SERVE_CEILING_MS)?;
-        within("serve.body_timeout_ms", self.body_timeout_ms, 1..=SERVE_CEILING_MS)?;
-        within("serve.body_bytes_max", self.body_bytes_max, 1..=BODY_BYTES_CEILING)?;
-        within("serve.wait_max_ms", self.wait_max_ms, 0..=SERVE_CEILING_MS)?;
-        within("serve.drain_ms", self.drain_ms, 0..=SERVE_CEILING_MS)?;
-        within("serve.shutdown_ms", self.shutdown_ms, 0..=SERVE_CEILING_MS)?;
-        within("serve.servers_wait_ms", self.servers_wait_ms, 0..=SERVE_CEILING_MS)?;
-        let requests = 1..=REQUESTS_CEILING;
-        let (average, burst) = (self.requests_per_second_max, self.requests_burst_max);
-        within("serve.requests_per_second_max", average, requests.clone())?;
-        within("serve.requests_burst_max", burst, requests.clone())?;
-        within("serve.failed_auth_per_minute_max", self.failed_auth_per_minute_max, requests)?;
-        within("serve.login_idle_max_ms", self.login_idle_max_ms, 1..=LOGIN_CEILING_MS)?;
-        within("serve.login_life_max_ms", self.login_life_max_ms, 1..=LOGIN_CEILING_MS)?;
         self.public_url(&self.bind, self.scheme()?).map(|_| ())
     }
 }
@@ -347,31 +332,18 @@ impl Config {
         };
         overlay(&mut table, &environment)?;
         let config: Self = table.try_into()?;
+        ranges::check(&config)?;
         config.check()?;
         Ok(config)
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        let (limits, sandbox) = (&self.limits, &self.sandbox);
-        let payload = Limits::PAYLOAD_BYTES_CEILING;
-        within("limits.payload_bytes_max", limits.payload_bytes_max, 1..=payload)?;
-        let depth = Limits::JSON_DEPTH_CEILING;
-        within("limits.json_depth_max", limits.json_depth_max, 2..=depth)?;
-        within("limits.summary_string_bytes_max", limits.summary_string_bytes_max, 0..=payload)?;
-        within("limits.record_attempts_max", limits.record_attempts_max, 1..=ATTEMPTS_CEILING)?;
-        let pause = limits.record_retry_pause_ms;
-        within("limits.record_retry_pause_ms", pause, 0..=PAUSE_CEILING_MS)?;
-        within("limits.approval_ttl_ms", limits.approval_ttl_ms, 1..=APPROVAL_CEILING_MS)?;
-        let open = limits.approvals_open_max;
-        within("limits.approvals_open_max", open, 1..=APPROVALS_OPEN_CEILING)?;
-        within("sandbox.file_bytes_max", sandbox.file_bytes_max, 1..=FILE_BYTES_CEILING)?;
-        within("sandbox.entries_max", sandbox.entries_max, 1..=ENTRIES_CEILING)?;
         self.serve.check()?;
         self.mcp.check()?;
         self.agent.check()?;
         mcp::check_own_names(&self.servers)?;
         self.store.check()?;
-        within("policy.reload_ms", self.policy.reload_ms, 10..=SERVE_CEILING_MS)?;
+        let sandbox = &self.sandbox;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {
             let is_extension = extension.len() > 1
@@ -450,16 +422,6 @@ impl Config {
             entries_max: self.sandbox.entries_max,
         }
     }
-}
-
-fn within<T: PartialOrd + std::fmt::Display>(
-    key: &str,
-    value: T,
-    range: RangeInclusive<T>,
-) -> anyhow::Result<()> {
-    let (least, most) = (range.start(), range.end());
-    ensure!(range.contains(&value), "{key} is {value} and must be from {least} to {most}");
-    Ok(())
 }
 
 /// A misspelled variable would silently leave a limit, or a directory, as it is by default.

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use stepgate_exec::launcher;
+use stepgate_gateway::panics;
 
 /// A step makes some hundreds of small allocations, on one thread and frees them on another: what the
 /// system's allocator is worst at.
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     }
     // A sandbox without this call still works, and a tool server gets no capability to look with.
     let _ = launcher::protect_this_process();
+    panics::count_and_log();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(refused) => return usage(&refused),

@@ -5,11 +5,11 @@ mod mcp_overhead;
 mod mutants;
 mod postgres;
 mod scaling;
+mod tests;
 
 use std::env;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
@@ -17,8 +17,8 @@ use anyhow::{Context, bail, ensure};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test    everything that must pass: formatting, lints, dependencies, tests
-  fast    formatting, lints and unit tests only
+  test    everything that must pass: formatting, tests, lints, documentation, dependencies
+  fast    formatting, unit tests and lints only
   lint    formatting and lints only
   simulate [--seeds N] [--from M] | --seed N [--trace]
           many simulated lifetimes of several nodes, or one of them event by event
@@ -44,25 +44,20 @@ fn main() -> anyhow::Result<()> {
     let command = env::args().nth(1);
     match command.as_deref() {
         Some("test") => {
-            lint()?;
-            dependencies()?;
+            format()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;
             postgres::install()?;
-            tests(cargo([
-                "test",
-                "--workspace",
-                "--no-fail-fast",
-                "--quiet",
-                "--lib",
-                "--bins",
-                "--tests",
-            ]))
+            tests::run(cargo(["test", "--workspace", "--no-fail-fast"]))?;
+            lint()?;
+            documentation()?;
+            dependencies()
         }
         Some("fast") => {
-            lint()?;
-            tests(cargo(["test", "--workspace", "--quiet", "--lib", "--bins"]))
+            format()?;
+            tests::run(cargo(["test", "--workspace", "--lib", "--bins"]))?;
+            lint()
         }
-        Some("lint") => lint(),
+        Some("lint") => format().and_then(|()| lint()),
         Some("simulate") => {
             let mut simulate = cargo(["run", "--quiet", "--package", "stepgate-sim", "--"]);
             let status = simulate.args(env::args().skip(2)).status()?;
@@ -90,12 +85,22 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
+fn format() -> anyhow::Result<()> {
+    run("format", cargo(["fmt", "--all", "--check"]))
+}
+
 fn lint() -> anyhow::Result<()> {
-    run("format", cargo(["fmt", "--all", "--check"]))?;
     run(
         "lints",
         cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
     )
+}
+
+/// The documentation of the code: every link in it leads somewhere.
+fn documentation() -> anyhow::Result<()> {
+    let mut doc = cargo(["doc", "--workspace", "--no-deps", "--quiet"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    run("documentation of the code", doc)
 }
 
 /// The test of that name with many cases; it prints what a violation needs to be seen again.
@@ -158,33 +163,6 @@ fn cargo<const N: usize>(args: [&str; N]) -> Command {
     command
 }
 
-/// Runs the tests, and closes with how many there were in all.
-fn tests(mut command: Command) -> anyhow::Result<()> {
-    println!("== tests");
-    let start = Instant::now();
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    let output = child.stdout.take().context("no output")?;
-    let (mut passed, mut failed) = (0, 0);
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        println!("{line}");
-        passed += count(&line, " passed");
-        failed += count(&line, " failed");
-    }
-    let status = child.wait()?;
-    println!("== tests: {:.1} s", start.elapsed().as_secs_f32());
-    println!("{passed} passed, {failed} failed");
-    ensure!(status.success() && failed == 0 && passed > 0, "tests failed: {command:?}");
-    Ok(())
-}
-
-/// The number before a word in the closing line of a test binary.
-fn count(line: &str, word: &str) -> u32 {
-    let Some(results) = line.strip_prefix("test result: ") else { return 0 };
-    let before = results.split(word).next().unwrap_or_default();
-    before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
 fn run(name: &str, mut command: Command) -> anyhow::Result<()> {
     println!("== {name}");
     let start = Instant::now();
@@ -192,16 +170,4 @@ fn run(name: &str, mut command: Command) -> anyhow::Result<()> {
     ensure!(status.success(), "{name} failed: {command:?}");
     println!("== {name}: passed in {:.1} s", start.elapsed().as_secs_f32());
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::count;
-
-    #[test]
-    fn the_numbers_of_a_closing_line_are_read() {
-        let line = "test result: ok. 143 passed; 2 failed; 0 ignored; finished in 72.38s";
-        assert_eq!((count(line, " passed"), count(line, " failed")), (143, 2));
-        assert_eq!(count("12 passed", " passed"), 0);
-    }
 }

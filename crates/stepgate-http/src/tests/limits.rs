@@ -1,5 +1,30 @@
+use stepgate_gateway::panics;
+
 use super::*;
 use crate::page;
+
+#[tokio::test]
+async fn a_handler_that_panics_ends_its_own_request_alone_and_is_counted() {
+    panics::count_and_log();
+    let house = House::new().await;
+    let handler = axum::routing::get(async || -> StatusCode { panic!("by a test") });
+    let route = Route::new("GET", "/panics", Access::Reader, handler, "Panic");
+    let public_url = PublicUrl::parse("http://127.0.0.1:7420").unwrap();
+    let (service, limits) = (house.app.service.clone(), ServeLimits::default());
+    let app = App::new(service, limits, public_url, AccessLog::Silent, vec![route]);
+    let house = House { router: router(&app), app, ..house };
+    let before = panics::count();
+    let [panicked, other] = [
+        house.get(&house.alice, "/panics").await,
+        house.propose(&house.alice, &proposal("LIST_FILES", json!({ "path": "/sandbox/" }))).await,
+    ];
+    assert_eq!((panicked.status.as_u16(), other.status.as_u16()), (500, 200));
+    assert_eq!(panicked.json()["error"]["code"], "INTERNAL");
+    let metrics = house.get(&house.olga, "/metrics").await.body;
+    let line = metrics.lines().find(|line| line.starts_with("stepgate_panics ")).unwrap();
+    let counted: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(counted > before, "{line}");
+}
 
 #[tokio::test]
 async fn a_principal_that_asks_too_often_waits_and_another_does_not() {

@@ -11,8 +11,6 @@ use stepgate_agent::openai::{Endpoint, ModelKey};
 use stepgate_agent::ports::Profile;
 use stepgate_gateway::turns::AgentSettings;
 
-use super::within;
-
 /// Longest time for one try: an hour.
 const TIMEOUT_CEILING_MS: u64 = 60 * 60 * 1000;
 /// Most tries.
@@ -94,12 +92,6 @@ impl Default for AgentConfig {
 
 impl AgentConfig {
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        within("agent.timeout_ms", self.timeout_ms, 1..=TIMEOUT_CEILING_MS)?;
-        within("agent.attempts_max", self.attempts_max, 1..=ATTEMPTS_CEILING)?;
-        within("agent.rounds_max", self.rounds_max, 1..=ROUNDS_CEILING)?;
-        within("agent.turns_max", self.turns_max, 1..=TURNS_CEILING)?;
-        within("agent.prompt_bytes_max", self.prompt_bytes_max, 1..=BYTES_CEILING)?;
-        within("agent.request_bytes_max", self.request_bytes_max, 1..=BYTES_CEILING)?;
         if self.base_url.is_empty() {
             ensure!(self.model.is_empty(), "agent.model needs agent.base_url: where is the model?");
             return Ok(());

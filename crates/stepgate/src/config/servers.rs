@@ -225,8 +225,6 @@ impl ServerConfig {
             concurrency: self.concurrency.unwrap_or(defaults.concurrency),
             ..ServerLimits::for_output(output_bytes_max)
         };
-        super::within("concurrency", limits.concurrency, 1..=CONCURRENCY_CEILING)?;
-        super::within("output_bytes_max", output_bytes_max, 1..=OUTPUT_BYTES_CEILING)?;
         Ok(ServerSpec {
             name: name.to_owned(),
             executor_id: super::executor_id(name, node_id.filter(|_| !self.is_shared())),
@@ -290,9 +288,6 @@ impl ServerConfig {
 
 impl ToolConfig {
     fn spec(&self) -> anyhow::Result<ToolSpec> {
-        if let Some(timeout_ms) = self.timeout_ms {
-            super::within("timeout_ms", timeout_ms, 1..=TIMEOUT_CEILING_MS)?;
-        }
         Ok(ToolSpec {
             mode: self.mode.and_then(|mode| match mode {
                 ModeConfig::ReadOnly => Some(Mode::ReadOnly),

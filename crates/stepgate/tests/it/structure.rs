@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::docs::members;
+use crate::docs::{members, read};
 
 /// Most modules of a circle.
 const CIRCLE_MAX: usize = 2;
@@ -33,6 +33,31 @@ fn modules_know_each_other_in_no_circle() {
     for (name, most) in OPEN {
         let len = found.get(name).map(BTreeSet::len);
         assert_eq!(len, Some(most), "{name} has improved: write it into `OPEN`");
+    }
+}
+
+/// Most stations of the first walk.
+const STATIONS_MAX: usize = 20;
+
+#[test]
+fn every_station_of_the_walks_is_in_the_code() {
+    let page = read("ARCHITECTURE.md");
+    let walks = page.split("\n## Four walks\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let walks: Vec<Vec<&str>> = walks
+        .split("\n### ")
+        .skip(1)
+        .map(|walk| {
+            walk.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).collect()
+        })
+        .collect();
+    assert_eq!(walks.len(), 4);
+    assert!(walks[0].len() <= STATIONS_MAX, "{}", walks[0].len());
+    for station in walks.concat() {
+        let named: Vec<&str> = station.split('`').skip(1).step_by(2).collect();
+        let text = read(named[0]);
+        for function in &named[1..] {
+            assert!(text.contains(&format!("fn {function}")), "{station}");
+        }
     }
 }
 

@@ -1,0 +1,55 @@
+//! Whether every number is within its range. A range is declared once, at its field: from it come the published
+//! schema, this check and the message.
+
+use std::fmt::Display;
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::Config;
+
+/// Refuses a number outside of the range that its field declares.
+pub(super) fn check(config: &Config) -> anyhow::Result<()> {
+    let schema = serde_json::to_value(schemars::schema_for!(Config))?;
+    Schemas { root: &schema }.check("", &serde_json::to_value(config)?, &schema)
+}
+
+struct Schemas<'a> {
+    root: &'a Value,
+}
+
+impl Schemas<'_> {
+    /// Checks a value, and everything in it.
+    fn check(&self, key: &str, value: &Value, schema: &Value) -> anyhow::Result<()> {
+        let schema = self.resolved(schema);
+        match value {
+            Value::Object(members) => members.iter().try_for_each(|(name, value)| {
+                let of_name = schema.get("properties").and_then(|all| all.get(name));
+                let of_any = schema.get("additionalProperties");
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                self.check(&key, value, of_name.or(of_any).unwrap_or(&Value::Null))
+            }),
+            Value::Number(number) => {
+                let limit = |name: &str| schema.get(name).and_then(Value::as_u64);
+                let limits = limit("minimum").zip(limit("maximum"));
+                let number = number.as_u64();
+                limits
+                    .zip(number)
+                    .map_or(Ok(()), |((least, most), number)| within(key, number, least, most))
+            }
+            Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) => Ok(()),
+        }
+    }
+
+    /// The schema that a reference names, or the schema itself.
+    fn resolved<'b>(&'b self, schema: &'b Value) -> &'b Value {
+        let named = schema.get("$ref").and_then(Value::as_str);
+        let named = named.and_then(|name| self.root.pointer(name.trim_start_matches('#')));
+        named.unwrap_or(schema)
+    }
+}
+
+fn within<T: PartialOrd + Display>(key: &str, value: T, least: T, most: T) -> anyhow::Result<()> {
+    ensure!(least <= value && value <= most, "{key} is {value} and must be from {least} to {most}");
+    Ok(())
+}
