@@ -142,7 +142,6 @@ macro_rules! forward_while_alive {
 
 forward_while_alive!(Locks {
     acquire_trace_lock(trace_id: RunId) -> ();
-    lock_new_trace(trace_id: RunId) -> ();
     release_trace_lock(trace_id: RunId) -> ();
     may_dispatch(trace_id: RunId) -> ();
 });
@@ -165,7 +164,6 @@ forward_while_alive!(Runs {
 forward_while_alive!(Sessions {
     session(session_id: SessionId) -> Option<Session>;
     session_of(principal_id: &PrincipalId, kind: SessionKind) -> Option<Session>;
-    default_session_of(principal_id: &PrincipalId) -> Option<Session>;
     sessions() -> Vec<Session>;
     next_step_index(session_id: SessionId) -> u64;
 });

@@ -112,10 +112,6 @@ impl Locks for MemoryStore {
         self.process.locks.acquire(trace_id).await
     }
 
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.acquire_trace_lock(trace_id).await
-    }
-
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         self.process.locks.release(trace_id);
         Ok(())
@@ -193,13 +189,6 @@ impl Sessions for MemoryStore {
         kind: SessionKind,
     ) -> Result<Option<Session>, StoreError> {
         Ok(self.rows().session_of(principal_id, kind))
-    }
-
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
-    ) -> Result<Option<Session>, StoreError> {
-        self.session_of(principal_id, SessionKind::Default).await
     }
 
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {

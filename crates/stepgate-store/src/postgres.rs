@@ -251,10 +251,6 @@ impl Locks for PostgresStore {
         Ok(())
     }
 
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.locks.acquire(trace_id).await
-    }
-
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         let disowned = match &self.desk {
             Some(desk) => desk.node.disown(trace_id).await,
@@ -354,15 +350,6 @@ impl Sessions for PostgresStore {
         kind: SessionKind,
     ) -> Result<Option<Session>, StoreError> {
         let rows = self.readers.rows(read::session_of(principal_id, kind)).await?;
-        one(&rows, SESSIONS, session_from)
-    }
-
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
-    ) -> Result<Option<Session>, StoreError> {
-        let node_id = self.desk.as_ref().map(|desk| desk.node.node_id());
-        let rows = self.readers.rows(read::default_session_of(principal_id, node_id)).await?;
         one(&rows, SESSIONS, session_from)
     }
 
@@ -494,6 +481,19 @@ impl Nodes for PostgresStore {
         let rows = self.readers.rows(waiting::last_nodes(&waiting)).await?;
         let last_nodes = all(&rows, list::NODES, waiting::last_node_from)?;
         Ok(waiting::unreached(waiting, last_nodes))
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.locks.acquire(trace_id).await
+    }
+
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        let node_id = self.desk.as_ref().map(|desk| desk.node.node_id());
+        let rows = self.readers.rows(read::default_session_of(principal_id, node_id)).await?;
+        one(&rows, SESSIONS, session_from)
     }
 
     async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {

@@ -219,10 +219,6 @@ impl Locks for SqliteStore {
         self.locks.acquire(trace_id).await
     }
 
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.acquire_trace_lock(trace_id).await
-    }
-
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         self.locks.release(trace_id);
         Ok(())
@@ -312,13 +308,6 @@ impl Sessions for SqliteStore {
         let query =
             move |connection: &Connection| read::session_of(connection, &principal_id, kind);
         self.readers.read(query).await
-    }
-
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
-    ) -> Result<Option<Session>, StoreError> {
-        self.session_of(principal_id, SessionKind::Default).await
     }
 
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {

@@ -487,10 +487,6 @@ impl Locks for NodeStore {
         claimed
     }
 
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
-        self.lock(trace_id).await
-    }
-
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         let claim = locked(&self.claims).remove(&trace_id);
         let disowned = match claim {
@@ -594,13 +590,6 @@ impl Sessions for NodeStore {
         self.read("session_of", |rows| at_once(rows.session_of(principal_id, kind))).await
     }
 
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
-    ) -> Result<Option<Session>, StoreError> {
-        self.session_of(principal_id, SessionKind::Default).await
-    }
-
     async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
         self.read("sessions", |rows| at_once(rows.sessions())).await
     }
@@ -693,6 +682,17 @@ impl Nodes for NodeStore {
 
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.lock(trace_id).await
+    }
+
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.session_of(principal_id, SessionKind::Default).await
     }
 
     async fn tell_policy(&self, _: Digest) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use stepgate_core::time::Timestamp;
 use stepgate_exec::{Sandbox, SandboxLimits};
 use stepgate_store::MemoryStore;
 
-use super::{append, load};
+use super::{ENTRIES_AT_ONCE, append, load};
 use crate::invoke::InvokeError;
 use crate::stop::Stop;
 use crate::turn::{Answered, Entry, Opened, Turn, TurnId};
@@ -80,6 +80,18 @@ async fn what_was_written_is_read_back_in_its_order() {
         append(&gate, session_id, &mut turn, entry).await.unwrap();
     }
     assert_eq!(load(&gate, turn.id).await, Ok(Some((session_id, turn))));
+}
+
+#[tokio::test]
+async fn a_turn_with_as_many_events_as_a_query_reads_and_one_more_is_read_whole() {
+    let (gate, session_id, mut turn) = desk().await;
+    append(&gate, session_id, &mut turn, opened()).await.unwrap();
+    for number in 1..=ENTRIES_AT_ONCE {
+        append(&gate, session_id, &mut turn, answered(&number.to_string())).await.unwrap();
+        if number + 2 > ENTRIES_AT_ONCE {
+            assert_eq!(load(&gate, turn.id).await, Ok(Some((session_id, turn.clone()))));
+        }
+    }
 }
 
 /// The answer to a write may be lost: whoever writes the same again finds it written.

@@ -87,10 +87,6 @@ pub trait Locks: Send + Sync {
     /// Takes the trace's lock, or STATE_LOCK_ACQUIRE_FAILED after the wait.
     async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
 
-    /// Takes the lock of a trace that is about to come into being. Nobody else knows its id, so no other node
-    /// has to be asked.
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError>;
-
     /// Gives it back.
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
 
@@ -153,13 +149,6 @@ pub trait Sessions: Send + Sync {
         &self,
         principal_id: &PrincipalId,
         kind: SessionKind,
-    ) -> Result<Option<Session>, StoreError>;
-
-    /// The default session that the principal's callers join here: on this node, where several share the
-    /// store.
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
     ) -> Result<Option<Session>, StoreError>;
 
     /// Every session, in the order of their ids.
@@ -228,7 +217,7 @@ pub trait Audits: Send + Sync {
     async fn damage(&self) -> Result<Vec<String>, StoreError>;
 }
 
-/// The processes that share a store. One that only a single process can open is [`Alone`].
+/// What differs where several processes share a store. One that only a single process can open is [`Alone`].
 #[async_trait]
 pub trait Nodes: Send + Sync {
     /// How this process calls itself among those that share the store; none where only one process can
@@ -243,6 +232,17 @@ pub trait Nodes: Send + Sync {
 
     /// Runs that nobody can go on with, because no living node reaches what their call was sent to.
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError>;
+
+    /// Takes the lock of a trace that is about to come into being. Nobody else knows its id, so no other node
+    /// has to be asked.
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError>;
+
+    /// The default session that the principal's callers join here: on this node, where several share the
+    /// store.
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError>;
 
     /// Tells the other nodes which policies are in force on this one.
     async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError>;
@@ -263,7 +263,7 @@ pub trait Nodes: Send + Sync {
 }
 
 /// A store that one process at a time can have: there are no other nodes, and it reaches every executor.
-pub trait Alone: Send + Sync {}
+pub trait Alone: Locks + Sessions {}
 
 #[async_trait]
 impl<T: Alone> Nodes for T {
@@ -281,6 +281,17 @@ impl<T: Alone> Nodes for T {
 
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+        self.acquire_trace_lock(trace_id).await
+    }
+
+    async fn default_session_of(
+        &self,
+        principal_id: &PrincipalId,
+    ) -> Result<Option<Session>, StoreError> {
+        self.session_of(principal_id, SessionKind::Default).await
     }
 
     async fn tell_policy(&self, _: Digest) -> Result<(), StoreError> {

@@ -111,10 +111,7 @@ impl Answer {
 
     /// Whether the step is not over.
     pub fn is_notice(&self) -> bool {
-        match &self.reply {
-            Reply::Recorded(_) => false,
-            Reply::ApprovalRequired(_) | Reply::InProgress(_) => true,
-        }
+        matches!(self.word(), Word::Notice(_))
     }
 
     /// The approval that the step waits for.

@@ -463,6 +463,7 @@ async fn a_run_is_recalled_as_its_dossier_says(desk: Desk) {
     let mut refused = desk.step();
     desk.store.commit(open.opening()).await.unwrap();
     desk.store.commit(refused.refused_at_once()).await.unwrap();
+    let mut all = Vec::new();
     for (run_id, last) in [(done.id(), 4), (open.id(), 3), (refused.id(), 0)] {
         let dossier = desk.store.dossier(run_id).await.unwrap().unwrap();
         let expected = Recollection {
@@ -470,9 +471,17 @@ async fn a_run_is_recalled_as_its_dossier_says(desk: Desk) {
             last_sequence_number: last,
             record: dossier.record.map(|(record, _)| record),
         };
-        assert_eq!(desk.store.recall(run_id).await, Ok(Some(expected)));
+        assert_eq!(desk.store.recall(run_id).await, Ok(Some(expected.clone())));
+        all.push(expected);
     }
-    assert_eq!(desk.store.recall(RunId::new(Uuid::nil())).await, Ok(None));
+    let unknown = RunId::new(Uuid::nil());
+    assert_eq!(desk.store.recall(unknown).await, Ok(None));
+    let asked = [done.id(), unknown, open.id(), refused.id()];
+    assert_eq!(desk.store.recollections(&asked).await, Ok(all));
+    // More than one round trip.
+    let many = vec![open.id(); 100];
+    assert_eq!(desk.store.recollections(&many).await.unwrap().len(), 100);
+    assert_eq!(desk.store.recollections(&[]).await, Ok(Vec::new()));
 }
 
 async fn step_indexes_increase_in_each_session(desk: Desk) {

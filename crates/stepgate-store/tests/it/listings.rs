@@ -152,10 +152,14 @@ async fn an_event_is_found_by_its_id_and_no_second_one_takes_it(desk: Desk) {
     let second = Event { event_type: EventType::TurnFailed, ..first.clone() };
     let answer = desk.store.append_event(second).await;
     assert!(matches!(answer, Err(StoreError::State(_))), "{answer:?}");
-    assert_eq!(desk.store.event(first.event_id).await, Ok(Some(first)));
+    assert_eq!(desk.store.event(first.event_id).await, Ok(Some(first.clone())));
     let of_a_run = step.event(EventType::ToolReplayed);
     desk.store.append_event(of_a_run.clone()).await.unwrap();
-    assert_eq!(desk.store.event(of_a_run.event_id).await, Ok(Some(of_a_run)));
+    assert_eq!(desk.store.event(of_a_run.event_id).await, Ok(Some(of_a_run.clone())));
+    let asked = [of_a_run.event_id, desk.loose_event().event_id, first.event_id];
+    let mut found = desk.store.events_by_id(&asked).await.unwrap();
+    found.sort_by_key(|event| event.event_type != EventType::TurnOpened);
+    assert_eq!(found, [first, of_a_run]);
 }
 
 async fn events_are_listed_oldest_first_and_filtered(desk: Desk) {

@@ -11,6 +11,7 @@
 
 mod desk;
 mod server;
+mod announcements;
 mod backup;
 mod conformance;
 mod differential;
