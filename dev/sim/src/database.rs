@@ -3,49 +3,68 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::RunId;
-use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::ports::{ApprovalChange, KeyChange, StepCommit, Store, StoreError, Unfinished};
 use stepgate_core::run::Status;
 use stepgate_core::session::Session;
 use stepgate_store::MemoryStore;
 
+use crate::claim::{Claim, Ownership, SentCommit, taken_over};
+use crate::environment::Environment;
+use crate::ledger::Ledger;
 use crate::locked;
 use crate::sabotage::Sabotage;
 use crate::schedule::Instant;
+use crate::trace::{number_of, short};
 use crate::weather::LEASE;
-use crate::world::{Sim, number_of};
-
-/// The right to work on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
-    pub(crate) incarnation: u64,
-    pub(crate) epoch: u64,
-}
-
-/// Who works on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ownership {
-    pub(crate) owner: Option<u64>,
-    pub(crate) epoch: u64,
-    pub(crate) status: Status,
-}
-
-/// A commit on its way, with what the node believed when it was sent.
-#[derive(Clone)]
-pub(crate) struct Job {
-    pub(crate) commit: StepCommit,
-    pub(crate) claim: Option<Claim>,
-    pub(crate) incarnation: u64,
-    pub(crate) node: u64,
-}
 
 /// The shared store.
 pub(crate) struct Database {
+    env: Arc<Environment>,
+    ledger: Arc<Ledger>,
+    tables: Mutex<Tables>,
+}
+
+impl Database {
+    pub(crate) fn new(env: Arc<Environment>, ledger: Arc<Ledger>) -> Self {
+        let tables = Mutex::new(Tables::new(env.sabotage));
+        Self { env, ledger, tables }
+    }
+
+    /// Everything in it, for as long as nobody else looks.
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
+        locked(&self.tables)
+    }
+
+    /// A commit arrives. Everybody who watches is told before anything else happens.
+    pub(crate) fn commit(&self, sent: &SentCommit) -> Result<Option<Claim>, StoreError> {
+        let run_id = sent.commit.place.run_id;
+        let (before, answer) = {
+            let mut tables = self.tables();
+            let before = tables.ownership(run_id);
+            (before, tables.write(sent))
+        };
+        let about = number_of(run_id.as_uuid()) ^ sent.commit.entries.len() as u64;
+        match &answer {
+            Ok(_) => {
+                self.env.note("commit", sent.node, about, || described(&sent.commit));
+                self.ledger.committed(sent, before);
+            }
+            Err(error) => self.env.note("refused", sent.node, about, || {
+                format!("{}: {error}", described(&sent.commit))
+            }),
+        }
+        answer
+    }
+}
+
+/// What is written in it.
+pub(crate) struct Tables {
     rows: MemoryStore,
     sabotage: Option<Sabotage>,
     owners: BTreeMap<RunId, Ownership>,
@@ -68,8 +87,8 @@ enum Written {
     Session(Box<(Session, Event)>),
 }
 
-impl Database {
-    pub(crate) fn new(sabotage: Option<Sabotage>) -> Self {
+impl Tables {
+    fn new(sabotage: Option<Sabotage>) -> Self {
         Self {
             rows: MemoryStore::new(),
             sabotage,
@@ -198,8 +217,8 @@ impl Database {
     }
 
     /// Writes a commit, or nothing of it. The claim that the node has afterwards.
-    fn write(&mut self, job: &Job) -> Result<Option<Claim>, StoreError> {
-        let Job { commit, claim, incarnation, .. } = job;
+    fn write(&mut self, sent: &SentCommit) -> Result<Option<Claim>, StoreError> {
+        let SentCommit { commit, claim, incarnation, .. } = sent;
         let run_id = commit.place.run_id;
         let held = self.ownership(run_id).filter(|_| commit.open.is_none());
         let decides = matches!(commit.approval, Some(ApprovalChange::Decide(_)));
@@ -322,36 +341,6 @@ fn is_theirs(held: Ownership, claim: Option<Claim>, incarnation: u64) -> bool {
     }
 }
 
-/// The refusal of what a node may no longer do.
-pub(crate) fn taken_over(run_id: RunId) -> StoreError {
-    let detail = format!("run {run_id} may be another node's by now");
-    StateError::new(StateCode::ConcurrentExecution, detail).into()
-}
-
-impl Sim {
-    /// A commit arrives at the store. Everybody who watches is told before anything else happens.
-    pub(crate) fn commit_arrives(&self, job: &Job) -> Result<Option<Claim>, StoreError> {
-        let run_id = job.commit.place.run_id;
-        let (before, answer) = {
-            let mut database = locked(&self.database);
-            let before = database.ownership(run_id);
-            (before, database.write(job))
-        };
-        let about = number_of(run_id.as_uuid()) ^ job.commit.entries.len() as u64;
-        match &answer {
-            Ok(_) => {
-                self.note("commit", job.node, about, || described(&job.commit));
-                let seen = locked(&self.ledger).committed(job, before);
-                seen.into_iter().for_each(|broken| self.violated(broken));
-            }
-            Err(error) => self.note("refused", job.node, about, || {
-                format!("{}: {error}", described(&job.commit))
-            }),
-        }
-        answer
-    }
-}
-
 /// A commit in a few words.
 fn described(commit: &StepCommit) -> String {
     let mut words = format!("run {}", short(commit.place.run_id));
@@ -365,11 +354,6 @@ fn described(commit: &StepCommit) -> String {
         words += &format!(" RECORD {}", record.status.as_str());
     }
     words
-}
-
-/// The part of a run's id by which people tell it from others.
-pub(crate) fn short(run_id: RunId) -> String {
-    run_id.to_string().chars().rev().take(6).collect::<Vec<_>>().into_iter().rev().collect()
 }
 
 /// What the store in memory answers: it never waits.

@@ -13,9 +13,8 @@
 //!
 //! I3, I4 and I7 are `verify`'s, at the end of every seed, with the rest once more.
 
-mod end;
-
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 use stepgate_core::action::CoreCall;
 use stepgate_core::approval::ApprovalStatus;
@@ -29,12 +28,19 @@ use stepgate_core::ports::ApprovalChange;
 use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
-use crate::database::{Job, Ownership, short};
+use crate::claim::{Ownership, SentCommit};
+use crate::environment::Environment;
 use crate::locked;
-use crate::world::{Sim, number_of};
+use crate::trace::{number_of, short};
 
-/// The book.
+/// The book, which watches commits, effects and answers as they happen.
 pub(crate) struct Ledger {
+    env: Arc<Environment>,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
     lives: BTreeMap<RunId, Life>,
     /// The run that was called under each key.
     called: BTreeMap<String, RunId>,
@@ -49,10 +55,9 @@ pub(crate) struct Ledger {
     decided: BTreeSet<ApprovalId>,
     doubts: BTreeSet<RunId>,
     /// Agents that still wait for something.
-    pub(crate) agents_busy: u64,
+    agents_busy: u64,
     /// Whether operators settle what is in doubt.
-    pub(crate) operators_settle: bool,
-    violation: Option<String>,
+    operators_settle: bool,
 }
 
 /// What a person looks at who settles a run in doubt.
@@ -77,40 +82,130 @@ struct Life {
 }
 
 impl Ledger {
-    pub(crate) fn new() -> Self {
-        Self {
-            lives: BTreeMap::new(),
-            called: BTreeMap::new(),
-            writers: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            proposals: BTreeMap::new(),
-            sandbox_acts: BTreeMap::new(),
-            decided: BTreeSet::new(),
-            doubts: BTreeSet::new(),
-            agents_busy: 0,
-            operators_settle: true,
-            violation: None,
-        }
+    pub(crate) fn new(env: Arc<Environment>) -> Self {
+        Self { env, book: Mutex::default() }
     }
 
-    /// Notes the first thing that must not be.
-    pub(crate) fn violated(&mut self, what: String) {
-        self.violation.get_or_insert(what);
+    /// So many agents begin; whether operators settle what is in doubt.
+    pub(crate) fn begin(&self, agents: u64, operators_settle: bool) {
+        let mut book = locked(&self.book);
+        book.agents_busy = agents;
+        book.operators_settle = operators_settle;
     }
 
-    /// What must not be and is.
-    pub(crate) fn violation(&self) -> Option<&String> {
-        self.violation.as_ref()
+    /// One more agent waits for something.
+    pub(crate) fn agent_begins(&self) {
+        locked(&self.book).agents_busy += 1;
+    }
+
+    /// One agent waits for nothing more.
+    pub(crate) fn agent_ends(&self) {
+        locked(&self.book).agents_busy -= 1;
     }
 
     /// Recovery does not know what became of these.
-    pub(crate) fn doubts(&mut self, runs: &[RunId]) {
-        self.doubts.extend(runs);
+    pub(crate) fn doubts(&self, runs: &[RunId]) {
+        locked(&self.book).doubts.extend(runs);
     }
 
+    /// Runs whose call is in doubt and that only a person can settle.
+    pub(crate) fn to_settle(&self) -> Vec<(RunId, Doubt)> {
+        locked(&self.book).to_settle()
+    }
+
+    /// Whether every run is over, or waits for a person who will not come.
+    pub(crate) fn is_settled(&self) -> bool {
+        locked(&self.book).is_settled()
+    }
+
+    /// How many runs there are.
+    pub(crate) fn runs(&self) -> u64 {
+        locked(&self.book).lives.len() as u64
+    }
+
+    /// Runs that hang, in words.
+    pub(crate) fn hanging(&self) -> String {
+        locked(&self.book).hanging()
+    }
+
+    /// How often the sandbox did each thing.
+    pub(crate) fn sandbox_acts(&self) -> BTreeMap<String, u32> {
+        locked(&self.book).sandbox_acts.clone()
+    }
+
+    /// What was answered, by run.
+    pub(crate) fn answers(&self) -> BTreeMap<RunId, String> {
+        locked(&self.book).answers.clone()
+    }
+
+    /// Somebody wrote to a run, which was owned like this before.
+    pub(crate) fn committed(&self, sent: &SentCommit, before: Option<Ownership>) {
+        let broken = locked(&self.book).committed(sent, before);
+        self.report(broken);
+    }
+
+    /// A tool had its effect.
+    pub(crate) fn tool_acted(&self, node: u64, run_id: RunId, key: &str) {
+        self.env.note("EFFECT", node, number_of(run_id.as_uuid()), || {
+            format!("{key} by {}", short(run_id))
+        });
+        let may_act = locked(&self.book).lives.get(&run_id).is_some_and(Life::may_act);
+        if !may_act {
+            self.env.violated(format!("run {} had an effect and no durable call", short(run_id)));
+        }
+    }
+
+    /// The sandbox changed.
+    pub(crate) fn sandbox_acted(&self, node: u64, call: &CoreCall) {
+        let what = described(call);
+        let about = what.bytes().fold(0, |sum: u64, byte| sum.rotate_left(3) ^ u64::from(byte));
+        self.env.note("EFFECT", node, about, || what.clone());
+        let may_act = {
+            let mut book = locked(&self.book);
+            *book.sandbox_acts.entry(what.clone()).or_default() += 1;
+            book.lives.values().any(|life| life.what == what && life.may_act())
+        };
+        if !may_act {
+            self.env.violated(format!("`{what}` was done and no durable call asks for it"));
+        }
+    }
+
+    /// An agent was answered.
+    pub(crate) fn answered(&self, key: &str, content: Digest, answer: &Answer) {
+        let about = number_of(answer.run_id.as_uuid());
+        self.env.note("answer", 0, about, || {
+            format!("{key}: {} for run {}", answer.word.as_str(), short(answer.run_id))
+        });
+        let broken = locked(&self.book).answered(key, content, answer);
+        self.report(broken);
+    }
+
+    /// An operator was told that the decision was taken; this is what the approval says then.
+    pub(crate) fn told_decided(
+        &self,
+        approval_id: ApprovalId,
+        is_theirs: bool,
+        status: ApprovalStatus,
+    ) {
+        self.env.note("decided", 0, number_of(approval_id.as_uuid()), || {
+            format!("approval {approval_id} is {}", status.as_str())
+        });
+        if !is_theirs {
+            self.env.violated(format!(
+                "an operator was told to have decided on {approval_id}, and somebody else did"
+            ));
+        }
+    }
+
+    fn report(&self, broken: Vec<String>) {
+        broken.into_iter().for_each(|broken| self.env.violated(broken));
+    }
+}
+
+impl Book {
     /// Runs whose call is in doubt and that only a person can settle. Somebody always comes for those of
     /// the sandbox: they keep others from its files.
-    pub(crate) fn to_settle(&self) -> Vec<(RunId, Doubt)> {
+    fn to_settle(&self) -> Vec<(RunId, Doubt)> {
         let open = self.doubts.iter().filter_map(|run_id| {
             let life = self.lives.get(run_id).filter(|life| !life.is_over)?;
             let doubt = match life.action.as_str() {
@@ -126,20 +221,15 @@ impl Ledger {
     }
 
     /// Whether every run is over, or waits for a person who will not come.
-    pub(crate) fn is_settled(&self) -> bool {
+    fn is_settled(&self) -> bool {
         let may_wait = |life: &Life| {
             !self.operators_settle && life.action == "s.ask" && life.state == Some(State::Executing)
         };
         self.agents_busy == 0 && self.lives.values().all(|life| life.is_over || may_wait(life))
     }
 
-    /// How many runs there are.
-    pub(crate) fn runs(&self) -> u64 {
-        self.lives.len() as u64
-    }
-
     /// Runs that hang, in words.
-    pub(crate) fn hanging(&self) -> String {
+    fn hanging(&self) -> String {
         let open = self.lives.iter().filter(|(_, life)| !life.is_over);
         let said: Vec<_> = open
             .map(|(run_id, life)| format!("{} {:?} {}", short(*run_id), life.state, life.action))
@@ -148,15 +238,15 @@ impl Ledger {
     }
 
     /// Somebody wrote to a run.
-    pub(crate) fn committed(&mut self, job: &Job, before: Option<Ownership>) -> Vec<String> {
+    fn committed(&mut self, sent: &SentCommit, before: Option<Ownership>) -> Vec<String> {
         let mut broken = Vec::new();
-        let commit = &job.commit;
+        let commit = &sent.commit;
         let run_id = commit.place.run_id;
         let name = short(run_id);
-        let writer = job.claim.map_or(job.incarnation, |claim| claim.incarnation);
+        let writer = sent.claim.map_or(sent.incarnation, |claim| claim.incarnation);
         let epoch = before.map_or(1, |held| held.epoch);
         if let Some(held) = before.filter(|_| commit.open.is_none()) {
-            let has_epoch = job.claim.is_none_or(|claim| claim.epoch == held.epoch);
+            let has_epoch = sent.claim.is_none_or(|claim| claim.epoch == held.epoch);
             if !has_epoch || held.owner.is_some_and(|owner| owner != writer) {
                 broken.push(format!("I6: node {writer} wrote to run {name}, which it had lost"));
             }
@@ -208,6 +298,37 @@ impl Ledger {
         life.is_over |= commit.record.is_some();
         broken
     }
+
+    fn answered(&mut self, key: &str, content: Digest, answer: &Answer) -> Vec<String> {
+        let mut broken = Vec::new();
+        let name = short(answer.run_id);
+        let outcome = match answer.word {
+            Word::Notice(_) => return broken,
+            Word::Outcome(outcome) => outcome,
+        };
+        if !self.lives.get(&answer.run_id).is_some_and(|life| life.is_over) {
+            broken.push(format!("run {name} was answered and is not recorded"));
+        }
+        let first = self.answers.entry(answer.run_id).or_insert_with(|| answer.response.clone());
+        if *first != answer.response {
+            broken.push(format!("run {name} was answered `{first}`, then `{}`", answer.response));
+        }
+        let binds = match outcome {
+            Outcome::ValidationError => false,
+            Outcome::Success | Outcome::Denied | Outcome::ExecutionError => true,
+        };
+        if binds {
+            let place = (key.to_owned(), content);
+            let said = (answer.run_id, answer.response.clone());
+            let first = self.proposals.entry(place).or_insert_with(|| said.clone());
+            if *first != said {
+                let was = short(first.0);
+                broken
+                    .push(format!("I2: proposal {key} was answered by run {was}, then by {name}"));
+            }
+        }
+        broken
+    }
 }
 
 impl Life {
@@ -241,94 +362,6 @@ impl Life {
 
     fn may_act(&self) -> bool {
         self.is_called && self.state != Some(State::Denied)
-    }
-}
-
-impl Sim {
-    /// A tool had its effect.
-    pub(crate) fn tool_acted(&self, node: u64, run_id: RunId, key: &str) {
-        self.note("EFFECT", node, number_of(run_id.as_uuid()), || {
-            format!("{key} by {}", short(run_id))
-        });
-        let may_act = locked(&self.ledger).lives.get(&run_id).is_some_and(Life::may_act);
-        if !may_act {
-            self.violated(format!("run {} had an effect and no durable call", short(run_id)));
-        }
-    }
-
-    /// The sandbox changed.
-    pub(crate) fn sandbox_acted(&self, node: u64, call: &CoreCall) {
-        let what = described(call);
-        let about = what.bytes().fold(0, |sum: u64, byte| sum.rotate_left(3) ^ u64::from(byte));
-        self.note("EFFECT", node, about, || what.clone());
-        let may_act = {
-            let mut ledger = locked(&self.ledger);
-            *ledger.sandbox_acts.entry(what.clone()).or_default() += 1;
-            ledger.lives.values().any(|life| life.what == what && life.may_act())
-        };
-        if !may_act {
-            self.violated(format!("`{what}` was done and no durable call asks for it"));
-        }
-    }
-
-    /// An agent was answered.
-    pub(crate) fn answered(&self, key: &str, content: Digest, answer: &Answer) {
-        let about = number_of(answer.run_id.as_uuid());
-        self.note("answer", 0, about, || {
-            format!("{key}: {} for run {}", answer.word.as_str(), short(answer.run_id))
-        });
-        let broken = locked(&self.ledger).answered(key, content, answer);
-        broken.into_iter().for_each(|broken| self.violated(broken));
-    }
-
-    /// An operator was told that the decision was taken; this is what the approval says then.
-    pub(crate) fn told_decided(
-        &self,
-        approval_id: ApprovalId,
-        is_theirs: bool,
-        status: ApprovalStatus,
-    ) {
-        self.note("decided", 0, number_of(approval_id.as_uuid()), || {
-            format!("approval {approval_id} is {}", status.as_str())
-        });
-        if !is_theirs {
-            self.violated(format!(
-                "an operator was told to have decided on {approval_id}, and somebody else did"
-            ));
-        }
-    }
-}
-
-impl Ledger {
-    fn answered(&mut self, key: &str, content: Digest, answer: &Answer) -> Vec<String> {
-        let mut broken = Vec::new();
-        let name = short(answer.run_id);
-        let outcome = match answer.word {
-            Word::Notice(_) => return broken,
-            Word::Outcome(outcome) => outcome,
-        };
-        if !self.lives.get(&answer.run_id).is_some_and(|life| life.is_over) {
-            broken.push(format!("run {name} was answered and is not recorded"));
-        }
-        let first = self.answers.entry(answer.run_id).or_insert_with(|| answer.response.clone());
-        if *first != answer.response {
-            broken.push(format!("run {name} was answered `{first}`, then `{}`", answer.response));
-        }
-        let binds = match outcome {
-            Outcome::ValidationError => false,
-            Outcome::Success | Outcome::Denied | Outcome::ExecutionError => true,
-        };
-        if binds {
-            let place = (key.to_owned(), content);
-            let said = (answer.run_id, answer.response.clone());
-            let first = self.proposals.entry(place).or_insert_with(|| said.clone());
-            if *first != said {
-                let was = short(first.0);
-                broken
-                    .push(format!("I2: proposal {key} was answered by run {was}, then by {name}"));
-            }
-        }
-        broken
     }
 }
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::{Store, StoreError};
 
-use crate::locked;
-use crate::node::Seat;
 use crate::node_store::NodeStore;
+use crate::processes::Seat;
 use crate::sabotage::Sabotage;
 use crate::schedule::{Driver, Group, Instant, by_chance};
 use crate::signal;
@@ -54,7 +53,7 @@ impl Rehearsal {
     /// Lets a node's lease lapse by the store's clock. The node does not know it yet.
     pub fn lapse(&self, node: usize) {
         if let Some(store) = self.nodes.get(node) {
-            locked(&self.sim.database).end_lease(store.incarnation(), self.sim.now());
+            self.sim.shared.database.tables().end_lease(store.incarnation(), self.sim.env.now());
         }
     }
 
@@ -80,13 +79,18 @@ impl Rehearsal {
 
     /// Who works on a run, and how often that changed.
     pub fn ownership(&self, run_id: RunId) -> Option<(Option<u64>, u64)> {
-        let held = locked(&self.sim.database).ownership(run_id)?;
+        let held = self.sim.shared.database.tables().ownership(run_id)?;
         Some((held.owner, held.epoch))
     }
 
     fn registered(&self, node: u64) -> Result<Arc<NodeStore>, StoreError> {
         let seat = Seat::with_good_clock(node, Group::WORLD);
-        let registered = self.drive(NodeStore::register(Arc::clone(&self.sim), seat));
+        let registered = self.drive(NodeStore::register(
+            Arc::clone(&self.sim.env),
+            Arc::clone(&self.sim.shared.database),
+            Arc::clone(&self.sim.processes),
+            seat,
+        ));
         let unanswered = || StoreError::Unavailable("the node was never registered".into());
         let store = registered.ok_or_else(unanswered)??;
         self.lasting(&store);
@@ -94,7 +98,7 @@ impl Rehearsal {
     }
 
     fn lasting(&self, store: &NodeStore) {
-        locked(&self.sim.database).end_lease(store.incarnation(), Instant::MAX);
+        self.sim.shared.database.tables().end_lease(store.incarnation(), Instant::MAX);
         store.believe_in_lease();
     }
 
@@ -104,9 +108,9 @@ impl Rehearsal {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (answering, awaited) = signal::answer();
-        self.sim.spawn(Group::WORLD, async move { answering.send(work.await) });
-        let mut driver = Driver::new(&self.sim.schedule);
-        let mut chance = by_chance(&self.sim.chance);
+        self.sim.env.spawn(Group::WORLD, async move { answering.send(work.await) });
+        let mut driver = Driver::new(&self.sim.env.schedule);
+        let mut chance = by_chance(&self.sim.env.chance);
         for _ in 0..TURNS_MAX {
             if let Some(answer) = awaited.taken() {
                 return Some(answer);
