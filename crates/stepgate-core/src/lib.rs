@@ -28,6 +28,7 @@ pub mod session;
 pub mod idempotency;
 pub mod policy;
 pub mod ports;
+pub mod lease;
 pub mod limits;
 pub mod digest;
 pub mod ids;

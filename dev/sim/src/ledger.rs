@@ -23,12 +23,12 @@ use stepgate_core::failure::Outcome;
 use stepgate_core::ids::{ApprovalId, RunId};
 use stepgate_core::journal::{Appended, Kind};
 use stepgate_core::json::canonical;
+use stepgate_core::lease::{Claim, Incarnation, Ownership};
 use stepgate_core::machine::State;
-use stepgate_core::ports::ApprovalChange;
+use stepgate_core::ports::{ApprovalChange, StepCommit};
 use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
-use crate::claim::{Ownership, SentCommit};
 use crate::environment::Environment;
 use crate::locked;
 use crate::trace::{number_of, short};
@@ -45,7 +45,7 @@ struct Book {
     /// The run that was called under each key.
     called: BTreeMap<String, RunId>,
     /// Who wrote in each epoch of each run.
-    writers: BTreeMap<(RunId, u64), u64>,
+    writers: BTreeMap<(RunId, i64), Incarnation>,
     /// What was answered, by run.
     answers: BTreeMap<RunId, String>,
     /// What was answered to a proposal that binds its key.
@@ -138,9 +138,15 @@ impl Ledger {
         locked(&self.book).answers.clone()
     }
 
-    /// Somebody wrote to a run, which was owned like this before.
-    pub(crate) fn committed(&self, sent: &SentCommit, before: Option<Ownership>) {
-        let broken = locked(&self.book).committed(sent, before);
+    /// A node wrote to a run, which was owned like this before.
+    pub(crate) fn committed(
+        &self,
+        commit: &StepCommit,
+        claim: Option<Claim>,
+        sender: Incarnation,
+        before: Option<Ownership>,
+    ) {
+        let broken = locked(&self.book).committed(commit, claim, sender, before);
         self.report(broken);
     }
 
@@ -238,15 +244,20 @@ impl Book {
     }
 
     /// Somebody wrote to a run.
-    fn committed(&mut self, sent: &SentCommit, before: Option<Ownership>) -> Vec<String> {
+    fn committed(
+        &mut self,
+        commit: &StepCommit,
+        claim: Option<Claim>,
+        sender: Incarnation,
+        before: Option<Ownership>,
+    ) -> Vec<String> {
         let mut broken = Vec::new();
-        let commit = &sent.commit;
         let run_id = commit.place.run_id;
         let name = short(run_id);
-        let writer = sent.claim.map_or(sent.incarnation, |claim| claim.incarnation);
+        let writer = claim.map_or(sender, |claim| claim.incarnation);
         let epoch = before.map_or(1, |held| held.epoch);
         if let Some(held) = before.filter(|_| commit.open.is_none()) {
-            let has_epoch = sent.claim.is_none_or(|claim| claim.epoch == held.epoch);
+            let has_epoch = claim.is_none_or(|claim| claim.epoch == held.epoch);
             if !has_epoch || held.owner.is_some_and(|owner| owner != writer) {
                 broken.push(format!("I6: node {writer} wrote to run {name}, which it had lost"));
             }

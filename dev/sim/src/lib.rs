@@ -15,7 +15,6 @@ mod processes;
 mod node;
 mod people;
 mod database;
-mod claim;
 mod node_store;
 mod rehearsal;
 mod files;

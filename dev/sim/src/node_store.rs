@@ -1,8 +1,10 @@
 //! The shared store as one node has it: over a network that delays, refuses and loses, with a lease, claims
-//! and locks of its own. It follows `postgres/nodes.rs` and `postgres/writer.rs` step by step.
+//! and locks of its own. `stepgate_core::lease` judges; when the node asks, waits and asks again follows
+//! `postgres/nodes.rs` and `postgres/writer.rs` step by step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
@@ -10,6 +12,7 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
+use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending, taken_over};
 use stepgate_core::ports::{
     ApprovalQuery, Counts, Dossier, EventQuery, LinkedEvent, PlacedEvent, Recollection, RunQuery,
     StepCommit, Store, StoreError, Unfinished,
@@ -18,8 +21,7 @@ use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 use stepgate_store::MemoryStore;
 
-use crate::claim::{Claim, SentCommit, taken_over};
-use crate::database::{Database, Tables, at_once};
+use crate::database::{Database, SentCommit, Tables, at_once};
 use crate::environment::Environment;
 use crate::locked;
 use crate::processes::{Processes, Seat};
@@ -43,19 +45,11 @@ pub(crate) struct NodeStore {
     database: Arc<Database>,
     processes: Arc<Processes>,
     seat: Seat,
-    lease: Mutex<Lease>,
-    claims: Mutex<BTreeMap<RunId, Claim>>,
+    holder: Mutex<Holder>,
     locks: Mutex<BTreeSet<RunId>>,
     unlocked: Bell,
     hurry: Bell,
     renewed: Bell,
-}
-
-#[derive(Clone, Copy)]
-struct Lease {
-    incarnation: u64,
-    /// By the node's own clock.
-    good_until: Instant,
 }
 
 impl NodeStore {
@@ -71,8 +65,7 @@ impl NodeStore {
             database,
             processes,
             seat,
-            lease: Mutex::new(Lease { incarnation: 0, good_until: 0 }),
-            claims: Mutex::default(),
+            holder: Mutex::new(Holder::new(Duration::from_micros(LEASE))),
             locks: Mutex::default(),
             unlocked: Bell::default(),
             hurry: Bell::default(),
@@ -83,28 +76,31 @@ impl NodeStore {
     }
 
     /// The node's own clock, which nobody sets.
-    fn own_now(&self) -> Instant {
-        self.seat.own(self.env.now())
+    fn own_now(&self) -> Duration {
+        Duration::from_micros(self.seat.own(self.env.now()))
+    }
+
+    fn lease(&self) -> Lease {
+        locked(&self.holder).lease()
     }
 
     /// Lets the node believe that its lease never ends.
     pub(crate) fn believe_in_lease(&self) {
-        locked(&self.lease).good_until = Instant::MAX;
+        let mut holder = locked(&self.holder);
+        let incarnation = holder.lease().incarnation;
+        holder.registered(incarnation, Duration::MAX);
     }
 
-    pub(crate) fn incarnation(&self) -> u64 {
-        locked(&self.lease).incarnation
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.lease().incarnation
     }
 
     fn claim_on(&self, run_id: RunId) -> Option<Claim> {
-        locked(&self.claims).get(&run_id).copied()
+        locked(&self.holder).claim_on(run_id)
     }
 
     fn note_claim(&self, run_id: RunId, claim: Option<Claim>) {
-        match claim {
-            Some(claim) => drop(locked(&self.claims).insert(run_id, claim)),
-            None => drop(locked(&self.claims).remove(&run_id)),
-        }
+        locked(&self.holder).note(run_id, claim);
     }
 
     /// Renews the lease again and again.
@@ -118,24 +114,29 @@ impl NodeStore {
     }
 
     pub(crate) async fn renew(&self) -> Result<(), StoreError> {
-        let Lease { incarnation, good_until } = *locked(&self.lease);
-        let asked = self.own_now();
-        if asked >= good_until && !self.env.is_sabotaged(Sabotage::RenewLapsed) {
+        let (lease, asked) = (self.lease(), self.own_now());
+        let renews_lapsed = self.env.is_sabotaged(Sabotage::RenewLapsed);
+        if !lease.is_good(asked) && !renews_lapsed {
             return self.become_another().await;
         }
-        let is_renewed = self.renewed_in_store(incarnation).await?;
-        let believes = self.env.is_sabotaged(Sabotage::RenewLapsed)
-            || self.env.is_sabotaged(Sabotage::RenewUnseen);
-        let is_late = self.own_now() >= good_until && !believes;
-        if !is_renewed || is_late {
+        let is_renewed = self.renewed_in_store(lease.incarnation).await?;
+        let believes = renews_lapsed || self.env.is_sabotaged(Sabotage::RenewUnseen);
+        let is_good = match is_renewed && believes {
+            true => {
+                locked(&self.holder).registered(lease.incarnation, asked);
+                true
+            }
+            false => locked(&self.holder).renewed(lease, asked, self.own_now(), is_renewed),
+        };
+        if !is_good {
             return self.become_another().await;
         }
-        self.hold(Lease { incarnation, good_until: asked + LEASE });
+        self.renewed.ring();
         Ok(())
     }
 
     /// Renews in the store, which may take its time between the look at the old lease and the commit.
-    async fn renewed_in_store(&self, incarnation: u64) -> Result<bool, StoreError> {
+    async fn renewed_in_store(&self, incarnation: Incarnation) -> Result<bool, StoreError> {
         let stalls = self.env.is_stormy() && self.env.weather.renewal_stalls > 0;
         let stall = match stalls && self.env.happens(self.env.weather.renewal_stalls) {
             true => self.env.between(MS, STALL_MAX),
@@ -173,33 +174,31 @@ impl NodeStore {
     async fn become_another(&self) -> Result<(), StoreError> {
         let asked = self.own_now();
         let incarnation = self.ask("register", Tables::register).await?;
-        self.hold(Lease { incarnation, good_until: asked + LEASE });
+        locked(&self.holder).registered(incarnation, asked);
+        self.renewed.ring();
         Ok(())
     }
 
-    fn hold(&self, lease: Lease) {
-        *locked(&self.lease) = lease;
-        self.renewed.ring();
-    }
-
     async fn claim(&self, run_id: RunId) -> Result<(), StoreError> {
-        if self.claim_on(run_id).is_some_and(|claim| claim.incarnation == self.incarnation()) {
+        if locked(&self.holder).has_claimed(run_id) {
             return Ok(());
         }
         let deadline = self.env.now() + LOCK_WAIT;
         loop {
             let incarnation = self.incarnation();
-            let (is_claimed, claim) = self
-                .ask("claim", move |tables, now| tables.try_claim(run_id, incarnation, now))
-                .await?;
-            if is_claimed {
-                if let Some(Claim { incarnation, epoch }) = claim {
-                    self.note_claim(run_id, claim);
-                    self.env.note("claim", self.seat.node, epoch, || {
+            let claiming =
+                self.ask("claim", move |tables, now| tables.try_claim(run_id, incarnation, now));
+            match claiming.await? {
+                Claiming::NothingToClaim => return Ok(()),
+                Claiming::Claimed(claim) => {
+                    let Claim { incarnation, epoch } = claim;
+                    self.note_claim(run_id, Some(claim));
+                    self.env.note("claim", self.seat.node, epoch.unsigned_abs(), || {
                         format!("run {} in epoch {epoch} as {incarnation}", short(run_id))
                     });
+                    return Ok(());
                 }
-                return Ok(());
+                Claiming::Held => {}
             }
             if self.env.now() + ASK_AGAIN > deadline {
                 return Err(busy(run_id));
@@ -503,18 +502,15 @@ impl Store for NodeStore {
         let deadline = self.env.now() + self.seat.real(MARGIN);
         loop {
             let heard = self.renewed.times();
-            let Lease { incarnation, good_until } = *locked(&self.lease);
-            let is_ours = match self.claim_on(trace_id) {
-                Some(claim) => claim.incarnation == incarnation,
-                None => self.env.is_sabotaged(Sabotage::TrustUnclaimed),
-            };
-            if !is_ours {
-                return Err(taken_over(trace_id));
+            let lease = self.lease();
+            let trusted = self.env.is_sabotaged(Sabotage::TrustUnclaimed);
+            let trusted = trusted.then_some(Claim { incarnation: lease.incarnation, epoch: 1 });
+            let claim = self.claim_on(trace_id).or(trusted);
+            match lease.may_send(claim, self.own_now(), Duration::from_micros(MARGIN)) {
+                Sending::Now => return Ok(()),
+                Sending::Never => return Err(taken_over(trace_id)),
+                Sending::AfterRenewal => self.hurry.ring(),
             }
-            if self.own_now() + MARGIN < good_until {
-                return Ok(());
-            }
-            self.hurry.ring();
             let renewed = self.renewed.rung_since(heard);
             if self.env.schedule.within(deadline, renewed).await.is_none() {
                 return Err(taken_over(trace_id));
@@ -523,7 +519,7 @@ impl Store for NodeStore {
     }
 
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        let claim = locked(&self.claims).remove(&trace_id);
+        let claim = locked(&self.holder).release(trace_id);
         let disowned = match claim {
             Some(claim) => {
                 self.ask("disown", move |tables, _| tables.disown(trace_id, claim)).await

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use stepgate_core::ids::RunId;
+use stepgate_core::lease::{Incarnation, Ownership};
 use stepgate_core::ports::{Store, StoreError};
 
 use crate::node_store::NodeStore;
@@ -46,7 +47,7 @@ impl Rehearsal {
     }
 
     /// The number of a node's present incarnation.
-    pub fn incarnation(&self, node: usize) -> Option<u64> {
+    pub fn incarnation(&self, node: usize) -> Option<Incarnation> {
         Some(self.nodes.get(node)?.incarnation())
     }
 
@@ -78,9 +79,8 @@ impl Rehearsal {
     }
 
     /// Who works on a run, and how often that changed.
-    pub fn ownership(&self, run_id: RunId) -> Option<(Option<u64>, u64)> {
-        let held = self.sim.shared.database.tables().ownership(run_id)?;
-        Some((held.owner, held.epoch))
+    pub fn ownership(&self, run_id: RunId) -> Option<Ownership> {
+        self.sim.shared.database.tables().ownership(run_id)
     }
 
     fn registered(&self, node: u64) -> Result<Arc<NodeStore>, StoreError> {

@@ -15,6 +15,7 @@ mod backup;
 mod conformance;
 mod differential;
 mod faults;
+mod lease_statements;
 mod listings;
 mod postgres_nodes;
 mod postgres_servers;
