@@ -30,6 +30,7 @@ pub mod policy;
 pub mod ports;
 pub mod lease;
 pub mod limits;
+pub mod lock;
 pub mod digest;
 pub mod ids;
 pub mod time;

@@ -35,7 +35,7 @@ mod write_file;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,6 +43,7 @@ use serde_json::json;
 use stepgate_core::action::{CoreCall, Touch};
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Value, canonical};
+use stepgate_core::lock::locked;
 use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
@@ -169,16 +170,16 @@ impl Sandbox {
 
     /// Says anew what it was: fewer calls of then are under way.
     pub fn remember_earlier(&self, earlier: Earlier) {
-        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = Some(earlier);
+        *locked(&self.earlier) = Some(earlier);
     }
 
     /// Forgets what it was: no call of then is under way any more.
     pub fn forget_earlier(&self) {
-        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *locked(&self.earlier) = None;
     }
 
     fn earlier(&self) -> Option<Earlier> {
-        self.earlier.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.earlier).clone()
     }
 
     /// Keeps everybody else away from these paths: callers here, and other nodes where there are some.

@@ -5,7 +5,7 @@
 //! What a tool says of its own progress is announced here too; it is the one thing that is never durable.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
@@ -14,6 +14,7 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Audited, Counts, Dossier, Elsewhere, EventQuery, LinkedEvent,
     Moment, Node, Place, PlacedEvent, Recollection, RunQuery, StepCommit, Store, StoreError,
@@ -116,10 +117,6 @@ impl Hub {
     pub(crate) fn wake(&self) {
         self.pulse.send_modify(|count| *count = count.wrapping_add(1));
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One watcher of one run.

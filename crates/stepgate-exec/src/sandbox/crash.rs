@@ -2,6 +2,7 @@
 //! crash would. Without the feature `crashpoints` passing one is nothing.
 
 use super::stop::Stop;
+use stepgate_core::lock::locked;
 
 /// A place inside an action. Named by what has just happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +104,7 @@ impl CrashPoints {
     }
 
     fn hook(&self) -> std::sync::MutexGuard<'_, Option<CrashHook>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

@@ -7,17 +7,18 @@ use stepgate_core::call::ServerCall;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::late::LateResult;
+use stepgate_core::lock;
 use stepgate_core::ports::{Dispatch, Effect, Failed, Sending};
 use stepgate_core::tool::Standing;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::Late;
 use super::breaker::Admission;
 use super::mcp::{Answer, Connection, Pending};
 use super::outcome;
 use super::progress::Listener;
 use super::server::{Line, Server};
 use super::spec::ServerLimits;
-use super::{Late, readable};
 
 /// What a call's record says when the breaker is open.
 const BREAKER_OPEN: &str = "BREAKER_OPEN";
@@ -112,7 +113,7 @@ pub(super) async fn dispatch(
 
 /// The tool as it is offered now, if it is still the one that the call was decided for.
 fn current(server: &Server, call: &ServerCall) -> Result<super::catalog::Offer, Failed> {
-    let offer = readable(&server.catalog).offer(&call.tool.name).cloned();
+    let offer = lock::read(&server.catalog).offer(&call.tool.name).cloned();
     let offer = offer.ok_or_else(|| unavailable("the server has no such tool"))?;
     let is_same = offer.tool.definition_digest == call.tool.definition_digest;
     match offer.tool.standing {

@@ -10,7 +10,7 @@ mod sse;
 mod stdio;
 mod tap;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -25,6 +25,7 @@ use rmcp::service::{
 use rmcp::transport::Transport;
 use rmcp::{Peer, RoleClient, ServiceExt};
 use stepgate_core::json::{Map, Value};
+use stepgate_core::lock::locked;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Notify, oneshot};
 
@@ -174,7 +175,7 @@ impl Connection {
 
     /// Ends the connection, whoever still holds it.
     pub(crate) fn end(&self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = locked(&self.running).take();
         if let Some(running) = running {
             running.cancel();
         }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use stepgate_core::lock;
 use stepgate_core::tool::Standing;
 
 use super::catalog::State;
-use super::readable;
 use super::server::{Line, Server};
 
 /// A server, or one of its tools, that an operator counts on and that cannot be called.
@@ -114,7 +114,7 @@ pub(super) fn of(server: &Server) -> Vec<Off> {
 
 /// The tools of a server that are off, as far as they are known.
 pub(super) fn tools_of(server: &Server) -> Vec<Off> {
-    let catalog = readable(&server.catalog);
+    let catalog = lock::read(&server.catalog);
     let off = |tool: &str, reason| Off {
         server: server.spec.name.clone(),
         tool: Some(tool.to_owned()),

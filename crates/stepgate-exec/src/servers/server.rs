@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use stepgate_core::json::Value;
+use stepgate_core::lock::{self, locked};
 use stepgate_core::tool::ToolName;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -16,7 +17,6 @@ use super::err::StartError;
 use super::mcp::{Connection, Endpoint};
 use super::off::{self, News, Off, Reason, Tell};
 use super::pin::Pins;
-use super::readable;
 use super::spec::{Pinning, Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
 
@@ -82,7 +82,7 @@ impl Server {
         });
         if server.spec.required {
             let link = server.connect().await?;
-            if let Some(error) = readable(&server.catalog).first_unusable(&server.spec) {
+            if let Some(error) = lock::read(&server.catalog).first_unusable(&server.spec) {
                 return Err(error);
             }
             server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
@@ -298,14 +298,14 @@ impl Server {
     /// Reads the list of the server. Schemas are somebody else's programs: they are compiled where nobody
     /// waits, the tools are looked at as they were until then, and the lock is held for a moment only.
     async fn read(&self, list: Vec<Value>, instructions: Option<String>) -> Result<(), StartError> {
-        let before = readable(&self.catalog).clone();
+        let before = lock::read(&self.catalog).clone();
         let (spec, pins) = (self.spec.clone(), self.pins.clone());
         let read = tokio::task::spawn_blocking(move || before.read(&spec, &list, &pins)).await;
         let mut read = read.unwrap_or_else(|stopped| {
             let why = format!("its list of tools was not read: {stopped}");
             Err(StartError::Start { server: self.spec.name.clone(), why, stderr: vec![] })
         })?;
-        let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let mut catalog = lock::write(&self.catalog);
         // An operator may have accepted a tool meanwhile.
         read.compare_all(&self.spec, &self.pins);
         read.instructions = instructions;
@@ -335,7 +335,7 @@ impl Server {
     }
 
     pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.breaker)
     }
 }
 

@@ -1,13 +1,14 @@
 //! This process as one of the nodes that share a store: how it asks for its lease and for the runs that it works
 //! on. What the answers mean is judged by `stepgate_core::lease`; a lease itself is by the clock of the database.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateCode;
 use stepgate_core::lease::{Claim, Claiming, Holder, Lease, Sending, taken_over};
+use stepgate_core::lock::locked;
 use stepgate_core::ports::StoreError;
 use tokio::sync::Notify;
 
@@ -321,9 +322,4 @@ fn long_gone() -> Query {
            AND NOT EXISTS (SELECT 1 FROM tool_runs WHERE owner = incarnation AND {IS_UNFINISHED})"
     );
     Query::new(sql, vec![Box::new(FORGOTTEN_AFTER_MS)])
-}
-
-/// Nothing panics while it holds one of these, so a poisoned one is whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

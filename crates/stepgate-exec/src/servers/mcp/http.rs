@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as _;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -21,6 +21,7 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
+use stepgate_core::lock;
 use tokio::sync::{mpsc, oneshot};
 
 use super::sse::{Event, Parser};
@@ -58,13 +59,13 @@ impl Headers {
     }
 
     fn now(&self) -> HeaderMap {
-        self.read.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock::read(&self.read).clone()
     }
 
     /// Reads them anew; whether they are others.
     fn read_again(&self) -> bool {
         let Ok(fresh) = headers(&self.configured) else { return false };
-        let mut read = self.read.write().unwrap_or_else(PoisonError::into_inner);
+        let mut read = lock::write(&self.read);
         let is_other = *read != fresh;
         *read = fresh;
         is_other

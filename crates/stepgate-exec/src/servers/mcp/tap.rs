@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
@@ -17,6 +17,7 @@ use rmcp::model::{
 use stepgate_core::digest::Digest;
 use stepgate_core::json::strict::{self, Integers};
 use stepgate_core::json::{Map, Value};
+use stepgate_core::lock::locked;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::message::{self, Kind};
@@ -63,7 +64,7 @@ impl Slot {
     }
 
     fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Answer>>> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.sender)
     }
 
     fn is_waited_for(&self) -> bool {
@@ -142,7 +143,7 @@ impl Tap {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 
     /// Notes who waits for the answer to a message that is about to be sent.
@@ -270,7 +271,7 @@ impl Tap {
     /// An unsolicited message of this length.
     pub(super) fn unasked_for(&self, bytes: usize) -> Incoming {
         const WINDOW: Duration = Duration::from_secs(1);
-        let mut unasked = self.unasked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unasked = locked(&self.unasked);
         if unasked.since.elapsed() >= WINDOW {
             *unasked = Unasked { since: Instant::now(), count: 0, bytes: 0 };
         }
