@@ -18,6 +18,7 @@ pub mod action;
 pub mod tool;
 pub mod path;
 pub mod json;
+pub mod sse;
 pub mod machine;
 pub mod journal;
 pub mod record;

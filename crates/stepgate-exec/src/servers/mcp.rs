@@ -6,7 +6,6 @@
 
 mod http;
 mod message;
-mod sse;
 mod stdio;
 mod tap;
 

@@ -22,9 +22,9 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::Sse;
 use stepgate_core::lock;
+use stepgate_core::sse::{Event, Parser};
 use tokio::sync::{mpsc, oneshot};
 
-use super::sse::{Event, Parser};
 use super::tap::{Answer, Incoming, Tap};
 use crate::servers::spec::{Secret, ServerLimits};
 
@@ -366,7 +366,7 @@ impl Http {
 
     /// Hands on what the SDK shall see. The error says why the server is given up.
     async fn forward(&self, events: Vec<Event>, sender: &mpsc::Sender<Sse>) -> Result<(), String> {
-        for Event { data, id } in events {
+        for Event { data, id, event_type: _ } in events {
             let judged = match data.as_deref().map(str::trim) {
                 None | Some("") => Incoming::Done,
                 Some(data) => self.tap.incoming(data.as_bytes()),
