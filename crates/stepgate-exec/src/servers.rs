@@ -52,7 +52,7 @@ pub use spec::{DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec
 use catalog::{Entry, State};
 use pin::Pins;
 use progress::Listener;
-use server::{Line, Server};
+use server::{ConnectionState, Server};
 
 /// What a tool with this input schema asks of its arguments, or why the schema cannot be used.
 pub fn contract(input_schema: &Value) -> Result<Arc<dyn Contract>, String> {
@@ -305,10 +305,10 @@ fn is_acceptable(entry: &Entry) -> bool {
 }
 
 fn state_of(server: &Server) -> ServerState {
-    match (server.line(), server.breaker().is_open()) {
-        (Line::Down(why), _) => ServerState::Down(why),
-        (Line::Up(_), true) => ServerState::Resting,
-        (Line::Up(_), false) => ServerState::Up,
+    match (server.state(), server.breaker().is_open()) {
+        (ConnectionState::Down(why), _) => ServerState::Down(why),
+        (ConnectionState::Up(_), true) => ServerState::Resting,
+        (ConnectionState::Up(_), false) => ServerState::Up,
     }
 }
 

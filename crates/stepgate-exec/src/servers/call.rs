@@ -14,10 +14,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Late;
 use super::breaker::Admission;
-use super::mcp::{Answer, Connection, Pending};
+use super::mcp::{Connection, Pending, ServerAnswer};
 use super::outcome;
 use super::progress::Listener;
-use super::server::{Line, Server};
+use super::server::{ConnectionState, Server};
 use super::spec::ServerLimits;
 
 /// What a call's record says when the breaker is open.
@@ -65,9 +65,9 @@ pub(super) async fn prepare(server: &Arc<Server>) -> Result<Turn, Failed> {
 }
 
 fn connection(server: &Server) -> Result<Arc<Connection>, Failed> {
-    match server.line() {
-        Line::Up(connection) => Ok(connection),
-        Line::Down(why) => Err(unavailable(format!("the server is down: {why}"))),
+    match server.state() {
+        ConnectionState::Up(connection) => Ok(connection),
+        ConnectionState::Down(why) => Err(unavailable(format!("the server is down: {why}"))),
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn dispatch(
             Ok(answer) => (Some(answer), None),
             Err(_) => (None, Some(pending)),
         },
-        Ok(Err(why)) => (Some(Answer::NotSent(why)), None),
+        Ok(Err(why)) => (Some(ServerAnswer::NotSent(why)), None),
         Err(_) => (None, None),
     };
     let Some(answer) = answer else {

@@ -7,7 +7,7 @@ use stepgate_core::lock;
 use stepgate_core::tool::Standing;
 
 use super::catalog::State;
-use super::server::{Line, Server};
+use super::server::{ConnectionState, Server};
 
 /// A server, or one of its tools, that an operator counts on and that cannot be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,9 +103,9 @@ impl fmt::Display for News {
 
 /// Everything of a server that is off.
 pub(super) fn of(server: &Server) -> Vec<Off> {
-    let down = match server.line() {
-        Line::Up(_) => None,
-        Line::Down(why) => {
+    let down = match server.state() {
+        ConnectionState::Up(_) => None,
+        ConnectionState::Down(why) => {
             Some(Off { server: server.spec.name.clone(), tool: None, reason: Reason::Down(why) })
         }
     };

@@ -15,7 +15,6 @@ use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::lease::{Claim, Incarnation, Ownership, taken_over};
 use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
-use stepgate_core::session::Session;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error;
@@ -26,7 +25,7 @@ use super::nodes::Node;
 use super::open::{Lines, PostgresOptions};
 use super::point::{Durability, told};
 use super::write::{Moved, Planned, Stamp, statements};
-use crate::plan::{Chain, Rows, Trace, Write, plan};
+use crate::plan::{Chain, Rows, Trace, Write, WriteResult, plan};
 
 /// How often a write that others are in the way of is tried alone.
 const ALONE_MAX: usize = 3;
@@ -37,16 +36,13 @@ const CONNECT_AGAIN: Duration = Duration::from_millis(100);
 /// How long the server has to answer at least, also to a write that waited long for its turn.
 const ANSWER_WAIT_MIN: Duration = Duration::from_secs(2);
 
-/// What a write is answered: the session, where one was to be opened.
-type Answer = Result<Option<Session>, StoreError>;
-
 struct Job {
     write: Write,
     /// What the caller believed to own when it asked.
     claim: Option<Claim>,
     /// When its caller has waited for long enough.
     deadline: Instant,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<WriteResult>,
 }
 
 impl Job {
@@ -98,7 +94,7 @@ impl Writer {
 
     /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
     /// answer does not stop the write.
-    pub(super) async fn write(&self, write: Write, claim: Option<Claim>) -> Answer {
+    pub(super) async fn write(&self, write: Write, claim: Option<Claim>) -> WriteResult {
         let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now() + self.patience;
@@ -136,7 +132,7 @@ enum Trouble {
 /// What a batch comes to, for those of its writes that it decided.
 struct Done {
     /// In the order of the writes; none for one that must be looked at again.
-    answers: Vec<Option<Answer>>,
+    answers: Vec<Option<WriteResult>>,
 }
 
 impl Writing {
@@ -319,7 +315,7 @@ impl Writing {
         batch: &'a [Job],
         care: Care,
         facts: &mut Facts,
-    ) -> (Vec<Planned<'a>>, Vec<Option<Answer>>) {
+    ) -> (Vec<Planned<'a>>, Vec<Option<WriteResult>>) {
         let incarnation = self.node.incarnation();
         let mut planned = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());

@@ -26,7 +26,7 @@ use crate::servers::spec::ServerLimits;
 
 /// What came of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ServerAnswer {
     /// A result, as it was sent.
     Result(Map<String, Value>),
     /// An error of the protocol: its message, and the digest of all of it.
@@ -39,7 +39,7 @@ pub(crate) enum Answer {
     Lost(String),
 }
 
-impl Answer {
+impl ServerAnswer {
     /// The result, or why there is none.
     pub(super) fn into_result(self) -> Result<Map<String, Value>, String> {
         match self {
@@ -53,17 +53,17 @@ impl Answer {
 /// Where an answer is put, and who listens until then. It travels with the request through the SDK.
 #[derive(Clone)]
 pub(super) struct Slot {
-    sender: Arc<Mutex<Option<oneshot::Sender<Answer>>>>,
+    sender: Arc<Mutex<Option<oneshot::Sender<ServerAnswer>>>>,
     listener: Weak<Listener>,
 }
 
 impl Slot {
-    pub(super) fn new(listener: Weak<Listener>) -> (Self, oneshot::Receiver<Answer>) {
+    pub(super) fn new(listener: Weak<Listener>) -> (Self, oneshot::Receiver<ServerAnswer>) {
         let (sender, receiver) = oneshot::channel();
         (Self { sender: Arc::new(Mutex::new(Some(sender))), listener }, receiver)
     }
 
-    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Answer>>> {
+    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<ServerAnswer>>> {
         locked(&self.sender)
     }
 
@@ -71,7 +71,7 @@ impl Slot {
         self.sender().as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
-    fn put(&self, answer: Answer) {
+    fn put(&self, answer: ServerAnswer) {
         if let Some(sender) = self.sender().take() {
             // Whoever asked may have stopped waiting.
             let _ = sender.send(answer);
@@ -155,7 +155,7 @@ impl Tap {
         let mut waiting = self.waiting();
         waiting.tidy();
         match waiting.is_closed {
-            true => slot.put(Answer::NotSent("the connection is closed".to_owned())),
+            true => slot.put(ServerAnswer::NotSent("the connection is closed".to_owned())),
             false => {
                 // The SDK gives every request a token of its own.
                 if let Some(token) = request.request.get_meta().get_progress_token() {
@@ -178,7 +178,7 @@ impl Tap {
     }
 
     /// Puts an answer where it is waited for; whether somebody had asked.
-    pub(super) fn put(&self, id: &RequestId, answer: Answer) -> bool {
+    pub(super) fn put(&self, id: &RequestId, answer: ServerAnswer) -> bool {
         let slot = self.waiting().slots.remove(id);
         slot.is_some_and(|slot| {
             slot.put(answer);
@@ -230,12 +230,14 @@ impl Tap {
             return passed(message).unwrap_or_else(Incoming::Close);
         }
         let answer = match (message.remove("result"), message.remove("error")) {
-            (Some(Value::Object(result)), None) => Answer::Result(result),
+            (Some(Value::Object(result)), None) => ServerAnswer::Result(result),
             (None, Some(error)) => {
                 let said = error.get("message").and_then(Value::as_str).unwrap_or("no message");
-                Answer::Error(said.to_owned(), Digest::of_bytes(error.to_string().as_bytes()))
+                ServerAnswer::Error(said.to_owned(), Digest::of_bytes(error.to_string().as_bytes()))
             }
-            (_, _) => Answer::Unreadable("the response has no result object".to_owned(), None),
+            (_, _) => {
+                ServerAnswer::Unreadable("the response has no result object".to_owned(), None)
+            }
         };
         self.put(&id, answer);
         forgotten(id)
@@ -245,7 +247,8 @@ impl Tap {
     /// all is noise: many programs print to their standard output.
     fn unreadable(&self, bytes: &[u8], refusal: &strict::Refusal) -> Incoming {
         let id = message::id_in_beginning(bytes).or_else(|| message::id_in_end(bytes));
-        let answer = || Answer::Unreadable(refusal.to_string(), Some(Digest::of_bytes(bytes)));
+        let answer =
+            || ServerAnswer::Unreadable(refusal.to_string(), Some(Digest::of_bytes(bytes)));
         match id {
             Some(id) if self.put(&id, answer()) => forgotten(id),
             Some(_) | None => self.unasked_for(bytes.len()),
@@ -257,7 +260,7 @@ impl Tap {
         let why = format!("a message was longer than {bytes_max} bytes");
         let id = message::id_in_beginning(beginning).or_else(|| message::id_in_end(end));
         match id {
-            Some(id) if self.put(&id, Answer::Unreadable(why.clone(), None)) => forgotten(id),
+            Some(id) if self.put(&id, ServerAnswer::Unreadable(why.clone(), None)) => forgotten(id),
             // It may have been the answer to anything.
             Some(_) | None => self.misbehaved(why),
         }
@@ -306,7 +309,7 @@ impl Tap {
         };
         self.give_up(why);
         for slot in slots.into_values() {
-            slot.put(Answer::Lost(why.to_owned()));
+            slot.put(ServerAnswer::Lost(why.to_owned()));
         }
     }
 
