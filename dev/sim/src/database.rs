@@ -45,12 +45,12 @@ impl Database {
         Self { env, ledger, tables }
     }
 
-    /// Everything in it, for as long as nobody else looks.
+    /// Everything in it, locked.
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
         locked(&self.tables)
     }
 
-    /// A commit arrives. Everybody who watches is told before anything else happens.
+    /// A commit arrives. Trace and ledger are told before anything else happens.
     pub(crate) fn commit(&self, sent: &SentCommit) -> Result<Option<Claim>, StoreError> {
         let run_id = sent.commit.place.run_id;
         let (before, answer) = {
@@ -78,9 +78,9 @@ pub(crate) struct Tables {
     sabotage: Option<Sabotage>,
     owners: BTreeMap<RunId, (Ownership, Status)>,
     leases: BTreeMap<Incarnation, Instant>,
-    /// Renewals that are done and not committed: nobody sees them, and whoever writes the row waits.
+    /// Renewals that are done and not committed: no reader sees them, and a node that writes the row waits.
     renewals: BTreeMap<Incarnation, Instant>,
-    /// Until when nobody is answered.
+    /// Until when it answers no call.
     pub(crate) down_until: Instant,
     /// How often it died.
     pub(crate) outages: u64,

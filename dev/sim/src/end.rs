@@ -91,10 +91,10 @@ fn sandbox(acted: &BTreeMap<String, u32>, dossiers: &BTreeMap<String, Dossier>) 
         let touches = |other: &&String| paths(what).any(|path| other.contains(path));
         let is_removal = |other: &&String| !other.starts_with("WRITE_FILE");
         let is_sound = if acts < said {
-            // What somebody else wrote over in the meantime need not be done any more.
+            // What another run wrote over in the meantime need not be done any more.
             others().any(|other| touches(&other))
         } else if acts > said && what.starts_with("WRITE_FILE") {
-            // A file that somebody removed in the meantime looks as if it had never been written.
+            // A file that another run removed in the meantime looks as if it had never been written.
             acts == said + 1 && others().filter(is_removal).any(|other| touches(&other))
         } else {
             acts == said

@@ -102,7 +102,7 @@ impl Environment {
         self.sabotage == Some(sabotage)
     }
 
-    /// Notes what happened. The text is made only where somebody reads it; `about` tells the same in a
+    /// Notes what happened. The text is made only where the lines are kept; `about` tells the same in a
     /// number, for the digest.
     pub(crate) fn note(
         &self,

@@ -23,7 +23,7 @@ use crate::schedule::Instant;
 use crate::signal::Bell;
 use crate::weather::{MS, SECOND};
 
-/// Why nobody but a person can go on with a call.
+/// Why only a person can go on with a call.
 pub(crate) const IN_DOUBT: &str = "the files do not tell whether the call was done";
 /// How long a new call waits for its paths.
 const WAIT: Instant = 30 * SECOND;
@@ -76,7 +76,7 @@ pub(crate) struct NodeFiles {
     pub(crate) seat: Seat,
 }
 
-/// Paths that nobody else changes.
+/// Paths that only this call changes.
 struct PathLocks {
     files: Arc<Files>,
     paths: Vec<String>,
@@ -179,7 +179,7 @@ impl NodeFiles {
                         if there.content == *content || before != Some(digest.as_str()) {
                             return Effect::Done(None);
                         }
-                        // The same content, written by somebody else.
+                        // The same content, written by another run.
                         if recorded(None) != Some(there.inode) {
                             return Effect::Unknown(IN_DOUBT.into());
                         }

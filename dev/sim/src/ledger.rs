@@ -1,10 +1,10 @@
 //! What must hold, checked after every event by a book of its own: it watches commits, effects and answers,
-//! and believes nobody.
+//! and takes nothing from the program's own state.
 //!
 //! | promise or invariant | how |
 //! |---|---|
 //! | no action without a decision | nothing acts for a run that is denied, or not called |
-//! | no effect without a record | when something acts, its tool_call is durable; when somebody is answered, its record is |
+//! | no effect without a record | when something acts, its tool_call is durable; when an agent is answered, its record is |
 //! | no record that changes unseen | an answer once given is given again; a run that is over changes no more |
 //! | no crash that loses or repeats | effects counted by the tools are what the records guarantee |
 //! | I1, I5 | entries are dense, each names the one before, and the state moves along the diagram |
@@ -209,7 +209,7 @@ impl Ledger {
 }
 
 impl Book {
-    /// Runs whose call is in doubt and that only a person can settle. Somebody always comes for those of
+    /// Runs whose call is in doubt and that only a person can settle. An operator always comes for those of
     /// the sandbox: they keep others from its files.
     fn to_settle(&self) -> Vec<(RunId, Doubt)> {
         let open = self.doubts.iter().filter_map(|run_id| {
@@ -243,7 +243,7 @@ impl Book {
         format!("{} agents wait; open runs: {}", self.agents_busy, said.join(", "))
     }
 
-    /// Somebody wrote to a run.
+    /// A node wrote to a run.
     fn committed(
         &mut self,
         commit: &StepCommit,

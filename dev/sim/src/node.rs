@@ -130,7 +130,7 @@ impl Recovery {
                 let heard = process.left.times();
                 let look = deadline.min(env.now() + STRAY_LOOK);
                 if env.schedule.within(look, process.left.rung_since(heard)).await.is_some() {
-                    // Whoever left it may still be letting go.
+                    // The task that left it may still hold its lock.
                     env.sleep(PAUSE_MIN).await;
                     pause = PAUSE_MIN;
                     break;
@@ -182,7 +182,7 @@ impl Recovery {
     }
 }
 
-/// Lets time decide what nobody decides.
+/// Expires approvals that no person decided in time.
 async fn keep_time(env: Arc<Environment>, process: Arc<Process>) {
     loop {
         let rest = env.between(EXPIRY_LOOK / 2, EXPIRY_LOOK);

@@ -348,7 +348,7 @@ impl NodeStore {
         let after = self.env.between(MS, 3 * SECOND);
         self.env.spawn(Group::WORLD, async move {
             env.sleep(after).await;
-            // Whoever sent it no longer listens.
+            // The sender no longer listens.
             let _unheard = arrive(&database);
         });
     }

@@ -1,4 +1,4 @@
-//! Agents that repeat themselves, operators who decide twice, and whoever changes the policies.
+//! Agents that repeat themselves, operators who decide twice, and changes of the policies.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Proposal {
     }
 }
 
-/// Everybody begins.
+/// Starts the agents and operators, and the changes of policies.
 pub(crate) fn begin(sim: &Arc<Sim>) {
     sim.shared.ledger.begin(sim.env.weather.agents, sim.env.happens(800));
     for number in 0..sim.env.weather.agents {
@@ -109,7 +109,7 @@ fn invent(sim: &Arc<Sim>, principal: &PrincipalId, turn: u64) -> Proposal {
         }
         3 => ("DELETE_FILE", json!({ "path": path(one) })),
         4 => {
-            // Nobody else changes the destination: see docs/simulation.md.
+            // No other agent changes the destination: see docs/simulation.md.
             let destination = format!("/sandbox/{}-{turn}.txt", principal.as_str());
             ("RENAME_FILE", json!({ "destination": destination, "source": path(one) }))
         }

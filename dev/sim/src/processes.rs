@@ -211,7 +211,7 @@ impl Processes {
         });
     }
 
-    /// Asks a node for something, with a timeout. None where nobody answers.
+    /// Asks a node for something, with a timeout. None where no answer comes.
     pub(crate) async fn call<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
         &self,
         node: u64,

@@ -1,7 +1,7 @@
 //! The simulated nodes in the hands of a test: one act after the other, in calm weather, so that their
 //! answers can be laid beside those of the real ones.
 //!
-//! Nobody's lease ends by itself here, and no node doubts its own: a test says when one lapses.
+//! No lease ends by itself here, and no node doubts its own: a test says when one lapses.
 
 use std::sync::Arc;
 
