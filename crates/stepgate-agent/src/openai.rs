@@ -8,7 +8,6 @@
 mod answer;
 mod key;
 mod question;
-mod sse;
 mod stream;
 
 use std::net::IpAddr;

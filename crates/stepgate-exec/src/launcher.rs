@@ -77,9 +77,9 @@ impl Launcher {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let stage = args.next().unwrap_or_default();
-    let ended = match (stage.to_str(), Line::read(args)) {
-        (Some(WATCH), Some(line)) => watch(&line),
-        (Some(INNER), Some(line)) => Err(become_command(&line)),
+    let ended = match (stage.to_str(), LaunchArgs::read(args)) {
+        (Some(WATCH), Some(args)) => watch(&args),
+        (Some(INNER), Some(args)) => Err(become_command(&args)),
         (_, _) => Err("this word is for Stepgate's own use".to_owned()),
     };
     match ended {
@@ -92,14 +92,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The arguments of both stages.
-struct Line {
+struct LaunchArgs {
     parent: Pid,
     hidden: Vec<PathBuf>,
     command: OsString,
     args: Vec<OsString>,
 }
 
-impl Line {
+impl LaunchArgs {
     fn read(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
         let parent = args.next()?.to_str()?.parse().ok().and_then(Pid::from_raw)?;
         let hidden = args.by_ref().take_while(|arg| arg != SEPARATOR).map(PathBuf::from).collect();
@@ -108,13 +108,13 @@ impl Line {
 }
 
 /// Waits for the gateway and the command, and ends the group when either is gone.
-fn watch(line: &Line) -> Result<(), String> {
+fn watch(args: &LaunchArgs) -> Result<(), String> {
     // Its environment has the secrets of one server, and other servers run as the same user.
     protect_this_process().map_err(told("cannot hide the environment from other processes"))?;
-    let gateway = rustix::process::pidfd_open(line.parent, PidfdFlags::empty())
+    let gateway = rustix::process::pidfd_open(args.parent, PidfdFlags::empty())
         .map_err(told("cannot watch the gateway"))?;
     // The gateway may have died before this line, and its id may belong to somebody else now.
-    if rustix::process::getppid() != Some(line.parent) {
+    if rustix::process::getppid() != Some(args.parent) {
         return Err("the gateway is gone".to_owned());
     }
     // Whoever called may not have given this process a group of its own, and at the end all of it dies.
@@ -125,7 +125,7 @@ fn watch(line: &Line) -> Result<(), String> {
     // by their ancestors which processes are tool servers'.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(told("cannot keep what the command leaves behind"))?;
-    let mut child = start(line).map_err(told("cannot start the second stage"))?;
+    let mut child = start(args).map_err(told("cannot start the second stage"))?;
     let pid = Pid::from_child(&child);
     let command = rustix::process::pidfd_open(pid, PidfdFlags::empty())
         .map_err(told("cannot watch the command"))?;
@@ -136,7 +136,7 @@ fn watch(line: &Line) -> Result<(), String> {
         }
     }
     if let Ok(Some(status)) = child.try_wait() {
-        say(&format!("{} ended: {}", line.command.display(), in_words(status)));
+        say(&format!("{} ended: {}", args.command.display(), in_words(status)));
     }
     descendants::end_all();
     Ok(())
@@ -153,10 +153,10 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-fn start(line: &Line) -> std::io::Result<Child> {
+fn start(args: &LaunchArgs) -> std::io::Result<Child> {
     let mut inner = Command::new(THIS_PROGRAM);
     inner.arg(WORD).arg(INNER).arg(std::process::id().to_string());
-    inner.args(&line.hidden).arg(SEPARATOR).arg(&line.command).args(&line.args);
+    inner.args(&args.hidden).arg(SEPARATOR).arg(&args.command).args(&args.args);
     inner.spawn()
 }
 
@@ -169,22 +169,22 @@ fn in_words(status: ExitStatus) -> String {
 }
 
 /// Becomes the command. Returns only with the reason why that was not possible.
-fn become_command(line: &Line) -> String {
+fn become_command(args: &LaunchArgs) -> String {
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         return format!("cannot tie the command to the gateway: {error}");
     }
-    if rustix::process::getppid() != Some(line.parent) {
+    if rustix::process::getppid() != Some(args.parent) {
         return "the gateway is gone".to_owned();
     }
-    if let Err(why) = confined(&line.hidden) {
+    if let Err(why) = confined(&args.hidden) {
         return why;
     }
     // After Landlock: its rules are made with the rights that this process still has.
     if let Err(error) = privileges::give_up() {
         return format!("cannot give up the privileges of the gateway: {error}");
     }
-    let error = Command::new(&line.command).args(&line.args).exec();
-    format!("cannot start `{}`: {error}", line.command.display())
+    let error = Command::new(&args.command).args(&args.args).exec();
+    format!("cannot start `{}`: {error}", args.command.display())
 }
 
 fn confined(hidden: &[PathBuf]) -> Result<(), String> {

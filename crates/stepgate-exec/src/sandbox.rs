@@ -18,6 +18,7 @@ pub(crate) mod crash;
 mod create_directory;
 mod delete_file;
 mod earlier;
+mod error;
 mod identity;
 mod list_files;
 mod locks;
@@ -29,13 +30,12 @@ mod rename_file;
 mod resolve;
 pub mod rule;
 mod shared;
-mod stop;
 mod sweep;
 mod write_file;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,6 +43,7 @@ use serde_json::json;
 use stepgate_core::action::{CoreCall, Touch};
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Value, canonical};
+use stepgate_core::lock::locked;
 use stepgate_core::path::SandboxPath;
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
@@ -52,10 +53,10 @@ pub use copy::{
 pub use earlier::{Earlier, Moved, Now, file_at, recorded_file};
 pub use identity::Identity;
 
+use error::ActionError;
 use locks::{Locks, PathLock, WAIT, WAIT_AGAIN};
 use recorded::{IN_DOUBT, Recorded};
 use resolve::Root;
-use stop::Stop;
 use write_file::First;
 
 /// What a sandbox refuses to carry.
@@ -169,16 +170,16 @@ impl Sandbox {
 
     /// Says anew what it was: fewer calls of then are under way.
     pub fn remember_earlier(&self, earlier: Earlier) {
-        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = Some(earlier);
+        *locked(&self.earlier) = Some(earlier);
     }
 
     /// Forgets what it was: no call of then is under way any more.
     pub fn forget_earlier(&self) {
-        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *locked(&self.earlier) = None;
     }
 
     fn earlier(&self) -> Option<Earlier> {
-        self.earlier.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.earlier).clone()
     }
 
     /// Keeps everybody else away from these paths: callers here, and other nodes where there are some.
@@ -314,9 +315,9 @@ impl Executor for Sandbox {
         };
         match done {
             Some(Ok(result)) => Effect::Done(result),
-            Some(Err(Stop::Refused(rule))) => Effect::Refused(rule),
-            Some(Err(Stop::Failed(failure))) => Effect::Failed(failure.into()),
-            Some(Err(Stop::Unknown(why))) => Effect::Unknown(why),
+            Some(Err(ActionError::Refused(rule))) => Effect::Refused(rule),
+            Some(Err(ActionError::Failed(failure))) => Effect::Failed(failure.into()),
+            Some(Err(ActionError::Unknown(why))) => Effect::Unknown(why),
             None => Effect::Unknown("the sandbox stopped while it acted".into()),
         }
     }
@@ -335,16 +336,16 @@ fn act(
     pre_state: Option<&Value>,
     dispatch: Dispatch,
     earlier: Option<Earlier>,
-) -> Result<Option<String>, Stop> {
-    rule::judge_names(call).map_err(Stop::Refused)?;
+) -> Result<Option<String>, ActionError> {
+    rule::judge_names(call).map_err(ActionError::Refused)?;
     // A look that failed before the act is the action's failure: nothing may be done whose state
     // before is unknown, or a second dispatch could not tell what the first one did.
     if let Some(failure) = pre_state::failure(pre_state) {
-        return Err(Stop::Failed(failure));
+        return Err(ActionError::Failed(failure));
     }
     let foregone = pre_state::foregone(call, pre_state);
     if let (Dispatch::Again, Some(failure)) = (dispatch, foregone) {
-        return Err(Stop::Failed(failure));
+        return Err(ActionError::Failed(failure));
     }
     let found = |key| {
         let was = pre_state::recorded_file(pre_state, key)?;

@@ -28,7 +28,7 @@ mod server;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,6 +38,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::Value;
 use stepgate_core::late::LateResult;
+use stepgate_core::lock;
 use stepgate_core::ports::{Effect, Failed, Hold, Sending, ToolServers};
 use stepgate_core::tool::{Contract, Mode, Standing, Tool, ToolName, is_server_name};
 use tokio::sync::watch;
@@ -51,7 +52,7 @@ pub use spec::{DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec
 use catalog::{Entry, State};
 use pin::Pins;
 use progress::Listener;
-use server::{Line, Server};
+use server::{ConnectionState, Server};
 
 /// What a tool with this input schema asks of its arguments, or why the schema cannot be used.
 pub fn contract(input_schema: &Value) -> Result<Arc<dyn Contract>, String> {
@@ -194,7 +195,7 @@ impl Servers {
     /// Every server.
     pub fn servers(&self) -> Vec<ListedServer> {
         let listed = |server: &Arc<Server>| {
-            let catalog = readable(&server.catalog);
+            let catalog = lock::read(&server.catalog);
             let instructions = catalog.instructions.clone();
             ListedServer {
                 name: server.spec.name.clone(),
@@ -223,7 +224,7 @@ impl Servers {
     /// The present definition of a tool that an operator can accept: it is there, and can be used.
     pub fn acceptable(&self, name: &ToolName) -> Option<Pin> {
         let server = self.servers.get(name.server())?;
-        let catalog = readable(&server.catalog);
+        let catalog = lock::read(&server.catalog);
         let entry = catalog.entry(name).filter(|entry| is_acceptable(entry))?;
         Some(Pin::of(&entry.definition, catalog.instructions.as_deref()))
     }
@@ -238,7 +239,7 @@ impl Servers {
     pub fn pin(&self, name: &ToolName, pin: Pin) {
         self.pins.pin(name.clone(), pin);
         if let Some(server) = self.servers.get(name.server()) {
-            let mut catalog = server.catalog.write().unwrap_or_else(PoisonError::into_inner);
+            let mut catalog = lock::write(&server.catalog);
             catalog.compare(name, &server.spec, &self.pins);
         }
     }
@@ -256,7 +257,7 @@ impl Servers {
         let pin = self.pins.get(name);
         let server = self.servers.get(name.server());
         let present = server.and_then(|server| {
-            let catalog = readable(&server.catalog);
+            let catalog = lock::read(&server.catalog);
             let Entry { definition, .. } = catalog.entry(name)?;
             let (meta, instructions) = (definition.meta.clone(), catalog.instructions.clone());
             let meta = meta.filter(|meta| !server.accepts_meta(name, meta));
@@ -283,13 +284,9 @@ impl Servers {
     }
 }
 
-fn readable<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The tools that a proposal can spell and an operator can accept.
 fn spelled(server: &Server) -> Vec<ToolName> {
-    let catalog = readable(&server.catalog);
+    let catalog = lock::read(&server.catalog);
     let entries = catalog.entries().filter(|entry| is_acceptable(entry));
     entries
         .filter_map(|entry| ToolName::of(&server.spec.name, &entry.definition.name).ok())
@@ -308,16 +305,16 @@ fn is_acceptable(entry: &Entry) -> bool {
 }
 
 fn state_of(server: &Server) -> ServerState {
-    match (server.line(), server.breaker().is_open()) {
-        (Line::Down(why), _) => ServerState::Down(why),
-        (Line::Up(_), true) => ServerState::Resting,
-        (Line::Up(_), false) => ServerState::Up,
+    match (server.state(), server.breaker().is_open()) {
+        (ConnectionState::Down(why), _) => ServerState::Down(why),
+        (ConnectionState::Up(_), true) => ServerState::Resting,
+        (ConnectionState::Up(_), false) => ServerState::Up,
     }
 }
 
 fn listed(server: &Server) -> Vec<ListedTool> {
     let server_state = state_of(server);
-    let catalog = readable(&server.catalog);
+    let catalog = lock::read(&server.catalog);
     let entries = catalog.entries().map(|Entry { definition, state }| {
         let (tool, trouble) = match state {
             State::Offered(offer) => (Some(&offer.tool), None),
@@ -358,12 +355,12 @@ fn listed(server: &Server) -> Vec<ListedTool> {
 impl ToolServers for Servers {
     fn tool(&self, name: &ToolName) -> Option<Arc<Tool>> {
         let server = self.servers.get(name.server())?;
-        readable(&server.catalog).offer(name).map(|offer| Arc::clone(&offer.tool))
+        lock::read(&server.catalog).offer(name).map(|offer| Arc::clone(&offer.tool))
     }
 
     fn tools(&self) -> Vec<Arc<Tool>> {
         let of_server = |server: &Arc<Server>| {
-            let tools = readable(&server.catalog);
+            let tools = lock::read(&server.catalog);
             tools.offers().map(|offer| Arc::clone(&offer.tool)).collect::<Vec<_>>()
         };
         let mut tools: Vec<_> = self.servers.values().flat_map(of_server).collect();

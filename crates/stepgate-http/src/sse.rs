@@ -1,8 +1,11 @@
-//! Server-sent events, as far as Stepgate sends them: `id`, `event` and one `data` line.
+//! Server-sent events, as the gateway sends them.
+
+use std::collections::VecDeque;
 
 use anyhow::Context;
 use axum::body::Body;
 use http_body_util::BodyExt;
+use stepgate_core::sse::{Event, Parser, Unreadable};
 
 /// Longest event that is read.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -10,7 +13,8 @@ const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A stream of events.
 pub struct Events {
     body: Body,
-    buffer: Vec<u8>,
+    parser: Parser,
+    read: VecDeque<Received>,
 }
 
 /// One event.
@@ -27,53 +31,44 @@ pub struct Received {
 impl Events {
     /// The events of a response.
     pub fn new(body: Body) -> Self {
-        Self { body, buffer: Vec::new() }
+        Self { body, parser: Parser::new(EVENT_BYTES_MAX), read: VecDeque::new() }
     }
 
     /// The next event; none where the stream has ended.
     pub async fn next(&mut self) -> anyhow::Result<Option<Received>> {
         loop {
-            while let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
-                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
-                if let Some(event) = parse(&String::from_utf8_lossy(&block)) {
-                    return Ok(Some(event));
-                }
+            if let Some(event) = self.read.pop_front() {
+                return Ok(Some(event));
             }
-            anyhow::ensure!(self.buffer.len() <= EVENT_BYTES_MAX, "an event is too long");
             let Some(frame) = self.body.frame().await else {
                 return Ok(None);
             };
             if let Ok(data) = frame.context("the stream broke off")?.into_data() {
-                self.buffer.extend_from_slice(&data);
+                let events = self.parser.feed(&data).map_err(|why| match why {
+                    Unreadable::TooLong => anyhow::anyhow!("an event is too long"),
+                    Unreadable::NotUtf8 => anyhow::anyhow!("an event is not UTF-8"),
+                })?;
+                self.read.extend(events.into_iter().filter_map(received));
             }
         }
     }
 }
 
-/// An event; none where the block is a heartbeat.
-fn parse(block: &str) -> Option<Received> {
-    let mut event = Received::default();
-    for line in block.lines() {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match name {
-            "id" => event.id = value.to_owned(),
-            "event" => event.event_type = value.to_owned(),
-            "data" => event.data.push_str(value),
-            _ => {}
-        }
-    }
-    (!event.data.is_empty()).then_some(event)
+/// An event; none where it has no data.
+fn received(Event { data, id, event_type }: Event) -> Option<Received> {
+    let (id, event_type) = (id.unwrap_or_default(), event_type.unwrap_or_default());
+    data.filter(|data| !data.is_empty()).map(|data| Received { id, event_type, data })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Received, parse};
+    use super::{Parser, Received, received};
 
     #[test]
     fn an_event_is_read_and_a_heartbeat_is_none() {
         let event = Received { id: "7".into(), event_type: "a".into(), data: "{}".into() };
-        assert_eq!(parse("id: 7\nevent: a\ndata: {}\n\n"), Some(event));
-        assert_eq!(parse(":\n\n"), None);
+        let events = Parser::new(100).feed(b"id: 7\nevent: a\ndata: {}\n\n:\n\n").unwrap();
+        let events: Vec<_> = events.into_iter().filter_map(received).collect();
+        assert_eq!(events, [event]);
     }
 }

@@ -45,7 +45,7 @@ impl Verdict {
 
 /// The answer to one question, or to all questions about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct CedarAnswer {
     pub(crate) verdict: Verdict,
     /// Why a person must decide.
     pub(crate) reasons: BTreeSet<String>,
@@ -58,7 +58,7 @@ pub(crate) struct Answer {
     pub(crate) defaults: Map<String, Value>,
 }
 
-impl Answer {
+impl CedarAnswer {
     /// No policy speaks.
     pub(crate) fn silence() -> Self {
         Self::deny(BTreeSet::new())

@@ -14,7 +14,7 @@ use toml::Spanned;
 
 use crate::answer::Verdict;
 use crate::directory::{Kind, SourceFile};
-use crate::finding::{Finding, Place, Severity, one_line};
+use crate::finding::{FilePosition, Finding, Severity, one_line};
 use crate::limits::CASES_MAX;
 use crate::set::PolicySet;
 use crate::shape::ToolShape;
@@ -43,7 +43,7 @@ struct Entry {
 /// A case that can be tried.
 pub(crate) struct Case {
     file: String,
-    place: Place,
+    place: FilePosition,
     name: String,
     principal_id: PrincipalId,
     action: String,
@@ -70,7 +70,7 @@ fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
     let parsed: CasesFile = match toml::from_str(&file.text) {
         Ok(parsed) => parsed,
         Err(error) => {
-            let place = error.span().map(|span| Place::of_offset(&file.text, span.start));
+            let place = error.span().map(|span| FilePosition::of_offset(&file.text, span.start));
             let message = format!(
                 "not a file of cases: {}; a `[[case]]` has `name`, `principal`, `action`, `args`, \
                  `expect` and, for a tool, `caps`",
@@ -83,7 +83,7 @@ fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
     let mut names = HashSet::new();
     let mut cases = Vec::new();
     for entry in parsed.cases {
-        let place = Place::of_offset(&file.text, entry.name.span().start);
+        let place = FilePosition::of_offset(&file.text, entry.name.span().start);
         let mut refuse = |message: String| {
             findings.push(Finding::at(Severity::Error, &file.shown, Some(place), message));
         };
@@ -98,7 +98,7 @@ fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
     cases
 }
 
-fn prepared(file: &SourceFile, place: Place, entry: Entry) -> Result<Case, String> {
+fn prepared(file: &SourceFile, place: FilePosition, entry: Entry) -> Result<Case, String> {
     let name = entry.name.into_inner();
     let wrong = |what: String| format!("the case `{name}`: {what}");
     let principal_id =

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cedar_policy::{Authorizer, Entities, Entity, PolicyId};
 use stepgate_core::action::Action;
 
-use crate::answer::Answer;
+use crate::answer::CedarAnswer;
 use crate::case;
 use crate::directory::{self, Kind, SourceFile};
 use crate::finding::{Finding, LoadError, Severity};
@@ -236,7 +236,7 @@ impl Slices<'_> {
         };
         let asked = rules.iter().filter_map(|index| self.rules.get(*index));
         let standing = match &subject {
-            Subject::Core { .. } => Answer::standing(asked),
+            Subject::Core { .. } => CedarAnswer::standing(asked),
             Subject::Tool { .. } => None,
         };
         Ok(Entry { action, policies, rules, subject, standing })

@@ -8,8 +8,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
 
-use crate::answer::{Answer, Verdict, errored, joined};
-use crate::question::Question;
+use crate::answer::{CedarAnswer, Verdict, errored, joined};
+use crate::question::CedarQuestion;
 use crate::rule::{Effect, Rule};
 use crate::set::{Entry, PolicySet};
 use crate::subject::Subject;
@@ -121,7 +121,7 @@ impl PolicySet {
         });
         let (answer, not_asked) = match answer {
             Ok(answer) => (answer, None),
-            Err(unaskable) => (Answer::silence(), Some(unaskable.to_string())),
+            Err(unaskable) => (CedarAnswer::silence(), Some(unaskable.to_string())),
         };
         Explanation {
             principal: principal_id.clone(),
@@ -155,7 +155,12 @@ impl PolicySet {
         self.candidates(entry, principal_id).flat_map(note).collect()
     }
 
-    fn explained(&self, entry: &Entry, question: &Question, is_capped: bool) -> ExplainedRequest {
+    fn explained(
+        &self,
+        entry: &Entry,
+        question: &CedarQuestion,
+        is_capped: bool,
+    ) -> ExplainedRequest {
         let answer = self.answer(entry, question);
         let rules = entry.rules.iter().filter_map(|index| self.rules.get(*index));
         ExplainedRequest {
@@ -168,7 +173,7 @@ impl PolicySet {
         }
     }
 
-    fn explained_policy(&self, rule: &Rule, question: &Question) -> ExplainedPolicy {
+    fn explained_policy(&self, rule: &Rule, question: &CedarQuestion) -> ExplainedPolicy {
         ExplainedPolicy {
             name: rule.name.clone(),
             effect: rule.effect,
@@ -181,11 +186,11 @@ impl PolicySet {
     }
 
     /// Asks one policy alone, because Cedar does not tell which permits a forbid has overruled.
-    fn outcome(&self, rule: &Rule, question: &Question) -> Outcome {
+    fn outcome(&self, rule: &Rule, question: &CedarQuestion) -> Outcome {
         let Ok(alone) = cedar_policy::PolicySet::from_policies([rule.policy.clone()]) else {
             return Outcome::Errored("the policy cannot be asked alone".to_owned());
         };
-        let Question { request, entities, .. } = question;
+        let CedarQuestion { request, entities, .. } = question;
         let response = self.authorizer.is_authorized(request, &alone, entities);
         if let Some((_, message)) = errored(&response).next() {
             return Outcome::Errored(message);
@@ -197,7 +202,7 @@ impl PolicySet {
     }
 }
 
-fn reason_of(answer: &Answer) -> Option<String> {
+fn reason_of(answer: &CedarAnswer) -> Option<String> {
     match answer.verdict {
         Verdict::Approval => Some(joined(&answer.reasons)),
         Verdict::Permit | Verdict::Deny => None,

@@ -53,7 +53,7 @@ impl Finding {
     pub(crate) fn at(
         severity: Severity,
         file: &str,
-        place: Option<Place>,
+        place: Option<FilePosition>,
         message: impl Into<String>,
     ) -> Self {
         Self {
@@ -111,12 +111,12 @@ impl std::error::Error for LoadError {}
 
 /// A place in a file, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct FilePosition {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-impl Place {
+impl FilePosition {
     /// The place of a byte in a text; the end of the text for what lies beyond it.
     pub(crate) fn of_offset(text: &str, offset: usize) -> Self {
         let mut end = offset.min(text.len());

@@ -1,11 +1,12 @@
 //! The set in force. A bad set never replaces a good one.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use serde::Serialize;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::lock::{self, locked};
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 
 use crate::finding::{Finding, LoadError};
@@ -44,12 +45,12 @@ impl LivePolicy {
 
     /// The set in force.
     pub fn current(&self) -> Arc<PolicySet> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock::read(&self.current))
     }
 
     /// Replaces the set in force by what the directory holds now, or keeps it and says why.
     pub fn reload(&self, directory: &Path, tools: &[ToolShape]) -> Result<Reloaded, LoadError> {
-        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = locked(&self.reloading);
         let set = PolicySet::load(directory, tools)?;
         let reloaded = Reloaded {
             policy_hash: set.digest(),
@@ -58,7 +59,7 @@ impl LivePolicy {
             cases: set.cases(),
             warnings: set.warnings().to_vec(),
         };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        *lock::write(&self.current) = Arc::new(set);
         Ok(reloaded)
     }
 }

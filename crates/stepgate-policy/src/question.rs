@@ -14,7 +14,7 @@ use crate::subject::Subject;
 use crate::view::{Unseen, View, view};
 
 /// One request to Cedar, with the entities that it is about.
-pub(crate) struct Question {
+pub(crate) struct CedarQuestion {
     pub(crate) request: Request,
     pub(crate) entities: Entities,
     pub(crate) resource: EntityUid,
@@ -23,7 +23,7 @@ pub(crate) struct Question {
 /// Everything that is asked about a call.
 pub(crate) struct Asked {
     /// At least one.
-    pub(crate) questions: Vec<Question>,
+    pub(crate) questions: Vec<CedarQuestion>,
     /// What the tool gets and policies cannot see.
     pub(crate) unseen: Vec<Unseen>,
     /// The declared defaults that policies see, by JSON Pointer.
@@ -102,10 +102,10 @@ fn question(
     resource: EntityUid,
     context: Context,
     entities: Entities,
-) -> Result<Question, Unaskable> {
+) -> Result<CedarQuestion, Unaskable> {
     let request = Request::new(principal, action.clone(), resource.clone(), context, None)
         .map_err(|_| Unaskable::Values)?;
-    Ok(Question { request, entities, resource })
+    Ok(CedarQuestion { request, entities, resource })
 }
 
 /// What a core action is about: its paths, or itself where it has none.

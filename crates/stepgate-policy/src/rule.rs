@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cap;
 use crate::directory::SourceFile;
-use crate::finding::{Finding, Place, Severity, message_of, offset_of};
+use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
 use crate::nesting;
 use crate::reads::Reads;
@@ -27,7 +27,7 @@ pub(crate) struct Rule {
     /// The text of its file, for the places of what Cedar finds later.
     pub(crate) source: Arc<str>,
     /// Where it begins.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<FilePosition>,
     pub(crate) effect: Effect,
     /// Why a person must decide.
     pub(crate) approval: Option<String>,
@@ -96,7 +96,7 @@ impl Rule {
 /// The policies of a file, in order, and what is wrong with the others.
 pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> {
     if let Some((offset, message)) = nesting::excess(&file.text) {
-        let place = Place::of_offset(&file.text, offset);
+        let place = FilePosition::of_offset(&file.text, offset);
         findings.push(Finding::at(Severity::Error, &file.shown, Some(place), message));
         return Vec::new();
     }
@@ -104,7 +104,8 @@ pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> 
         Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors.iter().map(|error| {
-                let place = offset_of(error).map(|offset| Place::of_offset(&file.text, offset));
+                let place =
+                    offset_of(error).map(|offset| FilePosition::of_offset(&file.text, offset));
                 let message = format!("not a Cedar policy: {}", message_of(error));
                 Finding::at(Severity::Error, &file.shown, place, message)
             }));
@@ -113,7 +114,7 @@ pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> 
     };
     for template in parsed.templates() {
         let offset = template.as_ref().loc().map(|loc| loc.start());
-        let place = offset.map(|offset| Place::of_offset(&file.text, offset));
+        let place = offset.map(|offset| FilePosition::of_offset(&file.text, offset));
         let message = "a template, with `?principal` or `?resource`, is never used; write the \
                        principal or resource instead";
         findings.push(Finding::at(Severity::Error, &file.shown, place, message));
@@ -124,7 +125,7 @@ pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> 
         .collect();
     policies.sort_by_key(|(offset, _)| *offset);
     let rules = policies.into_iter().zip(1..).map(|((offset, policy), number)| {
-        let place = offset.map(|offset| Place::of_offset(&file.text, offset));
+        let place = offset.map(|offset| FilePosition::of_offset(&file.text, offset));
         let rule = annotated(file, number, place, policy);
         rule.map_err(|message| Finding::at(Severity::Error, &file.shown, place, message))
     });
@@ -141,7 +142,7 @@ pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> 
 fn annotated(
     file: &SourceFile,
     number: usize,
-    place: Option<Place>,
+    place: Option<FilePosition>,
     policy: &Policy,
 ) -> Result<Rule, String> {
     let effect = Effect::from(policy.effect());

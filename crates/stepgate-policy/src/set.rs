@@ -11,9 +11,9 @@ use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest};
 
-use crate::answer::{Answer, Verdict};
+use crate::answer::{CedarAnswer, Verdict};
 use crate::finding::Finding;
-use crate::question::{Asked, Question, Unaskable, asked};
+use crate::question::{Asked, CedarQuestion, Unaskable, asked};
 use crate::rule::{Effect, Rule};
 use crate::schema::Vocabulary;
 use crate::subject::{Reach, Subject};
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) subject: Subject,
     /// The answer to every call of a core action, where no policy looks at anything but the action:
     /// then Cedar need not be asked, which is most of what a decision costs.
-    pub(crate) standing: Option<Answer>,
+    pub(crate) standing: Option<CedarAnswer>,
 }
 
 impl PolicySet {
@@ -82,10 +82,10 @@ impl PolicySet {
     }
 
     /// The answer to one question.
-    pub(crate) fn answer(&self, entry: &Entry, question: &Question) -> Answer {
-        let Question { request, entities, .. } = question;
+    pub(crate) fn answer(&self, entry: &Entry, question: &CedarQuestion) -> CedarAnswer {
+        let CedarQuestion { request, entities, .. } = question;
         let response = self.authorizer.is_authorized(request, &entry.policies, entities);
-        Answer::of(|id| self.rule(id), &response)
+        CedarAnswer::of(|id| self.rule(id), &response)
     }
 
     /// The policies whose scope allows a call.
@@ -114,14 +114,14 @@ impl PolicySet {
 
     /// The answer to all questions about a call: each must permit it. What a policy reads and cannot see
     /// denies, whether or not it would match.
-    fn answer_all(&self, entry: &Entry, principal_id: &PrincipalId, asked: &Asked) -> Answer {
+    fn answer_all(&self, entry: &Entry, principal_id: &PrincipalId, asked: &Asked) -> CedarAnswer {
         let unseen = self.unseen(entry, principal_id, asked);
         if let Some(detail) = unseen::refusal(&unseen) {
             let readers = unseen.into_iter().flat_map(|unseen| unseen.read_by).collect();
-            return Answer::refuse(readers, detail);
+            return CedarAnswer::refuse(readers, detail);
         }
         let answers = asked.questions.iter().map(|question| self.answer(entry, question));
-        answers.reduce(Answer::and).unwrap_or_else(Answer::silence)
+        answers.reduce(CedarAnswer::and).unwrap_or_else(CedarAnswer::silence)
     }
 
     /// The answer about a call as it is asked for, and about what its caps make of it: both must permit
@@ -131,7 +131,7 @@ impl PolicySet {
         principal_id: &PrincipalId,
         call: &Call,
         mut look: impl FnMut(&'a Entry, &Call, &Asked),
-    ) -> Result<Answer, Unaskable> {
+    ) -> Result<CedarAnswer, Unaskable> {
         let (entry, asked) = self.ask(principal_id, call)?;
         let mut answer = self.answer_all(entry, principal_id, &asked);
         look(entry, call, &asked);
@@ -144,7 +144,7 @@ impl PolicySet {
             current = Cow::Owned(capped);
         }
         if let Some(detail) = default_above_cap(&answer.caps, &asked) {
-            answer = Answer::refuse(answer.policies, detail);
+            answer = CedarAnswer::refuse(answer.policies, detail);
         }
         answer.defaults = asked.defaults;
         Ok(answer)
@@ -152,7 +152,7 @@ impl PolicySet {
 }
 
 /// The call with its arguments lowered; none where nothing is lowered, or the gate refuses to.
-fn capped(call: &Call, answer: &Answer) -> Option<Call> {
+fn capped(call: &Call, answer: &CedarAnswer) -> Option<Call> {
     if answer.verdict == Verdict::Deny || answer.caps.is_empty() {
         return None;
     }
@@ -195,9 +195,9 @@ impl Policy for PolicySet {
                 let answer = self.judge(principal_id, call, |_, _, _| {});
                 answer.unwrap_or_else(|unaskable| match unaskable {
                     Unaskable::OtherMode | Unaskable::OtherDefinition => {
-                        Answer::refuse(BTreeSet::new(), unaskable.to_string())
+                        CedarAnswer::refuse(BTreeSet::new(), unaskable.to_string())
                     }
-                    Unaskable::UnknownAction | Unaskable::Values => Answer::silence(),
+                    Unaskable::UnknownAction | Unaskable::Values => CedarAnswer::silence(),
                 })
             }
         };

@@ -11,7 +11,7 @@ use miette::Diagnostic;
 use stepgate_core::action::Action;
 
 use crate::cause::Cause;
-use crate::finding::{Finding, Place, Severity, message_of, offset_of};
+use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::literal::{Known, listed};
 use crate::rule::Rule;
 use crate::schema::{CORE_GROUP, Vocabulary, group_of, groups};
@@ -56,7 +56,7 @@ pub(crate) fn validate(
 }
 
 fn found(rule: &Rule, diagnostic: &dyn Diagnostic, message: String) -> Finding {
-    let place = offset_of(diagnostic).map(|offset| Place::of_offset(&rule.source, offset));
+    let place = offset_of(diagnostic).map(|offset| FilePosition::of_offset(&rule.source, offset));
     Finding::at(Severity::Error, &rule.file, place.or(rule.place), message)
 }
 

@@ -19,7 +19,7 @@ use stepgate_core::session::{Session, SessionKind};
 
 /// Where a store stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopAt {
     /// Never: only counts.
     Never,
     /// At the n-th write, counted from 1, before it is applied.
@@ -31,14 +31,14 @@ pub enum Stop {
 /// The plan of a [`FaultyStore`], shared with the test that made it.
 #[derive(Debug)]
 pub struct Faults {
-    stop: Stop,
+    stop: StopAt,
     writes: AtomicU64,
     has_crashed: AtomicBool,
 }
 
 impl Faults {
     /// A plan that stops there.
-    pub fn new(stop: Stop) -> Arc<Self> {
+    pub fn new(stop: StopAt) -> Arc<Self> {
         Arc::new(Self { stop, writes: AtomicU64::new(0), has_crashed: AtomicBool::new(false) })
     }
 
@@ -65,7 +65,7 @@ impl Faults {
     fn begin_write(&self) -> Result<u64, StoreError> {
         self.alive()?;
         let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.stop == Stop::Before(number) {
+        if self.stop == StopAt::Before(number) {
             self.crash();
         }
         self.alive()?;
@@ -75,7 +75,7 @@ impl Faults {
     /// Stops after a write where the plan says so. A write that was refused applied nothing, so its
     /// answer is lost like any other.
     fn end_write<T>(&self, number: u64, answer: Result<T, StoreError>) -> Result<T, StoreError> {
-        if self.stop == Stop::After(number) {
+        if self.stop == StopAt::After(number) {
             self.crash();
             return Err(StoreError::AnswerLost("crashed".into()));
         }

@@ -16,7 +16,7 @@ pub mod postgres;
 pub mod faulty;
 
 pub use backup::{BackupError, RowCounts};
-pub use faulty::{Faults, FaultyStore, Stop};
+pub use faulty::{Faults, FaultyStore, StopAt};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore, Restoring};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};

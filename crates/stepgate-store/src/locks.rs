@@ -1,11 +1,12 @@
 //! The locks of traces, within one process. Both engines share them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateCode;
+use stepgate_core::lock::locked;
 use stepgate_core::ports::StoreError;
 use tokio::sync::oneshot;
 
@@ -70,8 +71,7 @@ impl TraceLocks {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, VecDeque<oneshot::Sender<()>>>> {
-        // Nothing in here panics half-way, so a poisoned map is whole.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.held)
     }
 }
 

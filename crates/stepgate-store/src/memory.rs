@@ -3,7 +3,7 @@
 mod data;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
     Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
@@ -85,7 +86,7 @@ impl MemoryStore {
 
     fn rows(&self) -> MutexGuard<'_, Data> {
         // A write is planned first and applied by code that does not panic.
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.data)
     }
 }
 
@@ -200,7 +201,7 @@ impl Sessions for MemoryStore {
             .rows()
             .last_step_index(session_id)
             .ok_or(StoreError::UnknownSession(session_id))?;
-        let mut indexes = self.process.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut indexes = locked(&self.process.indexes);
         let given = indexes.entry(session_id).or_default();
         *given = durable.max(*given) + 1;
         Ok(*given)

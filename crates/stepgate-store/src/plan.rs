@@ -417,6 +417,9 @@ fn known_chain(session_id: SessionId, view: &mut impl View) -> Result<Chain, Sto
     view.chain(session_id)?.ok_or(StoreError::UnknownSession(session_id))
 }
 
+/// What a write is answered: the session, where one was to be opened.
+pub(crate) type WriteResult = Result<Option<Session>, StoreError>;
+
 /// A refusal with its code. Nothing was written.
 pub(crate) fn refusal(code: StateCode, detail: impl Into<String>) -> StoreError {
     StoreError::State(StateError::new(code, detail))

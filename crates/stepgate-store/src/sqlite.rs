@@ -14,7 +14,7 @@ mod roofline;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -23,6 +23,7 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
     Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
@@ -188,11 +189,6 @@ impl Readers {
     ) -> Result<T, StoreError> {
         query(&locked(&self.point))
     }
-}
-
-/// Nothing panics while it holds one of these, so a poisoned one is whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]

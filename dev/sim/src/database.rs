@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::RunId;
-use stepgate_core::journal::{StateCode, StateError};
+use stepgate_core::lease::{Claim, Claiming, Incarnation, Ownership, taken_over};
 use stepgate_core::ports::{
     ApprovalChange, KeyChange, Runs, StepCommit, StoreError, Unfinished, Writes,
 };
@@ -16,45 +17,72 @@ use stepgate_core::run::Status;
 use stepgate_core::session::Session;
 use stepgate_store::MemoryStore;
 
+use crate::environment::Environment;
+use crate::ledger::Ledger;
 use crate::locked;
 use crate::sabotage::Sabotage;
 use crate::schedule::Instant;
+use crate::trace::{number_of, short};
 use crate::weather::LEASE;
-use crate::world::{Sim, number_of};
-
-/// The right to work on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
-    pub(crate) incarnation: u64,
-    pub(crate) epoch: u64,
-}
-
-/// Who works on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ownership {
-    pub(crate) owner: Option<u64>,
-    pub(crate) epoch: u64,
-    pub(crate) status: Status,
-}
 
 /// A commit on its way, with what the node believed when it was sent.
 #[derive(Clone)]
-pub(crate) struct Job {
+pub(crate) struct SentCommit {
     pub(crate) commit: StepCommit,
     pub(crate) claim: Option<Claim>,
-    pub(crate) incarnation: u64,
+    pub(crate) incarnation: Incarnation,
     pub(crate) node: u64,
 }
 
 /// The shared store.
 pub(crate) struct Database {
+    env: Arc<Environment>,
+    ledger: Arc<Ledger>,
+    tables: Mutex<Tables>,
+}
+
+impl Database {
+    pub(crate) fn new(env: Arc<Environment>, ledger: Arc<Ledger>) -> Self {
+        let tables = Mutex::new(Tables::new(env.sabotage));
+        Self { env, ledger, tables }
+    }
+
+    /// Everything in it, locked.
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
+        locked(&self.tables)
+    }
+
+    /// A commit arrives. Trace and ledger are told before anything else happens.
+    pub(crate) fn commit(&self, sent: &SentCommit) -> Result<Option<Claim>, StoreError> {
+        let run_id = sent.commit.place.run_id;
+        let (before, answer) = {
+            let mut tables = self.tables();
+            let before = tables.ownership(run_id);
+            (before, tables.write(sent))
+        };
+        let about = number_of(run_id.as_uuid()) ^ sent.commit.entries.len() as u64;
+        match &answer {
+            Ok(_) => {
+                self.env.note("commit", sent.node, about, || described(&sent.commit));
+                self.ledger.committed(&sent.commit, sent.claim, sent.incarnation, before);
+            }
+            Err(error) => self.env.note("refused", sent.node, about, || {
+                format!("{}: {error}", described(&sent.commit))
+            }),
+        }
+        answer
+    }
+}
+
+/// What is written in it.
+pub(crate) struct Tables {
     rows: MemoryStore,
     sabotage: Option<Sabotage>,
-    owners: BTreeMap<RunId, Ownership>,
-    leases: BTreeMap<u64, Instant>,
-    /// Renewals that are done and not committed: nobody sees them, and whoever writes the row waits.
-    renewals: BTreeMap<u64, Instant>,
-    /// Until when nobody is answered.
+    owners: BTreeMap<RunId, (Ownership, Status)>,
+    leases: BTreeMap<Incarnation, Instant>,
+    /// Renewals that are done and not committed: no reader sees them, and a node that writes the row waits.
+    renewals: BTreeMap<Incarnation, Instant>,
+    /// Until when it answers no call.
     pub(crate) down_until: Instant,
     /// How often it died.
     pub(crate) outages: u64,
@@ -70,8 +98,8 @@ enum Written {
     Session(Box<(Session, Event)>),
 }
 
-impl Database {
-    pub(crate) fn new(sabotage: Option<Sabotage>) -> Self {
+impl Tables {
+    fn new(sabotage: Option<Sabotage>) -> Self {
         Self {
             rows: MemoryStore::new(),
             sabotage,
@@ -92,28 +120,28 @@ impl Database {
 
     /// Who works on a run.
     pub(crate) fn ownership(&self, run_id: RunId) -> Option<Ownership> {
-        self.owners.get(&run_id).copied()
+        self.owners.get(&run_id).map(|(held, _)| *held)
     }
 
     /// Whether a node's lease is good.
-    pub(crate) fn is_alive(&self, incarnation: u64, now: Instant) -> bool {
+    pub(crate) fn is_alive(&self, incarnation: Incarnation, now: Instant) -> bool {
         self.leases.get(&incarnation).is_some_and(|expires| *expires > now)
     }
 
     /// Whether what a node works on may be taken over.
-    fn is_gone(&self, incarnation: u64, now: Instant) -> bool {
+    fn is_gone(&self, incarnation: Incarnation, now: Instant) -> bool {
         !self.is_alive(incarnation, now) || self.is(Sabotage::TakeOverLiving)
     }
 
     /// A new incarnation of a node.
-    pub(crate) fn register(&mut self, now: Instant) -> u64 {
-        let incarnation = self.leases.len() as u64 + 1;
+    pub(crate) fn register(&mut self, now: Instant) -> Incarnation {
+        let incarnation = Incarnation::try_from(self.leases.len()).unwrap_or(Incarnation::MAX) + 1;
         self.leases.insert(incarnation, now + LEASE);
         incarnation
     }
 
     /// Renews a lease that is still good, without a commit.
-    pub(crate) fn renew(&mut self, incarnation: u64, now: Instant) -> bool {
+    pub(crate) fn renew(&mut self, incarnation: Incarnation, now: Instant) -> bool {
         let is_good = self.is_alive(incarnation, now) || self.is(Sabotage::RenewLapsed);
         if is_good {
             self.renewals.insert(incarnation, now + LEASE);
@@ -122,76 +150,73 @@ impl Database {
     }
 
     /// Commits a renewal, unless the store died before.
-    pub(crate) fn commit_renewal(&mut self, incarnation: u64) {
+    pub(crate) fn commit_renewal(&mut self, incarnation: Incarnation) {
         if let Some(expires) = self.renewals.remove(&incarnation) {
             self.leases.insert(incarnation, expires);
         }
     }
 
     /// Whether a renewal is under way.
-    pub(crate) fn is_renewing(&self, incarnation: u64) -> bool {
+    pub(crate) fn is_renewing(&self, incarnation: Incarnation) -> bool {
         self.renewals.contains_key(&incarnation)
     }
 
     /// Lets a lease end then, whatever was agreed.
-    pub(crate) fn end_lease(&mut self, incarnation: u64, then: Instant) {
+    pub(crate) fn end_lease(&mut self, incarnation: Incarnation, then: Instant) {
         self.leases.insert(incarnation, then);
     }
 
-    /// Takes a run over. True with a claim, or where there is nothing to claim; false where another has
-    /// it.
+    /// Takes a run over, if it is there, is not over, and no other living node works on it.
     pub(crate) fn try_claim(
         &mut self,
         run_id: RunId,
-        incarnation: u64,
+        incarnation: Incarnation,
         now: Instant,
-    ) -> (bool, Option<Claim>) {
-        let decides_twice = self.is(Sabotage::DecideTwice);
-        let Some(held) = self.ownership(run_id) else { return (true, None) };
-        let is_waiting = held.status == Status::ApprovalRequired;
-        if held.status.is_final() || (decides_twice && is_waiting) {
-            return (true, None);
+    ) -> Claiming {
+        let Some((held, status)) = self.owners.get(&run_id).copied() else {
+            return Claiming::NothingToClaim;
+        };
+        if self.is(Sabotage::DecideTwice) && status == Status::ApprovalRequired {
+            return Claiming::NothingToClaim;
         }
-        let is_free =
-            held.owner.is_none_or(|owner| owner == incarnation || self.is_gone(owner, now));
+        let claiming = held.claimed_by(incarnation, status, |owner| self.is_gone(owner, now));
+        let Claiming::Claimed(claim) = claiming else { return claiming };
         // A claim writes the row of the owner that it judges, so it waits for a renewal of it.
-        let waits = held.owner.is_some_and(|owner| owner != incarnation && self.is_renewing(owner))
-            && !self.is(Sabotage::RenewUnseen);
-        if !is_free || waits {
-            return (false, None);
+        let waits = held.owner.is_some_and(|owner| owner != incarnation && self.is_renewing(owner));
+        if waits && !self.is(Sabotage::RenewUnseen) {
+            return Claiming::Held;
         }
-        let epoch = held.epoch + 1;
-        self.owners.insert(run_id, Ownership { owner: Some(incarnation), epoch, ..held });
-        (true, Some(Claim { incarnation, epoch }))
+        let owned = Ownership { owner: Some(claim.incarnation), epoch: claim.epoch };
+        self.owners.insert(run_id, (owned, status));
+        claiming
     }
 
     /// Lets others work on a run.
     pub(crate) fn disown(&mut self, run_id: RunId, claim: Claim) {
-        if let Some(held) = self.owners.get_mut(&run_id)
-            && (held.owner, held.epoch) == (Some(claim.incarnation), claim.epoch)
+        if let Some((held, _)) = self.owners.get_mut(&run_id)
+            && held.claim() == Some(claim)
         {
             held.owner = None;
         }
     }
 
     /// Runs that are not over and that no other living node works on.
-    pub(crate) fn unfinished(&self, incarnation: u64, now: Instant) -> Vec<Unfinished> {
+    pub(crate) fn unfinished(&self, incarnation: Incarnation, now: Instant) -> Vec<Unfinished> {
         let unfinished = at_once(self.rows.unfinished()).unwrap_or_default();
         let free = unfinished.into_iter().filter_map(|run| {
-            let owner = self.ownership(run.run_id).and_then(|held| held.owner);
-            let is_free =
-                owner.is_none_or(|owner| owner == incarnation || self.is_gone(owner, now));
-            let is_waiting = run.is_waiting && owner.is_none();
+            let held = self.ownership(run.run_id)?;
+            let is_free = held.is_free_for(incarnation, |owner| self.is_gone(owner, now));
+            let is_waiting = run.is_waiting && held.owner.is_none();
             is_free.then_some(Unfinished { is_waiting, ..run })
         });
         free.collect()
     }
 
     /// Whether a node is gone that worked on runs which are not over.
-    pub(crate) fn has_strays(&self, incarnation: u64, now: Instant) -> bool {
-        self.owners.values().any(|held| {
-            let is_stray = |owner| owner != incarnation && self.is_gone(owner, now);
-            !held.status.is_final() && held.owner.is_some_and(is_stray)
+    pub(crate) fn has_strays(&self, incarnation: Incarnation, now: Instant) -> bool {
+        self.owners.values().any(|(held, status)| {
+            let is_stray = || held.is_stray_for(incarnation, |owner| self.is_gone(owner, now));
+            !status.is_final() && is_stray()
         })
     }
 
@@ -200,16 +225,17 @@ impl Database {
     }
 
     /// Writes a commit, or nothing of it. The claim that the node has afterwards.
-    fn write(&mut self, job: &Job) -> Result<Option<Claim>, StoreError> {
-        let Job { commit, claim, incarnation, .. } = job;
+    fn write(&mut self, sent: &SentCommit) -> Result<Option<Claim>, StoreError> {
+        let SentCommit { commit, claim, incarnation, .. } = sent;
         let run_id = commit.place.run_id;
-        let held = self.ownership(run_id).filter(|_| commit.open.is_none());
+        let there = self.owners.get(&run_id).copied().filter(|_| commit.open.is_none());
+        let held = there.map(|(held, _)| held);
         let decides = matches!(commit.approval, Some(ApprovalChange::Decide(_)));
         let is_unfenced =
             self.is(Sabotage::SkipFence) || (decides && self.is(Sabotage::DecideTwice));
         if let Some(held) = held
             && !is_unfenced
-            && !is_theirs(held, *claim, *incarnation)
+            && !held.admits(*claim, *incarnation)
         {
             return Err(taken_over(run_id));
         }
@@ -220,21 +246,12 @@ impl Database {
             other => other?,
         }
         let opened = commit.open.as_ref().map(|run| run.status);
-        let was = held.map(|held| held.status);
+        let was = there.map(|(_, status)| status);
         let recorded = commit.record.as_ref().map(|record| record.status);
         let status = recorded.or(commit.status).or(opened).or(was).unwrap_or(Status::Started);
-        let worker = claim.map_or(*incarnation, |claim| claim.incarnation);
-        let owner = match status {
-            Status::Started | Status::Approved => Some(worker),
-            Status::ApprovalRequired
-            | Status::Ok
-            | Status::Error
-            | Status::Timeout
-            | Status::Denied => None,
-        };
-        let epoch = held.map_or(1, |held| held.epoch);
-        self.owners.insert(run_id, Ownership { owner, epoch, status });
-        Ok(owner.map(|incarnation| Claim { incarnation, epoch }))
+        let after = Ownership::after_commit(held, *claim, *incarnation, status);
+        self.owners.insert(run_id, (after, status));
+        Ok(after.claim())
     }
 
     /// A commit without the mark that a key is in flight, where that is the sabotage.
@@ -308,49 +325,11 @@ impl Database {
             let _gone = self.put(write);
         }
         let rows = &self.rows;
-        self.owners.retain(|run_id, held| {
+        self.owners.retain(|run_id, (_, status)| {
             let there = at_once(rows.dossier(*run_id)).ok().flatten();
-            held.status = there.as_ref().map_or(held.status, |dossier| dossier.run.status);
+            *status = there.as_ref().map_or(*status, |dossier| dossier.run.status);
             there.is_some()
         });
-    }
-}
-
-/// Whether the owner of a run is whoever sent a commit about it.
-fn is_theirs(held: Ownership, claim: Option<Claim>, incarnation: u64) -> bool {
-    match claim {
-        Some(claim) => (held.owner, held.epoch) == (Some(claim.incarnation), claim.epoch),
-        None => held.owner.is_none_or(|owner| owner == incarnation),
-    }
-}
-
-/// The refusal of what a node may no longer do.
-pub(crate) fn taken_over(run_id: RunId) -> StoreError {
-    let detail = format!("run {run_id} may be another node's by now");
-    StateError::new(StateCode::ConcurrentExecution, detail).into()
-}
-
-impl Sim {
-    /// A commit arrives at the store. Everybody who watches is told before anything else happens.
-    pub(crate) fn commit_arrives(&self, job: &Job) -> Result<Option<Claim>, StoreError> {
-        let run_id = job.commit.place.run_id;
-        let (before, answer) = {
-            let mut database = locked(&self.database);
-            let before = database.ownership(run_id);
-            (before, database.write(job))
-        };
-        let about = number_of(run_id.as_uuid()) ^ job.commit.entries.len() as u64;
-        match &answer {
-            Ok(_) => {
-                self.note("commit", job.node, about, || described(&job.commit));
-                let seen = locked(&self.ledger).committed(job, before);
-                seen.into_iter().for_each(|broken| self.violated(broken));
-            }
-            Err(error) => self.note("refused", job.node, about, || {
-                format!("{}: {error}", described(&job.commit))
-            }),
-        }
-        answer
     }
 }
 
@@ -367,11 +346,6 @@ fn described(commit: &StepCommit) -> String {
         words += &format!(" RECORD {}", record.status.as_str());
     }
     words
-}
-
-/// The part of a run's id by which people tell it from others.
-pub(crate) fn short(run_id: RunId) -> String {
-    run_id.to_string().chars().rev().take(6).collect::<Vec<_>>().into_iter().rev().collect()
 }
 
 /// What the store in memory answers: it never waits.

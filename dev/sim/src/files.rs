@@ -14,15 +14,16 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Value, canonical};
 use stepgate_core::ports::{Dispatch, Effect, Executor, Hold, Prepared};
 
+use crate::environment::Environment;
+use crate::ledger::Ledger;
 use crate::locked;
-use crate::node::Seat;
+use crate::processes::{Processes, Seat};
 use crate::sabotage::Sabotage;
 use crate::schedule::Instant;
 use crate::signal::Bell;
 use crate::weather::{MS, SECOND};
-use crate::world::Sim;
 
-/// Why nobody but a person can go on with a call.
+/// Why only a person can go on with a call.
 pub(crate) const IN_DOUBT: &str = "the files do not tell whether the call was done";
 /// How long a new call waits for its paths.
 const WAIT: Instant = 30 * SECOND;
@@ -30,10 +31,17 @@ const WAIT: Instant = 30 * SECOND;
 const WAIT_AGAIN: Instant = 3 * SECOND;
 
 /// The files.
-#[derive(Default)]
 pub(crate) struct Files {
+    env: Arc<Environment>,
+    ledger: Arc<Ledger>,
     state: Mutex<State>,
     unlocked: Bell,
+}
+
+impl Files {
+    pub(crate) fn new(env: Arc<Environment>, ledger: Arc<Ledger>) -> Self {
+        Self { env, ledger, state: Mutex::default(), unlocked: Bell::default() }
+    }
 }
 
 #[derive(Default)]
@@ -63,31 +71,32 @@ impl State {
 
 /// The sandbox as one node has it.
 pub(crate) struct NodeFiles {
-    pub(crate) sim: Arc<Sim>,
+    pub(crate) files: Arc<Files>,
+    pub(crate) processes: Arc<Processes>,
     pub(crate) seat: Seat,
 }
 
-/// Paths that nobody else changes.
+/// Paths that only this call changes.
 struct PathLocks {
-    sim: Arc<Sim>,
+    files: Arc<Files>,
     paths: Vec<String>,
 }
 
 impl Drop for PathLocks {
     fn drop(&mut self) {
-        let mut state = locked(&self.sim.files.state);
+        let mut state = locked(&self.files.state);
         for path in &self.paths {
             state.locks.remove(path);
         }
         drop(state);
-        self.sim.files.unlocked.ring();
+        self.files.unlocked.ring();
     }
 }
 
 impl NodeFiles {
     async fn lock(&self, call: &CoreCall, until: Instant) -> Option<PathLocks> {
-        let mut held = PathLocks { sim: Arc::clone(&self.sim), paths: Vec::new() };
-        if self.sim.is_sabotaged(Sabotage::IgnorePathLocks) {
+        let mut held = PathLocks { files: Arc::clone(&self.files), paths: Vec::new() };
+        if self.files.env.is_sabotaged(Sabotage::IgnorePathLocks) {
             return Some(held);
         }
         let mut paths: Vec<String> =
@@ -96,12 +105,12 @@ impl NodeFiles {
         paths.dedup();
         for path in paths {
             loop {
-                let heard = self.sim.files.unlocked.times();
-                if locked(&self.sim.files.state).locks.insert(path.clone()) {
+                let heard = self.files.unlocked.times();
+                if locked(&self.files.state).locks.insert(path.clone()) {
                     break;
                 }
-                let rung = self.sim.files.unlocked.rung_since(heard);
-                self.sim.schedule.within(until, rung).await?;
+                let rung = self.files.unlocked.rung_since(heard);
+                self.files.env.schedule.within(until, rung).await?;
             }
             held.paths.push(path);
         }
@@ -109,7 +118,7 @@ impl NodeFiles {
     }
 
     fn look(&self, call: &CoreCall) -> Option<Value> {
-        let state = locked(&self.sim.files.state);
+        let state = locked(&self.files.state);
         let identity = |path: &str| json!({ "inode": state.inode(path) });
         match call {
             CoreCall::Think
@@ -131,8 +140,10 @@ impl NodeFiles {
     }
 
     /// Acts, at once and whole.
+    #[expect(clippy::too_many_lines, reason = "a table of actions")]
     fn act(&self, call: &CoreCall, pre_state: Option<&Value>, dispatch: Dispatch) -> Effect {
-        let again = dispatch == Dispatch::Again && !self.sim.is_sabotaged(Sabotage::ForgetPreState);
+        let again =
+            dispatch == Dispatch::Again && !self.files.env.is_sabotaged(Sabotage::ForgetPreState);
         let recorded = |key: Option<&str>| {
             let place = match key {
                 Some(key) => pre_state?.get(key)?,
@@ -144,7 +155,7 @@ impl NodeFiles {
         if again && was_missing(call, pre_state) {
             return failed(ExecutionFailure::FileNotFound);
         }
-        let mut state = locked(&self.sim.files.state);
+        let mut state = locked(&self.files.state);
         let acted = match call {
             CoreCall::Think | CoreCall::Finish { .. } | CoreCall::CreateDirectory { .. } => {
                 return Effect::Done(None);
@@ -169,7 +180,7 @@ impl NodeFiles {
                         if there.content == *content || before != Some(digest.as_str()) {
                             return Effect::Done(None);
                         }
-                        // The same content, written by somebody else.
+                        // The same content, written by another run.
                         if recorded(None) != Some(there.inode) {
                             return Effect::Unknown(IN_DOUBT.into());
                         }
@@ -212,7 +223,7 @@ impl NodeFiles {
         match acted {
             Err(failure) => failed(failure),
             Ok(()) => {
-                self.sim.sandbox_acted(self.seat.node, call);
+                self.files.ledger.sandbox_acted(self.seat.node, call);
                 Effect::Done(None)
             }
         }
@@ -243,7 +254,7 @@ impl Executor for NodeFiles {
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str> {
         match call.touch() {
             Touch::Nothing | Touch::Reads => Ok(Prepared { pre_state: None, hold: Box::new(()) }),
-            Touch::Writes => match self.lock(call, self.sim.now() + WAIT).await {
+            Touch::Writes => match self.lock(call, self.files.env.now() + WAIT).await {
                 Some(locks) => Ok(Prepared { pre_state: self.look(call), hold: Box::new(locks) }),
                 None => {
                     let code = ExecutionFailure::Unavailable.code();
@@ -257,7 +268,9 @@ impl Executor for NodeFiles {
     async fn hold(&self, call: &CoreCall) -> Option<Hold> {
         match call.touch() {
             Touch::Nothing | Touch::Reads => Some(Box::new(())),
-            Touch::Writes => Some(Box::new(self.lock(call, self.sim.now() + WAIT_AGAIN).await?)),
+            Touch::Writes => {
+                Some(Box::new(self.lock(call, self.files.env.now() + WAIT_AGAIN).await?))
+            }
         }
     }
 
@@ -271,9 +284,10 @@ impl Executor for NodeFiles {
         if let Some(failure) = failure.and_then(ExecutionFailure::parse) {
             return Effect::Failed(failure.into());
         }
-        let stops = self.sim.is_stormy() && self.sim.happens(self.sim.weather.sandbox_stops);
+        let stops = self.files.env.is_stormy()
+            && self.files.env.happens(self.files.env.weather.sandbox_stops);
         self.strike("sandbox").await;
-        if stops && self.sim.happens(500) {
+        if stops && self.files.env.happens(500) {
             return Effect::Unknown("stopped before it acted".into());
         }
         let effect = self.act(call, pre_state, dispatch);
@@ -289,12 +303,12 @@ impl NodeFiles {
     /// An act takes its time, and in bad weather the node dies or stops in it.
     async fn strike(&self, what: &'static str) {
         use crate::weather::Fate;
-        match self.sim.fate() {
+        match self.files.env.fate() {
             Fate::CrashBefore | Fate::CrashAfter => {
-                self.sim.crash(self.seat, what);
+                self.processes.crash(self.seat, what);
                 std::future::pending::<()>().await;
             }
-            Fate::PauseBefore | Fate::PauseAfter => self.sim.pause(self.seat, what),
+            Fate::PauseBefore | Fate::PauseAfter => self.processes.pause(self.seat, what),
             Fate::Calm
             | Fate::Refused
             | Fate::LostBefore
@@ -302,7 +316,7 @@ impl NodeFiles {
             | Fate::Late
             | Fate::Broken => {}
         }
-        let time = self.sim.between(1, 10 * MS);
-        self.sim.sleep(time).await;
+        let time = self.files.env.between(1, 10 * MS);
+        self.files.env.sleep(time).await;
     }
 }

@@ -1,10 +1,10 @@
 //! What must hold, checked after every event by a book of its own: it watches commits, effects and answers,
-//! and believes nobody.
+//! and takes nothing from the program's own state.
 //!
 //! | promise or invariant | how |
 //! |---|---|
 //! | no action without a decision | nothing acts for a run that is denied, or not called |
-//! | no effect without a record | when something acts, its tool_call is durable; when somebody is answered, its record is |
+//! | no effect without a record | when something acts, its tool_call is durable; when an agent is answered, its record is |
 //! | no record that changes unseen | an answer once given is given again; a run that is over changes no more |
 //! | no crash that loses or repeats | effects counted by the tools are what the records guarantee |
 //! | I1, I5 | entries are dense, each names the one before, and the state moves along the diagram |
@@ -13,9 +13,8 @@
 //!
 //! I3, I4 and I7 are `verify`'s, at the end of every seed, with the rest once more.
 
-mod end;
-
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 use stepgate_core::action::CoreCall;
 use stepgate_core::approval::ApprovalStatus;
@@ -24,22 +23,29 @@ use stepgate_core::failure::Outcome;
 use stepgate_core::ids::{ApprovalId, RunId};
 use stepgate_core::journal::{Appended, Kind};
 use stepgate_core::json::canonical;
+use stepgate_core::lease::{Claim, Incarnation, Ownership};
 use stepgate_core::machine::State;
-use stepgate_core::ports::ApprovalChange;
+use stepgate_core::ports::{ApprovalChange, StepCommit};
 use stepgate_core::run::Word;
 use stepgate_core::step::Answer;
 
-use crate::database::{Job, Ownership, short};
+use crate::environment::Environment;
 use crate::locked;
-use crate::world::{Sim, number_of};
+use crate::trace::{number_of, short};
 
-/// The book.
+/// The book, which watches commits, effects and answers as they happen.
 pub(crate) struct Ledger {
+    env: Arc<Environment>,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
     lives: BTreeMap<RunId, Life>,
     /// The run that was called under each key.
     called: BTreeMap<String, RunId>,
     /// Who wrote in each epoch of each run.
-    writers: BTreeMap<(RunId, u64), u64>,
+    writers: BTreeMap<(RunId, i64), Incarnation>,
     /// What was answered, by run.
     answers: BTreeMap<RunId, String>,
     /// What was answered to a proposal that binds its key.
@@ -49,10 +55,9 @@ pub(crate) struct Ledger {
     decided: BTreeSet<ApprovalId>,
     doubts: BTreeSet<RunId>,
     /// Agents that still wait for something.
-    pub(crate) agents_busy: u64,
+    agents_busy: u64,
     /// Whether operators settle what is in doubt.
-    pub(crate) operators_settle: bool,
-    violation: Option<String>,
+    operators_settle: bool,
 }
 
 /// What a person looks at who settles a run in doubt.
@@ -77,40 +82,136 @@ struct Life {
 }
 
 impl Ledger {
-    pub(crate) fn new() -> Self {
-        Self {
-            lives: BTreeMap::new(),
-            called: BTreeMap::new(),
-            writers: BTreeMap::new(),
-            answers: BTreeMap::new(),
-            proposals: BTreeMap::new(),
-            sandbox_acts: BTreeMap::new(),
-            decided: BTreeSet::new(),
-            doubts: BTreeSet::new(),
-            agents_busy: 0,
-            operators_settle: true,
-            violation: None,
-        }
+    pub(crate) fn new(env: Arc<Environment>) -> Self {
+        Self { env, book: Mutex::default() }
     }
 
-    /// Notes the first thing that must not be.
-    pub(crate) fn violated(&mut self, what: String) {
-        self.violation.get_or_insert(what);
+    /// So many agents begin; whether operators settle what is in doubt.
+    pub(crate) fn begin(&self, agents: u64, operators_settle: bool) {
+        let mut book = locked(&self.book);
+        book.agents_busy = agents;
+        book.operators_settle = operators_settle;
     }
 
-    /// What must not be and is.
-    pub(crate) fn violation(&self) -> Option<&String> {
-        self.violation.as_ref()
+    /// One more agent waits for something.
+    pub(crate) fn agent_begins(&self) {
+        locked(&self.book).agents_busy += 1;
+    }
+
+    /// One agent waits for nothing more.
+    pub(crate) fn agent_ends(&self) {
+        locked(&self.book).agents_busy -= 1;
     }
 
     /// Recovery does not know what became of these.
-    pub(crate) fn doubts(&mut self, runs: &[RunId]) {
-        self.doubts.extend(runs);
+    pub(crate) fn doubts(&self, runs: &[RunId]) {
+        locked(&self.book).doubts.extend(runs);
     }
 
-    /// Runs whose call is in doubt and that only a person can settle. Somebody always comes for those of
-    /// the sandbox: they keep others from its files.
+    /// Runs whose call is in doubt and that only a person can settle.
     pub(crate) fn to_settle(&self) -> Vec<(RunId, Doubt)> {
+        locked(&self.book).to_settle()
+    }
+
+    /// Whether every run is over, or waits for a person who will not come.
+    pub(crate) fn is_settled(&self) -> bool {
+        locked(&self.book).is_settled()
+    }
+
+    /// How many runs there are.
+    pub(crate) fn runs(&self) -> u64 {
+        locked(&self.book).lives.len() as u64
+    }
+
+    /// Runs that hang, in words.
+    pub(crate) fn hanging(&self) -> String {
+        locked(&self.book).hanging()
+    }
+
+    /// How often the sandbox did each thing.
+    pub(crate) fn sandbox_acts(&self) -> BTreeMap<String, u32> {
+        locked(&self.book).sandbox_acts.clone()
+    }
+
+    /// What was answered, by run.
+    pub(crate) fn answers(&self) -> BTreeMap<RunId, String> {
+        locked(&self.book).answers.clone()
+    }
+
+    /// A node wrote to a run, which was owned like this before.
+    pub(crate) fn committed(
+        &self,
+        commit: &StepCommit,
+        claim: Option<Claim>,
+        sender: Incarnation,
+        before: Option<Ownership>,
+    ) {
+        let broken = locked(&self.book).committed(commit, claim, sender, before);
+        self.report(broken);
+    }
+
+    /// A tool had its effect.
+    pub(crate) fn tool_acted(&self, node: u64, run_id: RunId, key: &str) {
+        self.env.note("EFFECT", node, number_of(run_id.as_uuid()), || {
+            format!("{key} by {}", short(run_id))
+        });
+        let may_act = locked(&self.book).lives.get(&run_id).is_some_and(Life::may_act);
+        if !may_act {
+            self.env.violated(format!("run {} had an effect and no durable call", short(run_id)));
+        }
+    }
+
+    /// The sandbox changed.
+    pub(crate) fn sandbox_acted(&self, node: u64, call: &CoreCall) {
+        let what = described(call);
+        let about = what.bytes().fold(0, |sum: u64, byte| sum.rotate_left(3) ^ u64::from(byte));
+        self.env.note("EFFECT", node, about, || what.clone());
+        let may_act = {
+            let mut book = locked(&self.book);
+            *book.sandbox_acts.entry(what.clone()).or_default() += 1;
+            book.lives.values().any(|life| life.what == what && life.may_act())
+        };
+        if !may_act {
+            self.env.violated(format!("`{what}` was done and no durable call asks for it"));
+        }
+    }
+
+    /// An agent was answered.
+    pub(crate) fn answered(&self, key: &str, content: Digest, answer: &Answer) {
+        let about = number_of(answer.run_id.as_uuid());
+        self.env.note("answer", 0, about, || {
+            format!("{key}: {} for run {}", answer.word().as_str(), short(answer.run_id))
+        });
+        let broken = locked(&self.book).answered(key, content, answer);
+        self.report(broken);
+    }
+
+    /// An operator was told that the decision was taken; this is what the approval says then.
+    pub(crate) fn told_decided(
+        &self,
+        approval_id: ApprovalId,
+        is_theirs: bool,
+        status: ApprovalStatus,
+    ) {
+        self.env.note("decided", 0, number_of(approval_id.as_uuid()), || {
+            format!("approval {approval_id} is {}", status.as_str())
+        });
+        if !is_theirs {
+            self.env.violated(format!(
+                "an operator was told to have decided on {approval_id}, and somebody else did"
+            ));
+        }
+    }
+
+    fn report(&self, broken: Vec<String>) {
+        broken.into_iter().for_each(|broken| self.env.violated(broken));
+    }
+}
+
+impl Book {
+    /// Runs whose call is in doubt and that only a person can settle. An operator always comes for those of
+    /// the sandbox: they keep others from its files.
+    fn to_settle(&self) -> Vec<(RunId, Doubt)> {
         let open = self.doubts.iter().filter_map(|run_id| {
             let life = self.lives.get(run_id).filter(|life| !life.is_over)?;
             let doubt = match life.action.as_str() {
@@ -126,20 +227,15 @@ impl Ledger {
     }
 
     /// Whether every run is over, or waits for a person who will not come.
-    pub(crate) fn is_settled(&self) -> bool {
+    fn is_settled(&self) -> bool {
         let may_wait = |life: &Life| {
             !self.operators_settle && life.action == "s.ask" && life.state == Some(State::Executing)
         };
         self.agents_busy == 0 && self.lives.values().all(|life| life.is_over || may_wait(life))
     }
 
-    /// How many runs there are.
-    pub(crate) fn runs(&self) -> u64 {
-        self.lives.len() as u64
-    }
-
     /// Runs that hang, in words.
-    pub(crate) fn hanging(&self) -> String {
+    fn hanging(&self) -> String {
         let open = self.lives.iter().filter(|(_, life)| !life.is_over);
         let said: Vec<_> = open
             .map(|(run_id, life)| format!("{} {:?} {}", short(*run_id), life.state, life.action))
@@ -147,16 +243,21 @@ impl Ledger {
         format!("{} agents wait; open runs: {}", self.agents_busy, said.join(", "))
     }
 
-    /// Somebody wrote to a run.
-    pub(crate) fn committed(&mut self, job: &Job, before: Option<Ownership>) -> Vec<String> {
+    /// A node wrote to a run.
+    fn committed(
+        &mut self,
+        commit: &StepCommit,
+        claim: Option<Claim>,
+        sender: Incarnation,
+        before: Option<Ownership>,
+    ) -> Vec<String> {
         let mut broken = Vec::new();
-        let commit = &job.commit;
         let run_id = commit.place.run_id;
         let name = short(run_id);
-        let writer = job.claim.map_or(job.incarnation, |claim| claim.incarnation);
+        let writer = claim.map_or(sender, |claim| claim.incarnation);
         let epoch = before.map_or(1, |held| held.epoch);
         if let Some(held) = before.filter(|_| commit.open.is_none()) {
-            let has_epoch = job.claim.is_none_or(|claim| claim.epoch == held.epoch);
+            let has_epoch = claim.is_none_or(|claim| claim.epoch == held.epoch);
             if !has_epoch || held.owner.is_some_and(|owner| owner != writer) {
                 broken.push(format!("I6: node {writer} wrote to run {name}, which it had lost"));
             }
@@ -208,6 +309,38 @@ impl Ledger {
         life.is_over |= commit.record.is_some();
         broken
     }
+
+    fn answered(&mut self, key: &str, content: Digest, answer: &Answer) -> Vec<String> {
+        let mut broken = Vec::new();
+        let name = short(answer.run_id);
+        let outcome = match answer.word() {
+            Word::Notice(_) => return broken,
+            Word::Outcome(outcome) => outcome,
+        };
+        if !self.lives.get(&answer.run_id).is_some_and(|life| life.is_over) {
+            broken.push(format!("run {name} was answered and is not recorded"));
+        }
+        let body = answer.body();
+        let first = self.answers.entry(answer.run_id).or_insert_with(|| body.clone());
+        if *first != body {
+            broken.push(format!("run {name} was answered `{first}`, then `{body}`"));
+        }
+        let binds = match outcome {
+            Outcome::ValidationError => false,
+            Outcome::Success | Outcome::Denied | Outcome::ExecutionError => true,
+        };
+        if binds {
+            let place = (key.to_owned(), content);
+            let said = (answer.run_id, body);
+            let first = self.proposals.entry(place).or_insert_with(|| said.clone());
+            if *first != said {
+                let was = short(first.0);
+                broken
+                    .push(format!("I2: proposal {key} was answered by run {was}, then by {name}"));
+            }
+        }
+        broken
+    }
 }
 
 impl Life {
@@ -241,95 +374,6 @@ impl Life {
 
     fn may_act(&self) -> bool {
         self.is_called && self.state != Some(State::Denied)
-    }
-}
-
-impl Sim {
-    /// A tool had its effect.
-    pub(crate) fn tool_acted(&self, node: u64, run_id: RunId, key: &str) {
-        self.note("EFFECT", node, number_of(run_id.as_uuid()), || {
-            format!("{key} by {}", short(run_id))
-        });
-        let may_act = locked(&self.ledger).lives.get(&run_id).is_some_and(Life::may_act);
-        if !may_act {
-            self.violated(format!("run {} had an effect and no durable call", short(run_id)));
-        }
-    }
-
-    /// The sandbox changed.
-    pub(crate) fn sandbox_acted(&self, node: u64, call: &CoreCall) {
-        let what = described(call);
-        let about = what.bytes().fold(0, |sum: u64, byte| sum.rotate_left(3) ^ u64::from(byte));
-        self.note("EFFECT", node, about, || what.clone());
-        let may_act = {
-            let mut ledger = locked(&self.ledger);
-            *ledger.sandbox_acts.entry(what.clone()).or_default() += 1;
-            ledger.lives.values().any(|life| life.what == what && life.may_act())
-        };
-        if !may_act {
-            self.violated(format!("`{what}` was done and no durable call asks for it"));
-        }
-    }
-
-    /// An agent was answered.
-    pub(crate) fn answered(&self, key: &str, content: Digest, answer: &Answer) {
-        let about = number_of(answer.run_id.as_uuid());
-        self.note("answer", 0, about, || {
-            format!("{key}: {} for run {}", answer.word().as_str(), short(answer.run_id))
-        });
-        let broken = locked(&self.ledger).answered(key, content, answer);
-        broken.into_iter().for_each(|broken| self.violated(broken));
-    }
-
-    /// An operator was told that the decision was taken; this is what the approval says then.
-    pub(crate) fn told_decided(
-        &self,
-        approval_id: ApprovalId,
-        is_theirs: bool,
-        status: ApprovalStatus,
-    ) {
-        self.note("decided", 0, number_of(approval_id.as_uuid()), || {
-            format!("approval {approval_id} is {}", status.as_str())
-        });
-        if !is_theirs {
-            self.violated(format!(
-                "an operator was told to have decided on {approval_id}, and somebody else did"
-            ));
-        }
-    }
-}
-
-impl Ledger {
-    fn answered(&mut self, key: &str, content: Digest, answer: &Answer) -> Vec<String> {
-        let mut broken = Vec::new();
-        let name = short(answer.run_id);
-        let outcome = match answer.word() {
-            Word::Notice(_) => return broken,
-            Word::Outcome(outcome) => outcome,
-        };
-        if !self.lives.get(&answer.run_id).is_some_and(|life| life.is_over) {
-            broken.push(format!("run {name} was answered and is not recorded"));
-        }
-        let body = answer.body();
-        let first = self.answers.entry(answer.run_id).or_insert_with(|| body.clone());
-        if *first != body {
-            broken.push(format!("run {name} was answered `{first}`, then `{body}`"));
-        }
-        let binds = match outcome {
-            Outcome::ValidationError => false,
-            Outcome::Success | Outcome::Denied | Outcome::ExecutionError => true,
-        };
-        if binds {
-            let place = (key.to_owned(), content);
-            let said = (answer.run_id, body);
-            let first = self.proposals.entry(place).or_insert_with(|| said.clone());
-            if *first != said {
-                let was = short(first.0);
-                broken
-                    .push(format!("I2: proposal {key} was answered by run {was}, then by {name}"));
-            }
-        }
-        broken
     }
 }
 

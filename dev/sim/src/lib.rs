@@ -9,7 +9,9 @@
 mod run;
 mod sweep;
 mod weather;
+mod environment;
 mod world;
+mod processes;
 mod node;
 mod people;
 mod database;
@@ -19,20 +21,16 @@ mod files;
 mod servers;
 mod policy;
 mod ledger;
+mod end;
 mod sabotage;
 mod trace;
 mod schedule;
 mod signal;
 mod chance;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use stepgate_core::lock::locked;
 
 pub use rehearsal::Rehearsal;
 pub use run::{Options, Outcome, simulate};
 pub use sabotage::Sabotage;
 pub use sweep::{Swept, sweep};
-
-/// One thread drives a simulation, and nothing panics while it holds one of these.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -1,8 +1,10 @@
 //! The shared store as one node has it: over a network that delays, refuses and loses, with a lease, claims
-//! and locks of its own. It follows `postgres/nodes.rs` and `postgres/writer.rs` step by step.
+//! and locks of its own. `stepgate_core::lease` judges; when the node asks, waits and asks again follows
+//! `postgres/nodes.rs` and `postgres/writer.rs` step by step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approval::Approval;
@@ -11,6 +13,7 @@ use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
+use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending, taken_over};
 use stepgate_core::ports::{
     Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery, Events,
     Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
@@ -20,14 +23,15 @@ use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 use stepgate_store::MemoryStore;
 
-use crate::database::{Claim, Database, Job, at_once, short, taken_over};
+use crate::database::{Database, SentCommit, Tables, at_once};
+use crate::environment::Environment;
 use crate::locked;
-use crate::node::Seat;
+use crate::processes::{Processes, Seat};
 use crate::sabotage::Sabotage;
-use crate::schedule::Instant;
+use crate::schedule::{Group, Instant};
 use crate::signal::Bell;
+use crate::trace::short;
 use crate::weather::{Fate, LEASE, LOCK_WAIT, MARGIN, MS, SECOND, STALL_MAX};
-use crate::world::Sim;
 
 /// How often a run that another node works on is asked for again.
 const ASK_AGAIN: Instant = 50 * MS;
@@ -39,31 +43,31 @@ const READ_BACK: &str = "load_state";
 
 /// One node's way to the store.
 pub(crate) struct NodeStore {
-    sim: Arc<Sim>,
+    env: Arc<Environment>,
+    database: Arc<Database>,
+    processes: Arc<Processes>,
     seat: Seat,
-    lease: Mutex<Lease>,
-    claims: Mutex<BTreeMap<RunId, Claim>>,
+    holder: Mutex<Holder>,
     locks: Mutex<BTreeSet<RunId>>,
     unlocked: Bell,
     hurry: Bell,
     renewed: Bell,
 }
 
-#[derive(Clone, Copy)]
-struct Lease {
-    incarnation: u64,
-    /// By the node's own clock.
-    good_until: Instant,
-}
-
 impl NodeStore {
     /// Registers the node.
-    pub(crate) async fn register(sim: Arc<Sim>, seat: Seat) -> Result<Arc<Self>, StoreError> {
+    pub(crate) async fn register(
+        env: Arc<Environment>,
+        database: Arc<Database>,
+        processes: Arc<Processes>,
+        seat: Seat,
+    ) -> Result<Arc<Self>, StoreError> {
         let store = Self {
-            sim,
+            env,
+            database,
+            processes,
             seat,
-            lease: Mutex::new(Lease { incarnation: 0, good_until: 0 }),
-            claims: Mutex::default(),
+            holder: Mutex::new(Holder::new(Duration::from_micros(LEASE))),
             locks: Mutex::default(),
             unlocked: Bell::default(),
             hurry: Bell::default(),
@@ -74,87 +78,96 @@ impl NodeStore {
     }
 
     /// The node's own clock, which nobody sets.
-    fn own_now(&self) -> Instant {
-        self.seat.own(self.sim.now())
+    fn own_now(&self) -> Duration {
+        Duration::from_micros(self.seat.own(self.env.now()))
+    }
+
+    fn lease(&self) -> Lease {
+        locked(&self.holder).lease()
     }
 
     /// Lets the node believe that its lease never ends.
     pub(crate) fn believe_in_lease(&self) {
-        locked(&self.lease).good_until = Instant::MAX;
+        let mut holder = locked(&self.holder);
+        let incarnation = holder.lease().incarnation;
+        holder.registered(incarnation, Duration::MAX);
     }
 
-    pub(crate) fn incarnation(&self) -> u64 {
-        locked(&self.lease).incarnation
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.lease().incarnation
     }
 
     fn claim_on(&self, run_id: RunId) -> Option<Claim> {
-        locked(&self.claims).get(&run_id).copied()
+        locked(&self.holder).claim_on(run_id)
     }
 
     fn note_claim(&self, run_id: RunId, claim: Option<Claim>) {
-        match claim {
-            Some(claim) => drop(locked(&self.claims).insert(run_id, claim)),
-            None => drop(locked(&self.claims).remove(&run_id)),
-        }
+        locked(&self.holder).note(run_id, claim);
     }
 
     /// Renews the lease again and again.
     pub(crate) async fn keep_renewing(&self) {
         loop {
             let heard = self.hurry.times();
-            self.sim.within(self.seat.real(LEASE / 3), self.hurry.rung_since(heard)).await;
+            self.env.within(self.seat.real(LEASE / 3), self.hurry.rung_since(heard)).await;
             // What fails is tried again; meanwhile the lease runs out, which is what it is for.
             let _tried = self.renew().await;
         }
     }
 
     pub(crate) async fn renew(&self) -> Result<(), StoreError> {
-        let Lease { incarnation, good_until } = *locked(&self.lease);
-        let asked = self.own_now();
-        if asked >= good_until && !self.sim.is_sabotaged(Sabotage::RenewLapsed) {
+        let (lease, asked) = (self.lease(), self.own_now());
+        let renews_lapsed = self.env.is_sabotaged(Sabotage::RenewLapsed);
+        if !lease.is_good(asked) && !renews_lapsed {
             return self.become_another().await;
         }
-        let is_renewed = self.renewed_in_store(incarnation).await?;
-        let believes = self.sim.is_sabotaged(Sabotage::RenewLapsed)
-            || self.sim.is_sabotaged(Sabotage::RenewUnseen);
-        let is_late = self.own_now() >= good_until && !believes;
-        if !is_renewed || is_late {
+        let is_renewed = self.renewed_in_store(lease.incarnation).await?;
+        let believes = renews_lapsed || self.env.is_sabotaged(Sabotage::RenewUnseen);
+        let is_good = match is_renewed && believes {
+            true => {
+                locked(&self.holder).registered(lease.incarnation, asked);
+                true
+            }
+            false => locked(&self.holder).renewed(lease, asked, self.own_now(), is_renewed),
+        };
+        if !is_good {
             return self.become_another().await;
         }
-        self.hold(Lease { incarnation, good_until: asked + LEASE });
+        self.renewed.ring();
         Ok(())
     }
 
     /// Renews in the store, which may take its time between the look at the old lease and the commit.
-    async fn renewed_in_store(&self, incarnation: u64) -> Result<bool, StoreError> {
-        let stalls = self.sim.is_stormy() && self.sim.weather.renewal_stalls > 0;
-        let stall = match stalls && self.sim.happens(self.sim.weather.renewal_stalls) {
-            true => self.sim.between(MS, STALL_MAX),
+    async fn renewed_in_store(&self, incarnation: Incarnation) -> Result<bool, StoreError> {
+        let stalls = self.env.is_stormy() && self.env.weather.renewal_stalls > 0;
+        let stall = match stalls && self.env.happens(self.env.weather.renewal_stalls) {
+            true => self.env.between(MS, STALL_MAX),
             false => 0,
         };
-        let (sim, outages) = (Arc::clone(&self.sim), locked(&self.sim.database).outages);
-        let asking = self.ask("renew", move |database, now| {
-            if database.is_renewing(incarnation) {
+        let (env, database) = (Arc::clone(&self.env), Arc::clone(&self.database));
+        let outages = self.database.tables().outages;
+        let asking = self.ask("renew", move |tables, now| {
+            if tables.is_renewing(incarnation) {
                 return Err(away("renew"));
             }
-            let is_renewed = database.renew(incarnation, now);
+            let is_renewed = tables.renew(incarnation, now);
             match stall {
-                0 => database.commit_renewal(incarnation),
-                _ => sim.clone().spawn(crate::schedule::Group::WORLD, async move {
-                    sim.sleep(stall).await;
-                    locked(&sim.database).commit_renewal(incarnation);
+                0 => tables.commit_renewal(incarnation),
+                _ => env.clone().spawn(Group::WORLD, async move {
+                    env.sleep(stall).await;
+                    database.tables().commit_renewal(incarnation);
                 }),
             }
             Ok(is_renewed)
         });
         let is_renewed = asking.await??;
         if stall > 0 && is_renewed {
-            self.sim.note("stall", self.seat.node, stall, || {
+            self.env.note("stall", self.seat.node, stall, || {
                 format!("the renewal of {incarnation} is seen after {} ms", stall / MS)
             });
-            self.sim.sleep(stall).await;
+            self.env.sleep(stall).await;
         }
-        match locked(&self.sim.database).outages == outages {
+        match self.database.tables().outages == outages {
             true => Ok(is_renewed),
             false => Err(away("renew")),
         }
@@ -162,50 +175,48 @@ impl NodeStore {
 
     async fn become_another(&self) -> Result<(), StoreError> {
         let asked = self.own_now();
-        let incarnation = self.ask("register", Database::register).await?;
-        self.hold(Lease { incarnation, good_until: asked + LEASE });
+        let incarnation = self.ask("register", Tables::register).await?;
+        locked(&self.holder).registered(incarnation, asked);
+        self.renewed.ring();
         Ok(())
     }
 
-    fn hold(&self, lease: Lease) {
-        *locked(&self.lease) = lease;
-        self.renewed.ring();
-    }
-
     async fn claim(&self, run_id: RunId) -> Result<(), StoreError> {
-        if self.claim_on(run_id).is_some_and(|claim| claim.incarnation == self.incarnation()) {
+        if locked(&self.holder).has_claimed(run_id) {
             return Ok(());
         }
-        let deadline = self.sim.now() + LOCK_WAIT;
+        let deadline = self.env.now() + LOCK_WAIT;
         loop {
             let incarnation = self.incarnation();
-            let (is_claimed, claim) = self
-                .ask("claim", move |database, now| database.try_claim(run_id, incarnation, now))
-                .await?;
-            if is_claimed {
-                if let Some(Claim { incarnation, epoch }) = claim {
-                    self.note_claim(run_id, claim);
-                    self.sim.note("claim", self.seat.node, epoch, || {
+            let claiming =
+                self.ask("claim", move |tables, now| tables.try_claim(run_id, incarnation, now));
+            match claiming.await? {
+                Claiming::NothingToClaim => return Ok(()),
+                Claiming::Claimed(claim) => {
+                    let Claim { incarnation, epoch } = claim;
+                    self.note_claim(run_id, Some(claim));
+                    self.env.note("claim", self.seat.node, epoch.unsigned_abs(), || {
                         format!("run {} in epoch {epoch} as {incarnation}", short(run_id))
                     });
+                    return Ok(());
                 }
-                return Ok(());
+                Claiming::Held => {}
             }
-            if self.sim.now() + ASK_AGAIN > deadline {
+            if self.env.now() + ASK_AGAIN > deadline {
                 return Err(busy(run_id));
             }
-            self.sim.sleep(ASK_AGAIN).await;
+            self.env.sleep(ASK_AGAIN).await;
         }
     }
 
     async fn lock(&self, run_id: RunId) -> Result<(), StoreError> {
-        let deadline = self.sim.now() + LOCK_WAIT;
+        let deadline = self.env.now() + LOCK_WAIT;
         loop {
             let heard = self.unlocked.times();
             if locked(&self.locks).insert(run_id) {
                 return Ok(());
             }
-            let waited = self.sim.schedule.within(deadline, self.unlocked.rung_since(heard)).await;
+            let waited = self.env.schedule.within(deadline, self.unlocked.rung_since(heard)).await;
             waited.ok_or_else(|| busy(run_id))?;
         }
     }
@@ -219,11 +230,11 @@ impl NodeStore {
     async fn ask<T>(
         &self,
         what: &'static str,
-        work: impl FnOnce(&mut Database, Instant) -> T + Send,
+        work: impl FnOnce(&mut Tables, Instant) -> T + Send,
     ) -> Result<T, StoreError> {
         // What is read back after a lost answer matters as much as what is written.
-        let fate = match what == READ_BACK || self.sim.happens(READS_EXPOSED) {
-            true => self.sim.fate(),
+        let fate = match what == READ_BACK || self.env.happens(READS_EXPOSED) {
+            true => self.env.fate(),
             false => Fate::Calm,
         };
         self.strike_before(fate, what).await;
@@ -238,13 +249,13 @@ impl NodeStore {
             | Fate::PauseBefore
             | Fate::PauseAfter => {}
         }
-        let now = self.sim.now();
+        let now = self.env.now();
         let done = {
-            let mut database = locked(&self.sim.database);
-            if now < database.down_until {
+            let mut tables = self.database.tables();
+            if now < tables.down_until {
                 return Err(away(what));
             }
-            work(&mut database, now)
+            work(&mut tables, now)
         };
         self.travel().await;
         self.strike_after(fate, what).await;
@@ -268,25 +279,25 @@ impl NodeStore {
         what: &'static str,
         work: impl FnOnce(&MemoryStore) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {
-        self.ask(what, |database, _| work(database.rows())).await?
+        self.ask(what, |tables, _| work(tables.rows())).await?
     }
 
     /// A round trip that writes: `arrive` is done once, now, later or never.
     async fn write<T: Send + 'static>(
         &self,
         what: &'static str,
-        arrive: impl FnOnce(&Sim) -> Result<T, StoreError> + Send + 'static,
+        arrive: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let fate = self.sim.fate();
+        let fate = self.env.fate();
         let lost = || StoreError::AnswerLost(format!("{what}: no answer"));
         self.strike_before(fate, what).await;
         self.travel().await;
         let outages = {
-            let database = locked(&self.sim.database);
-            if self.sim.now() < database.down_until {
+            let tables = self.database.tables();
+            if self.env.now() < tables.down_until {
                 return Err(away(what));
             }
-            database.outages
+            tables.outages
         };
         match fate {
             Fate::Refused => return Err(away(what)),
@@ -295,7 +306,7 @@ impl NodeStore {
                 self.arrive_later(arrive);
                 return Err(lost());
             }
-            Fate::Broken if self.sim.happens(500) => return Err(self.broken(what)),
+            Fate::Broken if self.env.happens(500) => return Err(self.broken(what)),
             Fate::Broken
             | Fate::Calm
             | Fate::LostAfter
@@ -304,11 +315,11 @@ impl NodeStore {
             | Fate::PauseBefore
             | Fate::PauseAfter => {}
         }
-        if self.sim.is_sabotaged(Sabotage::AnswerEarly) {
+        if self.env.is_sabotaged(Sabotage::AnswerEarly) {
             return self.answer_early(arrive);
         }
-        let answer = arrive(&self.sim);
-        if self.sim.is_stormy() && self.sim.happens(self.sim.weather.outages) {
+        let answer = arrive(&self.database);
+        if self.env.is_stormy() && self.env.happens(self.env.weather.outages) {
             self.outage();
         }
         self.travel().await;
@@ -325,7 +336,7 @@ impl NodeStore {
             | Fate::PauseBefore
             | Fate::PauseAfter => {}
         }
-        if locked(&self.sim.database).outages != outages {
+        if self.database.tables().outages != outages {
             return Err(lost());
         }
         answer
@@ -333,24 +344,24 @@ impl NodeStore {
 
     fn arrive_later<T: Send + 'static>(
         &self,
-        arrive: impl FnOnce(&Sim) -> Result<T, StoreError> + Send + 'static,
+        arrive: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
     ) {
-        let sim = Arc::clone(&self.sim);
-        let after = self.sim.between(MS, 3 * SECOND);
-        self.sim.spawn(crate::schedule::Group::WORLD, async move {
-            sim.sleep(after).await;
-            // Whoever sent it no longer listens.
-            let _unheard = arrive(&sim);
+        let (env, database) = (Arc::clone(&self.env), Arc::clone(&self.database));
+        let after = self.env.between(MS, 3 * SECOND);
+        self.env.spawn(Group::WORLD, async move {
+            env.sleep(after).await;
+            // The sender no longer listens.
+            let _unheard = arrive(&database);
         });
     }
 
     fn answer_early<T: Send + 'static>(
         &self,
-        arrive: impl FnOnce(&Sim) -> Result<T, StoreError> + Send + 'static,
+        arrive: impl FnOnce(&Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         // Only what is written a moment later can be answered before, and only some writes wait so long.
-        if !self.sim.happens(300) {
-            return arrive(&self.sim);
+        if !self.env.happens(300) {
+            return arrive(&self.database);
         }
         self.arrive_later(arrive);
         Err(StoreError::Unavailable(EARLY.into()))
@@ -358,13 +369,13 @@ impl NodeStore {
 
     fn outage(&self) {
         let (back_after, forgets) =
-            (self.sim.between(SECOND / 2, 8 * SECOND), self.sim.between(1, 4));
-        let now = self.sim.now();
-        self.sim.note("OUTAGE", self.seat.node, back_after, || {
+            (self.env.between(SECOND / 2, 8 * SECOND), self.env.between(1, 4));
+        let now = self.env.now();
+        self.env.note("OUTAGE", self.seat.node, back_after, || {
             format!("the store dies for {} ms", back_after / MS)
         });
         let forgets = usize::try_from(forgets).unwrap_or(1);
-        locked(&self.sim.database).crash(now, back_after, forgets);
+        self.database.tables().crash(now, back_after, forgets);
     }
 
     fn broken(&self, what: &str) -> StoreError {
@@ -373,13 +384,13 @@ impl NodeStore {
 
     /// On the way there or back.
     async fn travel(&self) {
-        let time = self.sim.between(1, self.sim.weather.store_delay_max);
-        self.sim.sleep(time).await;
+        let time = self.env.between(1, self.env.weather.store_delay_max);
+        self.env.sleep(time).await;
     }
 
     async fn strike_before(&self, fate: Fate, what: &'static str) {
         if fate != Fate::Calm {
-            self.sim.note("fault", self.seat.node, fate as u64, || format!("{what}: {fate:?}"));
+            self.env.note("fault", self.seat.node, fate as u64, || format!("{what}: {fate:?}"));
         }
         match fate {
             Fate::CrashBefore => self.die(what).await,
@@ -411,25 +422,25 @@ impl NodeStore {
     }
 
     async fn die(&self, what: &'static str) {
-        self.sim.crash(self.seat, what);
+        self.processes.crash(self.seat, what);
         std::future::pending::<()>().await;
     }
 
     async fn stop(&self, what: &'static str) {
-        self.sim.pause(self.seat, what);
+        self.processes.pause(self.seat, what);
         // The task itself stops here, with the others of its process.
-        self.sim.sleep(1).await;
+        self.env.sleep(1).await;
     }
 
     async fn commit_once(&self, commit: StepCommit) -> Result<(), StoreError> {
         let run_id = commit.place.run_id;
-        let job = Job {
+        let sent = SentCommit {
             claim: self.claim_on(run_id),
             incarnation: self.incarnation(),
             node: self.seat.node,
             commit,
         };
-        match self.write("commit", move |sim| sim.commit_arrives(&job)).await {
+        match self.write("commit", move |database| database.commit(&sent)).await {
             Ok(claim) => {
                 self.note_claim(run_id, claim);
                 Ok(())
@@ -455,7 +466,7 @@ fn busy(run_id: RunId) -> StoreError {
 #[async_trait]
 impl Writes for NodeStore {
     async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
-        let splits = self.sim.is_sabotaged(Sabotage::SplitCommit)
+        let splits = self.env.is_sabotaged(Sabotage::SplitCommit)
             && commit.record.is_some()
             && commit.open.is_none()
             && !commit.entries.is_empty();
@@ -468,11 +479,11 @@ impl Writes for NodeStore {
     }
 
     async fn append_event(&self, event: Event) -> Result<(), StoreError> {
-        self.write("event", move |sim| locked(&sim.database).append_event(event)).await
+        self.write("event", move |database| database.tables().append_event(event)).await
     }
 
     async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
-        self.write("session", move |sim| locked(&sim.database).open_session(session, event)).await
+        self.write("session", move |database| database.tables().open_session(session, event)).await
     }
 }
 
@@ -488,10 +499,10 @@ impl Locks for NodeStore {
     }
 
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
-        let claim = locked(&self.claims).remove(&trace_id);
+        let claim = locked(&self.holder).release(trace_id);
         let disowned = match claim {
             Some(claim) => {
-                self.ask("disown", move |database, _| database.disown(trace_id, claim)).await
+                self.ask("disown", move |tables, _| tables.disown(trace_id, claim)).await
             }
             None => Ok(()),
         };
@@ -500,26 +511,23 @@ impl Locks for NodeStore {
     }
 
     async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
-        if self.sim.is_sabotaged(Sabotage::SkipMargin) {
+        if self.env.is_sabotaged(Sabotage::SkipMargin) {
             return Ok(());
         }
-        let deadline = self.sim.now() + self.seat.real(MARGIN);
+        let deadline = self.env.now() + self.seat.real(MARGIN);
         loop {
             let heard = self.renewed.times();
-            let Lease { incarnation, good_until } = *locked(&self.lease);
-            let is_ours = match self.claim_on(trace_id) {
-                Some(claim) => claim.incarnation == incarnation,
-                None => self.sim.is_sabotaged(Sabotage::TrustUnclaimed),
-            };
-            if !is_ours {
-                return Err(taken_over(trace_id));
+            let lease = self.lease();
+            let trusted = self.env.is_sabotaged(Sabotage::TrustUnclaimed);
+            let trusted = trusted.then_some(Claim { incarnation: lease.incarnation, epoch: 1 });
+            let claim = self.claim_on(trace_id).or(trusted);
+            match lease.may_send(claim, self.own_now(), Duration::from_micros(MARGIN)) {
+                Sending::Now => return Ok(()),
+                Sending::Never => return Err(taken_over(trace_id)),
+                Sending::AfterRenewal => self.hurry.ring(),
             }
-            if self.own_now() + MARGIN < good_until {
-                return Ok(());
-            }
-            self.hurry.ring();
             let renewed = self.renewed.rung_since(heard);
-            if self.sim.schedule.within(deadline, renewed).await.is_none() {
+            if self.env.schedule.within(deadline, renewed).await.is_none() {
                 return Err(taken_over(trace_id));
             }
         }
@@ -572,7 +580,7 @@ impl Runs for NodeStore {
 
     async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
         let incarnation = self.incarnation();
-        self.ask("unfinished", move |database, now| database.unfinished(incarnation, now)).await
+        self.ask("unfinished", move |tables, now| tables.unfinished(incarnation, now)).await
     }
 }
 
@@ -677,7 +685,7 @@ impl Nodes for NodeStore {
 
     async fn has_stray_runs(&self) -> Result<bool, StoreError> {
         let incarnation = self.incarnation();
-        self.ask("strays", move |database, now| database.has_strays(incarnation, now)).await
+        self.ask("strays", move |tables, now| tables.has_strays(incarnation, now)).await
     }
 
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {

@@ -8,7 +8,6 @@ use stepgate_core::ports::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict}
 
 use crate::chance::stirred;
 use crate::locked;
-use crate::world::Sim;
 
 /// Which policies are in force where.
 pub(crate) struct Policies {
@@ -30,13 +29,13 @@ impl Policies {
 
 /// The policies of one node.
 pub(crate) struct NodePolicy {
-    pub(crate) sim: Arc<Sim>,
+    pub(crate) policies: Arc<Policies>,
     pub(crate) node: u64,
 }
 
 impl Policy for NodePolicy {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
-        let policies = &self.sim.policies;
+        let policies = &self.policies;
         let version = locked(&policies.versions).get(&self.node).copied().unwrap_or(0);
         let name = request.call.name();
         let named = name.bytes().fold(0, |named: u64, byte| named.rotate_left(7) ^ u64::from(byte));

@@ -1,16 +1,16 @@
 //! The simulated nodes in the hands of a test: one act after the other, in calm weather, so that their
 //! answers can be laid beside those of the real ones.
 //!
-//! Nobody's lease ends by itself here, and no node doubts its own: a test says when one lapses.
+//! No lease ends by itself here, and no node doubts its own: a test says when one lapses.
 
 use std::sync::Arc;
 
 use stepgate_core::ids::RunId;
+use stepgate_core::lease::{Incarnation, Ownership};
 use stepgate_core::ports::{Store, StoreError};
 
-use crate::locked;
-use crate::node::Seat;
 use crate::node_store::NodeStore;
+use crate::processes::Seat;
 use crate::sabotage::Sabotage;
 use crate::schedule::{Driver, Group, Instant, by_chance};
 use crate::signal;
@@ -47,14 +47,14 @@ impl Rehearsal {
     }
 
     /// The number of a node's present incarnation.
-    pub fn incarnation(&self, node: usize) -> Option<u64> {
+    pub fn incarnation(&self, node: usize) -> Option<Incarnation> {
         Some(self.nodes.get(node)?.incarnation())
     }
 
     /// Lets a node's lease lapse by the store's clock. The node does not know it yet.
     pub fn lapse(&self, node: usize) {
         if let Some(store) = self.nodes.get(node) {
-            locked(&self.sim.database).end_lease(store.incarnation(), self.sim.now());
+            self.sim.shared.database.tables().end_lease(store.incarnation(), self.sim.env.now());
         }
     }
 
@@ -79,14 +79,18 @@ impl Rehearsal {
     }
 
     /// Who works on a run, and how often that changed.
-    pub fn ownership(&self, run_id: RunId) -> Option<(Option<u64>, u64)> {
-        let held = locked(&self.sim.database).ownership(run_id)?;
-        Some((held.owner, held.epoch))
+    pub fn ownership(&self, run_id: RunId) -> Option<Ownership> {
+        self.sim.shared.database.tables().ownership(run_id)
     }
 
     fn registered(&self, node: u64) -> Result<Arc<NodeStore>, StoreError> {
         let seat = Seat::with_good_clock(node, Group::WORLD);
-        let registered = self.drive(NodeStore::register(Arc::clone(&self.sim), seat));
+        let registered = self.drive(NodeStore::register(
+            Arc::clone(&self.sim.env),
+            Arc::clone(&self.sim.shared.database),
+            Arc::clone(&self.sim.processes),
+            seat,
+        ));
         let unanswered = || StoreError::Unavailable("the node was never registered".into());
         let store = registered.ok_or_else(unanswered)??;
         self.lasting(&store);
@@ -94,7 +98,7 @@ impl Rehearsal {
     }
 
     fn lasting(&self, store: &NodeStore) {
-        locked(&self.sim.database).end_lease(store.incarnation(), Instant::MAX);
+        self.sim.shared.database.tables().end_lease(store.incarnation(), Instant::MAX);
         store.believe_in_lease();
     }
 
@@ -104,9 +108,9 @@ impl Rehearsal {
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let (answering, awaited) = signal::answer();
-        self.sim.spawn(Group::WORLD, async move { answering.send(work.await) });
-        let mut driver = Driver::new(&self.sim.schedule);
-        let mut chance = by_chance(&self.sim.chance);
+        self.sim.env.spawn(Group::WORLD, async move { answering.send(work.await) });
+        let mut driver = Driver::new(&self.sim.env.schedule);
+        let mut chance = by_chance(&self.sim.env.chance);
         for _ in 0..TURNS_MAX {
             if let Some(answer) = awaited.taken() {
                 return Some(answer);

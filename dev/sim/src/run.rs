@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::end;
 use crate::locked;
 use crate::people;
 use crate::sabotage::Sabotage;
@@ -43,59 +44,55 @@ pub struct Outcome {
 /// Simulates one seed. The same seed and options give the same outcome, whenever and wherever.
 pub fn simulate(seed: u64, options: Options) -> Outcome {
     let sim = Sim::new(seed, options.sabotage, options.is_traced);
-    let mut driver = Driver::new(&sim.schedule);
-    for node in 0..sim.nodes.count() {
-        sim.start(node);
+    let mut driver = Driver::new(&sim.env.schedule);
+    for node in 0..sim.processes.nodes() {
+        sim.processes.start(node);
     }
     people::begin(&sim);
     drive(&sim, &mut driver);
-    if locked(&sim.ledger).violation().is_none() {
-        sim.check_the_end();
+    if sim.env.violation().is_none() {
+        end::check(&sim);
     }
     driver.clear();
-    sim.nodes.clear();
-    let (runs, violation) = {
-        let ledger = locked(&sim.ledger);
-        (ledger.runs(), ledger.violation().cloned())
-    };
-    let mut trace = locked(&sim.trace);
+    sim.processes.clear();
+    let mut trace = locked(&sim.env.trace);
     Outcome {
         seed,
         events: trace.events(),
         digest: trace.digest(),
-        simulated_ms: sim.now() / 1000,
-        runs,
-        violation,
+        simulated_ms: sim.env.now() / 1000,
+        runs: sim.shared.ledger.runs(),
+        violation: sim.env.violation(),
         lines: trace.take_lines(),
     }
 }
 
 /// Until everything has come to rest, or something is wrong.
 fn drive(sim: &Arc<Sim>, driver: &mut Driver<'_>) {
-    let mut chance = by_chance(&sim.chance);
+    let mut chance = by_chance(&sim.env.chance);
     for _ in 0..TURNS_MAX {
         let turn = driver.turn(&mut chance);
-        if locked(&sim.ledger).violation().is_some() {
+        if sim.env.violation().is_some() {
             return;
         }
         match turn {
             Turn::Polled => {}
-            Turn::Waited if sim.is_stormy() => {}
+            Turn::Waited if sim.env.is_stormy() => {}
             Turn::Waited => {
-                if locked(&sim.ledger).is_settled() {
+                if sim.shared.ledger.is_settled() {
                     return;
                 }
-                if sim.now() > sim.weather.calm_from + CALM_MAX {
-                    let hanging = locked(&sim.ledger).hanging();
-                    sim.violated(format!("something hangs: {hanging}"));
+                if sim.env.now() > sim.env.weather.calm_from + CALM_MAX {
+                    let hanging = sim.shared.ledger.hanging();
+                    sim.env.violated(format!("something hangs: {hanging}"));
                     return;
                 }
             }
             Turn::Idle => {
-                sim.violated("nothing can happen any more".into());
+                sim.env.violated("nothing can happen any more".into());
                 return;
             }
         }
     }
-    sim.violated("it does not come to an end".into());
+    sim.env.violated("it does not come to an end".into());
 }

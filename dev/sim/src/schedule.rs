@@ -27,7 +27,8 @@ impl Group {
     pub(crate) const WORLD: Self = Self(0);
 }
 
-type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What a task does.
+pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The clock, and what tasks ask of the driver.
 #[derive(Default)]

@@ -15,13 +15,15 @@ use stepgate_core::late::{self, LateResult};
 use stepgate_core::ports::{Dispatch, Effect, Failed, Hold, Said, Sending, ToolServers};
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, Tool, ToolName};
 
+use crate::environment::Environment;
+use crate::ledger::Ledger;
 use crate::locked;
-use crate::node::Seat;
+use crate::processes::{Processes, Seat};
 use crate::sabotage::Sabotage;
 use crate::schedule::{Group, Instant};
 use crate::signal::{Answering, answer};
+use crate::trace::number_of;
 use crate::weather::{MS, SECOND, TOOL_TIMEOUT, ToolFate, WAY_MAX};
-use crate::world::{Sim, number_of};
 
 /// The tools that change something, one for each way a call in doubt is treated.
 pub(crate) const CHANGING: [&str; 4] = ["s.honours", "s.redispatch", "s.query", "s.ask"];
@@ -32,6 +34,8 @@ const JOIN_MAX: Instant = 60 * SECOND;
 
 /// Every tool server, and what their tools did.
 pub(crate) struct Servers {
+    env: Arc<Environment>,
+    ledger: Arc<Ledger>,
     tools: BTreeMap<ToolName, Arc<Tool>>,
     state: Mutex<State>,
 }
@@ -53,8 +57,8 @@ impl Contract for AnyArgs {
 }
 
 impl Servers {
-    pub(crate) fn new(sabotage: Option<Sabotage>) -> Self {
-        let ask = match sabotage {
+    pub(crate) fn new(env: Arc<Environment>, ledger: Arc<Ledger>) -> Self {
+        let ask = match env.sabotage {
             Some(Sabotage::ResendAsk) => Delivery::HonoursKey,
             Some(_) | None => Delivery::Ask,
         };
@@ -86,7 +90,7 @@ impl Servers {
             };
             Some((name, Arc::new(tool)))
         });
-        Self { tools: tools.collect(), state: Mutex::default() }
+        Self { tools: tools.collect(), state: Mutex::default(), env, ledger }
     }
 
     /// How often a key had its effect.
@@ -116,13 +120,14 @@ impl Servers {
 
 /// The tool servers as one node reaches them.
 pub(crate) struct NodeServers {
-    pub(crate) sim: Arc<Sim>,
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) processes: Arc<Processes>,
     pub(crate) seat: Seat,
 }
 
 /// A call at its server.
 struct Received {
-    sim: Arc<Sim>,
+    servers: Arc<Servers>,
     node: u64,
     tool: Arc<Tool>,
     args: Map<String, Value>,
@@ -134,32 +139,29 @@ struct Received {
 #[async_trait]
 impl ToolServers for NodeServers {
     fn tool(&self, name: &ToolName) -> Option<Arc<Tool>> {
-        self.sim.servers.tools.get(name).cloned()
+        self.servers.tools.get(name).cloned()
     }
 
     fn tools(&self) -> Vec<Arc<Tool>> {
-        self.sim.servers.tools.values().cloned().collect()
+        self.servers.tools.values().cloned().collect()
     }
 
     async fn prepare(&self, _: &ServerCall) -> Result<Hold, Failed> {
-        if self.sim.is_stormy() && self.sim.happens(15) {
+        if self.servers.env.is_stormy() && self.servers.env.happens(15) {
             return Err(ExecutionFailure::Unavailable.into());
         }
         Ok(Box::new(()))
     }
 
     async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect {
-        let fate = match self.sim.is_stormy() {
-            true => self.sim.weather.tool_fate(&mut locked(&self.sim.chance)),
-            false => ToolFate::Calm,
-        };
+        let fate = self.servers.env.tool_fate();
         let again = u64::from(sending.dispatch == Dispatch::Again);
         let about = number_of(sending.run_id.as_uuid()) ^ again;
-        self.sim.note("send", self.seat.node, about, || {
+        self.servers.env.note("send", self.seat.node, about, || {
             format!("{} {:?} {fate:?} {}", call.tool.name, sending.dispatch, sending.key)
         });
         let received = Received {
-            sim: Arc::clone(&self.sim),
+            servers: Arc::clone(&self.servers),
             node: self.seat.node,
             tool: Arc::clone(&call.tool),
             args: call.args.clone(),
@@ -168,8 +170,8 @@ impl ToolServers for NodeServers {
             fate,
         };
         let (answering, awaited) = answer();
-        self.sim.spawn(Group::WORLD, received.serve(answering));
-        match self.sim.within(TOOL_TIMEOUT, awaited.get()).await {
+        self.servers.env.spawn(Group::WORLD, received.serve(answering));
+        match self.servers.env.within(TOOL_TIMEOUT, awaited.get()).await {
             Some(Some(effect)) => effect,
             Some(None) => {
                 let lost = Failed::from(ExecutionFailure::ToolFailed);
@@ -186,22 +188,22 @@ impl ToolServers for NodeServers {
 impl NodeServers {
     /// Listens for what comes too late.
     fn listen(&self, run_id: RunId, awaited: crate::signal::Awaited<Effect>) {
-        let (sim, node) = (Arc::clone(&self.sim), self.seat.node);
-        self.sim.spawn(self.seat.group, async move {
+        let (processes, node) = (Arc::clone(&self.processes), self.seat.node);
+        self.servers.env.spawn(self.seat.group, async move {
             let Some(Effect::Done(Some(result))) = awaited.get().await else { return };
-            let Some(process) = sim.nodes.process(node) else { return };
+            let Some(process) = processes.serving(node) else { return };
             let result_digest = Digest::of_bytes(result.as_bytes());
             let late = LateResult { run_id, succeeded: true, result_digest };
             let noted = late::note(&process.gate, late).await;
-            process.heed(&sim, noted.as_ref().err());
+            process.heed(noted.as_ref().err());
         });
     }
 }
 
 impl Received {
     async fn serve(self, answering: Answering<Effect>) {
-        let way = self.sim.between(MS, WAY_MAX);
-        self.sim.sleep(way).await;
+        let way = self.servers.env.between(MS, WAY_MAX);
+        self.servers.env.sleep(way).await;
         match self.fate {
             ToolFate::Lost => {}
             ToolFate::Fails => answering.send(Effect::Failed(ExecutionFailure::ToolFailed.into())),
@@ -215,8 +217,8 @@ impl Received {
                     return;
                 }
                 if let Some(effect) = self.work().await {
-                    let way = self.sim.between(MS, WAY_MAX);
-                    self.sim.sleep(way).await;
+                    let way = self.servers.env.between(MS, WAY_MAX);
+                    self.servers.env.sleep(way).await;
                     answering.send(effect);
                 }
             }
@@ -225,14 +227,14 @@ impl Received {
 
     fn status(&self) -> String {
         let key = self.args.get("idempotency_key").and_then(Value::as_str).unwrap_or_default();
-        let status = if self.sim.servers.is_working(key) {
+        let status = if self.servers.is_working(key) {
             "working"
-        } else if self.sim.servers.acts(key) > 0 {
+        } else if self.servers.acts(key) > 0 {
             "done"
         } else {
             "not_done"
         };
-        self.sim.note("status", self.node, 0, || format!("{key} is {status}"));
+        self.servers.env.note("status", self.node, 0, || format!("{key} is {status}"));
         json!({ "content": [], "structuredContent": { "status": status } }).to_string()
     }
 
@@ -242,23 +244,23 @@ impl Received {
         if honours && let Some(effect) = self.join().await {
             return Some(effect);
         }
-        self.sim.servers.begin(&self.key);
+        self.servers.begin(&self.key);
         let time = match self.fate {
-            ToolFate::Slow => self.sim.between(3 * SECOND, 25 * SECOND),
+            ToolFate::Slow => self.servers.env.between(3 * SECOND, 25 * SECOND),
             ToolFate::Calm
             | ToolFate::Lost
             | ToolFate::Fails
             | ToolFate::CrashBefore
             | ToolFate::CrashAfter
-            | ToolFate::Wrong => self.sim.between(MS, 2 * SECOND),
+            | ToolFate::Wrong => self.servers.env.between(MS, 2 * SECOND),
         };
-        self.sim.sleep(time).await;
+        self.servers.env.sleep(time).await;
         let acts = self.fate != ToolFate::CrashBefore;
         if acts {
-            *locked(&self.sim.servers.state).acts.entry(self.key.clone()).or_default() += 1;
-            self.sim.tool_acted(self.node, self.run_id, &self.key);
+            *locked(&self.servers.state).acts.entry(self.key.clone()).or_default() += 1;
+            self.servers.ledger.tool_acted(self.node, self.run_id, &self.key);
         }
-        self.sim.servers.end(&self.key);
+        self.servers.end(&self.key);
         match self.fate {
             ToolFate::CrashBefore | ToolFate::CrashAfter => None,
             ToolFate::Wrong => {
@@ -274,11 +276,11 @@ impl Received {
 
     /// The answer to a call whose key is known: the first one's.
     async fn join(&self) -> Option<Effect> {
-        let deadline = self.sim.now() + JOIN_MAX;
-        while self.sim.servers.is_working(&self.key) && self.sim.now() < deadline {
-            self.sim.sleep(100 * MS).await;
+        let deadline = self.servers.env.now() + JOIN_MAX;
+        while self.servers.is_working(&self.key) && self.servers.env.now() < deadline {
+            self.servers.env.sleep(100 * MS).await;
         }
-        let is_done = self.sim.servers.acts(&self.key) > 0;
+        let is_done = self.servers.acts(&self.key) > 0;
         is_done.then(|| Effect::Done(Some(self.result())))
     }
 

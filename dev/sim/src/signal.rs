@@ -1,4 +1,5 @@
-//! How tasks hear of each other: an answer that comes once or not at all, and a bell for whoever waits.
+//! How tasks hear of each other: an answer that comes once or not at all, and a bell that wakes the tasks
+//! that wait.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -19,7 +20,7 @@ struct Slot<T> {
     waker: Option<Waker>,
 }
 
-/// Whoever answers. Dropped without an answer, the other end hears that none will come.
+/// The end that answers. Dropped without an answer, the other end hears that none will come.
 pub(crate) struct Answering<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Answering<T> {
@@ -39,7 +40,7 @@ impl<T> Drop for Answering<T> {
     }
 }
 
-/// Whoever waits for an answer.
+/// The end that waits for an answer.
 pub(crate) struct Awaited<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Awaited<T> {
@@ -48,7 +49,7 @@ impl<T> Awaited<T> {
         locked(&self.0).value.take()
     }
 
-    /// The answer, or none where whoever should answer is gone.
+    /// The answer, or none where the other end was dropped.
     pub(crate) async fn get(&self) -> Option<T> {
         poll_fn(|context| {
             let mut slot = locked(&self.0);
@@ -65,7 +66,7 @@ impl<T> Awaited<T> {
     }
 }
 
-/// Wakes everybody who waits.
+/// Wakes every task that waits.
 #[derive(Default)]
 pub(crate) struct Bell(Mutex<Ringing>);
 
@@ -76,7 +77,7 @@ struct Ringing {
 }
 
 impl Bell {
-    /// Wakes everybody who waits now.
+    /// Wakes every task that waits now.
     pub(crate) fn ring(&self) {
         let mut ringing = locked(&self.0);
         ringing.times += 1;

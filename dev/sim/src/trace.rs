@@ -1,5 +1,8 @@
 //! What happened, in order. Its digest is the same for two runs of one seed, or chance came from elsewhere.
 
+use stepgate_core::ids::RunId;
+use uuid::Uuid;
+
 use crate::chance::stirred;
 use crate::schedule::Instant;
 
@@ -51,4 +54,15 @@ impl Trace {
     pub(crate) fn take_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
+}
+
+/// The part of a run's id by which people tell it from others.
+pub(crate) fn short(run_id: RunId) -> String {
+    run_id.to_string().chars().rev().take(6).collect::<Vec<_>>().into_iter().rev().collect()
+}
+
+/// A run, a key or a text as a number, for the trace's digest.
+pub(crate) fn number_of(id: Uuid) -> u64 {
+    let (high, low) = id.as_u64_pair();
+    high ^ low
 }

@@ -17,7 +17,7 @@ pub(crate) const MARGIN: Instant = 2 * SECOND;
 pub(crate) const LOCK_WAIT: Instant = 5 * SECOND;
 /// How long a call may be on its way to a tool server. The margin is for this.
 pub(crate) const WAY_MAX: Instant = SECOND;
-/// How long a tool may take before nobody waits for it.
+/// The timeout of a call to a tool.
 pub(crate) const TOOL_TIMEOUT: Instant = 4 * SECOND;
 /// How long a renewal may be on its way to its commit.
 pub(crate) const STALL_MAX: Instant = 7 * SECOND;
@@ -66,7 +66,7 @@ pub(crate) enum ToolFate {
     CrashAfter,
     /// It acts, and its answer is not one.
     Wrong,
-    /// It acts when nobody waits any more.
+    /// It acts after the timeout.
     Slow,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Weather {
     pub(crate) outages: u64,
     /// How long the store takes at most.
     pub(crate) store_delay_max: Instant,
-    /// How often in a thousand a renewal is done and seen by nobody for a while.
+    /// How often in a thousand a renewal is done and not committed for a while.
     pub(crate) renewal_stalls: u64,
     /// How long a node is stopped at most.
     pub(crate) pause_max: Instant,

@@ -1,13 +1,16 @@
 //! An answer that comes piece by piece.
 
 use serde_json::{Map, Value};
+use stepgate_core::sse::{Parser, Unreadable};
 
 use super::answer::{cut_off, invalid, object, text, usage, whole};
-use super::sse::{Parser, TooLong};
 use super::{BODY_BYTES_MAX, ModelKey, Response, Trouble, beginning, broke_off, too_long};
 use crate::limits::CALLS_MAX;
 use crate::model::{Completion, ModelError, RequestedCall};
 use crate::ports::Told;
+
+/// Longest event.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads pieces until the end, and tells text as it comes.
 pub(super) async fn read(
@@ -15,18 +18,21 @@ pub(super) async fn read(
     key: &ModelKey,
     told: &Told<'_>,
 ) -> Result<Completion, Trouble> {
-    let (mut parser, mut pieces, mut bytes) = (Parser::default(), Pieces::of(key), 0);
+    let (mut parser, mut pieces, mut bytes) = (Parser::new(EVENT_BYTES_MAX), Pieces::of(key), 0);
     while let Some(chunk) = response.chunk().await.map_err(|it| pieces.broken(broke_off(it)))? {
         bytes += chunk.len();
         if bytes > BODY_BYTES_MAX {
             return Err(too_long());
         }
-        let events = parser.push(&chunk).map_err(|TooLong| too_long())?;
-        for event in events {
-            if event == b"[DONE]" {
+        let events = parser.feed(&chunk).map_err(|why| match why {
+            Unreadable::TooLong => too_long(),
+            Unreadable::NotUtf8 => Trouble::Final(invalid("it is not UTF-8")),
+        })?;
+        for event in events.into_iter().filter_map(|event| event.data) {
+            if event == "[DONE]" {
                 return pieces.end(told).map_err(Trouble::Final);
             }
-            if let Some(text) = pieces.add(&event)? {
+            if let Some(text) = pieces.add(event.as_bytes())? {
                 told(&text);
             }
         }

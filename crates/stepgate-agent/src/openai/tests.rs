@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::answer::read;
-use super::sse::{Parser, TooLong};
 use super::stream::Pieces;
 use super::{Endpoint, ModelKey, OpenAi, Trouble, question};
 use crate::envelope::ClipBoardImage;
@@ -279,25 +278,6 @@ fn once_text_was_told_a_stream_that_breaks_is_not_tried_again() {
     let told = pieces.add(piece(json!({ "content": "a" }), Value::Null).as_bytes());
     assert!(told.is_ok());
     assert!(matches!(pieces.broken(again()), Trouble::BrokeOff(why) if why == "gone"));
-}
-
-#[test]
-fn events_are_found_however_their_bytes_are_cut() {
-    let wire = ": hello\r\ndata: {\"a\":1}\r\n\r\nevent: x\ndata:two\ndata: lines\n\ndata\n\nid: 7\n\ndata: [DONE]\n\n";
-    let expected: [&[u8]; 4] = [b"{\"a\":1}", b"two\nlines", b"", b"[DONE]"];
-    for size in 1..wire.len() {
-        let mut parser = Parser::default();
-        let mut events = Vec::new();
-        for part in wire.as_bytes().chunks(size) {
-            events.extend(parser.push(part).unwrap());
-        }
-        assert_eq!(events, expected, "in parts of {size}");
-    }
-    let mut parser = Parser::default();
-    assert_eq!(parser.push(&vec![b'x'; 1024 * 1024 + 1]), Err(TooLong));
-    let mut parser = Parser::default();
-    let line = format!("data: {}\n", "x".repeat(1000)).repeat(1100);
-    assert_eq!(parser.push(line.as_bytes()), Err(TooLong));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use stepgate_core::recover::{self, Scope};
 use stepgate_core::step::{self, Person};
 use stepgate_core::verify;
 use stepgate_store::MemoryStore;
-use stepgate_store::faulty::{Faults, FaultyStore, Stop as StopAt};
+use stepgate_store::faulty::{Faults, FaultyStore, StopAt};
 use tempfile::TempDir;
 
 use crate::desk::{

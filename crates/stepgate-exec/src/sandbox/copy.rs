@@ -102,19 +102,19 @@ pub fn copy(
 pub fn files_in(sandbox: &Path) -> Result<Vec<Identity>, SandboxError> {
     let root = Root::open(sandbox, SandboxLimits::default())?;
     let copy = Copy { root, to: sandbox, files: BTreeMap::new(), directories: BTreeSet::new() };
-    Ok(copy.walk()?.files.into_values().map(|look| look.identity).collect())
+    Ok(copy.walk()?.files.into_values().map(|fingerprint| fingerprint.identity).collect())
 }
 
 /// What a walk found: a file or directory has changed when any of this differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Look {
+struct Fingerprint {
     identity: Identity,
     bytes: u64,
     changed: (i64, u32),
     mode: u32,
 }
 
-impl Look {
+impl Fingerprint {
     fn of(stat: &Statx) -> Self {
         Self {
             identity: Identity::of(stat),
@@ -134,10 +134,10 @@ impl Look {
 #[derive(Default)]
 struct Found {
     /// With the root itself, which has no name.
-    directories: BTreeMap<String, Look>,
+    directories: BTreeMap<String, Fingerprint>,
     /// Whether no directory had changed so shortly before that it may have changed again unseen.
     was_quiet: bool,
-    files: BTreeMap<String, Look>,
+    files: BTreeMap<String, Fingerprint>,
     skipped: Skipped,
 }
 
@@ -145,7 +145,7 @@ struct Copy<'a> {
     root: Root,
     to: &'a Path,
     directories: BTreeSet<String>,
-    files: BTreeMap<String, (Look, CopiedFile)>,
+    files: BTreeMap<String, (Fingerprint, CopiedFile)>,
 }
 
 impl Copy<'_> {
@@ -173,9 +173,9 @@ impl Copy<'_> {
     ) -> Result<(), Errno> {
         let directory = self.root.open_directory(beneath)?;
         // Before it is read: what changes from here on shows in the next walk.
-        let look = Look::of(&stat_of_open(&directory)?);
-        found.was_quiet &= look.is_older_than(TICK);
-        found.directories.insert(beneath.to_owned(), look);
+        let fingerprint = Fingerprint::of(&stat_of_open(&directory)?);
+        found.was_quiet &= fingerprint.is_older_than(TICK);
+        found.directories.insert(beneath.to_owned(), fingerprint);
         let mut reader = Dir::new(directory)?;
         while let Some(entry) = reader.read() {
             let entry = entry?;
@@ -193,7 +193,7 @@ impl Copy<'_> {
                 Ok(FileType::Directory) => waiting.push(path),
                 Ok(FileType::RegularFile) => match stat_of(reader.fd()?, name) {
                     Ok(stat) if stat.stx_nlink > 1 => found.skipped.linked += 1,
-                    Ok(stat) => drop(found.files.insert(path, Look::of(&stat))),
+                    Ok(stat) => drop(found.files.insert(path, Fingerprint::of(&stat))),
                     Err(Errno::NOENT) => {}
                     Err(errno) => return Err(errno),
                 },
@@ -216,11 +216,11 @@ impl Copy<'_> {
                 made.map_err(|error| wrote(path, error))?;
             }
         }
-        for (path, look) in &found.files {
+        for (path, fingerprint) in &found.files {
             if self.directories.contains(path) {
                 self.remove_directory(path)?;
             }
-            if self.files.get(path).is_none_or(|(copied, _)| copied != look) {
+            if self.files.get(path).is_none_or(|(copied, _)| copied != fingerprint) {
                 self.take(path)?;
                 progress(u64::try_from(self.files.len()).unwrap_or(u64::MAX));
             }
@@ -247,7 +247,7 @@ impl Copy<'_> {
         if kind(&stat) != FileType::RegularFile || stat.stx_nlink > 1 {
             return Ok(());
         }
-        let look = Look::of(&stat);
+        let fingerprint = Fingerprint::of(&stat);
         let mut to = OpenOptions::new();
         to.write(true).create(true).truncate(true).mode(0o600);
         let mut to = to.open(self.to.join(path)).map_err(|error| wrote(path, error))?;
@@ -267,16 +267,16 @@ impl Copy<'_> {
             path: path.to_owned(),
             bytes,
             sha256: digesting.finish(),
-            mode: look.mode,
-            identity: look.identity.clone(),
+            mode: fingerprint.mode,
+            identity: fingerprint.identity.clone(),
         };
-        self.files.insert(path.to_owned(), (look, file));
+        self.files.insert(path.to_owned(), (fingerprint, file));
         Ok(())
     }
 
     fn has(&self, found: &Found) -> bool {
-        let is_copied = |(path, look): (&String, &Look)| {
-            self.files.get(path).is_some_and(|(copied, _)| copied == look)
+        let is_copied = |(path, fingerprint): (&String, &Fingerprint)| {
+            self.files.get(path).is_some_and(|(copied, _)| copied == fingerprint)
         };
         found.files.iter().all(is_copied)
     }
@@ -285,11 +285,12 @@ impl Copy<'_> {
     fn done(mut self, found: &Found, is_settled: bool) -> Result<SandboxCopy, SandboxError> {
         let is_there = |path: &String| found.files.contains_key(path);
         let there = self.files.iter().filter(|(path, _)| is_there(path));
-        let named: HashSet<_> = there.map(|(_, (look, _))| look.identity.lasting()).collect();
-        let is_gone = |path: &String, look: &Look| {
-            !is_there(path) && (is_settled || named.contains(&look.identity.lasting()))
+        let named: HashSet<_> =
+            there.map(|(_, (fingerprint, _))| fingerprint.identity.lasting()).collect();
+        let is_gone = |path: &String, fingerprint: &Fingerprint| {
+            !is_there(path) && (is_settled || named.contains(&fingerprint.identity.lasting()))
         };
-        let gone = self.files.iter().filter(|(path, (look, _))| is_gone(path, look));
+        let gone = self.files.iter().filter(|(path, (fingerprint, _))| is_gone(path, fingerprint));
         for path in gone.map(|(path, _)| path.clone()).collect::<Vec<_>>() {
             fs::remove_file(self.to.join(&path)).map_err(|error| wrote(&path, error))?;
             self.files.remove(&path);
@@ -302,7 +303,8 @@ impl Copy<'_> {
                 self.directories.remove(&path);
             }
         }
-        let modes = found.directories.iter().map(|(path, look)| (path.clone(), look.mode));
+        let modes =
+            found.directories.iter().map(|(path, fingerprint)| (path.clone(), fingerprint.mode));
         Ok(SandboxCopy {
             directory_modes: modes.collect(),
             directories: self.directories.into_iter().collect(),

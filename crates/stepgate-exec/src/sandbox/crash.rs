@@ -1,7 +1,8 @@
 //! The places between two durable sub-steps of a changing action, where a test may stop it as a
 //! crash would. Without the feature `crashpoints` passing one is nothing.
 
-use super::stop::Stop;
+use super::error::ActionError;
+use stepgate_core::lock::locked;
 
 /// A place inside an action. Named by what has just happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,17 +94,19 @@ impl CrashPoints {
         *self.hook() = hook;
     }
 
-    pub(super) fn pass(&self, point: CrashPoint) -> Result<(), Stop> {
+    pub(super) fn pass(&self, point: CrashPoint) -> Result<(), ActionError> {
         // Cloned, so that a hook that waits does not keep others from being asked.
         let hook = self.hook().clone();
         match hook.map_or(AtCrashPoint::GoOn, |hook| hook(point)) {
             AtCrashPoint::GoOn => Ok(()),
-            AtCrashPoint::Crash => Err(Stop::Unknown(format!("crash point {}", point.name()))),
+            AtCrashPoint::Crash => {
+                Err(ActionError::Unknown(format!("crash point {}", point.name())))
+            }
         }
     }
 
     fn hook(&self) -> std::sync::MutexGuard<'_, Option<CrashHook>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 
@@ -116,7 +119,7 @@ pub(super) struct CrashPoints(());
 impl CrashPoints {
     #[expect(clippy::unused_self, reason = "with the feature there is a hook to ask")]
     #[expect(clippy::unnecessary_wraps, reason = "with the feature a hook may stop")]
-    pub(super) fn pass(&self, _point: CrashPoint) -> Result<(), Stop> {
+    pub(super) fn pass(&self, _point: CrashPoint) -> Result<(), ActionError> {
         Ok(())
     }
 }

@@ -9,14 +9,14 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
 use super::crash::CrashPoint;
-use super::resolve::{Place, Root};
-use super::stop::Stop;
+use super::error::ActionError;
+use super::resolve::{Dentry, Root};
 
-pub(super) fn create_directory(root: &Root, path: &SandboxPath) -> Result<(), Stop> {
+pub(super) fn create_directory(root: &Root, path: &SandboxPath) -> Result<(), ActionError> {
     let mut directory = root.open_directory("").map_err(resolving)?;
     let mut names = path.beneath().split('/').peekable();
     while let Some(name) = names.next() {
-        let place = Place { directory, name };
+        let place = Dentry { directory, name };
         directory = match place.open_directory() {
             Ok(next) => {
                 // It may be another call's, or a crashed one's, and not durable yet.
@@ -26,7 +26,7 @@ pub(super) fn create_directory(root: &Root, path: &SandboxPath) -> Result<(), St
             Err(Errno::NOENT) => make(root, &place)?,
             Err(Errno::NOTDIR) if names.peek().is_none() => {
                 place.look()?;
-                return Err(Stop::Failed(ExecutionFailure::AlreadyExists));
+                return Err(ActionError::Failed(ExecutionFailure::AlreadyExists));
             }
             Err(errno) => return Err(resolving(errno)),
         };
@@ -34,7 +34,7 @@ pub(super) fn create_directory(root: &Root, path: &SandboxPath) -> Result<(), St
     Ok(())
 }
 
-fn make(root: &Root, place: &Place<'_>) -> Result<OwnedFd, Stop> {
+fn make(root: &Root, place: &Dentry<'_>) -> Result<OwnedFd, ActionError> {
     match rustix::fs::mkdirat(&place.directory, place.name, Mode::from_raw_mode(0o777)) {
         // Another call was faster.
         Ok(()) | Err(Errno::EXIST) => {}
@@ -46,6 +46,6 @@ fn make(root: &Root, place: &Place<'_>) -> Result<OwnedFd, Stop> {
     place.open_directory().map_err(resolving)
 }
 
-fn resolving(errno: Errno) -> Stop {
-    Stop::resolving(errno, ExecutionFailure::PathNotFound)
+fn resolving(errno: Errno) -> ActionError {
+    ActionError::resolving(errno, ExecutionFailure::PathNotFound)
 }

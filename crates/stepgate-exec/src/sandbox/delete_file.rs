@@ -14,17 +14,17 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
 use super::crash::CrashPoint;
+use super::error::ActionError;
 use super::identity::Likeness;
 use super::recorded::{IN_DOUBT, Recorded};
-use super::resolve::{Place, Root, Seen};
-use super::stop::Stop;
+use super::resolve::{Dentry, Root, Seen};
 
 /// Deletes it. `recorded` is the file that stood there before a first dispatch that may have acted.
 pub(super) fn delete_file(
     root: &Root,
     path: &SandboxPath,
     recorded: Option<Recorded>,
-) -> Result<(), Stop> {
+) -> Result<(), ActionError> {
     let place = root.place_to_change(path, ExecutionFailure::FileNotFound);
     let Some(recorded) = recorded else { return delete(root, &place?) };
     match (recorded.at(&place)?, place) {
@@ -32,20 +32,20 @@ pub(super) fn delete_file(
         (Likeness::Other, Ok(place)) => place.sync(),
         // The directory is gone too.
         (Likeness::Other, Err(_)) => Ok(()),
-        (Likeness::Unsure, _) => Err(Stop::Unknown(IN_DOUBT.into())),
+        (Likeness::Unsure, _) => Err(ActionError::Unknown(IN_DOUBT.into())),
     }
 }
 
-fn delete(root: &Root, place: &Place<'_>) -> Result<(), Stop> {
+fn delete(root: &Root, place: &Dentry<'_>) -> Result<(), ActionError> {
     match place.look()? {
-        Seen::Nothing => return Err(Stop::Failed(ExecutionFailure::FileNotFound)),
-        Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
+        Seen::Nothing => return Err(ActionError::Failed(ExecutionFailure::FileNotFound)),
+        Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
         Seen::File => {}
     }
     rustix::fs::unlinkat(&place.directory, place.name, AtFlags::empty()).map_err(|errno| {
         match errno {
-            Errno::NOENT => Stop::Failed(ExecutionFailure::FileNotFound),
-            other => Stop::from(other),
+            Errno::NOENT => ActionError::Failed(ExecutionFailure::FileNotFound),
+            other => ActionError::from(other),
         }
     })?;
     root.crash_point(CrashPoint::DeleteUnlinked)?;

@@ -13,10 +13,10 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::canonical;
 use stepgate_core::path::{SandboxPath, TEMPORARY_PREFIX};
 
+use super::error::ActionError;
 use super::resolve::{Root, kind_of};
-use super::stop::Stop;
 
-pub(super) fn list_files(root: &Root, path: &SandboxPath) -> Result<String, Stop> {
+pub(super) fn list_files(root: &Root, path: &SandboxPath) -> Result<String, ActionError> {
     let directory = match root.open_directory(path.beneath()) {
         Ok(directory) => directory,
         Err(errno) => return Err(why_not(root, path, errno)),
@@ -37,20 +37,20 @@ pub(super) fn list_files(root: &Root, path: &SandboxPath) -> Result<String, Stop
 }
 
 /// A thing that is no directory may also be one that a rule refuses.
-fn why_not(root: &Root, path: &SandboxPath, errno: Errno) -> Stop {
-    let stop = Stop::resolving(errno, ExecutionFailure::PathNotFound);
+fn why_not(root: &Root, path: &SandboxPath, errno: Errno) -> ActionError {
+    let stop = ActionError::resolving(errno, ExecutionFailure::PathNotFound);
     if errno != Errno::NOTDIR {
         return stop;
     }
     let look =
         root.place_to_look(path, ExecutionFailure::PathNotFound).and_then(|place| place.look());
     match look {
-        Err(refused @ Stop::Refused(_)) => refused,
-        Ok(_) | Err(Stop::Failed(_) | Stop::Unknown(_)) => stop,
+        Err(refused @ ActionError::Refused(_)) => refused,
+        Ok(_) | Err(ActionError::Failed(_) | ActionError::Unknown(_)) => stop,
     }
 }
 
-fn entries(directory: OwnedFd, entries_max: usize) -> Result<Vec<(String, FileType)>, Stop> {
+fn entries(directory: OwnedFd, entries_max: usize) -> Result<Vec<(String, FileType)>, ActionError> {
     let mut entries = Vec::new();
     let mut seen = 0_usize;
     let mut reader = Dir::new(directory)?;
@@ -62,7 +62,7 @@ fn entries(directory: OwnedFd, entries_max: usize) -> Result<Vec<(String, FileTy
         }
         seen += 1;
         if seen > entries_max {
-            return Err(Stop::Failed(ExecutionFailure::TooManyEntries));
+            return Err(ActionError::Failed(ExecutionFailure::TooManyEntries));
         }
         let Ok(name) = std::str::from_utf8(name) else {
             continue;

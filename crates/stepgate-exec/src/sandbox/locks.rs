@@ -2,9 +2,10 @@
 //! committed. Text is enough to tell paths apart, because no link is ever followed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use stepgate_core::lock::locked;
 use stepgate_core::path::SandboxPath;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
@@ -51,7 +52,7 @@ impl Locks {
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<SandboxPath, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

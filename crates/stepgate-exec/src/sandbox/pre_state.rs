@@ -19,11 +19,11 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::Value;
 use stepgate_core::path::SandboxPath;
 
+use super::error::ActionError;
 use super::identity::Identity;
 use super::read_file::read_up_to;
 use super::resolve::{Root, Seen, judge};
 use super::rule;
-use super::stop::Stop;
 
 /// Judges the call's paths and reads what a second dispatch will need; the error is the rule that
 /// says no. That nothing stands there is no reason to refuse: the act will say so.
@@ -31,9 +31,9 @@ pub(super) fn read(root: &Root, call: &CoreCall) -> Result<Option<Value>, &'stat
     rule::judge_names(call)?;
     match look(root, call) {
         Ok(pre_state) => Ok(pre_state),
-        Err(Stop::Refused(rule)) => Err(rule),
-        Err(Stop::Failed(failure)) => Ok(Some(of_failure(failure))),
-        Err(Stop::Unknown(_)) => Err(rule::NO_ANSWER),
+        Err(ActionError::Refused(rule)) => Err(rule),
+        Err(ActionError::Failed(failure)) => Ok(Some(of_failure(failure))),
+        Err(ActionError::Unknown(_)) => Err(rule::NO_ANSWER),
     }
 }
 
@@ -108,14 +108,14 @@ pub(super) fn recorded_content(pre_state: Option<&Value>) -> Before {
     }
 }
 
-fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, Stop> {
+fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, ActionError> {
     Ok(match call {
         CoreCall::Think | CoreCall::Finish { .. } => None,
         CoreCall::ReadFile { path } | CoreCall::ListFiles { path } => {
             // A read that cannot look will say why when it acts.
             match seen(root, path) {
-                Err(Stop::Refused(rule)) => return Err(Stop::Refused(rule)),
-                Ok(_) | Err(Stop::Failed(_) | Stop::Unknown(_)) => None,
+                Err(ActionError::Refused(rule)) => return Err(ActionError::Refused(rule)),
+                Ok(_) | Err(ActionError::Failed(_) | ActionError::Unknown(_)) => None,
             }
         }
         CoreCall::WriteFile { path, .. } => Some(match seen(root, path)? {
@@ -139,7 +139,7 @@ enum Stood {
     File(Box<Statx>),
 }
 
-fn seen(root: &Root, path: &SandboxPath) -> Result<Stood, Stop> {
+fn seen(root: &Root, path: &SandboxPath) -> Result<Stood, ActionError> {
     if path.is_root() {
         return Ok(Stood::Directory);
     }
@@ -179,14 +179,14 @@ fn with(mut recorded: Value, name: &str, field: Value) -> Value {
 
 /// The file's digest, for the record. A file that cannot be read, or is larger than any that may be,
 /// goes without: then its identity alone tells whether it was replaced.
-fn digest(root: &Root, path: &SandboxPath) -> Result<Option<Digest>, Stop> {
+fn digest(root: &Root, path: &SandboxPath) -> Result<Option<Digest>, ActionError> {
     let place = root.place_to_look(path, ExecutionFailure::FileNotFound)?;
     let read = place
         .open_file(OFlags::RDONLY)
         .and_then(|(file, _)| read_up_to(file, root.limits.file_bytes_max));
     match read {
         Ok(bytes) => Ok(Some(Digest::of_bytes(&bytes))),
-        Err(Stop::Failed(_)) => Ok(None),
-        Err(stop @ (Stop::Refused(_) | Stop::Unknown(_))) => Err(stop),
+        Err(ActionError::Failed(_)) => Ok(None),
+        Err(stop @ (ActionError::Refused(_) | ActionError::Unknown(_))) => Err(stop),
     }
 }

@@ -10,15 +10,15 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::canonical;
 use stepgate_core::path::SandboxPath;
 
+use super::error::ActionError;
 use super::resolve::Root;
-use super::stop::Stop;
 
-pub(super) fn read_file(root: &Root, path: &SandboxPath) -> Result<String, Stop> {
+pub(super) fn read_file(root: &Root, path: &SandboxPath) -> Result<String, ActionError> {
     let place = root.place_to_look(path, ExecutionFailure::FileNotFound)?;
     let (file, _) = place.open_file(OFlags::RDONLY)?;
     let bytes = read_up_to(file, root.limits.file_bytes_max)?;
     let content =
-        String::from_utf8(bytes).map_err(|_| Stop::Failed(ExecutionFailure::InvalidUtf8))?;
+        String::from_utf8(bytes).map_err(|_| ActionError::Failed(ExecutionFailure::InvalidUtf8))?;
     Ok(canonical::text_of(&json!({ "content": content })))
 }
 
@@ -35,8 +35,8 @@ pub(super) fn is_short(root: &Root, path: &SandboxPath) -> bool {
 
 /// The whole file, if it has at most so many bytes. Its size as the host tells it is no proof: it
 /// may grow meanwhile.
-pub(super) fn read_up_to(file: OwnedFd, bytes_max: u64) -> Result<Vec<u8>, Stop> {
-    let too_large = Stop::Failed(ExecutionFailure::FileTooLarge);
+pub(super) fn read_up_to(file: OwnedFd, bytes_max: u64) -> Result<Vec<u8>, ActionError> {
+    let too_large = ActionError::Failed(ExecutionFailure::FileTooLarge);
     let file = File::from(file);
     let length = file.metadata()?.len();
     if length > bytes_max {

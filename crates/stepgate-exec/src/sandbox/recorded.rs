@@ -1,8 +1,8 @@
 //! The file that a call found before its first dispatch, as a second one looks for it.
 
+use super::error::ActionError;
 use super::identity::{Identity, Likeness};
-use super::resolve::Place;
-use super::stop::Stop;
+use super::resolve::Dentry;
 
 /// Why nobody can go on with a call.
 pub(super) const IN_DOUBT: &str = "what stands in the sandbox now does not tell whether the call was done: \
@@ -30,22 +30,25 @@ impl Recorded {
 
     /// Whether the file stands at a place. An error means that nobody can say: what keeps a second
     /// dispatch from looking does not tell what the first one did.
-    pub(super) fn at(&self, place: &Result<Place<'_>, Stop>) -> Result<Likeness, Stop> {
+    pub(super) fn at(
+        &self,
+        place: &Result<Dentry<'_>, ActionError>,
+    ) -> Result<Likeness, ActionError> {
         match (self, place) {
             (Self::File(_) | Self::Gone, Err(stop)) if stop.is_absence() => Ok(Likeness::Other),
-            (Self::File(_) | Self::Gone, Err(_)) => Err(Stop::Unknown(IN_DOUBT.into())),
+            (Self::File(_) | Self::Gone, Err(_)) => Err(ActionError::Unknown(IN_DOUBT.into())),
             (Self::Gone, Ok(_)) => Ok(Likeness::Other),
             (Self::File(file), Ok(place)) => match place.file() {
                 Ok(Some(now)) => Ok(file.likeness(&now)),
                 Ok(None) => Ok(Likeness::Other),
-                Err(_) => Err(Stop::Unknown(IN_DOUBT.into())),
+                Err(_) => Err(ActionError::Unknown(IN_DOUBT.into())),
             },
-            (Self::Unknown(why), _) => Err(Stop::Unknown((*why).into())),
+            (Self::Unknown(why), _) => Err(ActionError::Unknown((*why).into())),
         }
     }
 
     /// Whether what stands at a place has the file's inode and is as old: see [`Identity::looks_like`].
-    pub(super) fn seems_to_be_at(&self, place: &Result<Place<'_>, Stop>) -> bool {
+    pub(super) fn seems_to_be_at(&self, place: &Result<Dentry<'_>, ActionError>) -> bool {
         match (self, place) {
             (Self::File(file), Ok(place)) => {
                 place.file().is_ok_and(|now| now.is_some_and(|now| file.looks_like(&now)))

@@ -17,10 +17,10 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
 use super::crash::CrashPoint;
+use super::error::ActionError;
 use super::identity::Likeness;
 use super::recorded::{IN_DOUBT, Recorded};
-use super::resolve::{Place, Root, Seen};
-use super::stop::Stop;
+use super::resolve::{Dentry, Root, Seen};
 
 /// Renames it. `recorded` is the source file before a first dispatch that may have acted.
 pub(super) fn rename_file(
@@ -28,14 +28,14 @@ pub(super) fn rename_file(
     source: &SandboxPath,
     destination: &SandboxPath,
     recorded: Option<Recorded>,
-) -> Result<(), Stop> {
+) -> Result<(), ActionError> {
     let from = root.place_to_change(source, ExecutionFailure::FileNotFound);
     let to = root.place_to_change(destination, ExecutionFailure::PathNotFound);
     let Some(recorded) = recorded else { return move_file(root, from, to) };
     if recorded == Recorded::Gone {
         // In the sandbox that was put back it never was, so nothing was renamed there. What became of it
         // in the other one is forgotten, with all that came after the copy.
-        return Err(Stop::Failed(ExecutionFailure::FileNotFound));
+        return Err(ActionError::Failed(ExecutionFailure::FileNotFound));
     }
     let at_source = recorded.at(&from)?;
     if at_source == Likeness::Same {
@@ -49,7 +49,7 @@ pub(super) fn rename_file(
         Likeness::Other => false,
     };
     if !is_done {
-        return Err(Stop::Unknown(IN_DOUBT.into()));
+        return Err(ActionError::Unknown(IN_DOUBT.into()));
     }
     to?.sync()?;
     // A source whose directory is gone has nothing left to make durable.
@@ -58,20 +58,20 @@ pub(super) fn rename_file(
 
 fn move_file(
     root: &Root,
-    from: Result<Place<'_>, Stop>,
-    to: Result<Place<'_>, Stop>,
-) -> Result<(), Stop> {
+    from: Result<Dentry<'_>, ActionError>,
+    to: Result<Dentry<'_>, ActionError>,
+) -> Result<(), ActionError> {
     let from = from?;
     match from.look()? {
-        Seen::Nothing => return Err(Stop::Failed(ExecutionFailure::FileNotFound)),
-        Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
+        Seen::Nothing => return Err(ActionError::Failed(ExecutionFailure::FileNotFound)),
+        Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
         Seen::File => {}
     }
     let to = to?;
     match to.look()? {
         Seen::Nothing => {}
         Seen::File | Seen::Directory => {
-            return Err(Stop::Failed(ExecutionFailure::AlreadyExists));
+            return Err(ActionError::Failed(ExecutionFailure::AlreadyExists));
         }
     }
     rename(&from, &to)?;
@@ -83,7 +83,7 @@ fn move_file(
     root.crash_point(CrashPoint::RenameSourceSynced)
 }
 
-fn rename(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {
+fn rename(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), ActionError> {
     let (old, new) = (&from.directory, &to.directory);
     match rustix::fs::renameat_with(old, from.name, new, to.name, RenameFlags::NOREPLACE) {
         // Some file systems do not know the flag, such as NFS and many in user space.
@@ -94,7 +94,7 @@ fn rename(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {
 
 /// The same in two steps. The first makes an empty file, and only where nothing stands; the second replaces that
 /// one. A crash between the two leaves it: then the source was not renamed, and the destination exists.
-fn rename_onto_own_file(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {
+fn rename_onto_own_file(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), ActionError> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::openat(&to.directory, to.name, flags, Mode::RUSR | Mode::WUSR)?);
     let renamed = rustix::fs::renameat(&from.directory, from.name, &to.directory, to.name);
@@ -105,10 +105,10 @@ fn rename_onto_own_file(from: &Place<'_>, to: &Place<'_>) -> Result<(), Stop> {
     renamed.map_err(renaming)
 }
 
-fn renaming(errno: Errno) -> Stop {
+fn renaming(errno: Errno) -> ActionError {
     match errno {
-        Errno::NOENT => Stop::Failed(ExecutionFailure::FileNotFound),
-        other => Stop::from(other),
+        Errno::NOENT => ActionError::Failed(ExecutionFailure::FileNotFound),
+        other => ActionError::from(other),
     }
 }
 

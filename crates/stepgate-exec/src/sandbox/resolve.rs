@@ -13,8 +13,8 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
 use super::crash::{CrashPoint, CrashPoints};
+use super::error::ActionError;
 use super::identity::{ASKED, Identity};
-use super::stop::Stop;
 use super::{SandboxError, SandboxLimits, rule};
 
 /// How every path is resolved: never above the handle, and over no link of any kind.
@@ -77,7 +77,7 @@ impl Root {
         &self,
         path: &'a SandboxPath,
         missing: ExecutionFailure,
-    ) -> Result<Place<'a>, Stop> {
+    ) -> Result<Dentry<'a>, ActionError> {
         self.place(path, LOOK, missing)
     }
 
@@ -86,7 +86,7 @@ impl Root {
         &self,
         path: &'a SandboxPath,
         missing: ExecutionFailure,
-    ) -> Result<Place<'a>, Stop> {
+    ) -> Result<Dentry<'a>, ActionError> {
         self.place(path, DIRECTORY, missing)
     }
 
@@ -95,15 +95,15 @@ impl Root {
         path: &'a SandboxPath,
         access: OFlags,
         missing: ExecutionFailure,
-    ) -> Result<Place<'a>, Stop> {
+    ) -> Result<Dentry<'a>, ActionError> {
         let (parent, name) = path.beneath().rsplit_once('/').unwrap_or(("", path.beneath()));
         let directory = open_beneath(&self.handle, parent, access)
-            .map_err(|errno| Stop::resolving(errno, missing))?;
-        Ok(Place { directory, name })
+            .map_err(|errno| ActionError::resolving(errno, missing))?;
+        Ok(Dentry { directory, name })
     }
 
     /// A place where a test may stop the action as a crash would; nothing without the feature.
-    pub(super) fn crash_point(&self, point: CrashPoint) -> Result<(), Stop> {
+    pub(super) fn crash_point(&self, point: CrashPoint) -> Result<(), ActionError> {
         self.crash_points.pass(point)
     }
 }
@@ -116,30 +116,30 @@ fn open_beneath(handle: &OwnedFd, beneath: &str, flags: OFlags) -> Result<OwnedF
 
 /// One name in one open directory. Everything that changes goes through the directory's handle, so
 /// whatever happens to the path meanwhile, the change lands where the judgement was.
-pub(super) struct Place<'a> {
+pub(super) struct Dentry<'a> {
     pub(super) directory: OwnedFd,
     pub(super) name: &'a str,
 }
 
-impl Place<'_> {
+impl Dentry<'_> {
     /// What stands there, judged.
-    pub(super) fn look(&self) -> Result<Seen, Stop> {
+    pub(super) fn look(&self) -> Result<Seen, ActionError> {
         self.stat()?.map_or(Ok(Seen::Nothing), |stat| judge(&stat))
     }
 
     /// How large it is, where there is something.
-    pub(super) fn size(&self) -> Result<Option<u64>, Stop> {
+    pub(super) fn size(&self) -> Result<Option<u64>, ActionError> {
         Ok(self.stat()?.map(|stat| stat.stx_size))
     }
 
     /// The regular file there, whatever the rules say about it.
-    pub(super) fn file(&self) -> Result<Option<Identity>, Stop> {
+    pub(super) fn file(&self) -> Result<Option<Identity>, ActionError> {
         let is_file = |stat: &Statx| kind(stat) == FileType::RegularFile;
         Ok(self.stat()?.filter(is_file).map(|stat| Identity::of(&stat)))
     }
 
     /// What stands there, as the host tells it; none where there is nothing.
-    pub(super) fn stat(&self) -> Result<Option<Statx>, Stop> {
+    pub(super) fn stat(&self) -> Result<Option<Statx>, ActionError> {
         match stat_of(&self.directory, self.name) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -149,28 +149,28 @@ impl Place<'_> {
 
     /// Opens the file there, and judges what was really opened. The look before the open spares a
     /// device the open, which could already do something to it.
-    pub(super) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Statx), Stop> {
+    pub(super) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Statx), ActionError> {
         for _ in 0..OPEN_ATTEMPTS_MAX {
             match self.look()? {
-                Seen::Nothing => return Err(Stop::Failed(ExecutionFailure::FileNotFound)),
-                Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
+                Seen::Nothing => return Err(ActionError::Failed(ExecutionFailure::FileNotFound)),
+                Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
                 Seen::File => {}
             }
             let file = open_beneath(&self.directory, self.name, FILE | access)
-                .map_err(|errno| Stop::resolving(errno, ExecutionFailure::FileNotFound))?;
+                .map_err(|errno| ActionError::resolving(errno, ExecutionFailure::FileNotFound))?;
             let stat = stat_of_open(&file)?;
             if matches!(judge(&stat)?, Seen::File) && self.has_only_this_name(&stat)? {
                 return Ok((file, stat));
             }
         }
-        Err(Stop::Failed(ExecutionFailure::Io))
+        Err(ActionError::Failed(ExecutionFailure::Io))
     }
 
     /// Whether the open file's one name is the name here. While a name is being taken away, a file
     /// with a second one elsewhere already counts one name and is still found under this one. So
     /// whoever is changing the directory is waited for, and then the file must stand here
     /// unchanged: a name that went and came again shows in its change time.
-    fn has_only_this_name(&self, opened: &Statx) -> Result<bool, Stop> {
+    fn has_only_this_name(&self, opened: &Statx) -> Result<bool, ActionError> {
         // To rename a thing to itself does nothing, and does it when nobody else is at it. Where
         // it fails, the file system is read-only or the name is gone, which the look will tell.
         let _ = rustix::fs::renameat(&self.directory, self.name, &self.directory, self.name);
@@ -189,11 +189,11 @@ impl Place<'_> {
 
     /// Makes what changed in the directory durable. If that fails after a change, nobody knows
     /// whether the change survives, so recovery decides.
-    pub(super) fn sync(&self) -> Result<(), Stop> {
+    pub(super) fn sync(&self) -> Result<(), ActionError> {
         match rustix::fs::fsync(&self.directory) {
             // A file system that knows no such thing as a directory's fsync says so.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
-            Err(_) => Err(Stop::Unknown("a directory could not be made durable".into())),
+            Err(_) => Err(ActionError::Unknown("a directory could not be made durable".into())),
         }
     }
 }
@@ -210,17 +210,17 @@ pub(super) enum Seen {
 }
 
 /// The rules on what stands at a path.
-pub(super) fn judge(stat: &Statx) -> Result<Seen, Stop> {
+pub(super) fn judge(stat: &Statx) -> Result<Seen, ActionError> {
     match kind(stat) {
         FileType::Directory => Ok(Seen::Directory),
-        FileType::RegularFile if stat.stx_nlink > 1 => Err(Stop::Refused(rule::HARD_LINK)),
+        FileType::RegularFile if stat.stx_nlink > 1 => Err(ActionError::Refused(rule::HARD_LINK)),
         FileType::RegularFile => Ok(Seen::File),
-        FileType::Symlink => Err(Stop::Refused(rule::SYMBOLIC_LINK)),
+        FileType::Symlink => Err(ActionError::Refused(rule::SYMBOLIC_LINK)),
         FileType::Fifo
         | FileType::Socket
         | FileType::CharacterDevice
         | FileType::BlockDevice
-        | FileType::Unknown => Err(Stop::Refused(rule::SPECIAL_FILE)),
+        | FileType::Unknown => Err(ActionError::Refused(rule::SPECIAL_FILE)),
     }
 }
 

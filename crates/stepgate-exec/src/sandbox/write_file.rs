@@ -14,12 +14,12 @@ use stepgate_core::path::{SandboxPath, TEMPORARY_PREFIX};
 use uuid::Uuid;
 
 use super::crash::CrashPoint;
+use super::error::ActionError;
 use super::identity::Likeness;
 use super::pre_state::Before;
 use super::read_file::read_up_to;
 use super::recorded::{IN_DOUBT, Recorded};
-use super::resolve::{Place, Root, Seen};
-use super::stop::Stop;
+use super::resolve::{Dentry, Root, Seen};
 
 /// What a second dispatch compares with.
 pub(super) struct First {
@@ -37,7 +37,7 @@ pub(super) fn write_file(
     path: &SandboxPath,
     content: &str,
     first: Option<First>,
-) -> Result<(), Stop> {
+) -> Result<(), ActionError> {
     let place = root.place_to_change(path, ExecutionFailure::PathNotFound);
     if let Some(first) = first
         && is_done(root, &place, content, &first)?
@@ -47,11 +47,11 @@ pub(super) fn write_file(
     let place = place?;
     let mode = match place.look()? {
         Seen::Nothing => None,
-        Seen::Directory => return Err(Stop::Failed(ExecutionFailure::NotAFile)),
+        Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
         Seen::File => Some(mode_of_writable(&place)?),
     };
     if !u64::try_from(content.len()).is_ok_and(|bytes| bytes <= root.limits.file_bytes_max) {
-        return Err(Stop::Failed(ExecutionFailure::FileTooLarge));
+        return Err(ActionError::Failed(ExecutionFailure::FileTooLarge));
     }
     replace(root, &place, content, mode)?;
     root.crash_point(CrashPoint::WriteRenamed)?;
@@ -67,12 +67,12 @@ pub(super) fn write_file(
 /// were told is done.
 fn is_done(
     root: &Root,
-    place: &Result<Place<'_>, Stop>,
+    place: &Result<Dentry<'_>, ActionError>,
     content: &str,
     first: &First,
-) -> Result<bool, Stop> {
-    let in_doubt = || Err(Stop::Unknown(IN_DOUBT.into()));
-    let seen = match place.as_ref().map(Place::look) {
+) -> Result<bool, ActionError> {
+    let in_doubt = || Err(ActionError::Unknown(IN_DOUBT.into()));
+    let seen = match place.as_ref().map(Dentry::look) {
         Ok(Ok(seen)) => seen,
         Err(stop) if stop.is_absence() => Seen::Nothing,
         // The act will say why it cannot be done.
@@ -111,7 +111,7 @@ fn is_done(
 
 /// Whether the file has this content already: the first dispatch got as far as the rename. It is
 /// made durable here, since a crash may have come before.
-fn holds(place: &Place<'_>, content: &str) -> Result<bool, Stop> {
+fn holds(place: &Dentry<'_>, content: &str) -> Result<bool, ActionError> {
     let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
     let read = place
         .open_file(OFlags::RDONLY)
@@ -121,40 +121,45 @@ fn holds(place: &Place<'_>, content: &str) -> Result<bool, Stop> {
             rustix::fs::fsync(&file)?;
             Ok(true)
         }
-        Ok(_) | Err(Stop::Failed(_)) => Ok(false),
-        Err(stop @ (Stop::Refused(_) | Stop::Unknown(_))) => Err(stop),
+        Ok(_) | Err(ActionError::Failed(_)) => Ok(false),
+        Err(stop @ (ActionError::Refused(_) | ActionError::Unknown(_))) => Err(stop),
     }
 }
 
 /// The digest of what the file holds; none where it cannot be read.
-fn content_of(root: &Root, place: &Place<'_>) -> Result<Option<Digest>, Stop> {
+fn content_of(root: &Root, place: &Dentry<'_>) -> Result<Option<Digest>, ActionError> {
     let read = place
         .open_file(OFlags::RDONLY)
         .and_then(|(file, _)| read_up_to(file, root.limits.file_bytes_max));
     match read {
         Ok(bytes) => Ok(Some(Digest::of_bytes(&bytes))),
-        Err(Stop::Failed(_)) => Ok(None),
-        Err(stop @ (Stop::Refused(_) | Stop::Unknown(_))) => Err(stop),
+        Err(ActionError::Failed(_)) => Ok(None),
+        Err(stop @ (ActionError::Refused(_) | ActionError::Unknown(_))) => Err(stop),
     }
 }
 
 /// The permissions of the file that will be replaced, if it may be written: the host is asked by
 /// opening it, and nothing is written that way.
-fn mode_of_writable(place: &Place<'_>) -> Result<Mode, Stop> {
+fn mode_of_writable(place: &Dentry<'_>) -> Result<Mode, ActionError> {
     let (_, stat) = place.open_file(OFlags::WRONLY)?;
     Ok(Mode::from_raw_mode(stat.stx_mode.into()) & (Mode::RWXU | Mode::RWXG | Mode::RWXO))
 }
 
-fn replace(root: &Root, place: &Place<'_>, content: &str, mode: Option<Mode>) -> Result<(), Stop> {
+fn replace(
+    root: &Root,
+    place: &Dentry<'_>,
+    content: &str,
+    mode: Option<Mode>,
+) -> Result<(), ActionError> {
     let temporary = format!("{TEMPORARY_PREFIX}{}", Uuid::new_v4().simple());
     let replaced = fill(root, place, &temporary, content, mode).and_then(|()| {
         rustix::fs::renameat(&place.directory, &temporary, &place.directory, place.name)
-            .map_err(Stop::from)
+            .map_err(ActionError::from)
     });
     match &replaced {
         // After a crash nobody cleans up here; recovery sweeps.
-        Ok(()) | Err(Stop::Unknown(_)) => {}
-        Err(Stop::Failed(_) | Stop::Refused(_)) => {
+        Ok(()) | Err(ActionError::Unknown(_)) => {}
+        Err(ActionError::Failed(_) | ActionError::Refused(_)) => {
             // What cannot be removed now is removed by the next sweep, and is never listed.
             let _ = rustix::fs::unlinkat(&place.directory, &temporary, AtFlags::empty());
         }
@@ -164,11 +169,11 @@ fn replace(root: &Root, place: &Place<'_>, content: &str, mode: Option<Mode>) ->
 
 fn fill(
     root: &Root,
-    place: &Place<'_>,
+    place: &Dentry<'_>,
     temporary: &str,
     content: &str,
     mode: Option<Mode>,
-) -> Result<(), Stop> {
+) -> Result<(), ActionError> {
     let mut file = File::from(rustix::fs::openat(
         &place.directory,
         temporary,

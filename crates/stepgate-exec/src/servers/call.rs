@@ -7,17 +7,18 @@ use stepgate_core::call::ServerCall;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::late::LateResult;
+use stepgate_core::lock;
 use stepgate_core::ports::{Dispatch, Effect, Failed, Sending};
 use stepgate_core::tool::Standing;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::Late;
 use super::breaker::Admission;
-use super::mcp::{Answer, Connection, Pending};
+use super::mcp::{Connection, Pending, ServerAnswer};
 use super::outcome;
 use super::progress::Listener;
-use super::server::{Line, Server};
+use super::server::{ConnectionState, Server};
 use super::spec::ServerLimits;
-use super::{Late, readable};
 
 /// What a call's record says when the breaker is open.
 const BREAKER_OPEN: &str = "BREAKER_OPEN";
@@ -64,9 +65,9 @@ pub(super) async fn prepare(server: &Arc<Server>) -> Result<Turn, Failed> {
 }
 
 fn connection(server: &Server) -> Result<Arc<Connection>, Failed> {
-    match server.line() {
-        Line::Up(connection) => Ok(connection),
-        Line::Down(why) => Err(unavailable(format!("the server is down: {why}"))),
+    match server.state() {
+        ConnectionState::Up(connection) => Ok(connection),
+        ConnectionState::Down(why) => Err(unavailable(format!("the server is down: {why}"))),
     }
 }
 
@@ -91,7 +92,7 @@ pub(super) async fn dispatch(
             Ok(answer) => (Some(answer), None),
             Err(_) => (None, Some(pending)),
         },
-        Ok(Err(why)) => (Some(Answer::NotSent(why)), None),
+        Ok(Err(why)) => (Some(ServerAnswer::NotSent(why)), None),
         Err(_) => (None, None),
     };
     let Some(answer) = answer else {
@@ -112,7 +113,7 @@ pub(super) async fn dispatch(
 
 /// The tool as it is offered now, if it is still the one that the call was decided for.
 fn current(server: &Server, call: &ServerCall) -> Result<super::catalog::Offer, Failed> {
-    let offer = readable(&server.catalog).offer(&call.tool.name).cloned();
+    let offer = lock::read(&server.catalog).offer(&call.tool.name).cloned();
     let offer = offer.ok_or_else(|| unavailable("the server has no such tool"))?;
     let is_same = offer.tool.definition_digest == call.tool.definition_digest;
     match offer.tool.standing {

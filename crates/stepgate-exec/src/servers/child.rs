@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+use stepgate_core::lock::locked;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
@@ -135,11 +136,11 @@ struct LastWords(Arc<Mutex<VecDeque<String>>>);
 
 impl LastWords {
     fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        locked(&self.0).iter().cloned().collect()
     }
 
     fn add(&self, line: &[u8]) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = locked(&self.0);
         if lines.len() == STDERR_LINES_MAX {
             lines.pop_front();
         }

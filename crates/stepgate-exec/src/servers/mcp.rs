@@ -6,11 +6,10 @@
 
 mod http;
 mod message;
-mod sse;
 mod stdio;
 mod tap;
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -25,6 +24,7 @@ use rmcp::service::{
 use rmcp::transport::Transport;
 use rmcp::{Peer, RoleClient, ServiceExt};
 use stepgate_core::json::{Map, Value};
+use stepgate_core::lock::locked;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Notify, oneshot};
 
@@ -33,7 +33,7 @@ use super::spec::ServerLimits;
 use tap::{Slot, Tap};
 
 pub(crate) use http::Endpoint;
-pub(crate) use tap::Answer;
+pub(crate) use tap::ServerAnswer;
 
 /// A server that has shaken hands.
 pub(crate) struct Connection {
@@ -46,7 +46,7 @@ pub(crate) struct Connection {
 /// A request that is on its way.
 pub(crate) struct Pending {
     id: RequestId,
-    answer: oneshot::Receiver<Answer>,
+    answer: oneshot::Receiver<ServerAnswer>,
     sent: oneshot::Receiver<Result<rmcp::model::ServerResult, ServiceError>>,
 }
 
@@ -174,7 +174,7 @@ impl Connection {
 
     /// Ends the connection, whoever still holds it.
     pub(crate) fn end(&self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let running = locked(&self.running).take();
         if let Some(running) = running {
             running.cancel();
         }
@@ -196,8 +196,8 @@ async fn close_with(running: RunningService<RoleClient, ClientConfig>, tap: Arc<
 
 impl Pending {
     /// Waits for the answer, however long it takes. Can be called again after it was interrupted.
-    pub(crate) async fn answer(&mut self) -> Answer {
-        let lost = || Answer::Lost("the connection ended".to_owned());
+    pub(crate) async fn answer(&mut self) -> ServerAnswer {
+        let lost = || ServerAnswer::Lost("the connection ended".to_owned());
         if self.sent.is_terminated() {
             return (&mut self.answer).await.unwrap_or_else(|_| lost());
         }
@@ -209,14 +209,14 @@ impl Pending {
                 Ok(Ok(_)) | Err(_) => (&mut self.answer).await.unwrap_or_else(|_| lost()),
                 Ok(Err(error)) => match self.answer.try_recv() {
                     Ok(answer) => answer,
-                    Err(_) => Answer::Lost(error.to_string()),
+                    Err(_) => ServerAnswer::Lost(error.to_string()),
                 },
             },
         }
     }
 
     /// Waits for an answer that comes after its time, past what the SDK thinks of it.
-    pub(crate) async fn late_answer(self, wait: Duration) -> Option<Answer> {
+    pub(crate) async fn late_answer(self, wait: Duration) -> Option<ServerAnswer> {
         tokio::time::timeout(wait, self.answer).await.ok()?.ok()
     }
 }

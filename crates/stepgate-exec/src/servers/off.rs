@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use stepgate_core::lock;
 use stepgate_core::tool::Standing;
 
 use super::catalog::State;
-use super::readable;
-use super::server::{Line, Server};
+use super::server::{ConnectionState, Server};
 
 /// A server, or one of its tools, that an operator counts on and that cannot be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,9 +103,9 @@ impl fmt::Display for News {
 
 /// Everything of a server that is off.
 pub(super) fn of(server: &Server) -> Vec<Off> {
-    let down = match server.line() {
-        Line::Up(_) => None,
-        Line::Down(why) => {
+    let down = match server.state() {
+        ConnectionState::Up(_) => None,
+        ConnectionState::Down(why) => {
             Some(Off { server: server.spec.name.clone(), tool: None, reason: Reason::Down(why) })
         }
     };
@@ -114,7 +114,7 @@ pub(super) fn of(server: &Server) -> Vec<Off> {
 
 /// The tools of a server that are off, as far as they are known.
 pub(super) fn tools_of(server: &Server) -> Vec<Off> {
-    let catalog = readable(&server.catalog);
+    let catalog = lock::read(&server.catalog);
     let off = |tool: &str, reason| Off {
         server: server.spec.name.clone(),
         tool: Some(tool.to_owned()),

@@ -5,7 +5,7 @@ use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::ports::{Effect, Failed, Said};
 
-use super::mcp::Answer;
+use super::mcp::ServerAnswer;
 use super::schema::Output;
 use super::spec::DETAIL_BYTES_MAX;
 
@@ -17,7 +17,11 @@ pub(super) struct Outcome {
 }
 
 /// Judges an answer that came in time.
-pub(super) fn of(answer: Answer, output: Option<&Output>, output_bytes_max: usize) -> Outcome {
+pub(super) fn of(
+    answer: ServerAnswer,
+    output: Option<&Output>,
+    output_bytes_max: usize,
+) -> Outcome {
     let failed = |failure, detail: String, in_doubt| Failed {
         failure,
         detail: Some(shortened(&detail)),
@@ -25,23 +29,23 @@ pub(super) fn of(answer: Answer, output: Option<&Output>, output_bytes_max: usiz
         in_doubt,
     };
     let (effect, is_answered) = match answer {
-        Answer::Result(result) => (of_result(result, output, output_bytes_max), true),
-        Answer::Error(said, _) => {
+        ServerAnswer::Result(result) => (of_result(result, output, output_bytes_max), true),
+        ServerAnswer::Error(said, _) => {
             let result = error_result(&said);
             let is_kept = result.len() <= output_bytes_max;
             let failed = failed(ExecutionFailure::ToolFailed, said, false);
             let said = if is_kept { Said::Error(result) } else { Said::Nothing };
             (Effect::Failed(Failed { said, ..failed }), true)
         }
-        Answer::Unreadable(why, digest) => {
+        ServerAnswer::Unreadable(why, digest) => {
             let failed = failed(ExecutionFailure::OutputInvalid, why, true);
             let said = digest.map_or(Said::Nothing, Said::Unusable);
             (Effect::Failed(Failed { said, ..failed }), true)
         }
-        Answer::NotSent(why) => {
+        ServerAnswer::NotSent(why) => {
             (Effect::Failed(failed(ExecutionFailure::Unavailable, why, false)), false)
         }
-        Answer::Lost(why) => {
+        ServerAnswer::Lost(why) => {
             (Effect::Failed(failed(ExecutionFailure::ToolFailed, why, true)), false)
         }
     };
@@ -110,17 +114,17 @@ fn take_wrapping(result: &mut Map<String, Value>) -> Option<Value> {
 }
 
 /// What a result that came too late says: whether it was done, and its digest.
-pub(super) fn of_late(answer: Answer) -> Option<(bool, Digest)> {
+pub(super) fn of_late(answer: ServerAnswer) -> Option<(bool, Digest)> {
     match answer {
-        Answer::Result(mut result) => {
+        ServerAnswer::Result(mut result) => {
             let is_error =
                 take_wrapping(&mut result).is_some_and(|said| said != Value::Bool(false));
             let text = Value::Object(result).to_string();
             Some((!is_error, Digest::of_bytes(text.as_bytes())))
         }
-        Answer::Error(_, digest) => Some((false, digest)),
-        Answer::Unreadable(_, digest) => digest.map(|digest| (false, digest)),
-        Answer::NotSent(_) | Answer::Lost(_) => None,
+        ServerAnswer::Error(_, digest) => Some((false, digest)),
+        ServerAnswer::Unreadable(_, digest) => digest.map(|digest| (false, digest)),
+        ServerAnswer::NotSent(_) | ServerAnswer::Lost(_) => None,
     }
 }
 

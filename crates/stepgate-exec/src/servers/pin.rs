@@ -1,10 +1,11 @@
 //! The definitions of tools that operators have accepted, and how a tool stands to them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use stepgate_core::digest::Digest;
 use stepgate_core::json::Value;
+use stepgate_core::lock::locked;
 use stepgate_core::tool::{Standing, ToolName};
 
 use super::definition::{Definition, same_meaning, same_shape};
@@ -84,7 +85,7 @@ impl Pins {
     }
 
     fn pins(&self) -> MutexGuard<'_, BTreeMap<ToolName, Pin>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     pub(super) fn has(&self, name: &ToolName) -> bool {

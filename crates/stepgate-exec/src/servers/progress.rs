@@ -3,11 +3,12 @@
 //! It is told on as it comes and decides nothing: a call has no more time for it. What a server says
 //! that cannot be so (going backwards, no number, too much of it) is dropped.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stepgate_core::ids::RunId;
 use stepgate_core::json::{Map, Value};
+use stepgate_core::lock::locked;
 
 use super::outcome::shortened_to;
 use super::spec::{PROGRESS_MESSAGE_BYTES_MAX, PROGRESS_PER_SECOND_MAX};
@@ -52,7 +53,7 @@ impl Listener {
     /// Tells on what a notification says. Whether it did: it may be nothing, or too much.
     pub(super) fn hear(&self, params: &Map<String, Value>, now: Instant) -> bool {
         let Some(said) = self.read(params) else { return false };
-        if !self.heard.lock().unwrap_or_else(PoisonError::into_inner).admits(said.progress, now) {
+        if !locked(&self.heard).admits(said.progress, now) {
             return false;
         }
         (self.tell)(said);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use stepgate_core::json::Value;
+use stepgate_core::lock::{self, locked};
 use stepgate_core::tool::ToolName;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -16,7 +17,6 @@ use super::err::StartError;
 use super::mcp::{Connection, Endpoint};
 use super::off::{self, News, Off, Reason, Tell};
 use super::pin::Pins;
-use super::readable;
 use super::spec::{Pinning, Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
 
@@ -32,14 +32,14 @@ pub(super) struct Server {
     pins: Pins,
     launcher: Launcher,
     breaker: Mutex<Breaker>,
-    line: watch::Sender<Line>,
+    state: watch::Sender<ConnectionState>,
     list_changed: Arc<Notify>,
     tell: Tell,
 }
 
 /// Whether a server can be spoken to.
 #[derive(Clone)]
-pub(super) enum Line {
+pub(super) enum ConnectionState {
     Up(Arc<Connection>),
     Down(String),
 }
@@ -73,7 +73,7 @@ impl Server {
             permits: Arc::new(Semaphore::new(limits.concurrency)),
             late_permits: Arc::new(Semaphore::new(limits.late_max)),
             breaker: Mutex::new(Breaker::new(limits.breaker_failures_max, limits.breaker_pause)),
-            line: watch::Sender::new(Line::Down(STARTING.to_owned())),
+            state: watch::Sender::new(ConnectionState::Down(STARTING.to_owned())),
             list_changed: Arc::new(Notify::new()),
             pins,
             launcher,
@@ -82,17 +82,17 @@ impl Server {
         });
         if server.spec.required {
             let link = server.connect().await?;
-            if let Some(error) = readable(&server.catalog).first_unusable(&server.spec) {
+            if let Some(error) = lock::read(&server.catalog).first_unusable(&server.spec) {
                 return Err(error);
             }
-            server.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+            server.state.send_replace(ConnectionState::Up(Arc::clone(&link.connection)));
             tokio::spawn(Arc::clone(&server).supervise(Some(link), stop));
             return Ok(server);
         }
-        let mut line = server.line.subscribe();
+        let mut state = server.state.subscribe();
         let is_waited_for = Arc::new(AtomicBool::new(true));
         tokio::spawn(Arc::clone(&server).begin(Arc::clone(&is_waited_for), stop));
-        let _ = tokio::time::timeout(wait, line.changed()).await;
+        let _ = tokio::time::timeout(wait, state.changed()).await;
         is_waited_for.store(false, Ordering::Relaxed);
         Ok(server)
     }
@@ -110,7 +110,7 @@ impl Server {
         let is_news = !is_waited_for.load(Ordering::Relaxed);
         let link = match connected {
             Ok(link) => {
-                self.line.send_replace(Line::Up(Arc::clone(&link.connection)));
+                self.state.send_replace(ConnectionState::Up(Arc::clone(&link.connection)));
                 if is_news {
                     (self.tell)(News::Up(self.spec.name.clone()));
                     self.tell_beside(&[]);
@@ -122,7 +122,7 @@ impl Server {
                 None
             }
             Err(error) => {
-                self.line.send_replace(Line::Down(error.in_short()));
+                self.state.send_replace(ConnectionState::Down(error.in_short()));
                 None
             }
         };
@@ -202,7 +202,7 @@ impl Server {
                 let why = tokio::select! {
                     why = self.attend(&link) => why,
                     () = stopped(&mut stop) => {
-                        self.line.send_replace(Line::Down("it was stopped".to_owned()));
+                        self.state.send_replace(ConnectionState::Down("it was stopped".to_owned()));
                         return link.leave(self.spec.limits.end_wait).await;
                     }
                 };
@@ -219,7 +219,7 @@ impl Server {
                 up = self.reconnect(&mut pause) => up,
                 () = stopped(&mut stop) => return,
             };
-            self.line.send_replace(Line::Up(Arc::clone(&up.connection)));
+            self.state.send_replace(ConnectionState::Up(Arc::clone(&up.connection)));
             (self.tell)(News::Up(self.spec.name.clone()));
             link = Some(up);
         }
@@ -227,11 +227,11 @@ impl Server {
 
     /// Notes that the server is down, and tells it where that is news.
     fn down(&self, why: String) {
-        let is_news = match &*self.line.borrow() {
-            Line::Up(_) => true,
-            Line::Down(before) => *before != why,
+        let is_news = match &*self.state.borrow() {
+            ConnectionState::Up(_) => true,
+            ConnectionState::Down(before) => *before != why,
         };
-        self.line.send_replace(Line::Down(why.clone()));
+        self.state.send_replace(ConnectionState::Down(why.clone()));
         if is_news {
             let (server, reason) = (self.spec.name.clone(), Reason::Down(why));
             (self.tell)(News::Off(Off { server, tool: None, reason }));
@@ -298,14 +298,14 @@ impl Server {
     /// Reads the list of the server. Schemas are somebody else's programs: they are compiled where nobody
     /// waits, the tools are looked at as they were until then, and the lock is held for a moment only.
     async fn read(&self, list: Vec<Value>, instructions: Option<String>) -> Result<(), StartError> {
-        let before = readable(&self.catalog).clone();
+        let before = lock::read(&self.catalog).clone();
         let (spec, pins) = (self.spec.clone(), self.pins.clone());
         let read = tokio::task::spawn_blocking(move || before.read(&spec, &list, &pins)).await;
         let mut read = read.unwrap_or_else(|stopped| {
             let why = format!("its list of tools was not read: {stopped}");
             Err(StartError::Start { server: self.spec.name.clone(), why, stderr: vec![] })
         })?;
-        let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let mut catalog = lock::write(&self.catalog);
         // An operator may have accepted a tool meanwhile.
         read.compare_all(&self.spec, &self.pins);
         read.instructions = instructions;
@@ -330,12 +330,12 @@ impl Server {
         }
     }
 
-    pub(super) fn line(&self) -> Line {
-        self.line.borrow().clone()
+    pub(super) fn state(&self) -> ConnectionState {
+        self.state.borrow().clone()
     }
 
     pub(super) fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.breaker)
     }
 }
 

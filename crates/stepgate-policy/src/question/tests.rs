@@ -58,7 +58,7 @@ fn assert_kept(call: &Call) {
         let asked = asked(vocabulary, action, subject, &principal_id, call);
         let Asked { questions, .. } = asked.unwrap();
         assert!(!questions.is_empty());
-        for Question { request, entities, resource } in questions {
+        for CedarQuestion { request, entities, resource } in questions {
             let context = request.context().unwrap().clone();
             let principal = request.principal().unwrap().clone();
             let action = request.action().unwrap().clone();

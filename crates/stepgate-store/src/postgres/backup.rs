@@ -20,7 +20,7 @@ use super::error::{OpenError, while_opening};
 use super::link::Value;
 use super::open::{self, Address, Lines, PostgresOptions};
 use super::point::{Durability, Point};
-use super::schema::{self, Standing};
+use super::schema::{self, SchemaState};
 use super::{PostgresStore, Readers, Source};
 use crate::announcer::Announcer;
 use crate::backup::{BackupError, Cell, CopiedTable, Kind, RowCounts, TABLES};
@@ -89,8 +89,8 @@ impl PostgresStore {
         let lift = |error: tokio_postgres::Error| while_opening(&address.shown, &error);
         connection.batch_execute(&format!("BEGIN; {PATIENT}")).await.map_err(lift)?;
         match schema::lay_out(&connection, &address.shown).await? {
-            Standing::Empty => {}
-            Standing::Store(_) => return Err(BackupError::NotEmpty { shown: address.shown }),
+            SchemaState::Empty => {}
+            SchemaState::Store(_) => return Err(BackupError::NotEmpty { shown: address.shown }),
         }
         let mut done = 0;
         for table in &TABLES {

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use stepgate_core::approval::Approval;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::lease::Ownership;
 use stepgate_core::ports::{ApprovalChange, KeyChange, StoreError};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Session, SessionKind, Uniqueness};
@@ -35,15 +36,6 @@ pub(super) enum Care {
     Trusting,
     /// It is not: everything is read, under the locks of the rows that will change.
     Doubting,
-}
-
-/// Who works on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ownership {
-    /// The incarnation of the node; none where nobody does.
-    pub(super) owner: Option<i64>,
-    /// How often it changed.
-    pub(super) epoch: i64,
 }
 
 /// What a plan can be told.
@@ -80,9 +72,9 @@ impl Facts {
     }
 
     /// Notes what a plan changes, for the plans after it.
-    pub(super) fn note(&mut self, rows: &Rows<'_>, ownership: Ownership) {
-        if let Some((run_id, trace)) = rows.trace {
-            self.traces.insert(run_id, (trace, ownership));
+    pub(super) fn note(&mut self, rows: &Rows<'_>, after: Option<Ownership>) {
+        if let (Some((run_id, trace)), Some(after)) = (rows.trace, after) {
+            self.traces.insert(run_id, (trace, after));
         }
         if let Some(session) = rows.session {
             self.sessions.insert(session.session_id, session.clone());

@@ -1,17 +1,14 @@
-//! This process as one of the nodes that share a store: its lease, and the runs that it works on.
-//!
-//! A lease is good until it expires by the clock of the database. The node itself counts from before it
-//! asked, by a clock that nobody sets, so it always believes its lease to be shorter than it is. A lease
-//! that has lapsed is never renewed: the node comes back as another incarnation, and what it began as the
-//! first may be taken over by anybody.
+//! This process as one of the nodes that share a store: how it asks for its lease and for the runs that it works
+//! on. What the answers mean is judged by `stepgate_core::lease`; a lease itself is by the clock of the database.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateCode;
+use stepgate_core::lease::{Claim, Claiming, Holder, Lease, Sending, taken_over};
+use stepgate_core::lock::locked;
 use stepgate_core::ports::StoreError;
 use tokio::sync::Notify;
 
@@ -26,19 +23,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a lapsed incarnation is remembered: a day.
 const FORGOTTEN_AFTER_MS: f64 = 24.0 * 3600.0 * 1000.0;
-
-/// The right to work on a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    pub(super) incarnation: i64,
-    pub(super) epoch: i64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    incarnation: i64,
-    good_until: Instant,
-}
 
 /// What a node tells the others about itself.
 #[derive(Clone, Debug, Default)]
@@ -63,9 +47,10 @@ pub(super) struct Node {
     margin: Duration,
     lock_wait: Duration,
     point: Arc<Point>,
-    lease: Mutex<Lease>,
-    /// INVARIANT: a run is here while this node owns it, as far as it knows.
-    claims: Mutex<HashMap<RunId, Claim>>,
+    /// When this process began, by a clock that nobody sets.
+    began: Instant,
+    /// The lease, and the runs that this node owns.
+    holder: Mutex<Holder>,
     /// What the other nodes see of this one. Each incarnation says it again.
     told: Mutex<Told>,
     /// The lease is short of time.
@@ -85,8 +70,8 @@ impl Node {
             margin: options.dispatch_margin,
             lock_wait: options.lock_wait,
             point,
-            lease: Mutex::new(Lease { incarnation: 0, good_until: Instant::now() }),
-            claims: Mutex::default(),
+            began: Instant::now(),
+            holder: Mutex::new(Holder::new(options.lease)),
             told: Mutex::default(),
             hurry: Notify::new(),
             renewed: Notify::new(),
@@ -104,20 +89,26 @@ impl Node {
 
     /// The incarnation under which this node works now.
     pub(super) fn incarnation(&self) -> i64 {
-        locked(&self.lease).incarnation
+        self.lease().incarnation
+    }
+
+    fn lease(&self) -> Lease {
+        locked(&self.holder).lease()
+    }
+
+    /// The node's own clock.
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// The claim that this node has on a run.
     pub(super) fn claim_on(&self, run_id: RunId) -> Option<Claim> {
-        locked(&self.claims).get(&run_id).copied()
+        locked(&self.holder).claim_on(run_id)
     }
 
     /// Notes who owns a run after a commit.
     pub(super) fn note(&self, run_id: RunId, claim: Option<Claim>) {
-        match claim {
-            Some(claim) => drop(locked(&self.claims).insert(run_id, claim)),
-            None => drop(locked(&self.claims).remove(&run_id)),
-        }
+        locked(&self.holder).note(run_id, claim);
     }
 
     /// Renews the lease again and again, until the store is dropped.
@@ -175,9 +166,8 @@ impl Node {
     }
 
     pub(super) async fn renew(&self) -> Result<(), StoreError> {
-        let Lease { incarnation, good_until } = *locked(&self.lease);
-        let asked = Instant::now();
-        if asked >= good_until {
+        let (lease, asked) = (self.lease(), self.now());
+        if !lease.is_good(asked) {
             return self.become_another().await;
         }
         // What was told to an incarnation that is gone meanwhile is told again here.
@@ -189,23 +179,21 @@ impl Node {
              RETURNING 1::bigint, {IS_KEPT}"
         );
         let values = vec![
-            Box::new(incarnation) as _,
+            Box::new(lease.incarnation) as _,
             Box::new(self.lease_ms()) as _,
             policy_hash,
             executors,
         ];
         let rows = self.point.ask(Query::new(sql, values)).await?;
-        // An answer that comes when the old lease is over says too little: a node that does not wait for
-        // renewals under way, as older ones do not, may have taken runs over in between.
-        if rows.is_empty() || Instant::now() >= good_until {
+        if !locked(&self.holder).renewed(lease, asked, self.now(), !rows.is_empty()) {
             return self.become_another().await;
         }
-        self.hold(Lease { incarnation, good_until: asked + self.lease_time });
+        self.renewed.notify_waiters();
         Ok(())
     }
 
     async fn become_another(&self) -> Result<(), StoreError> {
-        let asked = Instant::now();
+        let asked = self.now();
         let [policy_hash, executors] = locked(&self.told).columns();
         let sql = format!(
             "INSERT INTO nodes (node_id, expires_at, policy_hash, executors)
@@ -222,13 +210,9 @@ impl Node {
         let incarnation = rows.first().and_then(|row| row.try_get(0).ok());
         let unnamed = || StoreError::Unavailable("PostgreSQL did not number this node".into());
         let incarnation = incarnation.ok_or_else(unnamed)?;
-        self.hold(Lease { incarnation, good_until: asked + self.lease_time });
-        Ok(())
-    }
-
-    fn hold(&self, lease: Lease) {
-        *locked(&self.lease) = lease;
+        locked(&self.holder).registered(incarnation, asked);
         self.renewed.notify_waiters();
+        Ok(())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a lease is seconds long")]
@@ -236,23 +220,17 @@ impl Node {
         self.lease_time.as_millis() as f64
     }
 
-    /// Whether a call of this run may be sent now: the run is still ours, and stays so for a while.
+    /// Waits until a call of this run may be sent, for as long as a renewal of the lease may take.
     pub(super) async fn may_dispatch(&self, run_id: RunId) -> Result<(), StoreError> {
         let deadline = tokio::time::Instant::now() + self.margin;
         loop {
             let renewed = self.renewed.notified();
-            let Lease { incarnation, good_until } = *locked(&self.lease);
-            // Without a claim the answer to the commit that opened the run was lost, and with it under
-            // which incarnation: a lease that has lapsed since then would look like a good one.
-            let is_ours =
-                self.claim_on(run_id).is_some_and(|claim| claim.incarnation == incarnation);
-            if !is_ours {
-                return Err(taken_over(run_id));
+            let claim = self.claim_on(run_id);
+            match self.lease().may_send(claim, self.now(), self.margin) {
+                Sending::Now => return Ok(()),
+                Sending::Never => return Err(taken_over(run_id)),
+                Sending::AfterRenewal => self.hurry.notify_one(),
             }
-            if Instant::now() + self.margin < good_until {
-                return Ok(());
-            }
-            self.hurry.notify_one();
             if tokio::time::timeout_at(deadline, renewed).await.is_err() {
                 return Err(taken_over(run_id));
             }
@@ -261,21 +239,29 @@ impl Node {
 
     /// Takes a run over, if it is there, is not over, and no other living node works on it.
     pub(super) async fn claim(&self, run_id: RunId) -> Result<(), StoreError> {
-        if self.claim_on(run_id).is_some_and(|claim| claim.incarnation == self.incarnation()) {
+        if locked(&self.holder).has_claimed(run_id) {
             return Ok(());
         }
         let deadline = tokio::time::Instant::now() + self.lock_wait;
-        while !self.try_claim(run_id).await? {
+        loop {
+            match self.try_claim(run_id).await? {
+                Claiming::NothingToClaim => return Ok(()),
+                Claiming::Claimed(claim) => {
+                    self.note(run_id, Some(claim));
+                    return Ok(());
+                }
+                Claiming::Held => {}
+            }
             if tokio::time::Instant::now() + ASK_AGAIN > deadline {
                 let detail = format!("trace {run_id} is held by another node for too long");
                 return Err(refusal(StateCode::LockAcquireFailed, detail));
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
-        Ok(())
     }
 
-    async fn try_claim(&self, run_id: RunId) -> Result<bool, StoreError> {
+    /// `Ownership::claimed_by`, as one statement.
+    async fn try_claim(&self, run_id: RunId) -> Result<Claiming, StoreError> {
         let incarnation = self.incarnation();
         // No rows where there is nothing to claim, and one without an epoch where another has it.
         //
@@ -303,21 +289,17 @@ impl Node {
         );
         let values: Vec<_> = vec![Box::new(run_id.to_string()) as _, Box::new(incarnation) as _];
         let rows = self.point.ask(Query::new(sql, values)).await?;
-        let Some(row) = rows.first() else { return Ok(true) };
-        match row.try_get::<_, Option<i64>>("epoch") {
-            Ok(Some(epoch)) => {
-                self.note(run_id, Some(Claim { incarnation, epoch }));
-                Ok(true)
-            }
-            Ok(None) | Err(_) => Ok(false),
-        }
+        let Some(row) = rows.first() else { return Ok(Claiming::NothingToClaim) };
+        Ok(match row.try_get("epoch") {
+            Ok(Some(epoch)) => Claiming::Claimed(Claim { incarnation, epoch }),
+            Ok(None) | Err(_) => Claiming::Held,
+        })
     }
 
     /// Lets others work on a run that this node has not ended.
     pub(super) async fn disown(&self, run_id: RunId) -> Result<(), StoreError> {
-        let Some(Claim { incarnation, epoch }) = locked(&self.claims).remove(&run_id) else {
-            return Ok(());
-        };
+        let released = locked(&self.holder).release(run_id);
+        let Some(Claim { incarnation, epoch }) = released else { return Ok(()) };
         let sql = "UPDATE tool_runs SET owner = NULL
                    WHERE tool_run_id = $1 AND owner = $2 AND epoch = $3";
         let values: Vec<_> = vec![
@@ -340,15 +322,4 @@ fn long_gone() -> Query {
            AND NOT EXISTS (SELECT 1 FROM tool_runs WHERE owner = incarnation AND {IS_UNFINISHED})"
     );
     Query::new(sql, vec![Box::new(FORGOTTEN_AFTER_MS)])
-}
-
-/// The refusal of what a node may no longer do.
-pub(super) fn taken_over(run_id: RunId) -> StoreError {
-    let detail = format!("run {run_id} may be another node's by now");
-    refusal(StateCode::ConcurrentExecution, detail)
-}
-
-/// Nothing panics while it holds one of these, so a poisoned one is whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

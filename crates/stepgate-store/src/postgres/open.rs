@@ -19,7 +19,7 @@ use super::error::{OpenError, while_open, while_opening, while_waiting};
 use super::link::BY_KEYS;
 use super::point::Durability;
 use super::pooler;
-use super::schema::{self, Standing};
+use super::schema::{self, SchemaState};
 use crate::locks::LOCK_WAIT_DEFAULT;
 
 /// The oldest PostgreSQL that this is tested with.
@@ -203,12 +203,12 @@ pub(super) async fn first(
     let mut connection = connected(pool, shown, is_read_only).await?;
     if is_read_only {
         let supported = schema::supported_version();
-        return match schema::standing(&connection, shown).await? {
-            Standing::Store(found) if found == supported => Ok(connection),
-            Standing::Store(found) => {
+        return match schema::state(&connection, shown).await? {
+            SchemaState::Store(found) if found == supported => Ok(connection),
+            SchemaState::Store(found) => {
                 Err(OpenError::OlderVersion { shown: shown.to_owned(), found, supported })
             }
-            Standing::Empty => Err(OpenError::Missing { shown: shown.to_owned() }),
+            SchemaState::Empty => Err(OpenError::Missing { shown: shown.to_owned() }),
         };
     }
     schema::migrate(&mut connection, shown).await?;

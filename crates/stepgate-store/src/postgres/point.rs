@@ -2,11 +2,12 @@
 //! what every step asks, keys and step indexes, and for what a node does about itself.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use deadpool_postgres::ClientWrapper;
 use stepgate_core::ids::SessionId;
+use stepgate_core::lock::locked;
 use stepgate_core::ports::StoreError;
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
@@ -201,8 +202,7 @@ impl Point {
     }
 
     fn indexes(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Waiting>> {
-        // Nothing panics while it holds this, so a poisoned one is whole.
-        self.indexes.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.indexes)
     }
 }
 

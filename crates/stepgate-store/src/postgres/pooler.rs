@@ -39,12 +39,12 @@ pub(super) async fn refuse(pool: &Pool, shown: &str) -> Result<(), OpenError> {
 
 /// Who answered a connection.
 #[derive(Clone, Copy, Debug)]
-struct Answer {
+struct ServerProcess {
     process: i64,
     has_our_settings: bool,
 }
 
-fn judge(of_first: &[Answer], of_second: &Answer) -> Option<&'static str> {
+fn judge(of_first: &[ServerProcess], of_second: &ServerProcess) -> Option<&'static str> {
     let mut all = of_first.iter().chain([of_second]);
     let is_shared = of_first.iter().any(|answer| answer.process == of_second.process);
     let has_moved = of_first.windows(2).any(|pair| match pair {
@@ -60,10 +60,10 @@ fn judge(of_first: &[Answer], of_second: &Answer) -> Option<&'static str> {
     }
 }
 
-async fn answers(client: &ClientWrapper, shown: &str) -> Result<Answer, OpenError> {
+async fn answers(client: &ClientWrapper, shown: &str) -> Result<ServerProcess, OpenError> {
     let row = client.query_typed_one(WHO_ANSWERS, &[]).await;
     let row = row.map_err(|error| while_opening(shown, &error))?;
-    Ok(Answer { process: row.get(0), has_our_settings: row.get(1) })
+    Ok(ServerProcess { process: row.get(0), has_our_settings: row.get(1) })
 }
 
 /// A connection that does not go back to the pool, however few it holds.

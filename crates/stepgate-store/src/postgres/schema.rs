@@ -33,7 +33,7 @@ pub(super) fn supported_version() -> i64 {
 
 /// Whose schema this is, and how old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum SchemaState {
     /// Nothing of ours is in it yet.
     Empty,
     /// A store of this version.
@@ -41,7 +41,7 @@ pub(super) enum Standing {
 }
 
 /// Looks without changing anything: another program's tables stay as they are.
-pub(super) async fn standing(client: &Client, shown: &str) -> Result<Standing, OpenError> {
+pub(super) async fn state(client: &Client, shown: &str) -> Result<SchemaState, OpenError> {
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
     let sql = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema()";
     let tables: Vec<String> =
@@ -49,25 +49,25 @@ pub(super) async fn standing(client: &Client, shown: &str) -> Result<Standing, O
     if !tables.iter().any(|table| table == "stepgate_store") {
         return match tables.into_iter().find(|table| TABLES.contains(&table.as_str())) {
             Some(table) => Err(OpenError::Foreign { shown: shown.to_owned(), table }),
-            None => Ok(Standing::Empty),
+            None => Ok(SchemaState::Empty),
         };
     }
     let sql = "SELECT max(version) FROM stepgate_store";
     let version = client.query_typed_one(sql, &[]).await.map_err(lift)?;
     let version: Option<i64> = version.get(0);
     match version {
-        None => Ok(Standing::Empty),
+        None => Ok(SchemaState::Empty),
         Some(found) if found > supported_version() => {
             let supported = supported_version();
             Err(OpenError::NewerVersion { shown: shown.to_owned(), found, supported })
         }
-        Some(version) => Ok(Standing::Store(version)),
+        Some(version) => Ok(SchemaState::Store(version)),
     }
 }
 
 /// Brings a database to the newest version, whoever else does the same now.
 pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), OpenError> {
-    if standing(client, shown).await? == Standing::Store(supported_version()) {
+    if state(client, shown).await? == SchemaState::Store(supported_version()) {
         return Ok(());
     }
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
@@ -77,16 +77,16 @@ pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), Open
 }
 
 /// Applies what is missing, inside a transaction of the caller's, and says what was there before.
-pub(super) async fn lay_out(client: &Client, shown: &str) -> Result<Standing, OpenError> {
+pub(super) async fn lay_out(client: &Client, shown: &str) -> Result<SchemaState, OpenError> {
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
     // A migration of a large store may take its time, and everybody else waits for it.
     let lock = format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
     client.batch_execute(&lock).await.map_err(lift)?;
     // Another may have been first: what is missing is what is missing under the lock.
-    let before = standing(client, shown).await?;
+    let before = state(client, shown).await?;
     let done = match before {
-        Standing::Empty => 0,
-        Standing::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
+        SchemaState::Empty => 0,
+        SchemaState::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
     };
     for migration in MIGRATIONS.get(done..).unwrap_or(&[]) {
         client.batch_execute(migration).await.map_err(lift)?;

@@ -6,13 +6,13 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{IdempotencyKey, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint};
 use stepgate_core::json::canonical;
+use stepgate_core::lease::Ownership;
 use stepgate_core::ports::{ApprovalChange, KeyChange};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Ending, Status};
 use stepgate_core::session::{Head, Link, Session};
 
 use super::cells::escaped;
-use super::facts::Ownership;
 use super::link::{IS_KEPT, Query, Value};
 use super::listen::CHANNEL;
 use crate::plan::{Chain, NewRun, Rows, SealedChange};
@@ -21,8 +21,8 @@ use crate::plan::{Chain, NewRun, Rows, SealedChange};
 pub(super) struct Planned<'a> {
     /// The rows.
     pub(super) rows: Rows<'a>,
-    /// Who works on its run from now on.
-    pub(super) owner: Option<i64>,
+    /// Who works on its run from now on; none where it is about no run.
+    pub(super) after: Option<Ownership>,
     /// Who works on its run until now, where the run was there before.
     pub(super) held: Option<Ownership>,
     /// What other nodes are told of it.
@@ -50,7 +50,7 @@ pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp)
     let mut add = |query: Option<Query>| out.extend(query);
     let rows = || planned.iter().map(|planned| &planned.rows);
     add(sessions(rows().filter_map(|rows| rows.session).collect()));
-    let new = planned.iter().filter_map(|planned| Some((planned.rows.run?, planned.owner)));
+    let new = planned.iter().filter_map(|planned| Some((planned.rows.run?, planned.after?)));
     add(new_runs(new.collect()));
     add(changed_runs(planned));
     add(entries(rows().flat_map(|rows| rows.entries.iter().copied()).collect()));
@@ -116,14 +116,14 @@ fn sessions(rows: Vec<&Session>) -> Option<Query> {
     })
 }
 
-fn new_runs(rows: Vec<(NewRun<'_>, Option<i64>)>) -> Option<Query> {
+fn new_runs(rows: Vec<(NewRun<'_>, Ownership)>) -> Option<Query> {
     let sql = "INSERT INTO tool_runs
                (tool_run_id, ts, session_id, principal_id, step_index, tool_name, status,
                 input_json, output_json, error_json, latency_ms, payload_bytes, payload, owner, epoch)
-               SELECT new.*, 1
+               SELECT *
                FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[],
                            $7::text[], $8::text[], $9::text[], $10::text[], $11::bigint[],
-                           $12::bigint[], $13::bytea[], $14::bigint[]) AS new";
+                           $12::bigint[], $13::bytea[], $14::bigint[], $15::bigint[])";
     some(&rows, sql, |rows| {
         let output = |ending: &Ending| ending.output_json.clone();
         let error = |ending: &Ending| ending.error_json.clone();
@@ -141,7 +141,8 @@ fn new_runs(rows: Vec<(NewRun<'_>, Option<i64>)>) -> Option<Query> {
             maybe_numbers(rows, |(new, _)| new.ending.map(|ending| ending.latency_ms)),
             numbers(rows, |(new, _)| new.run.arrival.payload.length),
             bytes(rows, |(new, _)| &new.run.arrival.payload.bytes),
-            Box::new(rows.iter().map(|(_, owner)| *owner).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|(_, after)| after.owner).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|(_, after)| after.epoch).collect::<Vec<_>>()),
         ]
     })
 }
@@ -151,15 +152,15 @@ struct ChangedRun<'a> {
     run_id: RunId,
     status: Status,
     ending: Option<&'a Ending>,
-    owner: Option<i64>,
+    after: Ownership,
     held: Ownership,
 }
 
 fn changed_runs(planned: &[Planned<'_>]) -> Option<Query> {
-    let changed = planned.iter().filter_map(|Planned { rows, owner, held, .. }| {
+    let changed = planned.iter().filter_map(|Planned { rows, after, held, .. }| {
         let (run_id, trace) = rows.trace?;
         let ending = rows.record.map(|(record, _)| &record.ending);
-        Some(ChangedRun { run_id, status: trace.status, ending, owner: *owner, held: (*held)? })
+        Some(ChangedRun { run_id, status: trace.status, ending, after: (*after)?, held: (*held)? })
     });
     let rows: Vec<_> = changed.collect();
     let sql = "WITH changed AS (
@@ -178,7 +179,7 @@ fn changed_runs(planned: &[Planned<'_>]) -> Option<Query> {
             maybe_texts(rows, |row| row.ending.and_then(|ending| ending.output_json.as_deref())),
             maybe_texts(rows, |row| row.ending.and_then(|ending| ending.error_json.as_deref())),
             maybe_numbers(rows, |row| row.ending.map(|ending| ending.latency_ms)),
-            Box::new(rows.iter().map(|row| row.owner).collect::<Vec<_>>()),
+            Box::new(rows.iter().map(|row| row.after.owner).collect::<Vec<_>>()),
             Box::new(rows.iter().map(|row| row.held.owner).collect::<Vec<_>>()),
             Box::new(rows.iter().map(|row| row.held.epoch).collect::<Vec<_>>()),
         ]

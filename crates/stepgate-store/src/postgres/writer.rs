@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::ClientWrapper;
 use stepgate_core::ids::{RunId, SessionId};
+use stepgate_core::lease::{Claim, Incarnation, Ownership, taken_over};
 use stepgate_core::ports::{ApprovalChange, StoreError};
 use stepgate_core::run::Status;
-use stepgate_core::session::Session;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error;
-use super::facts::{Care, Facts, Needs, Ownership};
+use super::facts::{Care, Facts, Needs};
 use super::link::{Around, Failed, Query, send};
 use super::listen::{DECIDED, ENDED};
-use super::nodes::{Claim, Node, taken_over};
+use super::nodes::Node;
 use super::open::{Lines, PostgresOptions};
 use super::point::{Durability, told};
 use super::write::{Moved, Planned, Stamp, statements};
-use crate::plan::{Chain, Rows, Write, plan};
+use crate::plan::{Chain, Rows, Trace, Write, WriteResult, plan};
 
 /// How often a write that others are in the way of is tried alone.
 const ALONE_MAX: usize = 3;
@@ -36,16 +36,13 @@ const CONNECT_AGAIN: Duration = Duration::from_millis(100);
 /// How long the server has to answer at least, also to a write that waited long for its turn.
 const ANSWER_WAIT_MIN: Duration = Duration::from_secs(2);
 
-/// What a write is answered: the session, where one was to be opened.
-type Answer = Result<Option<Session>, StoreError>;
-
 struct Job {
     write: Write,
     /// What the caller believed to own when it asked.
     claim: Option<Claim>,
     /// When its caller has waited for long enough.
     deadline: Instant,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<WriteResult>,
 }
 
 impl Job {
@@ -97,7 +94,7 @@ impl Writer {
 
     /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
     /// answer does not stop the write.
-    pub(super) async fn write(&self, write: Write, claim: Option<Claim>) -> Answer {
+    pub(super) async fn write(&self, write: Write, claim: Option<Claim>) -> WriteResult {
         let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now() + self.patience;
@@ -135,7 +132,7 @@ enum Trouble {
 /// What a batch comes to, for those of its writes that it decided.
 struct Done {
     /// In the order of the writes; none for one that must be looked at again.
-    answers: Vec<Option<Answer>>,
+    answers: Vec<Option<WriteResult>>,
 }
 
 impl Writing {
@@ -272,10 +269,9 @@ impl Writing {
             Care::Doubting => Around::Commit,
         };
         self.commit(around, &queries, stamp, deadline).await?;
-        for Planned { rows, owner, held, .. } in &planned {
-            if let Some((run_id, _)) = rows.trace {
-                let epoch = held.map_or(1, |held| held.epoch);
-                self.node.note(run_id, owner.map(|incarnation| Claim { incarnation, epoch }));
+        for Planned { rows, after, .. } in &planned {
+            if let (Some((run_id, _)), Some(after)) = (rows.trace, after) {
+                self.node.note(run_id, after.claim());
             }
         }
         Ok(Done { answers })
@@ -319,7 +315,7 @@ impl Writing {
         batch: &'a [Job],
         care: Care,
         facts: &mut Facts,
-    ) -> (Vec<Planned<'a>>, Vec<Option<Answer>>) {
+    ) -> (Vec<Planned<'a>>, Vec<Option<WriteResult>>) {
         let incarnation = self.node.incarnation();
         let mut planned = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
@@ -329,13 +325,13 @@ impl Writing {
                 .and_then(|held| Ok((held, plan(&job.write, facts)?)));
             match decided {
                 Ok((held, rows)) => {
-                    let owner =
-                        owner_after(job, rows.trace.map(|(_, trace)| trace.status), incarnation);
-                    let epoch = held.map_or(1, |held| held.epoch);
-                    facts.note(&rows, Ownership { owner, epoch });
+                    let after = rows.trace.map(|(_, Trace { status, .. })| {
+                        Ownership::after_commit(held, job.claim, incarnation, status)
+                    });
+                    facts.note(&rows, after);
                     answers.push(Some(Ok(rows.answer.clone())));
                     let telling = telling(&rows, before);
-                    planned.push(Planned { rows, owner, held, telling });
+                    planned.push(Planned { rows, after, held, telling });
                 }
                 // What is remembered may be wrong; only what was read under locks refuses.
                 Err(refused) => answers.push(match care {
@@ -448,7 +444,11 @@ fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
 }
 
 /// Who works on the run that a write is about, where the run is there already and it is the caller.
-fn fence(job: &Job, facts: &Facts, incarnation: i64) -> Result<Option<Ownership>, StoreError> {
+fn fence(
+    job: &Job,
+    facts: &Facts,
+    incarnation: Incarnation,
+) -> Result<Option<Ownership>, StoreError> {
     let commit = match &job.write {
         Write::Step(step) => step.commit(),
         Write::Event(_) | Write::Session(..) => return Ok(None),
@@ -457,21 +457,9 @@ fn fence(job: &Job, facts: &Facts, incarnation: i64) -> Result<Option<Ownership>
     let Some(held) = facts.ownership(run_id).filter(|_| commit.open.is_none()) else {
         return Ok(None);
     };
-    let is_ours = match job.claim {
-        Some(claim) => held == Ownership { owner: Some(claim.incarnation), epoch: claim.epoch },
-        None => held.owner.is_none_or(|owner| owner == incarnation),
-    };
-    if is_ours { Ok(Some(held)) } else { Err(taken_over(run_id)) }
-}
-
-/// Who works on a run after a write: whoever wrote, unless it waits for a person or is over.
-fn owner_after(job: &Job, status: Option<Status>, incarnation: i64) -> Option<i64> {
-    match status? {
-        Status::Started | Status::Approved => {
-            Some(job.claim.map_or(incarnation, |claim| claim.incarnation))
-        }
-        Status::ApprovalRequired => None,
-        Status::Ok | Status::Error | Status::Timeout | Status::Denied => None,
+    match held.admits(job.claim, incarnation) {
+        true => Ok(Some(held)),
+        false => Err(taken_over(run_id)),
     }
 }
 

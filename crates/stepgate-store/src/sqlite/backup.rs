@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
 use super::SqliteStore;
 use super::error::{OpenError, while_opening};
 use super::open::{self, SqliteOptions};
-use super::schema::{self, Standing};
+use super::schema::{self, SchemaState};
 use crate::backup::{BackupError, Cell, CopiedTable, RowCounts, TABLES};
 
 impl From<OpenError> for BackupError {
@@ -52,7 +52,7 @@ impl SqliteStore {
     /// Brings the file of a backup to the version that this build reads.
     pub fn bring_up_to_date(path: &Path) -> Result<(), OpenError> {
         let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        if schema::standing(&connection, path)? == Standing::Store(schema::supported_version()) {
+        if schema::state(&connection, path)? == SchemaState::Store(schema::supported_version()) {
             return Ok(());
         }
         drop(connection);
@@ -135,7 +135,7 @@ impl Filling {
         let mut connection = connect(path, CREATE)?;
         connection.pragma_update(None, "journal_mode", "off").map_err(lift)?;
         connection.pragma_update(None, "synchronous", "off").map_err(lift)?;
-        schema::migrate(&mut connection, path, Standing::Empty)?;
+        schema::migrate(&mut connection, path, SchemaState::Empty)?;
         connection.execute_batch("BEGIN").map_err(lift)?;
         Ok(Self { connection, path: path.to_owned() })
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::{OpenError, while_opening};
-use super::schema::{self, Standing};
+use super::schema::{self, SchemaState};
 use crate::locks::LOCK_WAIT_DEFAULT;
 
 /// The first SQLite without the defect that can damage a write-ahead log on reset.
@@ -65,9 +65,9 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(lift)?;
     connection.busy_timeout(options.busy_wait).map_err(lift)?;
-    let standing = schema::standing(&connection, path)?;
+    let state = schema::state(&connection, path)?;
     configure_writer(&connection, options).map_err(lift)?;
-    schema::migrate(&mut connection, path, standing)?;
+    schema::migrate(&mut connection, path, state)?;
     refuse_read_only(&connection, path)?;
     Ok(connection)
 }
@@ -151,12 +151,12 @@ fn connect_to_read(
 
 fn check_reader(connection: Connection, path: &Path) -> Result<Connection, OpenError> {
     let supported = schema::supported_version();
-    match schema::standing(&connection, path)? {
-        Standing::Store(found) if found == supported => Ok(connection),
-        Standing::Store(found) => {
+    match schema::state(&connection, path)? {
+        SchemaState::Store(found) if found == supported => Ok(connection),
+        SchemaState::Store(found) => {
             Err(OpenError::OlderVersion { path: path.to_owned(), found, supported })
         }
-        Standing::Empty => Err(OpenError::Missing { path: path.to_owned() }),
+        SchemaState::Empty => Err(OpenError::Missing { path: path.to_owned() }),
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn supported_version() -> i64 {
 
 /// Whose file this is, and how old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum SchemaState {
     /// Nothing is in it yet.
     Empty,
     /// A store of this version.
@@ -37,7 +37,7 @@ pub(super) enum Standing {
 }
 
 /// Looks without changing anything: another program's file stays as it is.
-pub(super) fn standing(connection: &Connection, path: &Path) -> Result<Standing, OpenError> {
+pub(super) fn state(connection: &Connection, path: &Path) -> Result<SchemaState, OpenError> {
     let lift = |error: rusqlite::Error| while_opening(path, &error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application_id = number("PRAGMA application_id").map_err(lift)?;
@@ -45,12 +45,12 @@ pub(super) fn standing(connection: &Connection, path: &Path) -> Result<Standing,
     let tables = number("SELECT count(*) FROM sqlite_schema").map_err(lift)?;
     let path = path.to_owned();
     match (application_id, version, tables) {
-        (0, 0, 0) => Ok(Standing::Empty),
+        (0, 0, 0) => Ok(SchemaState::Empty),
         (APPLICATION_ID, found, _) if found > supported_version() => {
             let supported = supported_version();
             Err(OpenError::NewerVersion { path, found, supported })
         }
-        (APPLICATION_ID, version, _) if version > 0 => Ok(Standing::Store(version)),
+        (APPLICATION_ID, version, _) if version > 0 => Ok(SchemaState::Store(version)),
         (found, _, _) => Err(OpenError::Foreign { path, found }),
     }
 }
@@ -59,11 +59,11 @@ pub(super) fn standing(connection: &Connection, path: &Path) -> Result<Standing,
 pub(super) fn migrate(
     connection: &mut Connection,
     path: &Path,
-    from: Standing,
+    from: SchemaState,
 ) -> Result<(), OpenError> {
     let done = match from {
-        Standing::Empty => 0,
-        Standing::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
+        SchemaState::Empty => 0,
+        SchemaState::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
     };
     let missing = MIGRATIONS.get(done..).unwrap_or(&[]);
     if missing.is_empty() {

@@ -26,18 +26,15 @@ use tokio::sync::{mpsc, oneshot};
 use super::open::SqliteOptions;
 use super::write::Statements;
 use super::{error, locked, read, write};
-use crate::plan::{Chain, Rows, SealedChange, Trace, View, Write, plan};
+use crate::plan::{Chain, Rows, SealedChange, Trace, View, Write, WriteResult, plan};
 
 /// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
 /// and what is asked for is read again.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// What a write is answered: the session, where one was to be opened.
-type Answer = Result<Option<Session>, StoreError>;
-
 struct Job {
     write: Write,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<WriteResult>,
 }
 
 /// The way to write. Dropping it ends the thread when the queue is empty.
@@ -81,7 +78,7 @@ impl Writer {
 
     /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
     /// answer does not stop the write.
-    pub(super) async fn write(&self, write: Write) -> Answer {
+    pub(super) async fn write(&self, write: Write) -> WriteResult {
         let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
         let nobody_waits = queue.capacity() == queue.max_capacity();
@@ -121,7 +118,7 @@ impl Desk {
     /// Writes on the caller's thread, if nobody else is writing or was just now; else gives the write
     /// back. It blocks for one fsync, and no more than one caller at a time: a runtime with a second
     /// thread goes on meanwhile.
-    fn write_alone(&self, write: Write, nobody_waits: bool) -> Result<Answer, Write> {
+    fn write_alone(&self, write: Write, nobody_waits: bool) -> Result<WriteResult, Write> {
         let is_quiet = nobody_waits && self.last_batch_jobs.load(Ordering::Relaxed) <= 1;
         // With one thread for all callers, each would write alone before the next could even queue.
         let others_go_on = Handle::try_current().is_ok_and(|runtime| {
@@ -154,7 +151,7 @@ impl Desk {
 
 /// A batch that is durable.
 struct Done {
-    answers: Vec<Answer>,
+    answers: Vec<WriteResult>,
     fresh: Standings,
     /// Whether it erased a payload that was kept apart.
     has_erased: bool,
@@ -204,7 +201,7 @@ impl Writing {
     }
 
     /// Writes a batch in one transaction, or nothing of it.
-    fn attempt(&mut self, batch: &[Job]) -> Result<Vec<Answer>, StoreError> {
+    fn attempt(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>, StoreError> {
         if let Some(why) = &self.broken {
             return Err(StoreError::Broken(why.clone()));
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stepgate_core::ports::{Locks, Runs, Sessions, StoreError};
-use stepgate_store::{Faults, FaultyStore, MemoryStore, Stop};
+use stepgate_store::{Faults, FaultyStore, MemoryStore, StopAt};
 
 use crate::desk::Desk;
 
@@ -12,7 +12,7 @@ fn crashed() -> StoreError {
 }
 
 /// A desk takes two writes to open; the step's opening is the third.
-async fn desk(stop: Stop) -> (MemoryStore, Arc<Faults>, Desk) {
+async fn desk(stop: StopAt) -> (MemoryStore, Arc<Faults>, Desk) {
     let memory = MemoryStore::new();
     let faults = Faults::new(stop);
     let store = FaultyStore::new(memory.clone(), Arc::clone(&faults));
@@ -22,7 +22,7 @@ async fn desk(stop: Stop) -> (MemoryStore, Arc<Faults>, Desk) {
 
 #[tokio::test]
 async fn a_stop_before_a_write_applies_nothing() {
-    let (memory, faults, desk) = desk(Stop::Before(3)).await;
+    let (memory, faults, desk) = desk(StopAt::Before(3)).await;
     let mut step = desk.step();
     assert_eq!(desk.store.commit(step.opening()).await, Err(crashed()));
     assert_eq!(desk.store.binding(&step.key).await, Err(crashed()));
@@ -32,7 +32,7 @@ async fn a_stop_before_a_write_applies_nothing() {
 
 #[tokio::test]
 async fn a_stop_after_a_write_applies_it_and_loses_the_answer() {
-    let (memory, faults, desk) = desk(Stop::After(3)).await;
+    let (memory, faults, desk) = desk(StopAt::After(3)).await;
     let mut step = desk.step();
     let lost = desk.store.commit(step.opening()).await;
     assert_eq!(lost, Err(StoreError::AnswerLost("crashed".into())));
@@ -44,7 +44,7 @@ async fn a_stop_after_a_write_applies_it_and_loses_the_answer() {
 
 #[tokio::test]
 async fn a_store_that_never_stops_counts_its_writes() {
-    let (_, faults, desk) = desk(Stop::Never).await;
+    let (_, faults, desk) = desk(StopAt::Never).await;
     desk.finished().await;
     assert_eq!((faults.writes(), faults.has_crashed()), (4, false));
 }

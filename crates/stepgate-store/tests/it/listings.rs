@@ -8,7 +8,7 @@ use stepgate_core::ids::{ApprovalId, PrincipalId, SessionId};
 use stepgate_core::ports::{ApprovalQuery, EventQuery, PlacedEvent, RunQuery, StoreError};
 use stepgate_core::run::Status;
 use stepgate_core::session::SessionKind;
-use stepgate_store::{Faults, FaultyStore, MemoryStore, Stop};
+use stepgate_store::{Faults, FaultyStore, MemoryStore, StopAt};
 use uuid::Uuid;
 
 use crate::conformance::over_every_engine;
@@ -227,7 +227,7 @@ async fn events_are_followed_page_by_page(desk: Desk) {
 
 #[tokio::test]
 async fn a_store_that_crashed_lists_nothing() {
-    let faults = Faults::new(Stop::Never);
+    let faults = Faults::new(StopAt::Never);
     let store = FaultyStore::new(MemoryStore::new(), Arc::clone(&faults));
     let desk = Desk::open(Arc::new(store)).await;
     desk.store.commit(desk.step().pausing().0).await.unwrap();

@@ -16,6 +16,7 @@ mod backup;
 mod conformance;
 mod differential;
 mod faults;
+mod lease_statements;
 mod listings;
 mod postgres_nodes;
 mod postgres_servers;

@@ -1,5 +1,5 @@
-//! The simulation has the protocol of nodes written down once more (`stepgate-sim`): here the same random
-//! acts are done by its nodes and by real ones on a PostgreSQL, and every answer and every owner is compared.
+//! Simulated nodes and real ones on a PostgreSQL judge by one machine (`stepgate_core::lease`), but the simulation
+//! has no SQL: here both do the same random acts, and every answer and every owner is compared.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use stepgate_core::approval::Approval;
 use stepgate_core::ids::RunId;
+use stepgate_core::lease::Ownership;
 use stepgate_core::ports::{Nodes, StepCommit, Store};
 use stepgate_core::session::SessionKind;
 use stepgate_sim::{Rehearsal, Sabotage};
@@ -242,7 +243,7 @@ impl History {
             .runs
             .iter()
             .map(|open| {
-                let (owner, epoch) = self.simulated.ownership(open.step.id()).unwrap();
+                let Ownership { owner, epoch } = self.simulated.ownership(open.step.id()).unwrap();
                 format!("{}|{}|{epoch}", open.step.id(), owner.unwrap_or(0))
             })
             .collect();

@@ -22,7 +22,7 @@ use stepgate_core::recover::{self, Scope};
 use stepgate_core::step::{self, Person, Refused};
 use stepgate_core::verify;
 use stepgate_exec::{AtCrashPoint, Sandbox, SandboxLimits};
-use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_store::faulty::{Faults, FaultyStore, StopAt};
 use stepgate_store::memory::MemoryStore;
 use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
@@ -246,7 +246,7 @@ struct Reference {
 
 async fn reference(store: impl Store + 'static) -> Reference {
     let sandbox = TempDir::new().unwrap();
-    let faults = Faults::new(Stop::Never);
+    let faults = Faults::new(StopAt::Never);
     let store = Arc::new(FaultyStore::new(store, faults.clone()));
     let (gate, executor) = gate_on(store.clone(), sandbox.path(), ActStop::Never, 0);
     let responses = play(&gate).await.unwrap();
@@ -282,7 +282,7 @@ impl Reopen for TempDir {
 }
 
 /// Stops once, restarts, plays the script again, and compares with the run without a crash.
-async fn crash(place: &impl Reopen, stop: Stop, act_stop: ActStop, reference: &Reference) {
+async fn crash(place: &impl Reopen, stop: StopAt, act_stop: ActStop, reference: &Reference) {
     let context = format!("{stop:?} {act_stop:?}");
     let sandbox = TempDir::new().unwrap();
     let answered = {
@@ -309,14 +309,14 @@ async fn crash(place: &impl Reopen, stop: Stop, act_stop: ActStop, reference: &R
     assert_invariants(&*store).await;
 }
 
-fn stops(reference: &Reference) -> Vec<(Stop, ActStop)> {
+fn stops(reference: &Reference) -> Vec<(StopAt, ActStop)> {
     let store_stops = (1..=reference.writes)
-        .flat_map(|n| [Stop::Before(n), Stop::After(n)])
+        .flat_map(|n| [StopAt::Before(n), StopAt::After(n)])
         .map(|stop| (stop, ActStop::Never));
     let act_stops = (1..=reference.acts)
         .flat_map(|n| [ActStop::Before(n), ActStop::After(n)])
         .chain((1..=reference.points).map(ActStop::Inside))
-        .map(|stop| (Stop::Never, stop));
+        .map(|stop| (StopAt::Never, stop));
     store_stops.chain(act_stops).collect()
 }
 
@@ -349,7 +349,7 @@ async fn every_crash_point_on_sqlite_ends_like_the_run_without_a_crash() {
 
 #[tokio::test]
 async fn a_fault_is_told_as_unknown_and_never_as_an_outcome() {
-    let faults = Faults::new(Stop::Before(3));
+    let faults = Faults::new(StopAt::Before(3));
     let sandbox = TempDir::new().unwrap();
     let store = Arc::new(FaultyStore::new(MemoryStore::new(), faults));
     let (gate, _) = gate_on(store, sandbox.path(), ActStop::Never, 0);

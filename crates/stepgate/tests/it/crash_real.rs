@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::binary::Place;
 use crate::gate::proposal;
+use crate::random::Random;
 
 const KILLS: u32 = 200;
 /// More than a process can answer before it is killed.
@@ -24,18 +25,6 @@ fn nth(number: usize) -> String {
         _ => ("DELETE_FILE", json!({"path": after})),
     };
     proposal(u32::try_from(number).unwrap(), action, args)
-}
-
-/// Numbers that look random and repeat with the seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
 
 /// Starts the binary, lets it answer a while, kills it, and returns what it printed in full.

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::binary::Place;
 use crate::http_client::{Gateway, PATIENCE, exchange, proposal, read, request};
+use crate::random::Random;
 
 fn place_with(config: &str) -> Place {
     let place = Place::new();
@@ -81,13 +82,8 @@ fn what_is_no_http_gets_a_json_error_and_is_counted() {
 fn random_bytes_never_stop_the_gateway() {
     let gateway = Gateway::start(&Place::new());
     let good = request("POST", "/v1/steps", &gateway.agent, &[], &proposal("THINK", json!({})));
-    let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state % 1_000_003).unwrap() % below
-    };
+    let mut source = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = |below: usize| usize::try_from(source.below(1_000_003)).unwrap() % below;
     for _ in 0..300 {
         let mut bytes = good.clone().into_bytes();
         for _ in 0..=random(6) {

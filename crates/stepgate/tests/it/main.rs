@@ -37,6 +37,7 @@ mod no_self_approval;
 mod nodes;
 mod other_user;
 mod policy_cli;
+mod random;
 mod scene;
 mod spec_000;
 mod spec_001;

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use stepgate_core::recover::{self, Scope};
 use stepgate_exec::{Sandbox, SandboxLimits};
-use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_store::faulty::{Faults, FaultyStore, StopAt};
 use stepgate_store::memory::MemoryStore;
 use stepgate_test_postgres::{Cluster, Settings};
 
@@ -338,7 +338,7 @@ fn a_sandbox_that_is_not_shared_has_the_name_of_its_node() {
 async fn a_call_is_sent_again_only_to_the_sandbox_that_it_was_sent_to() {
     let memory = MemoryStore::new();
     // The second commit of the step is the fourth write: two sessions are opened first.
-    let faults = Faults::new(Stop::Before(4));
+    let faults = Faults::new(StopAt::Before(4));
     let fixture = Fixture::with_store(Arc::new(FaultyStore::new(memory.clone(), faults)));
     submit(&fixture.gate, write("a", "once")).await.unwrap_err();
     let elsewhere = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ use stepgate_core::recover::{self, Remedy, Scope};
 use stepgate_core::run::{Notice, Payload, Run, Status, Word};
 use stepgate_core::step::{self, Person, Refused};
 use stepgate_core::verify;
-use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_store::faulty::{Faults, FaultyStore, StopAt};
 use stepgate_store::memory::MemoryStore;
 use stepgate_store::sqlite::SqliteStore;
 
@@ -260,7 +260,7 @@ async fn i5_each_entry_names_the_digest_of_the_one_before() {
 async fn the_runtime_recovers_from_a_crash_without_losing_trace_integrity() {
     let memory = MemoryStore::new();
     // The second commit of the step is the fourth write: two sessions are opened first.
-    let faults = Faults::new(Stop::Before(4));
+    let faults = Faults::new(StopAt::Before(4));
     let fixture = Fixture::with_store(Arc::new(FaultyStore::new(memory.clone(), faults)));
     submit(&fixture.gate, write(1)).await.unwrap_err();
     assert_eq!(std::fs::read_to_string(fixture.path("a.txt")).unwrap(), "once");

@@ -12,7 +12,7 @@ const CIRCLE_MAX: usize = 2;
 
 /// Crates whose circles still have to be taken apart, with how many modules are in one. A number may
 /// only become smaller.
-const OPEN: [(&str, usize); 1] = [("sim", 8)];
+const OPEN: [(&str, usize); 0] = [];
 
 #[test]
 fn modules_know_each_other_in_no_circle() {

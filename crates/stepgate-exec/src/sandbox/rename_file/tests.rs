@@ -4,15 +4,15 @@ use super::super::SandboxLimits;
 use super::*;
 
 /// Two ways to rename: with one call, and where a file system does not have that.
-type Way = fn(&Place<'_>, &Place<'_>) -> Result<(), Stop>;
+type Way = fn(&Dentry<'_>, &Dentry<'_>) -> Result<(), ActionError>;
 
 const WAYS: [Way; 2] = [rename, rename_onto_own_file];
 
 /// Renames `a.txt` to `b.txt` in a directory with these files, and says what it has then.
 fn renamed(
-    way: fn(&Place<'_>, &Place<'_>) -> Result<(), Stop>,
+    way: fn(&Dentry<'_>, &Dentry<'_>) -> Result<(), ActionError>,
     names: &[&str],
-) -> (Result<(), Stop>, Vec<(String, String)>) {
+) -> (Result<(), ActionError>, Vec<(String, String)>) {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::open(directory.path(), SandboxLimits::default()).unwrap();
     let path = |name: &str| SandboxPath::file(&format!("/sandbox/{name}")).unwrap();
@@ -42,7 +42,7 @@ fn file(name: &str, text: &str) -> (String, String) {
 fn a_destination_that_appears_after_the_look_is_not_replaced() {
     for way in WAYS {
         let (done, found) = renamed(way, &["a.txt", "b.txt"]);
-        assert_eq!(done, Err(Stop::Failed(ExecutionFailure::AlreadyExists)));
+        assert_eq!(done, Err(ActionError::Failed(ExecutionFailure::AlreadyExists)));
         assert_eq!(found, [file("a.txt", "a.txt"), file("b.txt", "b.txt")]);
     }
 }
@@ -57,7 +57,7 @@ fn a_file_gets_its_new_name_with_or_without_the_call_that_never_replaces() {
 #[test]
 fn a_source_that_is_gone_leaves_no_file_at_the_destination() {
     for way in WAYS {
-        let gone = Err(Stop::Failed(ExecutionFailure::FileNotFound));
+        let gone = Err(ActionError::Failed(ExecutionFailure::FileNotFound));
         assert_eq!(renamed(way, &[]), (gone, vec![]));
     }
 }

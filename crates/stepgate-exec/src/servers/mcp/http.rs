@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as _;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -21,10 +21,11 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
+use stepgate_core::lock;
+use stepgate_core::sse::{Event, Parser};
 use tokio::sync::{mpsc, oneshot};
 
-use super::sse::{Event, Parser};
-use super::tap::{Answer, Incoming, Tap};
+use super::tap::{Incoming, ServerAnswer, Tap};
 use crate::servers::spec::{Secret, ServerLimits};
 
 const SESSION_HEADER: &str = "mcp-session-id";
@@ -58,13 +59,13 @@ impl Headers {
     }
 
     fn now(&self) -> HeaderMap {
-        self.read.read().unwrap_or_else(PoisonError::into_inner).clone()
+        lock::read(&self.read).clone()
     }
 
     /// Reads them anew; whether they are others.
     fn read_again(&self) -> bool {
         let Ok(fresh) = headers(&self.configured) else { return false };
-        let mut read = self.read.write().unwrap_or_else(PoisonError::into_inner);
+        let mut read = lock::write(&self.read);
         let is_other = *read != fresh;
         *read = fresh;
         is_other
@@ -226,8 +227,8 @@ impl Exchange {
             Err(error) => {
                 let why = in_words(&error);
                 let answer = match error.is_connect() {
-                    true => Answer::NotSent(why.clone()),
-                    false => Answer::Lost(why.clone()),
+                    true => ServerAnswer::NotSent(why.clone()),
+                    false => ServerAnswer::Lost(why.clone()),
                 };
                 http.put(id.as_ref(), answer);
                 // What could not be reached once is connected to anew.
@@ -241,7 +242,7 @@ impl Exchange {
         if status == StatusCode::NOT_FOUND && has_session {
             let why = "its session is gone";
             http.tap.give_up(why);
-            http.put(id.as_ref(), Answer::NotSent(why.to_owned()));
+            http.put(id.as_ref(), ServerAnswer::NotSent(why.to_owned()));
             return Err(StreamableHttpError::SessionExpired);
         }
         if !is_request {
@@ -257,8 +258,8 @@ impl Exchange {
             // A refusal is an answer: the request did not reach the tool.
             let why = format!("it answered {status} and no JSON");
             let answer = match status.is_client_error() || status.is_redirection() {
-                true => Answer::NotSent(why.clone()),
-                false => Answer::Lost(why.clone()),
+                true => ServerAnswer::NotSent(why.clone()),
+                false => ServerAnswer::Lost(why.clone()),
             };
             http.put(id.as_ref(), answer);
             return Err(trouble(why));
@@ -284,7 +285,7 @@ impl Http {
         }
     }
 
-    fn put(&self, id: Option<&RequestId>, answer: Answer) {
+    fn put(&self, id: Option<&RequestId>, answer: ServerAnswer) {
         if let Some(id) = id {
             self.tap.put(id, answer);
         }
@@ -303,7 +304,7 @@ impl Http {
             match response.chunk().await {
                 Ok(Some(piece)) if body.len() + piece.len() > bytes_max => {
                     let why = format!("a message was longer than {bytes_max} bytes");
-                    self.put(id, Answer::Unreadable(why.clone(), None));
+                    self.put(id, ServerAnswer::Unreadable(why.clone(), None));
                     break Incoming::Close(why);
                 }
                 Ok(Some(piece)) => body.extend_from_slice(&piece),
@@ -316,7 +317,7 @@ impl Http {
             Incoming::Close(why) => why,
             Incoming::Done => format!("it answered {status} and no message"),
         };
-        self.put(id, Answer::Lost(why.clone()));
+        self.put(id, ServerAnswer::Lost(why.clone()));
         Err(trouble(why))
     }
 
@@ -348,7 +349,7 @@ impl Http {
             let Ok(events) = events else {
                 let why =
                     format!("an event was longer than {} bytes", self.limits.message_bytes_max);
-                self.put(id.as_ref(), Answer::Unreadable(why.clone(), None));
+                self.put(id.as_ref(), ServerAnswer::Unreadable(why.clone(), None));
                 can_resume = false;
                 break why;
             };
@@ -359,13 +360,13 @@ impl Http {
             }
         };
         if !can_resume {
-            self.put(id.as_ref(), Answer::Lost(why));
+            self.put(id.as_ref(), ServerAnswer::Lost(why));
         }
     }
 
     /// Hands on what the SDK shall see. The error says why the server is given up.
     async fn forward(&self, events: Vec<Event>, sender: &mpsc::Sender<Sse>) -> Result<(), String> {
-        for Event { data, id } in events {
+        for Event { data, id, event_type: _ } in events {
             let judged = match data.as_deref().map(str::trim) {
                 None | Some("") => Incoming::Done,
                 Some(data) => self.tap.incoming(data.as_bytes()),

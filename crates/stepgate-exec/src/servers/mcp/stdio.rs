@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Mutex, mpsc};
 
-use super::tap::{Answer, Incoming, Tap};
+use super::tap::{Incoming, ServerAnswer, Tap};
 use crate::servers::spec::{DROPPED_BYTES_MAX, ServerLimits};
 
 /// Messages that wait for the SDK. Beyond it the server waits, too.
@@ -62,7 +62,7 @@ impl Transport<RoleClient> for Pipe {
                 };
                 tap.close(&why);
                 if let Some(id) = id {
-                    tap.put(&id, Answer::Lost(why));
+                    tap.put(&id, ServerAnswer::Lost(why));
                 }
             }
             written
@@ -103,12 +103,12 @@ async fn read(
     let mut lines = Lines { reader, bytes_max, dropped_max: DROPPED_BYTES_MAX };
     let why = loop {
         let judged = match lines.next().await {
-            Ok(Some(Line::Whole(line))) if line.is_empty() => tap.unasked_for(1),
-            Ok(Some(Line::Whole(line))) => tap.incoming(&line),
-            Ok(Some(Line::TooLong { beginning, end })) => {
+            Ok(Some(ReadLine::Whole(line))) if line.is_empty() => tap.unasked_for(1),
+            Ok(Some(ReadLine::Whole(line))) => tap.incoming(&line),
+            Ok(Some(ReadLine::TooLong { beginning, end })) => {
                 tap.too_long(&beginning, &end, message_bytes_max)
             }
-            Ok(Some(Line::Endless { bytes })) => tap.endless(bytes),
+            Ok(Some(ReadLine::Endless { bytes })) => tap.endless(bytes),
             Ok(None) => break "it closed its output".to_owned(),
             Err(error) => break format!("its output cannot be read: {error}"),
         };
@@ -125,7 +125,7 @@ async fn read(
     tap.close(&why);
 }
 
-enum Line {
+enum ReadLine {
     Whole(Vec<u8>),
     TooLong { beginning: Vec<u8>, end: Vec<u8> },
     Endless { bytes: usize },
@@ -142,7 +142,7 @@ struct Lines<R> {
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// The next line without its end, or nothing where the stream ends. A line that the stream ends
     /// in the middle of is none.
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+    async fn next(&mut self) -> io::Result<Option<ReadLine>> {
         const BEGINNING_BYTES: usize = 4096;
         const END_BYTES: usize = 128;
         let bytes_max = self.bytes_max.saturating_add(self.dropped_max);
@@ -175,12 +175,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             bytes = bytes.saturating_add(used);
             if newline.is_some() {
                 return Ok(Some(match is_too_long {
-                    true => Line::TooLong { beginning: line, end },
-                    false => Line::Whole(line.strip_suffix(b"\r").unwrap_or(&line).to_vec()),
+                    true => ReadLine::TooLong { beginning: line, end },
+                    false => ReadLine::Whole(line.strip_suffix(b"\r").unwrap_or(&line).to_vec()),
                 }));
             }
             if bytes > bytes_max {
-                return Ok(Some(Line::Endless { bytes }));
+                return Ok(Some(ReadLine::Endless { bytes }));
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
@@ -17,6 +17,7 @@ use rmcp::model::{
 use stepgate_core::digest::Digest;
 use stepgate_core::json::strict::{self, Integers};
 use stepgate_core::json::{Map, Value};
+use stepgate_core::lock::locked;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::message::{self, Kind};
@@ -25,7 +26,7 @@ use crate::servers::spec::ServerLimits;
 
 /// What came of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ServerAnswer {
     /// A result, as it was sent.
     Result(Map<String, Value>),
     /// An error of the protocol: its message, and the digest of all of it.
@@ -38,7 +39,7 @@ pub(crate) enum Answer {
     Lost(String),
 }
 
-impl Answer {
+impl ServerAnswer {
     /// The result, or why there is none.
     pub(super) fn into_result(self) -> Result<Map<String, Value>, String> {
         match self {
@@ -52,25 +53,25 @@ impl Answer {
 /// Where an answer is put, and who listens until then. It travels with the request through the SDK.
 #[derive(Clone)]
 pub(super) struct Slot {
-    sender: Arc<Mutex<Option<oneshot::Sender<Answer>>>>,
+    sender: Arc<Mutex<Option<oneshot::Sender<ServerAnswer>>>>,
     listener: Weak<Listener>,
 }
 
 impl Slot {
-    pub(super) fn new(listener: Weak<Listener>) -> (Self, oneshot::Receiver<Answer>) {
+    pub(super) fn new(listener: Weak<Listener>) -> (Self, oneshot::Receiver<ServerAnswer>) {
         let (sender, receiver) = oneshot::channel();
         (Self { sender: Arc::new(Mutex::new(Some(sender))), listener }, receiver)
     }
 
-    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<Answer>>> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<ServerAnswer>>> {
+        locked(&self.sender)
     }
 
     fn is_waited_for(&self) -> bool {
         self.sender().as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
-    fn put(&self, answer: Answer) {
+    fn put(&self, answer: ServerAnswer) {
         if let Some(sender) = self.sender().take() {
             // Whoever asked may have stopped waiting.
             let _ = sender.send(answer);
@@ -142,7 +143,7 @@ impl Tap {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 
     /// Notes who waits for the answer to a message that is about to be sent.
@@ -154,7 +155,7 @@ impl Tap {
         let mut waiting = self.waiting();
         waiting.tidy();
         match waiting.is_closed {
-            true => slot.put(Answer::NotSent("the connection is closed".to_owned())),
+            true => slot.put(ServerAnswer::NotSent("the connection is closed".to_owned())),
             false => {
                 // The SDK gives every request a token of its own.
                 if let Some(token) = request.request.get_meta().get_progress_token() {
@@ -177,7 +178,7 @@ impl Tap {
     }
 
     /// Puts an answer where it is waited for; whether somebody had asked.
-    pub(super) fn put(&self, id: &RequestId, answer: Answer) -> bool {
+    pub(super) fn put(&self, id: &RequestId, answer: ServerAnswer) -> bool {
         let slot = self.waiting().slots.remove(id);
         slot.is_some_and(|slot| {
             slot.put(answer);
@@ -229,12 +230,14 @@ impl Tap {
             return passed(message).unwrap_or_else(Incoming::Close);
         }
         let answer = match (message.remove("result"), message.remove("error")) {
-            (Some(Value::Object(result)), None) => Answer::Result(result),
+            (Some(Value::Object(result)), None) => ServerAnswer::Result(result),
             (None, Some(error)) => {
                 let said = error.get("message").and_then(Value::as_str).unwrap_or("no message");
-                Answer::Error(said.to_owned(), Digest::of_bytes(error.to_string().as_bytes()))
+                ServerAnswer::Error(said.to_owned(), Digest::of_bytes(error.to_string().as_bytes()))
             }
-            (_, _) => Answer::Unreadable("the response has no result object".to_owned(), None),
+            (_, _) => {
+                ServerAnswer::Unreadable("the response has no result object".to_owned(), None)
+            }
         };
         self.put(&id, answer);
         forgotten(id)
@@ -244,7 +247,8 @@ impl Tap {
     /// all is noise: many programs print to their standard output.
     fn unreadable(&self, bytes: &[u8], refusal: &strict::Refusal) -> Incoming {
         let id = message::id_in_beginning(bytes).or_else(|| message::id_in_end(bytes));
-        let answer = || Answer::Unreadable(refusal.to_string(), Some(Digest::of_bytes(bytes)));
+        let answer =
+            || ServerAnswer::Unreadable(refusal.to_string(), Some(Digest::of_bytes(bytes)));
         match id {
             Some(id) if self.put(&id, answer()) => forgotten(id),
             Some(_) | None => self.unasked_for(bytes.len()),
@@ -256,7 +260,7 @@ impl Tap {
         let why = format!("a message was longer than {bytes_max} bytes");
         let id = message::id_in_beginning(beginning).or_else(|| message::id_in_end(end));
         match id {
-            Some(id) if self.put(&id, Answer::Unreadable(why.clone(), None)) => forgotten(id),
+            Some(id) if self.put(&id, ServerAnswer::Unreadable(why.clone(), None)) => forgotten(id),
             // It may have been the answer to anything.
             Some(_) | None => self.misbehaved(why),
         }
@@ -270,7 +274,7 @@ impl Tap {
     /// An unsolicited message of this length.
     pub(super) fn unasked_for(&self, bytes: usize) -> Incoming {
         const WINDOW: Duration = Duration::from_secs(1);
-        let mut unasked = self.unasked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unasked = locked(&self.unasked);
         if unasked.since.elapsed() >= WINDOW {
             *unasked = Unasked { since: Instant::now(), count: 0, bytes: 0 };
         }
@@ -305,7 +309,7 @@ impl Tap {
         };
         self.give_up(why);
         for slot in slots.into_values() {
-            slot.put(Answer::Lost(why.to_owned()));
+            slot.put(ServerAnswer::Lost(why.to_owned()));
         }
     }
 

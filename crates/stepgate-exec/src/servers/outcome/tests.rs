@@ -7,7 +7,7 @@ const BYTES_MAX: usize = 200;
 fn judged(result: Value, schema: Option<Value>) -> Effect {
     let Value::Object(result) = result else { panic!("a result is an object") };
     let output = schema.map(|schema| Output::compile(&schema).unwrap());
-    of(Answer::Result(result), output.as_ref(), BYTES_MAX).effect
+    of(ServerAnswer::Result(result), output.as_ref(), BYTES_MAX).effect
 }
 
 fn invalid(text: &str, detail: &str) -> Effect {
@@ -129,7 +129,7 @@ fn a_promised_structure_must_be_there_and_be_kept() {
 #[test]
 fn an_error_of_the_protocol_keeps_the_servers_words_printable_and_within_bounds() {
     let long = format!("no\u{1b}[2J room {}", "x".repeat(5000));
-    let answer = Answer::Error(long, Digest::of_bytes(b""));
+    let answer = ServerAnswer::Error(long, Digest::of_bytes(b""));
     let Effect::Failed(failed) = of(answer, None, 10_000).effect else { panic!("it failed") };
     let Said::Error(kept) = failed.said else { panic!("nothing was kept") };
     let kept: Value = serde_json::from_str(&kept).unwrap();
@@ -138,7 +138,7 @@ fn an_error_of_the_protocol_keeps_the_servers_words_printable_and_within_bounds(
     assert!(text.len() < DETAIL_BYTES_MAX + 64 && !text.contains('\u{1b}'), "{}", text.len());
     assert!(!failed.in_doubt);
     // What is longer than a result may be is not kept.
-    let answer = Answer::Error("x".repeat(5000), Digest::of_bytes(b""));
+    let answer = ServerAnswer::Error("x".repeat(5000), Digest::of_bytes(b""));
     let Effect::Failed(failed) = of(answer, None, BYTES_MAX).effect else { panic!("it failed") };
     assert_eq!(failed.said, Said::Nothing);
 }

@@ -41,12 +41,12 @@ const LOOKS_AGAIN: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 
 /// A schema taken apart. The first place is the schema itself.
 pub(super) struct Outline<'a> {
-    pub(super) places: Vec<Place<'a>>,
+    pub(super) places: Vec<Subschema<'a>>,
     index: HashMap<String, usize>,
 }
 
 /// A place in a schema that is a schema.
-pub(super) struct Place<'a> {
+pub(super) struct Subschema<'a> {
     /// Where it is.
     pub(super) pointer: String,
     pub(super) schema: &'a Value,
@@ -146,7 +146,7 @@ impl<'a> Outline<'a> {
         let at = self.places.len();
         self.index.insert(pointer.clone(), at);
         let found = found_in(&pointer, schema);
-        self.places.push(Place {
+        self.places.push(Subschema {
             pointer,
             schema,
             is_closed: stands && !asks,
@@ -182,7 +182,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-impl Place<'_> {
+impl Subschema<'_> {
     /// How many patterns the names of its members are matched with.
     pub(super) fn patterned_names(&self) -> usize {
         self.schema.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len)

@@ -1,7 +1,7 @@
-use super::{Answer, judge};
+use super::{ServerProcess, judge};
 
-fn answers(processes: &[i64], has_our_settings: bool) -> Vec<Answer> {
-    processes.iter().map(|process| Answer { process: *process, has_our_settings }).collect()
+fn answers(processes: &[i64], has_our_settings: bool) -> Vec<ServerProcess> {
+    processes.iter().map(|process| ServerProcess { process: *process, has_our_settings }).collect()
 }
 
 #[test]

@@ -85,7 +85,7 @@ const CONSTANTS: [(&str, &str, &[&str]); 54] = [
         "stepgate-agent/src",
         &[
             "openai.rs:BODY_BYTES_MAX",
-            "openai/sse.rs:EVENT_BYTES_MAX",
+            "openai/stream.rs:EVENT_BYTES_MAX",
             "limits.rs:ANSWER_BYTES_MAX",
             "limits.rs:CALLS_MAX",
         ],

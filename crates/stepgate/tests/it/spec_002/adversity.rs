@@ -27,7 +27,7 @@ use stepgate_core::step::{self, Answer, Person, Refused, Settlement};
 use stepgate_core::time::Timestamp;
 use stepgate_core::tool::{Contract, Delivery, Mode, Standing, ToolName};
 use stepgate_core::verify;
-use stepgate_store::faulty::{Faults, FaultyStore, Stop};
+use stepgate_store::faulty::{Faults, FaultyStore, StopAt};
 use stepgate_store::memory::MemoryStore;
 use stepgate_store::sqlite::SqliteStore;
 use tokio::sync::Notify;
@@ -374,7 +374,7 @@ async fn a_grant_that_could_not_be_written_down_keeps_nothing_from_others() {
     let answer = fixture.submit(proposal(1, "WRITE_FILE", args)).await;
     let approval_id = fixture.dossier(&answer).await.approval.unwrap().approval_id;
     let grants = || Person::Grants { approver_id: operator(), note: None };
-    let faults = Faults::new(Stop::Before(1));
+    let faults = Faults::new(StopAt::Before(1));
     fixture.gate.store = Arc::new(FaultyStore::new(memory.reopened(), faults));
     let stopped = step::resume(&fixture.gate, approval_id, grants()).await;
     assert!(matches!(stopped, Err(Refused::Fault(_))), "{stopped:?}");

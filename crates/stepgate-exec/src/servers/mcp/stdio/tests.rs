@@ -6,11 +6,11 @@ async fn lines(bytes: &[u8], bytes_max: usize) -> Vec<String> {
     let mut found = Vec::new();
     while let Some(line) = lines.next().await.unwrap() {
         found.push(match line {
-            Line::Whole(line) => String::from_utf8(line).unwrap(),
-            Line::TooLong { beginning, end } => {
+            ReadLine::Whole(line) => String::from_utf8(line).unwrap(),
+            ReadLine::TooLong { beginning, end } => {
                 format!("{}…{}", String::from_utf8_lossy(&beginning), String::from_utf8_lossy(&end))
             }
-            Line::Endless { bytes } => {
+            ReadLine::Endless { bytes } => {
                 found.push(format!("endless after {bytes}"));
                 return found;
             }

@@ -5,9 +5,9 @@ use stepgate_core::failure::ExecutionFailure;
 
 use super::rule;
 
-/// Why an action stopped.
+/// Why an action has no result.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum ActionError {
     /// A rule says no.
     Refused(&'static str),
     /// It was not done.
@@ -16,7 +16,7 @@ pub(super) enum Stop {
     Unknown(String),
 }
 
-impl Stop {
+impl ActionError {
     /// What an error means while a path is resolved.
     pub(super) fn resolving(errno: Errno, missing: ExecutionFailure) -> Self {
         match errno {
@@ -42,7 +42,7 @@ impl Stop {
     }
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for ActionError {
     /// The one failure that the closed table has for an error; its text stays here.
     fn from(errno: Errno) -> Self {
         Self::Failed(match errno {
@@ -60,7 +60,7 @@ impl From<Errno> for Stop {
     }
 }
 
-impl From<std::io::Error> for Stop {
+impl From<std::io::Error> for ActionError {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => Self::from(errno),

@@ -1,18 +1,28 @@
-//! Server-sent events, with a limit on each.
+//! Server-sent events, with a limit on each. Tool servers, models and our own gateway send them.
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
-    pub(super) data: Option<String>,
-    pub(super) id: Option<String>,
+pub struct Event {
+    /// Its lines of data, joined.
+    pub data: Option<String>,
+    /// From where the stream can go on.
+    pub id: Option<String>,
+    /// What kind of event it is.
+    pub event_type: Option<String>,
 }
 
-/// An event is longer than the limit, or not UTF-8.
+/// Why a stream cannot be read on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable;
+pub enum Unreadable {
+    /// An event is longer than the limit.
+    TooLong,
+    /// A line is not UTF-8.
+    NotUtf8,
+}
 
 /// Puts events together from pieces.
-pub(super) struct Parser {
+#[derive(Debug)]
+pub struct Parser {
     line: Vec<u8>,
     event: Event,
     event_bytes: usize,
@@ -21,7 +31,8 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(event_bytes_max: usize) -> Self {
+    /// A stream whose events have at most so many bytes.
+    pub fn new(event_bytes_max: usize) -> Self {
         Self {
             line: Vec::new(),
             event: Event::default(),
@@ -31,14 +42,14 @@ impl Parser {
         }
     }
 
-    /// The events that are complete with this piece.
-    pub(super) fn feed(&mut self, piece: &[u8]) -> Result<Vec<Event>, Unreadable> {
+    /// The events that are complete with this piece. One that has neither data nor an id is none.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Event>, Unreadable> {
         let mut events = Vec::new();
         for byte in piece {
             // Every byte counts until an event comes of it: comments and empty lines without end do not.
             self.event_bytes += 1;
             if self.event_bytes > self.event_bytes_max {
-                return Err(Unreadable);
+                return Err(Unreadable::TooLong);
             }
             let is_second_half = *byte == b'\n' && std::mem::take(&mut self.is_after_return);
             match byte {
@@ -57,10 +68,11 @@ impl Parser {
     }
 
     fn end_line(&mut self) -> Result<Option<Event>, Unreadable> {
-        let line = String::from_utf8(std::mem::take(&mut self.line)).map_err(|_| Unreadable)?;
+        let line = String::from_utf8(std::mem::take(&mut self.line));
+        let line = line.map_err(|_| Unreadable::NotUtf8)?;
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
-            let has_come = event != Event::default();
+            let has_come = event.data.is_some() || event.id.is_some();
             if has_come {
                 self.event_bytes = 0;
             }
@@ -77,7 +89,8 @@ impl Parser {
                 None => self.event.data = Some(value.to_owned()),
             },
             "id" => self.event.id = Some(value.to_owned()),
-            // Comments, names and retry times say nothing to us.
+            "event" => self.event.event_type = Some(value.to_owned()),
+            // Comments and retry times say nothing to us.
             _ => {}
         }
         Ok(None)

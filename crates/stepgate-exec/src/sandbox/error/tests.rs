@@ -20,9 +20,9 @@ fn every_error_of_the_host_has_one_failure_in_the_closed_table() {
         (Errno::XDEV, ExecutionFailure::Io),
     ];
     for (errno, failure) in rows {
-        assert_eq!(Stop::from(errno), Stop::Failed(failure), "{errno:?}");
+        assert_eq!(ActionError::from(errno), ActionError::Failed(failure), "{errno:?}");
         let error = std::io::Error::from(errno);
-        assert_eq!(Stop::from(error), Stop::Failed(failure), "{errno:?}");
+        assert_eq!(ActionError::from(error), ActionError::Failed(failure), "{errno:?}");
     }
 }
 
@@ -30,14 +30,14 @@ fn every_error_of_the_host_has_one_failure_in_the_closed_table() {
 fn while_resolving_a_link_and_a_special_file_are_refused_and_absence_is_the_callers() {
     let missing = ExecutionFailure::FileNotFound;
     let rows = [
-        (Errno::LOOP, Stop::Refused(rule::SYMBOLIC_LINK)),
-        (Errno::XDEV, Stop::Refused(rule::SYMBOLIC_LINK)),
-        (Errno::NXIO, Stop::Refused(rule::SPECIAL_FILE)),
-        (Errno::NODEV, Stop::Refused(rule::SPECIAL_FILE)),
-        (Errno::NOENT, Stop::Failed(missing)),
-        (Errno::ACCESS, Stop::Failed(ExecutionFailure::PermissionDenied)),
+        (Errno::LOOP, ActionError::Refused(rule::SYMBOLIC_LINK)),
+        (Errno::XDEV, ActionError::Refused(rule::SYMBOLIC_LINK)),
+        (Errno::NXIO, ActionError::Refused(rule::SPECIAL_FILE)),
+        (Errno::NODEV, ActionError::Refused(rule::SPECIAL_FILE)),
+        (Errno::NOENT, ActionError::Failed(missing)),
+        (Errno::ACCESS, ActionError::Failed(ExecutionFailure::PermissionDenied)),
     ];
     for (errno, stop) in rows {
-        assert_eq!(Stop::resolving(errno, missing), stop, "{errno:?}");
+        assert_eq!(ActionError::resolving(errno, missing), stop, "{errno:?}");
     }
 }
