@@ -111,6 +111,7 @@ pub(super) fn all(mounted: &[Route]) -> Vec<Route> {
 }
 
 /// Those that change something.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn working() -> Vec<Route> {
     use Access::{Operator, Proposer, Watcher};
     let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
@@ -196,6 +197,7 @@ fn working() -> Vec<Route> {
 }
 
 /// Those that only look.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn looking() -> Vec<Route> {
     use Access::{Public, Reader, Watcher};
     const RUN_QUERY: &[(&str, &str)] = &[

@@ -51,6 +51,7 @@ fn error(code: &str, message: &str) -> Option<EffectError> {
     Some(EffectError { code: code.into(), message: message.into() })
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn stories() -> Vec<Story> {
     let executor = || CallMeta { executor_id: Some("sandbox".into()), ..CallMeta::default() };
     let once = || EffectMeta { guarantee: Some(Guarantee::ExactlyOnce), ..EffectMeta::default() };
