@@ -30,6 +30,7 @@ use anyhow::bail;
 use clap::CommandFactory;
 use stepgate_core::failure::Outcome;
 use stepgate_core::run::{Notice, Word};
+use tracing::info;
 
 use crate::cli::{
     Cli, Command, Global, McpArgs, McpCommand, PolicyArgs, PolicyCommand, RunsArgs, RunsCommand,
@@ -57,6 +58,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     let needs = needs(&command);
     let data = place(&global, needs)?;
     begin_log(&data, &global, &command, needs);
+    tell_of_earlier_version(&global, &data, needs);
+    refuse_missing(&global, &data, needs)?;
     let done = on(&data, global, command).await;
     data.joined.leave().await;
     done
@@ -168,31 +171,44 @@ fn needs(command: &Command) -> Needs {
     }
 }
 
-/// The data directory of a command, if it has what the command needs.
+/// Tells of a data directory of an earlier version that is not the one in use.
+fn tell_of_earlier_version(global: &Global, data: &DataDir, needs: Needs) {
+    if needs == Needs::Nothing || global.url.is_some() || global.data.is_some() {
+        return;
+    }
+    if let Some(older) = data_dir::of_earlier_version() {
+        let older = older.display();
+        info!(
+            "`{older}` here is the data directory of an earlier version and is not used by itself: add \
+             `--data {older}`, or set STEPGATE_DATA; in use is `{}`",
+            data.root().display()
+        );
+    }
+}
+
+/// The data directory of a command.
 fn place(global: &Global, needs: Needs) -> anyhow::Result<DataDir> {
     if needs == Needs::Nothing || global.url.is_some() {
         // Never looked at, so a machine without a home does not need one.
         return Ok(DataDir::of(global).unwrap_or_else(|_| DataDir::at(Path::new(""))));
     }
-    let data = DataDir::of(global)?;
-    if let (None, Some(older)) = (&global.data, data_dir::of_earlier_version()) {
-        let older = older.display();
-        show::note(format!(
-            "`{older}` here is the data directory of an earlier version and is not used by itself: add \
-             `--data {older}`, or set STEPGATE_DATA; in use is `{}`",
-            data.root().display()
-        ));
+    DataDir::of(global)
+}
+
+/// Refuses a directory that does not have what the command needs.
+fn refuse_missing(global: &Global, data: &DataDir, needs: Needs) -> anyhow::Result<()> {
+    if global.url.is_some() {
+        return Ok(());
     }
     let is_elsewhere = || anyhow::Ok(data.store_url(&data.load_config()?)?.is_some());
     match needs {
-        Needs::Nothing | Needs::Place => {}
+        Needs::Nothing | Needs::Place => Ok(()),
         Needs::Store => data.must_exist().or_else(|none| match is_elsewhere() {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(none),
-        })?,
-        Needs::Directory => data.must_exist()?,
+        }),
+        Needs::Directory => data.must_exist(),
     }
-    Ok(data)
 }
 
 /// Whether a command works on the data directory alone: with --url it would answer for another store than

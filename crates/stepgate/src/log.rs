@@ -14,7 +14,7 @@ use stepgate_core::ports::World;
 use stepgate_gateway::world::RealWorld;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber, error};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
@@ -78,6 +78,16 @@ pub(crate) fn begin(format: LogFormat, level: LogLevel, audience: Audience) {
     let log = Log { format, level: level.level(), audience };
     // Set already: the first call decides.
     let _ = tracing::subscriber::set_global_default(Registry::default().with(log));
+}
+
+/// Tells why the process ends. The log may not have begun.
+pub(crate) fn fatal(fault: &anyhow::Error) {
+    if tracing::dispatcher::has_been_set() {
+        error!("{fault:#}");
+    } else {
+        let text = printable_lines(&format!("{fault:#}"));
+        show::note(format!("{}error:{:#} {text}", show::ERROR, show::ERROR));
+    }
 }
 
 /// Names this node in every line from now on.

@@ -46,8 +46,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            let text = show::printable_lines(&format!("{error:#}"));
-            show::note(format!("{}error:{:#} {text}", show::ERROR, show::ERROR));
+            log::fatal(&error);
             ExitCode::from(commands::FAULT)
         }
     }

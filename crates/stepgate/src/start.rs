@@ -16,6 +16,7 @@ use stepgate_gateway::control::pins::Pins;
 use stepgate_gateway::start::{self, Started, WAIT_FOR_ALL};
 use stepgate_gateway::world;
 use tokio::sync::mpsc;
+use tracing::{error, info};
 
 use crate::config::Config;
 use crate::data_dir::{self, DataDir, Lock};
@@ -58,7 +59,7 @@ pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
         |run: &&Unfinished| !run.is_waiting && !is_told(run) && Scope::Servers.covers(run);
     let calls = unfinished.iter().filter(is_call).count();
     if calls > 0 {
-        show::note(format!("going on with {calls} interrupted call(s) of tool servers first"));
+        info!("going on with {calls} interrupted call(s) of tool servers first");
     }
     held.started.recover_servers().await?;
     Ok(held)
@@ -104,7 +105,7 @@ impl Held {
                 let needs = needs.iter().map(NeedObject::of);
                 needs.for_each(|need| show::note(show::attention::line(&need)));
             }
-            Err(error) => show::note(format!("cannot read which runs need a person: {error}")),
+            Err(error) => error!("cannot read which runs need a person: {error}"),
         }
     }
 
@@ -112,9 +113,7 @@ impl Held {
     pub(crate) fn tell_finished(&self) {
         match self.recovered.finished.len() {
             0 => {}
-            count => show::note(format!(
-                "recovered {count} interrupted run(s); `stepgate runs` shows them"
-            )),
+            count => info!("recovered {count} interrupted run(s); `stepgate runs` shows them"),
         }
     }
 

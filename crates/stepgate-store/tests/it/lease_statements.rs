@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateCode;
 use stepgate_core::lease::{Claiming, Incarnation, Ownership};
-use stepgate_core::ports::{Locks, Nodes, Writes};
+use stepgate_core::ports::{Locks, Nodes as _, Store, Writes};
 use stepgate_core::run::Status;
 use stepgate_store::{PostgresOptions, PostgresStore};
 

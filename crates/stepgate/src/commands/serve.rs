@@ -10,7 +10,7 @@ use stepgate_gateway::service::is_set;
 use stepgate_http::AccessLog;
 use stepgate_http::server::{Endpoint, PairFiles, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::gateway::Gateway;
 use crate::cli::ServeArgs;
@@ -143,6 +143,6 @@ impl Signals {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
-        show::note("stopping: running steps finish first; once more to leave them to recovery");
+        info!("stopping: running steps finish first; once more to leave them to recovery");
     }
 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use stepgate_gateway::control::{mode_of, refuse_writable, refuse_writable_policies};
+use tracing::warn;
 
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::show;
 
 /// Write permission of the group.
 const GROUP: u32 = 0o020;
@@ -28,12 +28,10 @@ pub(crate) fn refuse_open_to_others(data: &DataDir, config: &Config) -> anyhow::
 
 fn tell_group(path: &Path) {
     if let Some(mode) = mode_of(path).filter(|mode| mode & GROUP != 0) {
-        show::note(format!(
-            "{}warning:{:#} the group of `{2}` can write to it (mode {mode:o}), and so decide what is \
-             permitted; if that is not meant: `chmod g-w {2}`",
-            show::ERROR,
-            show::ERROR,
+        warn!(
+            "the group of `{0}` can write to it (mode {mode:o}), and so decide what is permitted; if that \
+             is not meant: `chmod g-w {0}`",
             path.display()
-        ));
+        );
     }
 }

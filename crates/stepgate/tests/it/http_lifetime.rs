@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::binary::{Place, finish};
-use crate::http_client::{Gateway, proposal};
+use crate::http_client::{Gateway, exchange, proposal, request};
 
 #[test]
 fn the_first_start_makes_two_tokens_that_only_the_owner_can_read_and_the_next_leaves_them() {
@@ -75,6 +75,34 @@ fn the_log_has_a_line_for_each_request_and_no_secret() {
     gateway.propose(&proposal("THINK", json!({})));
     gateway.signal(Signal::TERM);
     assert!(!gateway.end().1.contains("/v1/steps"));
+}
+
+#[test]
+fn a_log_of_json_names_the_request_and_the_response_repeats_its_name() {
+    let place = Place::new();
+    let gateway = Gateway::start_with(&place, &["--log-format", "json"]);
+    let names = ["from-the-caller", "has a space", &"x".repeat(129)];
+    let returned = names.map(|name| {
+        let head = [("x-request-id", name)];
+        let sent = request("GET", "/v1/runs", &gateway.operator, &head, "");
+        exchange(gateway.address, sent.as_bytes()).unwrap().headers["x-request-id"].clone()
+    });
+    assert_eq!(returned[0], names[0]);
+    // What could not be a name of its own is replaced.
+    assert!(returned[1..].iter().all(|name| name.parse::<uuid::Uuid>().is_ok()), "{returned:?}");
+    gateway.send("GET", "/v1/runs", "sg_unknown", "");
+    gateway.signal(Signal::TERM);
+    let (_, log) = gateway.end();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| lines.iter().find(|line| line["request_id"] == name).unwrap();
+    for name in &returned {
+        let line = of(name);
+        assert_eq!((&line["level"], &line["status"]), (&json!("info"), &json!(200)), "{line}");
+        assert_eq!(line["principal"], "operator", "{line}");
+        assert!(line["time"].as_str().unwrap().ends_with('Z'), "{line}");
+    }
+    let refused = lines.iter().find(|line| line["level"] == "warn").unwrap();
+    assert_eq!(refused["address"], "127.0.0.1", "{refused}");
 }
 
 #[test]

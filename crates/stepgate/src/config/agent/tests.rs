@@ -2,11 +2,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::AgentConfig;
+use crate::config::{Config, ranges};
 
 fn config(text: &str) -> anyhow::Result<AgentConfig> {
-    let config: AgentConfig = toml::from_str(text)?;
-    config.check()?;
-    Ok(config)
+    let config = Config { agent: toml::from_str(text)?, ..Config::default() };
+    ranges::check(&config)?;
+    config.agent.check()?;
+    Ok(config.agent)
 }
 
 const MODEL: &str = "base_url = \"http://localhost/v1\"\nmodel = \"m\"\n";

@@ -1,17 +1,19 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stepgate_core::tool::Mode;
 use stepgate_exec::servers::{DeliverySpec, Pinning, ServerSpec, Transport};
 
-use super::{ServerConfig, line_of, specs};
+use super::{line_of, specs};
+use crate::config::{Config, ranges};
 
 fn read(text: &str) -> anyhow::Result<Vec<ServerSpec>> {
     read_on(text, Some("first"))
 }
 
 fn read_on(text: &str, node_id: Option<&str>) -> anyhow::Result<Vec<ServerSpec>> {
-    let servers: BTreeMap<String, ServerConfig> = toml::from_str(text)?;
+    let config = Config { servers: toml::from_str(text)?, ..Config::default() };
+    ranges::check(&config)?;
+    let servers = config.servers;
     specs(&servers, "/etc".as_ref(), &["/data".into()], node_id, &|name| {
         (name == "TOKEN").then(|| "s3".to_owned())
     })
