@@ -1,7 +1,7 @@
-//! A turn that its owner gives up: because a tool of the caller's failed, the model cannot be reached, or
-//! the answer is no longer wanted.
+//! Cancels a turn for its owner: because a tool of the caller failed, the model cannot be reached, or the
+//! answer is no longer wanted.
 //!
-//! The turn is over as one that failed is, by an event in its session's chain, and can be followed.
+//! The turn ends like a failed one, by an event in its session's chain, and a follow-on turn is possible.
 
 use stepgate_core::ids::PrincipalId;
 
@@ -11,26 +11,26 @@ use crate::stop::{Code, Stop};
 use crate::turn::{Entry, TurnId, TurnState};
 use crate::turns;
 
-/// How often a turn that goes on meanwhile is tried to be stopped.
+/// Limit of the retries where the turn goes on at the same time.
 const TRIES_MAX: usize = 16;
 
-/// What came of it.
+/// The result of a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// There is no such turn of this principal.
     NoSuchTurn,
-    /// It is over, and it is this that ended it, now or before.
+    /// The turn is cancelled, by this request or an earlier one.
     Done,
-    /// It had ended otherwise before.
+    /// It had ended in another way before.
     WasOver,
 }
 
-/// What the turn's requests get from then on.
+/// The result for later requests of the turn.
 pub fn cancelled() -> InvokeResult {
     Code::TurnCancelled.error("the turn was cancelled: follow it, or begin another").into()
 }
 
-/// Ends the turn, where it is this principal's and not over.
+/// Ends the turn, if it belongs to this principal and is not over.
 pub async fn cancel(
     agent: &Agent,
     principal_id: &PrincipalId,
@@ -50,7 +50,7 @@ pub async fn cancel(
             TurnState::Failed(_) | TurnState::Final(_) => return Ok(Cancelled::WasOver),
             TurnState::Asking | TurnState::Calling(_) | TurnState::AwaitingClient(_) => {}
         }
-        // Where the turn went on in this very moment, it is looked at again.
+        // If the turn went on at the same time, it is loaded and tried again.
         let entry = Entry::Failed(cancelled());
         if turns::append_first(gate, session_id, &mut turn, entry).await? {
             return Ok(Cancelled::Done);

@@ -1,7 +1,7 @@
 //! The context of one request, from its arrival to its response.
 //!
-//! Fields stay as they arrive: a text that should name a type, an option that should be there. So
-//! every rule of the validator can be broken, and none is hidden in a constructor.
+//! Fields hold what arrived, unchecked: a text that should name a type, an option that should have a value.
+//! So every rule of the validator can be broken, and no constructor hides one.
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
@@ -17,69 +17,69 @@ use crate::turn::Turn;
 pub struct AgentSession {
     /// Its id.
     pub id: stepgate_core::ids::SessionId,
-    /// What it is for; it decides what the model is told about itself.
+    /// Its purpose; it decides the system prompt.
     pub mode: Option<String>,
 }
 
-/// Who the agent is: what holds for every conversation.
+/// The agent's settings for every conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentContext {
     /// The model that is asked.
     pub model: String,
-    /// What it is told about itself.
+    /// The system prompt.
     pub system_prompt: String,
 }
 
-/// What holds for this conversation.
+/// The settings of this conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConversationContext {
     /// The mode.
     pub mode: String,
-    /// What people call it.
+    /// Its display name.
     pub mode_display_name: String,
     /// The turns before this one, oldest first.
     pub earlier: Vec<Turn>,
 }
 
-/// Calls with what came of them (spec 003, section 5).
+/// Calls with their results (spec 003, section 5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolCallManifest {
-    /// What the model asked the caller for, in order.
+    /// The calls that the model asked the caller to make, in order.
     pub tool_calls: Vec<ToolCall>,
-    /// What the caller brought, as it came.
+    /// The results from the caller, unchecked.
     pub tool_call_results: Vec<ToolCallResult>,
 }
 
-/// What the model will be told, once it is put together.
+/// The model's prompt, once it is complete.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PromptKnowledge {
-    /// Not yet.
+    /// Not complete yet.
     #[default]
     NotReady,
-    /// Now.
+    /// Complete.
     Ready(PromptContent),
 }
 
-/// What the model is told.
+/// The model's prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PromptContent {
-    /// Everything that was said, oldest first.
+    /// All messages, oldest first.
     pub messages: Vec<Message>,
-    /// What it may ask for.
+    /// The tools that it may ask for.
     pub offers: Vec<Offer>,
 }
 
-/// What the model said last.
+/// The model's final answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponsePayload {
     /// Its text.
     pub text: String,
 }
 
-/// What a response can be made of.
+/// What a response can contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseType {
-    /// The model's last word.
+    /// The model's final answer.
     Final,
     /// Calls for the caller.
     ToolContinuation,
@@ -88,12 +88,12 @@ pub enum ResponseType {
 }
 
 /// What the store and the gate know about a request. RequestHandler reads it once, so that the request is
-/// judged before anything of it is durable.
+/// checked before any of it is durable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
-    /// Who asks, as the token proves.
+    /// The principal of the token.
     pub asker: Option<PrincipalId>,
-    /// The digest of what came, for telling the same request from another with its key.
+    /// The digest of the request, to tell a repeated request from another one with the same key.
     pub request_digest: Option<Digest>,
     /// The session that the request names.
     pub session: Option<Session>,
@@ -101,45 +101,45 @@ pub struct Known {
     pub named: Option<(SessionId, Turn)>,
     /// The turn that the request's key opened, with its session.
     pub own: Option<(SessionId, Turn)>,
-    /// The names of the server's tools, as far as the asker is offered them.
+    /// The names of the server's tools that are offered to the principal.
     pub server_tools: Vec<String>,
 }
 
-/// One request on its way.
+/// One request in progress.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
     /// One of [`ContextType`](crate::envelope::ContextType).
     pub context_type: String,
-    /// When it came.
+    /// When it arrived.
     pub time_stamp: String,
     /// The request's idempotency key.
     pub correlation_id: String,
     /// INVARIANT: nothing in this crate can change it once the context is made.
     envelope: Envelope,
-    /// What is known about it.
+    /// What the store and the gate know about it.
     pub known: Known,
     /// The conversation.
     pub session: Option<AgentSession>,
     /// The turn.
     pub turn: Option<Turn>,
-    /// Who the agent is.
+    /// The agent's settings.
     pub agent_context: Option<AgentContext>,
-    /// What holds for this conversation.
+    /// The settings of this conversation.
     pub conversation_context: Option<ConversationContext>,
-    /// The caller's results beside the calls that they answer.
+    /// The caller's results, matched with the calls that they answer.
     pub tool_call_manifest: Option<ToolCallManifest>,
-    /// What the model will be told.
+    /// The model's prompt.
     pub prompt_knowledge: PromptKnowledge,
-    /// The model's last word.
+    /// The model's final answer.
     pub response_payload: Option<ResponsePayload>,
     /// The calls that the caller must make.
     pub client_tool_calls: Vec<ToolCall>,
-    /// What the caller gets.
+    /// The response to the caller.
     pub response: Option<Response>,
 }
 
 impl Context {
-    /// A context that holds what came, and nothing else.
+    /// A context with the envelope and nothing else.
     pub fn new(envelope: Envelope) -> Self {
         Self {
             context_type: String::new(),
@@ -159,12 +159,13 @@ impl Context {
         }
     }
 
-    /// What came in.
+    /// The request as it arrived.
     pub fn envelope(&self) -> &Envelope {
         &self.envelope
     }
 
-    /// A payload is the last word; else calls are the caller's turn; else there is nothing.
+    /// With a payload the response is final; otherwise with calls the caller continues; otherwise there is
+    /// none yet.
     pub fn response_type(&self) -> ResponseType {
         match (&self.response_payload, self.client_tool_calls.is_empty()) {
             (Some(_), _) => ResponseType::Final,

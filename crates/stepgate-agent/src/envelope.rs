@@ -1,15 +1,15 @@
-//! What came in, with who sent it: the request as it arrived, and the type that follows from it.
+//! The request as it arrived, with its sender, and the type that follows from it.
 
 use serde::{Deserialize, Serialize};
 
-/// What a request wants.
+/// The type of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextType {
-    /// A conversation begins.
+    /// It begins a conversation.
     Initial,
-    /// It goes on after a turn that is over.
+    /// It continues a conversation after a turn that is over.
     FollowOn,
-    /// The results of the caller's own tools come.
+    /// It brings the results of the caller's own tools.
     ClientToolCallContinuation,
 }
 
@@ -31,7 +31,7 @@ impl ContextType {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// The type follows from what is there; any other mixture has none.
+    /// The type follows from the fields that are present; any other combination has none.
     pub fn of(envelope: &Envelope) -> Option<Self> {
         let has_session = is_present(envelope.session_id.as_deref());
         let has_turn = is_present(envelope.turn_id.as_deref());
@@ -44,7 +44,7 @@ impl ContextType {
     }
 }
 
-/// Whether a text says anything.
+/// Whether a text is present and not blank.
 pub(crate) fn is_present(text: Option<&str>) -> bool {
     text.is_some_and(|text| !text.trim().is_empty())
 }
@@ -57,17 +57,17 @@ pub struct Party {
     pub id: String,
 }
 
-/// A text that the user adds to what they say.
+/// A text that the user attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InputArtifact {
-    /// What the user calls it, such as a file's name.
+    /// The user's name for it, such as a file name.
     pub name: String,
     /// Its text.
     pub content: String,
 }
 
-/// An image that the user adds.
+/// An image that the user attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClipBoardImage {
@@ -83,7 +83,7 @@ pub struct ClipBoardImage {
 pub struct ClientTool {
     /// Letters, digits, `_` and `-`.
     pub name: String,
-    /// What it is for, for the model.
+    /// Its description for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The JSON Schema of its arguments.
@@ -95,7 +95,7 @@ pub struct ClientTool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolCall {
-    /// The model's name for this call.
+    /// The model's id for this call.
     pub tool_call_id: String,
     /// The tool.
     pub name: String,
@@ -103,7 +103,7 @@ pub struct ToolCall {
     pub arguments_json: String,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolCallResult {
@@ -111,31 +111,31 @@ pub struct ToolCallResult {
     pub tool_call_id: String,
     /// The tool.
     pub name: String,
-    /// What it gave, as JSON text.
+    /// Its result, as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_json: Option<String>,
-    /// Why it gave nothing.
+    /// Why it has no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }
 
-/// What came in, with who sent it. It is never rewritten.
+/// The request as it arrived, with its sender. It is never changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Envelope {
-    /// The organisation, from the token's side and never from the body.
+    /// The organisation, from the configuration and never from the body.
     pub org: Option<Party>,
     /// The principal, from the token and never from the body.
     pub user: Option<Party>,
-    /// The session that it goes on in.
+    /// The session in which it continues.
     pub session_id: Option<String>,
     /// The turn that it follows, or whose calls it answers.
     pub turn_id: Option<String>,
-    /// What the user says.
+    /// The user's message.
     pub instructions: Option<String>,
-    /// What the user adds to it.
+    /// Texts that the user attaches.
     pub input_artifacts: Vec<InputArtifact>,
-    /// Images that the user adds.
+    /// Images that the user attaches.
     pub clip_board_images: Vec<ClipBoardImage>,
     /// The results of the caller's own tools.
     pub tool_results: Vec<ToolCallResult>,

@@ -1,4 +1,4 @@
-//! A request on its way through the steps, with what it needs of the world.
+//! A request in progress through the steps, with the ports that it needs.
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
@@ -12,14 +12,14 @@ use crate::stop::Stop;
 use crate::turn::{Entry, Turn, TurnId};
 use crate::turns;
 
-/// A request, with who makes it as the token proves.
+/// A request, with the principal that the token proves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Who asks.
+    /// The principal.
     pub principal_id: PrincipalId,
     /// The idempotency key.
     pub correlation_id: String,
-    /// What came.
+    /// The request as it arrived.
     pub envelope: Envelope,
 }
 
@@ -35,15 +35,15 @@ impl Request {
     }
 }
 
-/// A request on its way, with what it needs of the world.
+/// A request in progress, with the ports that it needs.
 pub(crate) struct Flow<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) listener: &'a dyn Listener,
     pub(crate) principal_id: PrincipalId,
     pub(crate) correlation_id: String,
-    /// Tells the same request from another with its key.
+    /// Tells a repeated request from another one with the same key.
     pub(crate) request_digest: Digest,
-    /// Whether nothing was left to do.
+    /// Whether the answer was recorded already, so that nothing was left to do.
     pub(crate) replayed: bool,
     pub(crate) context: Context,
 }
@@ -74,15 +74,15 @@ impl<'a> Flow<'a> {
         TurnId::of(&self.principal_id, &self.correlation_id)
     }
 
-    /// Writes what happened next in the context's turn.
+    /// Writes the next entry of the context's turn.
     pub(crate) async fn append(&mut self, entry: Entry) -> Result<(), Stop> {
         let session_id = self.session_id()?;
         let turn = self.context.turn.as_mut().ok_or_else(|| missing("turn"))?;
         turns::append(&self.agent.gate, session_id, turn, entry).await
     }
 
-    /// Goes on, or stops the chain with everything that was found. A turn that is durable by then and
-    /// cannot go on is over, so that the conversation can.
+    /// Continues, or stops the chain with all errors found. A turn that is durable by then and cannot
+    /// continue is ended, so that the conversation can continue.
     pub(crate) async fn judged(&mut self, found: InvokeResult) -> Result<(), Stop> {
         if found.is_success() {
             return Ok(());
@@ -93,7 +93,7 @@ impl<'a> Flow<'a> {
         Err(Stop::Invoke(found))
     }
 
-    /// Tells the model of the next round what happened in this one.
+    /// Adds a message of this round to the prompt of the next one.
     pub(crate) fn tell(&mut self, message: Message) {
         match &mut self.context.prompt_knowledge {
             PromptKnowledge::Ready(content) => content.messages.push(message),
@@ -102,7 +102,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// A part that the rules have proven to be there. A chain that lacks it is a fault of ours.
+/// The error for a part that the rules have proven to be present. A chain without it is a defect of ours.
 pub(crate) fn missing(what: &str) -> Stop {
     Stop::Fault(stepgate_core::gate::Fault::Executor(format!("the context has no {what}")))
 }

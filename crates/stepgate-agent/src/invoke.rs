@@ -1,4 +1,4 @@
-//! What a step of the pipeline answers: success, or everything that is wrong.
+//! The result of a step of the pipeline: success, or all errors.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InvokeResult {
-    /// What is wrong.
+    /// The errors.
     pub errors: Vec<InvokeError>,
-    /// What somebody should look at.
+    /// Problems that do not fail the step.
     #[serde(default)]
     pub warnings: Vec<InvokeError>,
 }
@@ -21,12 +21,12 @@ impl InvokeResult {
         Self::default()
     }
 
-    /// Whether the pipeline may go on.
+    /// Whether the pipeline may continue.
     pub fn is_success(&self) -> bool {
         self.errors.is_empty()
     }
 
-    /// This result, with what another one found.
+    /// This result, together with another one.
     pub fn and(mut self, other: Self) -> Self {
         self.errors.extend(other.errors);
         self.warnings.extend(other.warnings);
@@ -40,15 +40,15 @@ impl From<InvokeError> for InvokeResult {
     }
 }
 
-/// One thing that is wrong: a code to branch on, a message for people, details for both.
+/// One error: a code for programs, a message for people, details for both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InvokeError {
-    /// The rule's id, or the code of what went wrong.
+    /// The rule's id, or the code of the error.
     pub code: String,
     /// What is wrong, in a sentence.
     pub message: String,
-    /// What it is about: the field, or the tool's id, name and reason.
+    /// The subject: the field, or the tool's id, name and reason.
     pub details: BTreeMap<String, String>,
 }
 

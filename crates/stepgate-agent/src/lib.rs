@@ -1,8 +1,8 @@
-//! Converses: spec 003's pipeline (AGN-036), and the model that it asks.
+//! Conversations: spec 003's pipeline (AGN-036), and the model that it asks.
 //!
-//! Read `pipeline.rs` first: the three chains. `context.rs` has what a request becomes on its way, and
-//! `validator.rs` every rule about it: no rule stands anywhere else. What is durable of a turn is in
-//! `turn.rs`. Nothing here acts: what the model asks for goes through the gate, step by step.
+//! Read `pipeline.rs` first: the three chains. `context.rs` has the state of a request in progress, and
+//! `validator.rs` every rule about it: there are no rules elsewhere. The durable part of a turn is in
+//! `turn.rs`. Nothing here acts: every call of the model goes through the gate as a step.
 
 pub mod pipeline;
 pub mod flow;

@@ -1,13 +1,13 @@
-//! What a turn may cost. Every limit has its name.
+//! The limits of a turn, by name.
 
 /// The limits that a configuration may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentLimits {
     /// Most answers of the model to one request (spec 003's facts: at most 8).
     pub rounds_max: usize,
-    /// Most turns of one conversation that the model is told of.
+    /// Most turns of one conversation in a prompt.
     pub turns_max: usize,
-    /// Longest conversation that a model is told, in bytes of text.
+    /// Longest prompt, in bytes of text.
     pub prompt_bytes_max: usize,
 }
 
@@ -23,19 +23,19 @@ pub const CALLS_MAX: usize = 32;
 pub const TOOL_CALL_ID_BYTES_MAX: usize = 256;
 /// Longest text of one answer.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// Deepest nesting of a call's arguments. The gate has its own limit besides.
+/// Deepest nesting of a call's arguments. The gate has its own limit as well.
 pub const ARGUMENTS_DEPTH_MAX: usize = 120;
 /// Most tools that a caller may declare.
 pub const CLIENT_TOOLS_MAX: usize = 64;
-/// Longest name of a tool, as models take them.
+/// Longest name of a tool that models accept.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
-/// Most texts that one request adds to what the user says.
+/// Most texts that the user may attach to one request.
 pub const ARTIFACTS_MAX: usize = 64;
 /// Longest name of such a text.
 pub const ARTIFACT_NAME_BYTES_MAX: usize = 256;
 /// Most images in one request.
 pub const IMAGES_MAX: usize = 16;
-/// The kinds of images that models take.
+/// The image types that models accept.
 pub const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Largest image, decoded.
 pub const IMAGE_BYTES_MAX: usize = 20 * 1024 * 1024;

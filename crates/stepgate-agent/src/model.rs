@@ -1,4 +1,4 @@
-//! What a model is asked and answers, whoever provides it.
+//! The questions to a model and its answers, for any provider.
 
 use crate::envelope::ClipBoardImage;
 use crate::response::Usage;
@@ -6,27 +6,27 @@ use crate::response::Usage;
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// What the model is told about itself.
+    /// The system prompt.
     System(String),
-    /// What the user said.
+    /// The user's message.
     User {
-        /// The text, with what was added to it.
+        /// The text, with the attached texts.
         text: String,
         /// Images.
         images: Vec<ClipBoardImage>,
     },
-    /// What the model said.
+    /// The model's message.
     Assistant {
-        /// Its text, where it said any.
+        /// Its text, if it has one.
         text: Option<String>,
-        /// The calls that it asked for.
+        /// The calls that it asks for.
         calls: Vec<RequestedCall>,
     },
-    /// What came of one call.
+    /// The result of one call.
     Tool {
         /// The call.
         tool_call_id: String,
-        /// What it gave, as JSON text.
+        /// Its result, as JSON text.
         content: String,
     },
 }
@@ -48,10 +48,10 @@ impl Message {
     }
 }
 
-/// A call as the model asks for it. Nothing in it is trusted.
+/// A call that the model asks for. Nothing in it is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedCall {
-    /// The model's name for the call.
+    /// The model's id for the call.
     pub tool_call_id: String,
     /// The tool's name, as it was offered.
     pub name: String,
@@ -59,29 +59,29 @@ pub struct RequestedCall {
     pub arguments_json: String,
 }
 
-/// A tool that the model may ask for, and who runs it.
+/// A tool that the model may ask for, and which side runs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     /// The name for the model.
     pub name: String,
-    /// What it is for.
+    /// Its description.
     pub description: Option<String>,
     /// The JSON Schema of its arguments.
     pub parameters: serde_json::Value,
-    /// What a proposal names, where the server runs it; none where the caller does.
+    /// The action name for a proposal, where the server runs it; none where the caller does.
     pub action: Option<String>,
 }
 
-/// What a model is asked.
+/// The question to a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// Everything that was said, oldest first.
+    /// All messages, oldest first.
     pub messages: &'a [Message],
-    /// What it may ask for.
+    /// The tools that it may ask for.
     pub offers: &'a [Offer],
 }
 
-/// What a model answers. Nothing in it is trusted.
+/// The answer of a model. Nothing in it is trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// The model, as it names itself.
@@ -90,25 +90,25 @@ pub struct Completion {
     pub text: Option<String>,
     /// Its calls, in order.
     pub calls: Vec<RequestedCall>,
-    /// What it cost.
+    /// The tokens that it used.
     pub usage: Option<Usage>,
-    /// Why the answer is not whole, where it is not.
+    /// Why the answer is incomplete, if it is.
     pub cut_off: Option<String>,
 }
 
-/// Why a model gave no answer. Whose fault it is decides what happens next.
+/// Why a model gave no answer. The cause decides what happens next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// It took too long. Asking again is safe.
+    /// Timeout. A retry is safe.
     #[error("the model did not answer in time")]
     TimedOut,
-    /// It is away, or has too much to do. Asking again is safe.
+    /// It is down or overloaded. A retry is safe.
     #[error("the model is not available: {0}")]
     Unavailable(String),
-    /// It does not take what it is asked: key, model, or the request itself. An operator must look.
+    /// It refuses the request: the key, the model, or the request itself. An operator must look at it.
     #[error("the model's endpoint refused the request: {0}")]
     Refused(String),
-    /// It said something that no answer is.
+    /// It sent something that is not a valid answer.
     #[error("the model's answer is not one: {0}")]
     Invalid(String),
 }

@@ -1,9 +1,9 @@
 //! The model behind any endpoint that speaks OpenAI's chat completions.
 //!
-//! One question is one POST. What comes back is untrusted: it has limits in bytes and time, it goes
-//! through the strict parser, and whatever is not an answer is refused. No redirect is followed. An
-//! endpoint may repeat the key that it got: the operator is told what it says without the key, and the
-//! caller nothing of it.
+//! One question is one POST. The answer is untrusted: it has limits in bytes and time, it goes through the
+//! strict parser, and anything that is not a valid answer is refused. No redirect is followed. An endpoint
+//! may repeat the key that it received: the operator sees its error text without the key, and the caller
+//! sees none of it.
 
 mod answer;
 mod key;
@@ -26,31 +26,31 @@ pub use key::ModelKey;
 
 /// Longest answer that is read, in bytes on the wire.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// How long a connection may take to come about.
+/// Timeout for connecting.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// The pause before the second try; it doubles with each one after.
+/// Backoff before the second try; it doubles with each later one.
 const BACK_OFF: Duration = Duration::from_millis(500);
-/// How much of what an endpoint says in place of an answer the operator is told, in characters.
+/// Longest prefix of an endpoint's error text that the operator sees, in characters.
 const SAID_CHARS_MAX: usize = 500;
-/// Longest pause between two tries, also where the endpoint asks for more.
+/// Longest backoff, also where the endpoint asks for more.
 const BACK_OFF_MAX: Duration = Duration::from_secs(20);
 
-/// Where a model is, and how long it may take.
+/// The address of a model, and its timeout.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// Such as `https://api.openai.com/v1`: what stands before `/chat/completions`.
+    /// Such as `https://api.openai.com/v1`: the part before `/chat/completions`.
     pub base_url: String,
     /// The model to ask for.
     pub model: String,
-    /// What the endpoint knows us by.
+    /// The API key.
     pub key: Option<ModelKey>,
-    /// How long one try may take.
+    /// Timeout of one try.
     pub timeout: Duration,
-    /// How often it is tried in all.
+    /// How many tries there are in all.
     pub attempts_max: u32,
 }
 
-/// Is told what went wrong, for the operator's eyes: the caller learns less.
+/// Callback for errors, for the operator: the caller learns less.
 pub type Complaints = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A client of one endpoint.
@@ -114,7 +114,7 @@ impl OpenAi {
         }
     }
 
-    /// Whether asking again may help depends on whose fault it is.
+    /// The cause decides whether a retry may help.
     async fn refused(&self, status: StatusCode, response: Response) -> Trouble {
         let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let pause = pause.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
@@ -128,7 +128,8 @@ impl OpenAi {
         }
     }
 
-    /// Tells the operator. Every text that an endpoint has a part in goes through here.
+    /// Reports an error to the operator. Every text from an endpoint passes through here, so that the key is
+    /// masked.
     fn complain(&self, text: &str) {
         (self.complaints)(&self.key.masked(text));
     }
@@ -173,15 +174,16 @@ impl Model for OpenAi {
     }
 }
 
-/// What became of a try.
+/// Why a try failed.
 enum Trouble {
-    /// Another try may do, after this pause where the endpoint asks for one.
+    /// A retry may help, after this pause where the endpoint asks for one.
     Again(String, Option<Duration>),
-    /// Another try would do, but what was told of this one cannot be taken back; why is for the operator.
+    /// A retry might help, but part of this answer was already shown to the caller; the reason is for the
+    /// operator.
     BrokeOff(String),
-    /// The endpoint does not take the question; what it says is for the operator.
+    /// The endpoint refuses the question; its text is for the operator.
     Refused(u16, String),
-    /// That is how it ends.
+    /// A retry does not help.
     Final(ModelError),
 }
 
@@ -203,8 +205,8 @@ fn headers(key: Option<&ModelKey>) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// The proxies of the environment hold, except on the way to this machine: there the key goes in the
-/// clear, and a proxy would read it.
+/// The proxies of the environment apply, except for connections to this machine: there the key is sent
+/// unencrypted, and a proxy could read it.
 fn client(url: &Url) -> reqwest::Result<Client> {
     let builder =
         Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_WAIT);
@@ -212,7 +214,7 @@ fn client(url: &Url) -> reqwest::Result<Client> {
     builder.build()
 }
 
-/// An error for the caller: of what the endpoint said, without the key.
+/// An error for the caller, without the key in the endpoint's text.
 fn without_key(error: ModelError, key: &ModelKey) -> ModelError {
     match error {
         ModelError::Invalid(why) => ModelError::Invalid(key.masked(&why)),
@@ -230,7 +232,7 @@ fn is_stream(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"))
 }
 
-/// A body that is no longer than it may be.
+/// A body within the size limit.
 async fn body_of(mut response: Response) -> Result<Vec<u8>, Trouble> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(broke_off)? {
@@ -251,13 +253,13 @@ fn broke_off(error: reqwest::Error) -> Trouble {
     Trouble::again(format!("the answer broke off: {}", without_url(error)))
 }
 
-/// As much of a text as an operator wants to read, on one line.
+/// The beginning of a text for the operator, on one line.
 fn beginning(text: &str) -> String {
     let printable = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     printable.take(SAID_CHARS_MAX).collect()
 }
 
-/// The error and its causes, without the address: a URL can carry a secret.
+/// The error and its causes, without the URL, which can contain a secret.
 fn without_url(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();

@@ -1,8 +1,8 @@
 //! Start here: the three chains (spec 003).
 //!
-//! Each step runs PRE, the step, POST; a failure stops the chain with an InvokeResult. A turn is durable
-//! at every step of its way, so the same request again, after whatever stopped it, goes on where it
-//! was and repeats nothing.
+//! Each step runs PRE, the step, POST; a failure stops the chain with an InvokeResult. A turn is durable at
+//! every step, so the same request, sent again after any interruption, continues where it was and repeats
+//! nothing.
 
 use crate::envelope::ContextType;
 use crate::flow::{Flow, Request, missing};
@@ -19,14 +19,14 @@ use crate::validator::{Step, validate_post_step, validate_pre_step};
 /// The end of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What the caller gets.
+    /// The response to the caller.
     pub response: Response,
-    /// Whether it was durable before it was asked for.
+    /// Whether it was durable before this request.
     pub replayed: bool,
 }
 
-/// The steps of a chain after RequestHandler, which finds out which chain it is. LLMClient is not among
-/// them: Reasoner runs it, round by round.
+/// The steps of a chain after RequestHandler, which determines the chain. LLMClient is not among them:
+/// Reasoner runs it in every round.
 pub fn chain(context_type: ContextType) -> &'static [Step] {
     match context_type {
         ContextType::Initial => &[
@@ -54,7 +54,7 @@ pub fn chain(context_type: ContextType) -> &'static [Step] {
     }
 }
 
-/// Takes a request through its chain.
+/// Runs a request through its chain.
 pub async fn run(agent: &Agent, request: Request, listener: &dyn Listener) -> Result<Done, Stop> {
     let mut flow = Flow::new(agent, request, listener);
     step(&mut flow, Step::RequestHandler).await?;

@@ -1,4 +1,4 @@
-//! The world, as the pipeline sees it: tools behind the gate, a model, and somebody who listens.
+//! The ports of the pipeline: tools behind the gate, a model, and a listener.
 
 use std::sync::Arc;
 
@@ -16,37 +16,37 @@ use crate::turn::TurnId;
 /// An agent: everything that a turn needs.
 #[derive(Clone)]
 pub struct Agent {
-    /// Its store has the turns, its world the clock. Steps go through `tools`.
+    /// Its store has the turns, its `World` the clock. Steps go through `tools`.
     pub gate: Gate,
     /// The tools behind the gate.
     pub tools: Arc<dyn Tools>,
     /// The model.
     pub model: Arc<dyn Model>,
-    /// Who the agent is.
+    /// The agent's settings.
     pub profile: Profile,
-    /// What a turn may cost.
+    /// The limits of a turn.
     pub limits: AgentLimits,
 }
 
-/// Who the agent is.
+/// The agent's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// What the model is told about itself.
+    /// The system prompt.
     pub system_prompt: String,
     /// The mode of every session.
     pub mode: String,
-    /// What people call it.
+    /// Its display name.
     pub mode_display_name: String,
 }
 
-/// A tool behind the gate, as the model is told of it.
+/// A tool behind the gate, as described to the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OfferedTool {
     /// The name for the model: 1 to 64 letters, digits, `_` or `-`.
     pub name: String,
-    /// What a proposal names.
+    /// The action name for a proposal.
     pub action: String,
-    /// What it is for.
+    /// Its description.
     pub description: Option<String>,
     /// The JSON Schema of its arguments.
     pub parameters: Value,
@@ -55,10 +55,10 @@ pub struct OfferedTool {
 /// The tools behind the gate.
 #[async_trait]
 pub trait Tools: Send + Sync {
-    /// What policy could ever permit to this principal, each under a name of its own.
+    /// The tools that policy could ever permit to this principal, each under a unique name.
     fn offered(&self, principal_id: &PrincipalId) -> Vec<OfferedTool>;
 
-    /// Takes a proposal through the gate: its outcome, or its notice.
+    /// Runs a proposal through the gate: its outcome, or its notice.
     async fn run(
         &self,
         principal_id: &PrincipalId,
@@ -67,52 +67,52 @@ pub trait Tools: Send + Sync {
     ) -> Result<Answer, Fault>;
 
     /// Waits until a run is over.
-    async fn outlast(&self, run_id: RunId) -> Result<Answer, Fault>;
+    async fn wait_until_finished(&self, run_id: RunId) -> Result<Answer, Fault>;
 }
 
-/// Is told pieces of a model's text as they come.
+/// Callback for parts of a model's text as they come.
 pub type Told<'a> = dyn for<'t> Fn(&'t str) + Send + Sync + 'a;
 
 /// A model.
 #[async_trait]
 pub trait Model: Send + Sync {
-    /// The name that it is asked by.
+    /// The model's name.
     fn name(&self) -> &str;
 
-    /// Asks it. Pieces of its text are told as they come.
+    /// Asks it. Parts of its text go to `told` as they come.
     async fn complete(&self, ask: Ask<'_>, told: &Told<'_>) -> Result<Completion, ModelError>;
 }
 
-/// Somebody who wants to know how a turn goes on while it does.
+/// Receives the progress of a turn.
 pub trait Listener: Send + Sync {
-    /// Is told. It must not wait.
+    /// Receives progress. It must not block.
     fn hear(&self, progress: Progress);
 }
 
-/// What happens in a turn.
+/// An event in a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is durable.
+    /// The turn is durable.
     Opened {
         /// The session.
         session_id: SessionId,
         /// The turn.
         turn_id: TurnId,
     },
-    /// A piece of the model's text.
+    /// A part of the model's text.
     Text(String),
-    /// The model's answer is durable: what was said so far is one whole.
+    /// The model's answer is durable: the text so far is complete.
     Answered,
-    /// A call goes through the gate.
+    /// A call is sent through the gate.
     Calling {
         /// The call.
         tool_call_id: String,
-        /// What the proposal names.
+        /// The action name of the proposal.
         action: String,
         /// The arguments.
         arguments_json: String,
     },
-    /// Somebody must decide, or nobody knows yet.
+    /// A call waits for a person's decision, or its result is not known yet.
     Waiting(Waiting),
     /// A call is over.
     Called {
@@ -125,26 +125,26 @@ pub enum Progress {
     },
 }
 
-/// What a turn waits for that is not its own.
+/// The run that a turn waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The call.
     pub tool_call_id: String,
     /// Its run.
     pub run_id: RunId,
-    /// The question to a person, where one is asked.
+    /// The approval, if a person is asked.
     pub approval_id: Option<ApprovalId>,
 }
 
 impl Waiting {
-    /// What a turn waits for, from the notice that its call's step answered.
+    /// What a turn waits for, from the notice of its call's step.
     pub fn of(tool_call_id: &str, answer: &Answer) -> Self {
         let approval_id = answer.approval_id();
         Self { tool_call_id: tool_call_id.to_owned(), run_id: answer.run_id, approval_id }
     }
 }
 
-/// Nobody listens.
+/// A listener that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nobody;
 

@@ -1,7 +1,7 @@
-//! What the caller gets (AGN-033): the last word, or calls that the caller must make itself.
+//! The response to the caller (AGN-033): the final answer, or calls that the caller must make itself.
 //!
-//! Every member is optional here, so that the validator, and not the type, says what may be absent.
-//! Absent is absent, never null.
+//! Every member is optional here, so that the validator, and not the type, decides what may be absent.
+//! Absent members are left out, never null.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::envelope::{ToolCall, ToolCallResult};
 pub enum ResponseKind {
     /// The turn is over.
     Final,
-    /// The caller runs its own tools, and comes again with their results.
+    /// The caller runs its own tools, and sends another request with their results.
     ClientToolContinuation,
 }
 
@@ -34,7 +34,7 @@ impl ResponseKind {
     }
 }
 
-/// What the model cost.
+/// The tokens that the model used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Usage {
@@ -45,7 +45,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
@@ -66,28 +66,28 @@ pub struct Response {
     /// The turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<String>,
-    /// What people call the session's mode.
+    /// The display name of the session's mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode_display_name: Option<String>,
-    /// What the model said last.
+    /// The model's final text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primary_output_text: Option<String>,
     /// The calls that the server made, with their five-key responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_results: Option<Vec<ToolCallResult>>,
-    /// Files that came into being.
+    /// Files that were created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<String>>,
-    /// What the user should know.
+    /// Warnings for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_warnings: Option<Vec<String>>,
-    /// What the model cost, over the whole turn.
+    /// The tokens that the model used, over the whole turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// The calls that the caller makes, in order.
+    /// The calls that the caller must make, in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCall>>,
-    /// What the model said beside its calls.
+    /// The model's text beside its calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_continuation_message: Option<String>,
 }

@@ -8,9 +8,9 @@ use crate::invoke::{InvokeError, InvokeResult};
 /// Why a chain stopped before its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The contract says so.
+    /// The contract refuses the request.
     Invoke(InvokeResult),
-    /// Our own trouble: nobody is told an end, and the same request again goes on.
+    /// An internal error: the caller gets no result, and the same request, sent again, continues.
     Fault(Fault),
 }
 
@@ -32,38 +32,38 @@ impl From<StoreError> for Stop {
     }
 }
 
-/// What goes wrong beside the rules. Whose fault it is decides the answer's status.
+/// Errors beside the rules. The cause decides the status of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// The request itself has a part that cannot be: a tool's name, an image, a key that is too long.
+    /// A part of the request is invalid: a tool's name, an image, a key that is too long.
     RequestInvalid,
-    /// There is no such session, or it belongs to another.
+    /// There is no such session, or it belongs to another principal.
     SessionNotFound,
     /// There is no such turn in that session.
     TurnNotFound,
-    /// The turn that should be followed is not over.
+    /// The turn to follow is not over.
     TurnNotFinished,
     /// Another request works on the turn now.
     TurnInProgress,
     /// The key was used for another request.
     IdempotencyConflict,
-    /// The turn waits for no results: they came already.
+    /// The turn does not wait for results: they came already.
     ToolResultsNotAwaited,
     /// A result for a tool that the server runs.
     ToolRunsOnServer,
-    /// The caller gave the turn up.
+    /// The caller cancelled the turn.
     TurnCancelled,
-    /// The conversation is longer than a model may be told.
+    /// The conversation is longer than the limit of a prompt.
     ConversationTooLong,
     /// The model did not answer in time.
     ModelTimedOut,
-    /// The model is away.
+    /// The model is not available.
     ModelUnavailable,
-    /// The model's endpoint does not take the request.
+    /// The model's endpoint refuses the request.
     ModelRefused,
-    /// The model's answer is not one.
+    /// The model's answer is not valid.
     ModelOutputInvalid,
-    /// The model asked for tools again and again.
+    /// The model asked for tools in every round and gave no answer.
     RoundsExhausted,
 }
 
@@ -108,7 +108,7 @@ impl Code {
         }
     }
 
-    /// The code that an error spells; none where it is a rule's.
+    /// The code of an error; none where it is a rule's.
     pub fn of(error: &InvokeError) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.as_str() == error.code)
     }

@@ -1,9 +1,9 @@
 //! A turn: one request of a user, and everything until its answer.
 //!
-//! There is no table of turns. A turn is the fold of events in its session's chain, so `verify` covers
-//! it and nothing is stored twice. Its first event has the turn's own id, and the others have ids that
-//! follow from it and from their number. So a turn is found by its id alone, and of two who would
-//! write the same next event one is refused.
+//! There is no table of turns. A turn is the fold of events in its session's chain, so `verify` covers it
+//! and nothing is stored twice. Its first event has the turn's own id; the ids of the others follow from it
+//! and from their number. So a turn is found by its id alone, and if two requests write the same next event,
+//! one is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,8 +18,8 @@ use crate::invoke::InvokeResult;
 use crate::model::{Message, RequestedCall};
 use crate::response::Usage;
 
-/// The name of a turn. It follows from who asks and the request's key, so the same request again finds
-/// the same turn.
+/// The id of a turn. It follows from the principal and the request's key, so a repeated request finds the
+/// same turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TurnId(ArtifactId);
@@ -30,7 +30,7 @@ impl TurnId {
         Self(derived(&["turn", principal_id.as_str(), correlation_id]))
     }
 
-    /// The id of the turn's event with this number; its first has the turn's own.
+    /// The id of the turn's event with this number; the first event has the turn's own id.
     pub fn event_id(self, number: u64) -> ArtifactId {
         match number {
             0 => self.0,
@@ -38,13 +38,13 @@ impl TurnId {
         }
     }
 
-    /// The id of the event that says, for the n-th time, that a turn waits for this run.
+    /// The id of the n-th event that says that a turn waits for this run.
     pub(crate) fn waiting_event_id(run_id: RunId, number: u64) -> ArtifactId {
         derived(&["turn waits", &run_id.to_string(), &number.to_string()])
     }
 
-    /// The id of the proposal that one of the turn's calls becomes: always the same, so that a turn
-    /// that is repeated after a crash repeats nothing.
+    /// The id of the proposal for one of the turn's calls. It is always the same, so that a turn that is
+    /// repeated after a crash repeats no call.
     pub fn proposal_id(self, tool_call_id: &str) -> uuid::Uuid {
         uuid::Uuid::new_v5(&self.0.as_uuid(), tool_call_id.as_bytes())
     }
@@ -64,8 +64,8 @@ impl FromStr for TurnId {
     }
 }
 
-/// An id that follows from these words. It has the form of a UUIDv7, as every id of the store has, and
-/// its 122 free bits are of a hash, so it tells no time.
+/// An id derived from these words. It has the form of a UUIDv7, like every id in the store, but its 122 free
+/// bits are a hash, so it contains no time.
 fn derived(words: &[&str]) -> ArtifactId {
     let digest = Digest::of(words).to_string();
     let half = digest.get(..32).and_then(|hex| u128::from_str_radix(hex, 16).ok());
@@ -81,11 +81,11 @@ fn derived(words: &[&str]) -> ArtifactId {
 pub struct Turn {
     /// Its id.
     pub id: TurnId,
-    /// What is durable of it, in order. A provisional turn has nothing.
+    /// Its durable entries, in order. A provisional turn has none.
     pub entries: Vec<Entry>,
 }
 
-/// One durable thing that happened in a turn.
+/// One durable event of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// A request opened it.
@@ -106,17 +106,17 @@ pub enum Entry {
 pub struct Opened {
     /// The request's key.
     pub correlation_id: String,
-    /// The digest of what came, for telling the same request from another with its key.
+    /// The digest of the request, to tell a repeated request from another one with the same key.
     pub request_digest: Digest,
-    /// The turn before.
+    /// The turn before this one.
     pub previous: Option<TurnId>,
     /// The session's mode.
     pub mode: String,
-    /// What came.
+    /// The request as it arrived.
     pub envelope: Envelope,
 }
 
-/// What the model answered.
+/// The model's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answered {
@@ -126,9 +126,9 @@ pub struct Answered {
     pub text: Option<String>,
     /// Its calls, in order.
     pub calls: Vec<AskedCall>,
-    /// What it cost.
+    /// The tokens that it used.
     pub usage: Option<Usage>,
-    /// Why the answer is not whole, where it is not.
+    /// Why the answer is incomplete, if it is.
     pub cut_off: Option<String>,
 }
 
@@ -140,21 +140,21 @@ impl Answered {
     }
 }
 
-/// A call that the model asked for, and who makes it.
+/// A call that the model asked for, and which side makes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedCall {
-    /// The model's name for it.
+    /// The model's id for it.
     pub tool_call_id: String,
     /// The tool's name, as it was offered.
     pub name: String,
     /// The arguments: a JSON object as text.
     pub arguments_json: String,
-    /// What the proposal names, where the server makes the call; none where the caller does.
+    /// The action name for the proposal, where the server makes the call; none where the caller does.
     pub action: Option<String>,
 }
 
-/// A call that the server made. Its response stands in the run's record, and only there.
+/// A call that the server made. Its response is in the run's record, and only there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolEnded {
@@ -180,9 +180,9 @@ impl ToolEnded {
 pub struct Continued {
     /// The request's key.
     pub correlation_id: String,
-    /// The digest of what came.
+    /// The digest of the request.
     pub request_digest: Digest,
-    /// What came: the results in the order of the calls, and what the user adds to them.
+    /// The request: the results in the order of the calls, and what the user adds to them.
     pub envelope: Envelope,
 }
 
@@ -195,14 +195,14 @@ pub enum TurnState {
     Calling(Vec<AskedCall>),
     /// Calls that the caller makes.
     AwaitingClient(Vec<ToolCall>),
-    /// Nothing: this is the last word.
+    /// Nothing: this is the final answer.
     Final(String),
     /// Nothing: it failed.
     Failed(InvokeResult),
 }
 
 impl Turn {
-    /// A turn of which nothing is durable.
+    /// A turn without durable entries.
     pub fn provisional(id: TurnId) -> Self {
         Self { id, entries: Vec::new() }
     }
@@ -235,7 +235,7 @@ impl Turn {
         state
     }
 
-    /// Whether it can still go on by itself.
+    /// Whether it can still continue without another request.
     pub fn is_open(&self) -> bool {
         match self.state() {
             TurnState::Asking | TurnState::Calling(_) => !self.entries.is_empty(),
@@ -256,7 +256,7 @@ impl Turn {
         })
     }
 
-    /// How often the model has answered since the request that is served now.
+    /// How many times the model has answered since the present request.
     pub fn rounds(&self) -> usize {
         let is_request = |entry: &&Entry| matches!(entry, Entry::Opened(_) | Entry::Continued(_));
         let later = self.entries.iter().rev().take_while(|entry| !is_request(entry));
@@ -271,7 +271,7 @@ impl Turn {
         })
     }
 
-    /// The run of a call that the server made.
+    /// The end of a call that the server made.
     pub fn ended(&self, tool_call_id: &str) -> Option<&ToolEnded> {
         self.ended_calls().find(|ended| ended.tool_call_id == tool_call_id)
     }
@@ -312,8 +312,8 @@ impl Turn {
         }
     }
 
-    /// The turn as the request with this key left it, or has it now: without what later requests
-    /// brought. So the same request again gets the same answer.
+    /// The turn as the request with this key left it, without what later requests added. So a repeated
+    /// request gets the same answer.
     pub fn seen_by(mut self, correlation_id: &str) -> Self {
         let own = self.entries.iter().position(|entry| is_key(entry, correlation_id));
         let is_later = |entry: &Entry| matches!(entry, Entry::Continued(_));
@@ -325,13 +325,13 @@ impl Turn {
         self
     }
 
-    /// What the model cost, over the whole turn.
+    /// The tokens that the model used, over the whole turn.
     pub fn usage(&self) -> Option<Usage> {
         self.answers().filter_map(|answered| answered.usage).reduce(Usage::plus)
     }
 }
 
-/// Whether an entry is that of the request with this key.
+/// Whether an entry belongs to the request with this key.
 fn is_key(entry: &Entry, correlation_id: &str) -> bool {
     match entry {
         Entry::Opened(opened) => opened.correlation_id == correlation_id,
@@ -340,7 +340,7 @@ fn is_key(entry: &Entry, correlation_id: &str) -> bool {
     }
 }
 
-/// An answer's calls decide what comes next: the server's first, then the caller's.
+/// An answer's calls decide the next state: the server's calls first, then the caller's.
 fn after_answer(answered: &Answered) -> TurnState {
     let server: Vec<AskedCall> =
         answered.calls.iter().filter(|call| !call.is_clients()).cloned().collect();
@@ -357,7 +357,7 @@ fn after_server_calls(answered: &Answered) -> TurnState {
     }
 }
 
-/// The state when one of the server's calls has ended.
+/// The state after one of the server's calls has ended.
 fn without(state: TurnState, tool_call_id: &str, answered: Option<&Answered>) -> TurnState {
     match (state, answered) {
         (TurnState::Calling(mut calls), Some(answered)) => {

@@ -1,4 +1,4 @@
-//! Where turns are kept: the one place that reads and writes their events.
+//! Storage of turns: the only module that reads and writes their events.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,12 @@ use stepgate_core::step;
 use crate::stop::{Code, Stop};
 use crate::turn::{Entry, ToolEnded, Turn, TurnId, TurnState};
 
-/// Most events of one turn that are read: far beyond what rounds and calls allow.
+/// Limit of the events that are read for one turn: far above what the limits of rounds and calls allow.
 const ENTRIES_MAX: u64 = 10_000;
 /// Events of a turn that one query reads. Few turns have more.
 const ENTRIES_AT_ONCE: u64 = 32;
 
-/// What an event of a turn says.
+/// The payload of a turn's event.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -41,7 +41,7 @@ pub(crate) async fn load(gate: &Gate, id: TurnId) -> Result<Option<(SessionId, T
             found = next_events(gate, id, number).await?;
         }
         let Some(event) = found.get(&id.event_id(number)) else { break };
-        // An event of another kind under the first id is somebody else's, and no turn.
+        // An event of another type under this id is not the start of a turn.
         if number == 0 && event.event_type != EventType::TurnOpened {
             return Ok(None);
         }
@@ -63,8 +63,8 @@ async fn next_events(
     Ok(events.into_iter().map(|event| (event.event_id, event)).collect())
 }
 
-/// The responses to the calls that the server made in some turns. The runs' records have them, and only
-/// they do.
+/// The responses to the calls that the server made in some turns. They are stored in the runs' records, and
+/// only there.
 pub(crate) struct CallResponses(HashMap<RunId, String>);
 
 impl CallResponses {
@@ -88,7 +88,7 @@ impl CallResponses {
     }
 }
 
-/// Writes what happened next, durably. Of two who would write the next event, one is refused.
+/// Writes the next entry, durably. If two requests race to write the next event, one is refused.
 pub(crate) async fn append(
     gate: &Gate,
     session_id: SessionId,
@@ -104,8 +104,7 @@ pub(crate) async fn append(
     }
 }
 
-/// Why another event stands in the place of the next one: the turn was ended, or another request is at
-/// work on it.
+/// Why another event has the place of the next one: the turn was ended, or another request works on it.
 async fn overtaken(gate: &Gate, id: TurnId) -> Result<Stop, Stop> {
     let now = load(gate, id).await?.map(|(_, turn)| turn.state());
     Ok(match now {
@@ -120,7 +119,7 @@ async fn overtaken(gate: &Gate, id: TurnId) -> Result<Stop, Stop> {
     })
 }
 
-/// The same, as one of several who would all write the same. Whether this one was the first.
+/// The same, where several tasks race to write the same entry. Returns whether this one was first.
 pub(crate) async fn append_first(
     gate: &Gate,
     session_id: SessionId,
@@ -136,13 +135,13 @@ pub(crate) async fn append_first(
     }
 }
 
-/// What stands in the place of a turn's next event.
+/// The event at the place of a turn's next event.
 enum Next {
-    /// What was to be written, by this process as far as it can know.
+    /// Our entry, written by this process as far as it can know.
     Ours,
-    /// The same, and it was there before.
+    /// The same entry, but it was there before.
     Same,
-    /// Something else.
+    /// Another entry.
     Another,
 }
 
@@ -167,7 +166,7 @@ async fn write(
     let Err(refused) = gate.store.append_event(event.clone()).await else {
         return Ok(Next::Ours);
     };
-    // It may be there: ours, whose answer was lost, or another's, who was faster.
+    // The event may exist: ours, if the answer was lost, or another task's, which won the race.
     let same = match refused {
         StoreError::AnswerLost(_) => Next::Ours,
         StoreError::State(_) => Next::Same,
@@ -189,7 +188,7 @@ async fn write(
     }
 }
 
-/// Another request is at work on the same turn.
+/// Another request works on the same turn.
 pub(crate) fn in_progress(turn_id: TurnId) -> Stop {
     let message = "another request works on this turn: ask again with the same key";
     Code::TurnInProgress.error(message).with("turnId", turn_id).into()
@@ -255,7 +254,7 @@ fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
     entry.map_err(unreadable)
 }
 
-/// What is stored is not what was written.
+/// The stored event is not what was written.
 fn damaged(why: &str) -> Stop {
     Stop::Fault(Fault::from(StateError::checksum(format!("a turn cannot be read: {why}"))))
 }

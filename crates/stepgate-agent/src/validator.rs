@@ -1,7 +1,7 @@
-//! Every rule about a context, in one stateless place (spec 003, AGN-036).
+//! Every rule about a context, in one stateless module (spec 003, AGN-036).
 //!
-//! The four entries are locked. They take what they judge by shared reference, so none can change it,
-//! and they find everything that is wrong; only the manifest's check stops at the first.
+//! The four entry points are fixed. They take their subject by shared reference, so none can change it, and
+//! they report all errors; only the manifest's check stops at the first.
 
 mod agn_033;
 mod core_rules;
@@ -63,22 +63,22 @@ impl Step {
     }
 }
 
-/// What must always be true once a context is made (section 3).
+/// Rules that hold for every context (section 3).
 pub fn validate_core(context: &Context) -> InvokeResult {
     core_rules::check(context)
 }
 
-/// What must be true before a step (section 4).
+/// Rules before a step (section 4).
 pub fn validate_pre_step(context: &Context, step: Step) -> InvokeResult {
     step_rules::before(context, step)
 }
 
-/// What must be true after a step (section 4).
+/// Rules after a step (section 4).
 pub fn validate_post_step(context: &Context, step: Step) -> InvokeResult {
     step_rules::after(context, step)
 }
 
-/// Whether results answer calls, one for one (section 5). It stops at the first that does not.
+/// Whether results answer calls, one for one (section 5). It stops at the first error.
 pub fn validate_tool_call_manifest(manifest: &ToolCallManifest) -> InvokeResult {
     match manifest::check(manifest) {
         Ok(()) => InvokeResult::success(),

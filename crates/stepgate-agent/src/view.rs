@@ -1,4 +1,4 @@
-//! A turn as it stands, for somebody who did not ask for it, or no longer waits.
+//! The present state of a turn, for a reader that did not send its request or no longer waits.
 
 use stepgate_core::ids::SessionId;
 
@@ -10,25 +10,25 @@ use crate::stop::Stop;
 use crate::turn::{AskedCall, Turn, TurnId, TurnState};
 use crate::turns;
 
-/// A turn as it stands.
+/// The present state of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnView {
     /// The session whose chain has it.
     pub session_id: SessionId,
     /// The turn.
     pub turn_id: TurnId,
-    /// How far it has come.
+    /// Its progress.
     pub standing: Standing,
 }
 
-/// How far a turn has come.
+/// The progress of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Standing {
-    /// The model is to be asked.
+    /// The model must be asked.
     Asking,
-    /// This call of the server's is next.
+    /// This call of the server is next.
     Calling(AskedCall),
-    /// There is something to respond with: the last word, or calls for the caller.
+    /// There is a response: the final answer, or calls for the caller.
     Answered(Box<Response>),
     /// It ended without an answer.
     Failed(InvokeResult),

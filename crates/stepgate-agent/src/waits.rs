@@ -1,8 +1,8 @@
-//! Turns that wait for somebody, and who goes on with them when their process is gone.
+//! Turns that wait for a person, and how another process continues them when their process is gone.
 //!
-//! A turn that begins to wait says so in its session's chain, with the node that works on it. When that node
-//! is gone and the wait over, any process can take the turn up: by being the first to write the event
-//! that ends the wait. So of all nodes one goes on.
+//! A turn that begins to wait records that in its session's chain, with the node that works on it. When that
+//! node is gone and the wait is over, any process can take the turn over: by being the first to write the
+//! event that ends the wait. So exactly one node continues it.
 
 use serde::{Deserialize, Serialize};
 use stepgate_core::event::{Event, EventType};
@@ -15,10 +15,10 @@ use crate::stop::Stop;
 use crate::turn::{Entry, ToolEnded, Turn, TurnId, TurnState};
 use crate::turns;
 
-/// How often a turn may begin to wait for one run: each time under another node.
+/// Limit of the waits that are recorded for one run: each from another node.
 const WAITS_MAX: u64 = 1000;
 
-/// A turn that waits, as `turn_waiting` says it.
+/// A turn that waits, as recorded in a `turn_waiting` event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
@@ -28,14 +28,14 @@ pub struct Wait {
     pub tool_call_id: String,
     /// The run.
     pub run_id: RunId,
-    /// The number that the turn's event will have which ends the wait.
+    /// The number of the turn's event that will end the wait.
     pub number: u64,
     /// The node that works on the turn, where several share the store.
     pub incarnation: Option<u64>,
 }
 
 impl Wait {
-    /// What an event says; none where it is another's, or cannot be read.
+    /// The wait in an event; none where it is another event, or cannot be parsed.
     pub fn read(event: &Event) -> Option<Self> {
         match event.event_type == EventType::TurnWaiting {
             true => Self::deserialize(&event.payload).ok(),
@@ -43,19 +43,19 @@ impl Wait {
         }
     }
 
-    /// What was said last about the same run: somebody else may work on the turn by now.
+    /// The latest wait for the same run: another node may work on the turn by now.
     pub async fn latest(self, store: &dyn Store) -> Result<Self, StoreError> {
         let (_, last) = said(store, self.run_id).await?;
         Ok(last.unwrap_or(self))
     }
 
-    /// Whether the turn has gone on since then.
+    /// Whether the turn has continued since then.
     pub async fn is_over(&self, store: &dyn Store) -> Result<bool, StoreError> {
         Ok(store.event(self.turn_id.event_id(self.number)).await?.is_some())
     }
 }
 
-/// Says that the turn waits for this run, unless this node has said so before.
+/// Records that the turn waits for this run, unless this node has recorded that already.
 pub(crate) async fn note(flow: &Flow<'_>, tool_call_id: &str, run_id: RunId) -> Result<(), Stop> {
     let (gate, turn) = (&flow.agent.gate, flow.turn()?);
     let nodes = gate.store.nodes().await?;
@@ -82,7 +82,7 @@ pub(crate) async fn note(flow: &Flow<'_>, tool_call_id: &str, run_id: RunId) -> 
     Ok(gate.store.append_event(event).await?)
 }
 
-/// How often it was said that a turn waits for this run, and what was said last.
+/// How many waits for this run are recorded, and the latest.
 async fn said(store: &dyn Store, run_id: RunId) -> Result<(u64, Option<Wait>), StoreError> {
     let mut last = None;
     for number in 0..WAITS_MAX {
@@ -94,8 +94,8 @@ async fn said(store: &dyn Store, run_id: RunId) -> Result<(u64, Option<Wait>), S
     Ok((WAITS_MAX, last))
 }
 
-/// Takes up a turn whose run is over, before anybody else does. None where somebody was faster, or the turn
-/// went on long ago; otherwise the request whose turn it is.
+/// Takes over a turn whose run is over, if this process is the first. Returns the request of the turn; none
+/// where another process was first, or the turn has continued already.
 pub async fn take_up(agent: &Agent, wait: &Wait) -> Result<Option<Request>, Stop> {
     let gate = &agent.gate;
     let Some((session_id, mut turn)) = turns::load(gate, wait.turn_id).await? else {
@@ -105,7 +105,7 @@ pub async fn take_up(agent: &Agent, wait: &Wait) -> Result<Option<Request>, Stop
         return Ok(None);
     }
     let Some(session) = gate.store.session(session_id).await? else { return Ok(None) };
-    let answer = agent.tools.outlast(wait.run_id).await?;
+    let answer = agent.tools.wait_until_finished(wait.run_id).await?;
     let ended = Entry::ToolEnded(ToolEnded::of(&wait.tool_call_id, &answer));
     if !turns::append_first(gate, session_id, &mut turn, ended).await? {
         return Ok(None);
@@ -122,7 +122,7 @@ pub async fn take_up(agent: &Agent, wait: &Wait) -> Result<Option<Request>, Stop
     }))
 }
 
-/// Whether the call of this wait is the one that the turn comes to next.
+/// Whether the call of this wait is the turn's next one.
 fn waits_for(turn: &Turn, wait: &Wait) -> bool {
     let is_next = match turn.state() {
         TurnState::Calling(calls) => {

@@ -108,14 +108,14 @@ pub enum CoreCall {
     RenameFile { source: SandboxPath, destination: SandboxPath },
 }
 
-/// What a call does to the world.
+/// How a call affects the sandbox or the tool server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
-    /// Nothing: call and effect are committed at once.
+    /// No effect outside the store: the call and its effect are committed together.
     Nothing,
-    /// Looks.
+    /// Reads only.
     Reads,
-    /// Changes.
+    /// Changes something.
     Writes,
 }
 
@@ -134,7 +134,7 @@ impl CoreCall {
         }
     }
 
-    /// What it does to the world.
+    /// How it affects the sandbox or the tool server.
     pub fn touch(&self) -> Touch {
         match self {
             Self::Think | Self::Finish { .. } => Touch::Nothing,
@@ -146,8 +146,8 @@ impl CoreCall {
         }
     }
 
-    /// Whether what it does is about a file that is there: it goes, or gets another path. Any other call says
-    /// by itself what there will be.
+    /// Whether the call acts on an existing file: it deletes or renames the file. For every other call the
+    /// arguments alone say what the result will be.
     pub fn is_about_a_file_that_stands(&self) -> bool {
         match self {
             Self::DeleteFile { .. } | Self::RenameFile { .. } => true,

@@ -1,4 +1,4 @@
-//! Approvals: what a person is asked, and what the person said.
+//! Approvals: the question to a person, and the person's decision.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -13,13 +13,13 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalStatus {
-    /// Nobody has decided.
+    /// Not decided yet.
     Pending,
-    /// A person said yes.
+    /// A person approved.
     Approved,
-    /// A person said no.
+    /// A person denied.
     Denied,
-    /// Nobody said anything in time.
+    /// The time limit passed without a decision.
     Expired,
 }
 
@@ -64,7 +64,7 @@ pub struct Approval {
 /// How an approval was decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Resolution {
-    /// Who decided; none where time did.
+    /// Who decided; none where the approval expired.
     pub approver_id: Option<PrincipalId>,
     /// What the person noted.
     pub note: Option<String>,
@@ -83,21 +83,22 @@ impl Approval {
         self.context.read().ok().map(|context| context.expires_at)
     }
 
-    /// Whether time has decided on it, although that may not be written down yet.
+    /// Whether the approval has expired, although the expiry may not be recorded yet.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.status == ApprovalStatus::Pending && self.expires_at().is_some_and(|at| at <= now)
     }
 }
 
-/// What a person is shown, and what the approval is bound to.
+/// The question that a person sees, and the call that the approval is bound to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApprovalContext {
     /// The arguments as they would be sent.
     #[serde(deserialize_with = "strict::value")]
     pub args: Value,
-    /// The digest of the call: the approval is good for no other.
+    /// The digest of the call: the approval is valid for no other.
     pub call_digest: Digest,
-    /// Where it is granted, this must be reached: what the agent saw of the world, it saw there.
+    /// The executor that the call was meant for. The node that grants the call must reach it: what the agent
+    /// has seen came from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor_id: Option<String>,
     /// Until when a person can decide.
@@ -106,8 +107,8 @@ pub struct ApprovalContext {
     pub needs_approval: SupervisorDecision,
     /// Its digest.
     pub needs_approval_digest: Digest,
-    /// The file that would be deleted or renamed: where it is granted, it must still be that one. None
-    /// where it is about no file, and in questions of earlier versions.
+    /// The file that would be deleted or renamed. After the grant it must still be the same file. None where
+    /// the call is about no file, and in questions of earlier versions.
     #[serde(
         default,
         deserialize_with = "strict::some_value",
@@ -124,8 +125,9 @@ pub struct ApprovalContext {
     pub tool_server: String,
 }
 
-/// The context of an approval as its row has it: the canonical text, which digests cover, and what it
-/// says. A text that cannot be read is kept: `verify` tells of it, and nobody can decide on it.
+/// The context of an approval as its row stores it: the canonical text, which the digests cover, and the
+/// parsed form. A text that cannot be parsed is kept: `verify` reports it, and the approval cannot be
+/// decided.
 #[derive(Clone, Debug)]
 pub struct StoredContext {
     text: String,
@@ -151,13 +153,13 @@ impl StoredContext {
         &self.text
     }
 
-    /// What it says.
+    /// The parsed context.
     pub fn read(&self) -> Result<&ApprovalContext, StateError> {
         self.read.as_ref().map_err(|why| StateError::checksum(format!("approval context: {why}")))
     }
 }
 
-/// What it says follows from the text.
+/// Compares the texts alone: the parsed form follows from the text.
 impl PartialEq for StoredContext {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text

@@ -1,8 +1,9 @@
-//! What needs a person: runs that recovery cannot bring to their end by itself.
+//! Runs that need a person, because recovery cannot end them by itself.
 //!
-//! Each is told once, as an event in the system session: a run that does not verify cannot be trusted with an
-//! event of its own. [`list`] reads those events back and leaves out the runs that are over since. Everything
-//! that shows such runs (standard error, metrics, `runs`, `doctor`, `recover`) shows this list.
+//! Each such run is reported once, as an event in the system session: a run that does not verify cannot be
+//! trusted with an event of its own. [`list`] reads those events back and leaves out the runs that have
+//! ended since. Every place that shows such runs (standard error, metrics, `runs`, `doctor`, `recover`)
+//! shows this list.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ const PAGE: usize = 1000;
 /// The runs that need a person, in the order in which they came.
 pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, StoreError> {
     let Read { position, mut open } = reading.read().clone();
-    // Asked first: no event comes at a smaller position later, so up to there nothing is read again.
+    // Read first: no event is added later at a smaller position, so events up to it need not be read again.
     let newest = store.last_position().await?;
     let told = told_since(store, position).await?;
     let position = told.last().map_or(newest, |(position, _)| newest.max(*position));
@@ -55,7 +56,7 @@ async fn told_since(store: &dyn Store, position: u64) -> Result<Vec<(u64, Need)>
     }
 }
 
-/// Whether a run has ended. One that cannot be read has not.
+/// Whether a run has ended. A run that cannot be read counts as not ended.
 async fn is_over(store: &dyn Store, run_id: RunId) -> Result<bool, StoreError> {
     match store.recall(run_id).await {
         Ok(known) => Ok(known.is_some_and(|known| known.run.status.is_final())),
@@ -69,7 +70,7 @@ pub async fn of(gate: &Gate) -> Result<Vec<Need>, StoreError> {
     list(&*gate.store, gate.parked.told()).await
 }
 
-/// Tells what a recovery left to people, where that is not known yet. The answer is what is new.
+/// Reports the runs that a recovery left to people, unless they are reported already. Returns the new ones.
 pub async fn tell(gate: &Gate, report: &Report) -> Result<Vec<Need>, Fault> {
     let mut found = Vec::new();
     for run_id in &report.in_doubt {
@@ -83,7 +84,7 @@ pub async fn tell(gate: &Gate, report: &Report) -> Result<Vec<Need>, Fault> {
     tell_all(gate, found).await
 }
 
-/// Tells that a run does not verify, where recovery has not found that out.
+/// Reports that a run does not verify, where another check than recovery found it.
 pub async fn tell_quarantined(gate: &Gate, run_id: RunId, why: String) -> Result<Vec<Need>, Fault> {
     tell_all(gate, vec![(run_id, Kind::Quarantined, why)]).await
 }
@@ -118,7 +119,7 @@ async fn doubt(gate: &Gate, run_id: RunId) -> Result<String, StoreError> {
     Ok(format!("`{tool}` was called, and whether it acted is unknown"))
 }
 
-/// Whether a person has acted on it after it was told: what is found now is news.
+/// Whether a person has acted on it since it was reported: then the present finding is new.
 async fn was_resolved_since(gate: &Gate, need: &Need) -> Result<bool, StoreError> {
     match gate.store.dossier(need.run_id).await {
         Ok(dossier) => Ok(dossier.is_some_and(|dossier| {

@@ -1,4 +1,4 @@
-//! `export`: one run as one JSON object that a stranger can verify without Stepgate.
+//! `export`: one run as one JSON object that an auditor can verify without Stepgate.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub struct RunObject {
     pub output_json: Option<String>,
     pub error_json: Option<String>,
     pub latency_ms: Option<u64>,
-    /// The payload as it came, where it is text.
+    /// The stored payload, where it is text.
     pub payload: Option<String>,
     /// The payload as hex digits, where it is not.
     pub payload_hex: Option<String>,
@@ -126,8 +126,8 @@ impl Bundle {
         })
     }
 
-    /// A bundle as it was exported, every member of it: one that is left out, or written in another
-    /// way, has another digest for whoever computes it without Stepgate.
+    /// Reads an exported bundle and requires every member as it was exported. A member that is missing or
+    /// spelled differently would change the digest for a reader who computes it without Stepgate.
     pub fn read(value: &Value) -> Result<Self, String> {
         let bundle = Self::deserialize(value).map_err(|error| error.to_string())?;
         let exported = serde_json::to_value(&bundle).map_err(|error| error.to_string())?;
@@ -192,7 +192,7 @@ impl Bundle {
             Some(State::Completed | State::Failed | State::Denied) => {
                 return Some(Problem::new("record", "the journal has ended and there is none"));
             }
-            // A checkpoint before the end is that of a pause.
+            // A checkpoint before the end means that the step paused for a person.
             Some(State::Pending) if self.checkpoint.is_some() => Status::ApprovalRequired,
             Some(State::Authorized | State::Executing) if was_approved => Status::Approved,
             Some(State::Pending | State::Authorized | State::Executing) => Status::Started,

@@ -1,4 +1,4 @@
-//! A call that keeps its contract: a core action's, or a tool's of a tool server.
+//! A validated call: of a core action, or of a tool of a tool server.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::json::{Map, Value};
 use crate::path::SandboxPath;
 use crate::tool::Tool;
 
-/// What a proposal asks for, once it is known to be something that can be asked for.
+/// The call that a proposal asks for, after validation.
 #[derive(Clone, Debug)]
 pub enum Call {
     /// A core action, on the sandbox.
@@ -62,7 +62,7 @@ impl Call {
         }
     }
 
-    /// What it does to the world.
+    /// How it affects the sandbox or the tool server.
     pub fn touch(&self) -> Touch {
         match self {
             Self::Core(call) => call.touch(),
@@ -107,7 +107,7 @@ impl Call {
         }
     }
 
-    /// The call as it is written down, and as policy sees it.
+    /// The call in its stored form, which is also what policy sees: redacted arguments as digests.
     pub fn written(&self) -> Cow<'_, Self> {
         match self {
             Self::Server(call) if !call.tool.redacted.is_empty() => {
@@ -118,7 +118,7 @@ impl Call {
         }
     }
 
-    /// What the name stands for: the definition, and whether it changes anything.
+    /// What the name refers to: the tool's definition, and whether it changes anything.
     pub(crate) fn identity(&self) -> (Option<Digest>, ToolClass) {
         (self.definition_digest(), self.tool_class())
     }
@@ -132,7 +132,8 @@ impl Call {
     }
 }
 
-/// The arguments, every one at most at its cap; an error where a capped one is no number.
+/// The arguments, each lowered to its cap where it exceeds it; an error where a capped argument is not a
+/// number.
 pub fn lowered(
     mut args: Map<String, Value>,
     caps: &BTreeMap<String, i64>,

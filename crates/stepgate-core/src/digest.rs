@@ -14,7 +14,7 @@ use crate::json::canonical;
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// What stands in place of a predecessor where there is none.
+    /// Stands in place of the predecessor's digest where there is no predecessor.
     pub const ZERO: Self = Self([0; 32]);
 
     /// The digest of bytes as they are.
@@ -40,7 +40,7 @@ impl Digest {
     }
 }
 
-/// A digest in the making, of bytes that come one after the other.
+/// An incremental digest of bytes that arrive in parts.
 #[derive(Clone, Debug, Default)]
 pub struct Digesting(Sha256);
 

@@ -17,15 +17,15 @@ pub enum EventType {
     ToolSucceeded,
     /// It was refused or failed.
     ToolFailed,
-    /// Policy or sandbox said no.
+    /// Policy or the sandbox refused the call.
     PolicyViolation,
     /// A person is asked.
     ApprovalRequested,
-    /// A person said yes.
+    /// A person approved.
     ApprovalGranted,
-    /// A person said no.
+    /// A person denied.
     ApprovalDenied,
-    /// Nobody said anything in time.
+    /// The time limit for an approval passed without a decision.
     ApprovalExpired,
     /// The recorded answer was given again.
     ToolReplayed,
@@ -33,11 +33,11 @@ pub enum EventType {
     ToolRedispatched,
     /// Recovery ended a run.
     RunRecovered,
-    /// A result came after the tool's time was over.
+    /// A result came after the tool's timeout.
     LateResult,
-    /// Somebody said what became of a call in doubt.
+    /// An operator said what became of a call in doubt.
     RunResolved,
-    /// Recovery cannot end a run: a person must look.
+    /// Recovery cannot end a run: a person must look at it.
     RunNeedsPerson,
     /// A session began.
     SessionOpened,
@@ -53,7 +53,7 @@ pub enum EventType {
     TurnOpened,
     /// The agent's model answered.
     TurnAnswered,
-    /// A call that the model asked for waits for somebody.
+    /// A call that the model asked for waits for a person.
     TurnWaiting,
     /// A call that the model asked for has its outcome.
     TurnToolEnded,
@@ -137,7 +137,7 @@ pub struct Event {
     pub event_id: ArtifactId,
     /// What happened.
     pub event_type: EventType,
-    /// What there is to know about it.
+    /// The details.
     pub payload: Value,
     /// The run it is about.
     pub run_id: Option<RunId>,

@@ -1,7 +1,7 @@
 //! The closed table of outcomes, codes and messages.
 //!
-//! A [`Failure`] is part of the contract with the agent: a phase, a code, a fixed message, and a
-//! detail that only the record sees. What is Stepgate's own trouble is a `Fault` (`gate.rs`).
+//! A [`Failure`] is part of the contract with the agent: a phase, a code, a fixed message, and a detail that
+//! only the record sees. An internal error of Stepgate is a `Fault` (`gate.rs`).
 
 use serde::{Deserialize, Serialize};
 
@@ -60,11 +60,11 @@ impl Phase {
 pub enum Outcome {
     /// The action was done.
     Success,
-    /// The proposal is not one.
+    /// The payload is not a valid proposal.
     ValidationError,
-    /// The proposal is one, and may not be done.
+    /// The proposal is valid, but the action is not allowed.
     Denied,
-    /// It may be done, and could not be.
+    /// The action is allowed, but failed.
     ExecutionError,
 }
 
@@ -87,9 +87,9 @@ impl Outcome {
 /// Why a step failed. Each variant is one row of the table: phase, outcome, code and message follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nothing came.
+    /// The payload is empty.
     EmptyPayload,
-    /// More came than the limit allows.
+    /// The payload is over the limit.
     PayloadTooLarge,
     /// Not strict JSON.
     InvalidJson(strict::Refusal),
@@ -105,22 +105,22 @@ pub enum Failure {
     InvalidArgs(String),
     /// The id already names another action.
     IdempotencyConflict,
-    /// Policy or sandbox said no: the policies, or the sandbox rule.
+    /// Policy or the sandbox refused: the policies, or the sandbox rule.
     PolicyViolation(String),
-    /// An operator said no.
+    /// An operator denied.
     DeniedByOperator {
         /// Who.
         approver_id: PrincipalId,
         /// Why, where it was said.
         note: Option<String>,
     },
-    /// Nobody decided in time.
+    /// The time limit for an approval passed without a decision.
     ApprovalExpired,
-    /// The principal has as many open approvals as it may; the limit.
+    /// The principal has reached its limit of open approvals; the limit.
     TooManyApprovals(u64),
-    /// The executor refused after AUTHORIZE had agreed: the rule.
+    /// The executor refused after AUTHORIZE had permitted: the rule.
     RefusedAtExecution(String),
-    /// It could not be done; what only the record is told.
+    /// The action failed; the detail goes to the record alone.
     Execution(ExecutionFailure, Option<String>),
 }
 
@@ -210,18 +210,18 @@ impl Failure {
         self.row().outcome
     }
 
-    /// What the caller branches on.
+    /// The code for the caller's program.
     pub fn code(&self) -> &'static str {
         self.row().code
     }
 
-    /// What the caller reads: fixed per code, and nothing of the host.
+    /// The message for the caller: fixed per code, without details of the host.
     pub fn message(&self) -> &'static str {
         self.row().message
     }
 
-    /// Whether it came before the arguments were known to be a tool's, so that which of them are redacted is
-    /// not known either.
+    /// Whether the step failed before the arguments were checked against a tool. Then it is not known which
+    /// of them must be redacted.
     pub fn is_before_args(&self) -> bool {
         match self {
             Self::PayloadTooLarge
@@ -272,7 +272,7 @@ impl Failure {
     }
 }
 
-/// Why an action that was allowed could not be done. The message says nothing of the host.
+/// Why a permitted action failed. The message has no details of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the messages below say what each means")]
 pub enum ExecutionFailure {
@@ -343,7 +343,7 @@ impl ExecutionFailure {
         self.row().1
     }
 
-    /// Whether something may have happened all the same.
+    /// Whether the action may have had an effect in spite of the failure.
     pub fn leaves_doubt(self) -> bool {
         match self {
             Self::OutputInvalid | Self::Timeout | Self::Io => true,
@@ -362,8 +362,8 @@ impl ExecutionFailure {
         }
     }
 
-    /// Whether what the tool said about it is kept with the run. A result that breaks its contract is
-    /// not: nobody may take it for one, and its digest is enough to know it by.
+    /// Whether the tool's own output is kept with the run. An output that breaks the tool's contract is not
+    /// kept, so that it cannot be taken for a result; its digest is enough to identify it.
     pub(crate) fn keeps_what_was_said(self) -> bool {
         match self {
             Self::OutputInvalid => false,

@@ -1,7 +1,7 @@
-//! The gate: the ports and limits that every step passes with, and the sessions that steps join.
+//! The gate: the ports and limits that every step uses, and the sessions that steps join.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::action::{CORE_SERVER, Touch};
 use crate::call::Call;
@@ -10,55 +10,57 @@ use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
 use crate::json::Value;
 use crate::limits::Limits;
+use crate::lock;
 use crate::need::Reading;
 use crate::ports::{EventQuery, Executor, Hold, Policy, Store, StoreError, ToolServers, World};
 use crate::session::{Head, Session, SessionKind, Uniqueness};
 use crate::time::Timestamp;
 
-/// Everything a step needs of the world.
+/// Everything that a step needs from outside the core.
 #[derive(Clone)]
 pub struct Gate {
-    /// What remembers.
+    /// Stores runs, journals and events.
     pub store: Arc<dyn Store>,
-    /// What acts on the sandbox.
+    /// Runs core actions on the sandbox.
     pub executor: Arc<dyn Executor>,
-    /// What acts through tool servers.
+    /// Calls the tools of tool servers.
     pub tools: Arc<dyn ToolServers>,
-    /// What permits.
+    /// Decides which calls are permitted.
     pub policy: Arc<dyn Policy>,
-    /// Clock and chance.
+    /// Clock and random ids.
     pub world: Arc<dyn World>,
-    /// What a step may cost.
+    /// The limits of a step.
     pub limits: Limits,
-    /// Which files may be touched.
+    /// The extensions of files that may be read and written.
     pub extensions: Extensions,
-    /// What this process keeps for runs that are not over.
+    /// State of this process for runs that have not ended.
     pub parked: Parked,
-    /// When the tools of calls in doubt are asked again.
+    /// Backoff for the status questions about calls in doubt.
     pub doubts: Doubts,
 }
 
-/// What a process keeps for runs that are not over, from one recovery to the next.
+/// State that a process keeps for runs that have not ended, from one recovery to the next.
 #[derive(Clone, Default)]
 pub struct Parked {
-    /// What a step held when it could not record its effect. It stays held until recovery ends the run:
-    /// whoever touched the same in between would be overwritten by the second dispatch.
+    /// The holds of steps that could not record their effect. A hold is kept until recovery ends the run: a
+    /// change that another call made to the same paths in between would be overwritten by the second
+    /// dispatch.
     holds: Arc<Mutex<HashMap<RunId, Hold>>>,
-    /// Runs that wait for a person and were found sound. They are not read again until somebody decides,
-    /// and then they are proven once more.
+    /// Runs that wait for a person and that verified. Recovery does not read them again until a person
+    /// decides; then they are verified once more.
     sound: Arc<Mutex<HashSet<RunId>>>,
-    /// What was read of the list of runs that need a person.
+    /// Cache of the list of runs that need a person.
     told: Reading,
-    /// How many questions to a person are being written for each principal. They count as open, so that
-    /// steps that ask at the same time cannot pass the limit together.
+    /// How many approvals are being written now for each principal. They count as open, so that concurrent
+    /// steps cannot exceed the limit together.
     asking: Arc<Mutex<HashMap<PrincipalId, u64>>>,
 }
 
-/// One question that is being written, counted until it is dropped.
+/// One approval that is being written. It counts until it is dropped.
 pub(crate) struct Asking {
     parked: Parked,
     principal_id: PrincipalId,
-    /// How many there are with this one.
+    /// How many are being written, this one included.
     pub(crate) count: u64,
 }
 
@@ -83,7 +85,7 @@ impl Parked {
         self.holds().remove(&run_id)
     }
 
-    /// The runs that something is held for.
+    /// The runs that have a hold.
     pub(crate) fn runs(&self) -> Vec<RunId> {
         self.holds().keys().copied().collect()
     }
@@ -92,22 +94,22 @@ impl Parked {
         &self.told
     }
 
-    /// Notes that a run waits and is sound.
+    /// Notes that a run waits for a person and has verified.
     pub(crate) fn note_sound(&self, run_id: RunId) {
         self.sound().insert(run_id);
     }
 
-    /// Whether a run that waits was found sound before.
+    /// Whether a waiting run has verified before.
     pub(crate) fn is_sound(&self, run_id: RunId) -> bool {
         self.sound().contains(&run_id)
     }
 
-    /// Forgets what it noted of runs that no longer wait.
+    /// Forgets the runs that no longer wait.
     pub(crate) fn forget_all_but(&self, waiting: &HashSet<RunId>) {
         self.sound().retain(|run_id| waiting.contains(run_id));
     }
 
-    /// Counts one more question of this principal.
+    /// Counts one more approval that is being written for this principal.
     pub(crate) fn begin_asking(&self, principal_id: &PrincipalId) -> Asking {
         let mut counts = self.asking();
         let count = counts.entry(principal_id.clone()).or_default();
@@ -116,20 +118,21 @@ impl Parked {
     }
 
     fn asking(&self) -> MutexGuard<'_, HashMap<PrincipalId, u64>> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.asking)
     }
 
     fn sound(&self) -> MutexGuard<'_, HashSet<RunId>> {
-        self.sound.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.sound)
     }
 
     fn holds(&self) -> MutexGuard<'_, HashMap<RunId, Hold>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.holds)
     }
 }
 
-/// When the status tool of a call in doubt is asked again. Each question is a run of its own, so a tool that
-/// does not know is asked less and less often. A new process begins anew.
+/// Backoff for asking the status tool about a call in doubt. Each question is a run of its own, so a tool
+/// that does not know the answer is asked less and less often. The backoff is not stored: a new process
+/// starts from the shortest pause.
 #[derive(Clone, Default)]
 pub struct Doubts(Arc<Mutex<HashMap<RunId, Doubt>>>);
 
@@ -139,17 +142,17 @@ struct Doubt {
     pause_ms: u64,
 }
 
-/// Shortest and longest time between two questions about one call.
+/// Shortest and longest pause between two questions about one call.
 const DOUBT_PAUSE_MIN_MS: u64 = 1000;
 const DOUBT_PAUSE_MAX_MS: u64 = 60 * 60 * 1000;
 
 impl Doubts {
-    /// Whether it is too soon to ask about this run again.
+    /// Whether the pause before the next question about this run is not over yet.
     pub(crate) fn is_too_soon(&self, run_id: RunId, now: Timestamp) -> bool {
         self.doubts().get(&run_id).is_some_and(|doubt| now < doubt.next)
     }
 
-    /// The tool did not know.
+    /// The tool did not know: doubles the pause.
     pub(crate) fn put_off(&self, run_id: RunId, now: Timestamp) {
         let mut doubts = self.doubts();
         let pause_ms = doubts.get(&run_id).map_or(DOUBT_PAUSE_MIN_MS, |doubt| {
@@ -158,13 +161,13 @@ impl Doubts {
         doubts.insert(run_id, Doubt { next: now.plus_ms(pause_ms), pause_ms });
     }
 
-    /// Nobody asks about runs any more that are over.
+    /// Forgets the runs that are no longer open.
     pub(crate) fn keep(&self, is_open: impl Fn(RunId) -> bool) {
         self.doubts().retain(|run_id, _| is_open(*run_id));
     }
 
     fn doubts(&self) -> MutexGuard<'_, HashMap<RunId, Doubt>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.0)
     }
 }
 
@@ -184,14 +187,14 @@ impl Default for Extensions {
     }
 }
 
-/// Stepgate's own trouble: it fails closed and goes to the operator. The caller knows nothing about
-/// the step, and asks again with the same id.
+/// An internal error of Stepgate: it fails closed and is reported to the operator. The caller learns nothing
+/// about the step, and retries with the same id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The store did not do what it must.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The executor stopped in the middle of an act.
+    /// The executor stopped in the middle of a call.
     #[error("the executor stopped: {0}")]
     Executor(String),
     /// The session belongs to another principal.
@@ -203,7 +206,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether another executor has the run by now, or may have it (decision 10).
+    /// Whether another executor has taken the run over, or may have (decision 10).
     pub(crate) fn is_taken_over(&self) -> bool {
         match self {
             Self::Store(StoreError::State(error)) => error.code == StateCode::ConcurrentExecution,
@@ -221,11 +224,11 @@ impl From<StateError> for Fault {
 /// Events of the system session that are read at once.
 const NOTED_PAGE: usize = 1000;
 
-/// The name under which the system session is kept. No token can have it.
+/// The principal of the system session. No token can have this name.
 pub const SYSTEM_PRINCIPAL: &str = "system";
 
 impl Gate {
-    /// The name of what acts here when this call is sent.
+    /// The id of the executor that this call would be sent to from this node.
     pub(crate) fn executor_of(&self, call: &Call) -> Option<String> {
         match (call, call.touch()) {
             (Call::Core(_), Touch::Nothing) => None,
@@ -234,8 +237,9 @@ impl Gate {
         }
     }
 
-    /// Whether what became of a call that was sent to this executor of a server's can be found out here:
-    /// another node's own sandbox has other files, and its processes know of other calls.
+    /// Whether this node can find out what became of a call that was sent to this executor of a server. It
+    /// cannot for another node's own sandbox, which has other files, or for another node's processes, which
+    /// know of other calls.
     pub fn answers_for(&self, tool_server: &str, executor_id: &str) -> bool {
         match tool_server {
             CORE_SERVER => self.executor.answers_for(executor_id),
@@ -261,7 +265,7 @@ impl Gate {
         }
     }
 
-    /// The session of a principal that names none, opened on first use.
+    /// The session of a principal that names no session; opened on first use.
     pub async fn default_session(&self, principal: &PrincipalId) -> Result<Session, Fault> {
         if let Some(session) = self.store.default_session_of(principal).await? {
             return Ok(session);
@@ -273,7 +277,7 @@ impl Gate {
         self.open(system.session_id, Session { node_id, ..session }).await
     }
 
-    /// The session of this id, opened on first use; another principal's is not there.
+    /// The session of this id, opened on first use; an error where it belongs to another principal.
     pub async fn named_session(
         &self,
         id: SessionId,
@@ -290,7 +294,7 @@ impl Gate {
         }
     }
 
-    /// Notes something that operators did, in the system session.
+    /// Records an operator's act as an event of the system session.
     pub async fn note(&self, event_type: EventType, payload: Value) -> Result<Event, Fault> {
         let event = Event {
             event_id: self.fresh_id(),
@@ -305,7 +309,7 @@ impl Gate {
         Ok(event)
     }
 
-    /// Everything of these types that was noted, oldest first.
+    /// All events of these types in the system session, oldest first.
     pub async fn noted(&self, event_types: &[EventType]) -> Result<Vec<Event>, Fault> {
         let mut query = EventQuery {
             principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
@@ -344,8 +348,8 @@ impl Gate {
         }
     }
 
-    /// Opens a session. Of a kind that there is one of, another caller may have been first: theirs is
-    /// the one, whichever way the store says so.
+    /// Opens a session. For a kind that is unique, another caller may win the race: then the winner's
+    /// session is used, in whichever way the store reports the conflict.
     async fn open(&self, chained_in: SessionId, session: Session) -> Result<Session, Fault> {
         let event = Event {
             event_id: self.fresh_id(),
@@ -370,7 +374,7 @@ impl Gate {
     }
 }
 
-/// What the system session says of a session's opening; `verify` compares the row with it.
+/// The payload of the event that opens a session; `verify` compares the session's row with it.
 pub(crate) fn opening_payload(session: &Session) -> Value {
     let mut payload = serde_json::json!({
         "kind": session.kind.as_str(),

@@ -1,4 +1,4 @@
-//! What a policy was asked in the past, so that another policy can be asked the same.
+//! Past decisions of a policy, so that another policy can be asked the same questions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::json::Value;
 use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
 use crate::tool::{Tool, ToolName};
 
-/// A decision of a policy, and what it decided on.
+/// A past decision of a policy, with the call that it was about.
 #[derive(Clone, Debug)]
 pub struct PastDecision {
     /// The run.
     pub run_id: RunId,
     /// Who asked.
     pub principal_id: PrincipalId,
-    /// What for; redacted arguments as their digests, and the defaults that policy saw then as if they had
-    /// been given: the tool may declare others today.
+    /// The call. Redacted arguments are their digests. Defaults that policy saw then are included as if they
+    /// had been given: the tool may declare other defaults today.
     pub call: Call,
     /// What was decided.
     pub ruling: Ruling,
     /// The policies that decided.
     pub policies: Vec<String>,
-    /// The caps that the call could not have, where it was denied for that.
+    /// The caps that the call's contract did not allow, where it was denied for that reason.
     pub refused_caps: Option<BTreeMap<String, i64>>,
 }
 
 impl PastDecision {
-    /// What another policy's answer would come to. The call's contract is not known here, but the caps that
-    /// it could not have are: with the same ones it would be denied again.
+    /// The ruling that another policy's answer would lead to. The call's contract is not known here, but the
+    /// caps that it did not allow are: with the same caps the call would be denied again.
     pub fn would_be(&self, decision: &PolicyDecision) -> Ruling {
         match Ruling::of(decision, &self.call) {
             Ruling::Permit(_) | Ruling::RequireApproval(_)
@@ -48,16 +48,16 @@ impl PastDecision {
 /// A decision without its reasons, so that two can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// It may be done, with these caps where they lower something.
+    /// Permitted, with the caps that lower an argument.
     Permit(BTreeMap<String, i64>),
     /// A person decides, with these caps.
     RequireApproval(BTreeMap<String, i64>),
-    /// It may not be done.
+    /// Denied.
     Deny,
 }
 
 impl Ruling {
-    /// What a policy's answer comes to for this call: a cap that lowers nothing is none.
+    /// The ruling of a policy's answer for this call. A cap that lowers no argument is left out.
     pub fn of(decision: &PolicyDecision, call: &Call) -> Self {
         let caps = decision.caps.iter().filter(|(name, max)| lowers(call, name, **max));
         let caps = caps.map(|(name, max)| (name.clone(), *max)).collect();
@@ -79,8 +79,8 @@ fn lowers(call: &Call, name: &str, max: i64) -> bool {
     }
 }
 
-/// What a policy decided on this run; none where it came to no call, or where no policy was asked
-/// because of the call's name or the sandbox.
+/// What policy decided on this run. None where the run has no call, or where policy was not asked because
+/// the call's name or the sandbox decided.
 pub fn past_decision(
     tools: &dyn ToolServers,
     dossier: &Dossier,
@@ -100,7 +100,8 @@ pub fn past_decision(
     };
     let mut refused_caps = None;
     let (ruling, meta) = match (&dossier.approval, &decided) {
-        // Whatever a person, or time, made of it: policy had asked for a person, and said so then.
+        // Policy asked for a person, and its reasons are in the approval, whatever the decision or the
+        // expiry made of it.
         (Some(approval), _) => {
             let asked = &approval.context.read()?.needs_approval.meta;
             (Ruling::RequireApproval(caps(asked.cap.as_ref())), asked.clone())
@@ -125,7 +126,7 @@ pub fn past_decision(
     Ok(Some(PastDecision { run_id, principal_id, call, ruling, policies, refused_caps }))
 }
 
-/// The call that a journal names, as it is written down there.
+/// The call in a journal, in its stored form.
 fn call_of(
     tools: &dyn ToolServers,
     invocation: &Invocation,
@@ -147,8 +148,8 @@ fn call_of(
     }
 }
 
-/// Puts a default where the arguments have nothing. What is around it comes first in a journal, because
-/// members are sorted there.
+/// Inserts a default where the argument is missing. Enclosing objects come first in a journal, because its
+/// members are sorted.
 fn fill(args: &mut Value, place: &str, default: &Value) {
     let Some((around, name)) = place.rsplit_once('/') else { return };
     if let Some(Value::Object(members)) = args.pointer_mut(around) {

@@ -1,4 +1,4 @@
-//! What a key is bound to: the `effects` table (decision 7).
+//! The binding of an idempotency key: the `effects` table (decision 7).
 
 use crate::digest::Digest;
 use crate::ids::{IdempotencyKey, RunId};
@@ -12,7 +12,7 @@ pub struct Binding {
     pub tool_server: String,
     /// The tool.
     pub tool_name: String,
-    /// Digest of action and args as asked.
+    /// Digest of the action and its arguments as proposed.
     pub asked_digest: Digest,
     /// The trace that acts under the key.
     pub trace_id: RunId,

@@ -63,12 +63,12 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// Names something with a UUID that the world made.
+            /// Wraps a UUID that the `World` port generated.
             pub fn new(id: Uuid) -> Self {
                 Self(id)
             }
 
-            /// The UUID itself, for what must mix it into something else.
+            /// The UUID itself, for code that derives another id from it.
             pub fn as_uuid(&self) -> Uuid {
                 self.0
             }
@@ -120,7 +120,7 @@ uuid_id! {
     ArtifactId
 }
 
-/// The proposal's own id. It is answered as it was spelled and compared as the number it is.
+/// The proposal's own id. Answers repeat it as the agent spelled it; comparisons use the number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposalId {
     spelling: String,
@@ -151,7 +151,7 @@ impl PrincipalId {
     /// Longest name of a principal.
     pub const BYTES_MAX: usize = 64;
 
-    /// Letters, digits, `.`, `_` and `-`: nothing that could be taken for the `/` of a key.
+    /// Letters, digits, `.`, `_` and `-`: nothing that could be confused with the `/` of a key.
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if text.is_empty() || text.len() > Self::BYTES_MAX || !text.chars().all(allowed) {

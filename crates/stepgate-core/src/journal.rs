@@ -1,7 +1,7 @@
 //! The journal of a trace: an append-only log in which each entry names its predecessor's digest.
 //!
-//! [`Journal`] is the only thing that makes entries, and [`Tail::accept`] the only thing that
-//! judges them: the store before it writes one, recovery and `verify` after they read one.
+//! Only [`Journal`] makes entries, and only [`Tail::accept`] judges them: for the store before it writes an
+//! entry, for recovery and `verify` after they read one.
 
 pub mod artifact;
 pub mod checkpoint;
@@ -46,7 +46,7 @@ impl StateCode {
         Self::ConcurrentExecution,
     ];
 
-    /// Whether the code tells that a journal ends elsewhere than its writer thought.
+    /// Whether the code means that a journal ends elsewhere than its writer expected.
     pub(crate) fn is_about_the_tail(self) -> bool {
         match self {
             Self::SequenceGap | Self::ChecksumMismatch => true,
@@ -70,7 +70,7 @@ impl StateCode {
     }
 }
 
-/// A journal that cannot be continued, or not like this.
+/// A journal that cannot be continued, or not with this entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", code.as_str())]
 pub struct StateError {
@@ -105,7 +105,7 @@ pub struct Reference {
     pub ts: Timestamp,
 }
 
-/// How long a request waited for its decision: a person's time, where a person was asked.
+/// How long a request waited for its decision; where a person was asked, this includes the person's time.
 pub(crate) fn decided_after_ms(references: &[Reference]) -> u64 {
     let made = |kind| references.iter().find(|reference| reference.kind == kind).map(|it| it.ts);
     match (made(Kind::ActionRequest), made(Kind::SupervisorDecision)) {
@@ -142,7 +142,7 @@ impl Journal {
         Self { run_id, session_id, tail, references, pending: Vec::new() }
     }
 
-    /// Where the trace stands, entries not yet committed included.
+    /// The end of the journal, with the entries that are not committed yet.
     pub fn tail(&self) -> &Tail {
         &self.tail
     }
@@ -196,8 +196,8 @@ impl Journal {
         Ok(reference)
     }
 
-    /// The checkpoint of the journal as it stands; none before genesis. Its instant is the last
-    /// entry's, so that it can be recomputed.
+    /// The checkpoint of the journal as it is now; none before genesis. Its time is that of the last entry,
+    /// so that it can be recomputed.
     pub fn checkpoint(&self) -> Option<Checkpoint> {
         let last = self.references.last()?;
         Checkpoint::of(self.run_id, self.session_id, &self.tail, last.ts)

@@ -1,4 +1,4 @@
-//! JSON as Stepgate reads and writes it: strict on the way in, RFC 8785 on the way out.
+//! JSON: parsed strictly, written in RFC 8785 form.
 
 pub mod canonical;
 pub mod strict;

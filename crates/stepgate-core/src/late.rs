@@ -1,5 +1,5 @@
-//! A result that comes after its tool's time was over (decision 13): the run stays as it is, and an
-//! event says what came.
+//! A result that comes after its tool's timeout (decision 13): the run stays as it is, and an event records
+//! the result.
 
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
@@ -9,25 +9,25 @@ use crate::journal::StateCode;
 use crate::ports::StoreError;
 use crate::step;
 
-/// What came, and when it was too late for it.
+/// A result that came after the timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateResult {
     /// The run that had timed out.
     pub run_id: RunId,
     /// Whether the tool says that it was done.
     pub succeeded: bool,
-    /// SHA-256 of what came.
+    /// SHA-256 of the result.
     pub result_digest: Digest,
 }
 
-/// How often the trace's lock is asked for: longer than any second dispatch holds it.
+/// Limit of the attempts to take the trace's lock: together longer than any second dispatch holds it.
 const LOCK_ATTEMPTS_MAX: u32 = 720;
 
 /// Appends the event to the run's session.
 ///
-/// A record covers every event before it, so nobody may be on the way to one: the event is written
-/// under the trace's lock. Whoever goes on with a run that is still in doubt reads it with the rest,
-/// and so does the operator who has to settle it.
+/// A record covers every event before it, so no other task may be about to write a record: the event is
+/// written under the trace's lock. If the run is still in doubt, the event is read with the rest of the run
+/// by the node that continues it, and by the operator who has to settle it.
 pub async fn note(gate: &Gate, late: LateResult) -> Result<(), Fault> {
     let mut attempts_left = LOCK_ATTEMPTS_MAX;
     loop {
@@ -39,7 +39,7 @@ pub async fn note(gate: &Gate, late: LateResult) -> Result<(), Fault> {
     }
 }
 
-/// Whether somebody else works on the run.
+/// Whether another task holds the trace's lock.
 fn is_busy(fault: &Fault) -> bool {
     match fault {
         Fault::Store(StoreError::State(error)) => error.code == StateCode::LockAcquireFailed,

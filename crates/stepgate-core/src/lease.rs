@@ -11,9 +11,9 @@
 //!         has lapsed
 //! ```
 //!
-//! There is no clock and no I/O here: times are arguments, and whether a node is gone is asked of the caller.
-//! The nodes on PostgreSQL and those of the simulation both judge by these functions. Where PostgreSQL must
-//! judge inside a statement, a test compares the statement with them.
+//! There is no clock and no I/O here: times are arguments, and the caller says whether a node is gone. The
+//! nodes on PostgreSQL and those of the simulation both decide with these functions. Where PostgreSQL must
+//! decide inside a statement, a test compares the statement with them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub type Incarnation = i64;
 pub struct Claim {
     /// The node that has it.
     pub incarnation: Incarnation,
-    /// The epoch of the run in which it is good.
+    /// The epoch of the run in which the claim is valid.
     pub epoch: i64,
 }
 
@@ -44,19 +44,19 @@ pub struct Ownership {
     pub epoch: i64,
 }
 
-/// What a claim comes to.
+/// The result of an attempt to claim a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claiming {
     /// There is no such run, or it is over.
     NothingToClaim,
     /// Another node works on it.
     Held,
-    /// The run is the claimant's.
+    /// The claimant now owns the run.
     Claimed(Claim),
 }
 
 impl Ownership {
-    /// What becomes of a claim on a run in this status. A claim by the owner itself starts a new epoch too.
+    /// The result of a claim on a run in this status. A claim by the owner itself also starts a new epoch.
     pub fn claimed_by(
         self,
         claimant: Incarnation,
@@ -77,7 +77,7 @@ impl Ownership {
         self.owner.is_none_or(|owner| owner == node || is_gone(owner))
     }
 
-    /// Whether the run was left by another node, which is gone.
+    /// Whether the run's owner is another node that is gone.
     pub fn is_stray_for(
         self,
         node: Incarnation,
@@ -86,8 +86,9 @@ impl Ownership {
         self.owner.is_some_and(|owner| owner != node && is_gone(owner))
     }
 
-    /// The fence: whether a commit to this run is accepted. `claim` is what its sender believed to have. Without
-    /// one, the sender must own the run, or no node may: so an approval is decided on any node.
+    /// The fence: whether a commit to this run is accepted. `claim` is the claim that the sender believes it
+    /// holds. Without a claim, the sender must own the run, or the run must have no owner: so an approval
+    /// can be decided on any node.
     pub fn admits(self, claim: Option<Claim>, sender: Incarnation) -> bool {
         match claim {
             Some(_) => self.claim() == claim,
@@ -95,8 +96,8 @@ impl Ownership {
         }
     }
 
-    /// Who works on a run after a commit that leaves it in this status: the sender, unless the run is over or
-    /// waits for a person. `before` is none where the commit opens the run.
+    /// The owner of a run after a commit that leaves it in this status: the sender, unless the run is over
+    /// or waits for a person. `before` is none where the commit opens the run.
     pub fn after_commit(
         before: Option<Self>,
         claim: Option<Claim>,
@@ -122,36 +123,37 @@ impl Ownership {
     }
 }
 
-/// A lease, by the clock of the node that has it.
+/// A lease, by the clock of the node that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The registration that it belongs to.
     pub incarnation: Incarnation,
-    /// When it lapses.
+    /// When it expires.
     pub good_until: Duration,
 }
 
 /// Whether a call may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
-    /// It may: the run is still ours, and stays so for the margin.
+    /// Yes: this node still owns the run, and will for the margin.
     Now,
     /// The lease must be renewed first.
     AfterRenewal,
-    /// It may not: the run may be another node's.
+    /// No: another node may own the run.
     Never,
 }
 
 impl Lease {
-    /// Whether it has not lapsed.
+    /// Whether it has not expired.
     pub fn is_good(self, now: Duration) -> bool {
         now < self.good_until
     }
 
-    /// Whether a call of a run may be sent, which needs a claim and this much of the lease.
+    /// Whether a call of a run may be sent. That needs a claim, and at least the margin left of the lease.
     ///
-    /// Without a claim the answer to the commit that opened the run was lost, and with it under which
-    /// incarnation the run was opened: a lease that has lapsed since then would look like a good one.
+    /// A missing claim means that the answer to the commit that opened the run was lost. Then the
+    /// incarnation under which the run was opened is unknown, and a lease that has expired since would look
+    /// valid.
     pub fn may_send(self, claim: Option<Claim>, now: Duration, margin: Duration) -> Sending {
         if claim.is_none_or(|claim| claim.incarnation != self.incarnation) {
             Sending::Never
@@ -163,10 +165,10 @@ impl Lease {
     }
 }
 
-/// A node's own view: its lease, and the runs that it owns as far as it knows.
+/// A node's own view: its lease, and the runs that it believes it owns.
 ///
-/// The node counts its lease from before it asked for it, by a clock that nobody sets: so it always believes
-/// the lease to be shorter than the store does.
+/// The node counts its lease from before it sent the request, by a monotonic clock that cannot be set: so it
+/// always believes that the lease ends earlier than the store does.
 #[derive(Debug)]
 pub struct Holder {
     lease_time: Duration,
@@ -186,16 +188,16 @@ impl Holder {
         self.lease
     }
 
-    /// The store has registered the node, which asked at this time.
+    /// The store has registered the node, which sent the request at `asked`.
     pub fn registered(&mut self, incarnation: Incarnation, asked: Duration) {
         self.lease = Lease { incarnation, good_until: asked.saturating_add(self.lease_time) };
     }
 
-    /// The store has answered `now` to the renewal of this lease, which was asked for at `asked`. Whether the
-    /// lease is good; if not, the node must register again.
+    /// The store has answered at `now` to the renewal of this lease, which was requested at `asked`. Returns
+    /// whether the lease is valid; if not, the node must register again.
     ///
-    /// An answer that comes when the old lease has lapsed is too late: a node that does not wait for renewals
-    /// under way, as older versions do not, may have taken runs over in between.
+    /// An answer that arrives after the old lease expired is too late: a node of an older version does not
+    /// wait for renewals that are under way, and may have taken runs over in between.
     #[must_use]
     pub fn renewed(
         &mut self,
@@ -229,13 +231,13 @@ impl Holder {
         }
     }
 
-    /// Gives a run up. The claim that the store must be told of, if there is one.
+    /// Gives a run up. Returns the claim that must be released in the store, if there is one.
     pub fn release(&mut self, run_id: RunId) -> Option<Claim> {
         self.claims.remove(&run_id)
     }
 }
 
-/// The refusal of what a node may no longer do.
+/// The error for an operation on a run that another node may have taken over.
 pub fn taken_over(run_id: RunId) -> StoreError {
     let detail = format!("run {run_id} may be another node's by now");
     StateError::new(StateCode::ConcurrentExecution, detail).into()

@@ -1,7 +1,7 @@
 //! Everything in Stepgate that decides, and nothing that acts.
 //!
-//! Read `step.rs` first: one step's way through the nine phases. The world enters through
-//! `ports.rs`.
+//! Read `step.rs` first: one step's way through the nine phases. Everything outside the core is reached
+//! through the traits in `ports.rs`.
 
 pub mod gate;
 pub mod step;

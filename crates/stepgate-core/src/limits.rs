@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::json::strict;
 
-/// What a step may cost.
+/// The limits of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest payload. Longer ones are refused, and only their beginning is kept.
@@ -13,9 +13,9 @@ pub struct Limits {
     pub json_depth_max: usize,
     /// Longest string that `args_summary` repeats; a longer one is its length and digest.
     pub summary_string_bytes_max: usize,
-    /// How often RECORD tries to write before it gives the trace up to recovery.
+    /// How many times RECORD tries to write before it leaves the trace to recovery.
     pub record_attempts_max: u32,
-    /// How long RECORD waits between two tries.
+    /// Pause between two tries of RECORD.
     pub record_retry_pause: Duration,
     /// How long a person has to decide.
     pub approval_ttl_ms: u64,
@@ -38,8 +38,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The greatest depth that may be configured: what Stepgate wraps around a payload must still be
-    /// readable.
+    /// The greatest depth that may be configured: Stepgate wraps the payload in further levels, and the
+    /// result must still be readable.
     pub const JSON_DEPTH_CEILING: usize = strict::DEPTH_MAX - 8;
     /// The greatest payload that may be configured.
     pub const PAYLOAD_BYTES_CEILING: usize = 64 * 1024 * 1024;

@@ -1,7 +1,6 @@
-//! Locks whose holder may have panicked.
+//! Locks that ignore poisoning.
 //!
-//! INVARIANT: nothing panics half-way through a change while it holds one of our locks, so what a poisoned lock
-//! guards is whole, and the next holder goes on with it.
+//! INVARIANT: what one of our locks guards is valid at every line that can panic, so the next holder can go on with it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

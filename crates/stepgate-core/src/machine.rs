@@ -1,4 +1,4 @@
-//! The one machine (spec 004). Live traffic, recovery and `verify` all go through [`next`].
+//! The only state machine (spec 004). Live traffic, recovery and `verify` all use [`next`].
 //!
 //! ```text
 //!            genesis
@@ -59,7 +59,7 @@ pub struct IllegalMove {
     by: Move,
 }
 
-/// The five legal transitions; genesis, which has no state before it, is the journal's own.
+/// The five legal transitions. Genesis has no state before it, so the journal handles it.
 pub fn next(from: State, by: Move) -> Result<State, IllegalMove> {
     let illegal = Err(IllegalMove { from, by });
     match from {

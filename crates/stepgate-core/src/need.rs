@@ -1,11 +1,12 @@
 //! A run that needs a person, and why.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::event::Event;
 use crate::ids::RunId;
 use crate::json::Value;
+use crate::lock;
 use crate::time::Timestamp;
 
 /// Why a run needs a person.
@@ -13,7 +14,7 @@ use crate::time::Timestamp;
 pub enum Kind {
     /// Its call was sent, and whether it acted is unknown.
     InDoubt,
-    /// Its executor cannot go on. Recovery tries again.
+    /// Its executor cannot continue. Recovery tries again.
     Stuck,
     /// It does not verify, so it is neither continued nor ended.
     Quarantined,
@@ -37,7 +38,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// What the caller of the run is told. The reason is for operators alone.
+    /// The message for the caller of the run. The reason is for operators only.
     pub fn notice(self) -> &'static str {
         match self {
             Self::InDoubt => {
@@ -61,7 +62,7 @@ pub struct Need {
     pub kind: Kind,
     /// The same in words, for operators.
     pub reason: String,
-    /// When it was told.
+    /// When it was reported.
     pub since: Timestamp,
 }
 
@@ -77,7 +78,7 @@ impl Need {
     }
 }
 
-/// What was read of the list so far, so that reading it again costs what is new. Clones share it.
+/// Cache of the list of runs that need a person: a new read fetches only what is new. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Reading(Arc<Mutex<Read>>);
 
@@ -85,18 +86,18 @@ pub struct Reading(Arc<Mutex<Read>>);
 pub(crate) struct Read {
     /// The position up to which events were read.
     pub(crate) position: u64,
-    /// Runs that were not over when they were looked at last.
+    /// Runs that had not ended when they were last checked.
     pub(crate) open: BTreeMap<RunId, Need>,
 }
 
 impl Reading {
-    /// Why the run needed a person when the list was read last: after every recovery. Callers who ask
-    /// again and again cost the store nothing.
+    /// Why the run needed a person when the list was last read, which happens after every recovery. It does
+    /// not read the store, so callers may poll.
     pub(crate) fn kind_of(&self, run_id: RunId) -> Option<Kind> {
         self.read().open.get(&run_id).map(|need| need.kind)
     }
 
     pub(crate) fn read(&self) -> MutexGuard<'_, Read> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.0)
     }
 }

@@ -1,5 +1,5 @@
-//! Paths beneath `/sandbox/`, judged as text (decision 9). What the file system adds, the executor
-//! judges at the moment of use.
+//! Paths beneath `/sandbox/`, checked as text (decision 9). The executor checks what depends on the file
+//! system, at the moment of use.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub const PATH_BYTES_MAX: usize = 4096;
 pub const COMPONENT_BYTES_MAX: usize = 255;
 /// Deepest path, in components beneath the root.
 pub const COMPONENTS_MAX: usize = 64;
-/// Names that begin like this are Stepgate's own: never listed, never addressable.
+/// Prefix of Stepgate's own files: they are never listed and cannot be addressed.
 pub const TEMPORARY_PREFIX: &str = ".stepgate-";
 
 /// Why a text is not a path beneath the sandbox.
@@ -38,7 +38,20 @@ pub enum InvalidPath {
     Root,
 }
 
-/// A path beneath the sandbox, in its one spelling: no trailing slash, except the root's own.
+/// A path beneath the sandbox, in its only spelling: no trailing slash, except for the root.
+///
+/// ```
+/// use stepgate_core::path::SandboxPath;
+///
+/// assert!(SandboxPath::file("/sandbox/notes/today.md").is_ok());
+/// assert!(SandboxPath::file("/sandbox/../etc/passwd").is_err());
+/// ```
+///
+/// A path that was not checked cannot be made:
+///
+/// ```compile_fail,E0423
+/// let path = stepgate_core::path::SandboxPath("/etc/passwd".to_owned());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SandboxPath(String);
 
@@ -107,13 +120,13 @@ impl SandboxPath {
         self.beneath().is_empty()
     }
 
-    /// What follows the last dot of the last component, where something stands before that dot.
+    /// The text after the last dot of the last component, where there is text before that dot.
     pub fn extension(&self) -> Option<&str> {
         let name = self.0.rsplit('/').next()?;
         name.rsplit_once('.').and_then(|(stem, extension)| (!stem.is_empty()).then_some(extension))
     }
 
-    /// Whether any component is a name that no host should see: a device, a stream, or our own.
+    /// Whether any component is a reserved name: a device, a stream, or one of Stepgate's own files.
     pub fn has_reserved_component(&self) -> bool {
         self.beneath().split('/').any(is_reserved)
     }

@@ -1,4 +1,4 @@
-//! The world, as the core sees it: a store, an executor, a policy, a clock.
+//! The ports of the core: a store, an executor, a policy, a clock.
 //!
 //! The core has no clock, randomness, environment, file or task of its own, so the whole lifecycle
 //! runs in memory with a simulated clock and a store that crashes on demand.
@@ -31,23 +31,23 @@ pub use storing::{
     Alone, Approvals, Audits, Events, Journals, Locks, Nodes, Runs, Sessions, Store, Writes,
 };
 
-/// Clock and chance.
+/// Clock and random ids.
 #[async_trait]
 pub trait World: Send + Sync {
-    /// The present.
+    /// The current time.
     fn now(&self) -> Timestamp;
 
     /// A fresh UUIDv7.
     fn fresh_uuid(&self) -> uuid::Uuid;
 
-    /// Lets time pass.
+    /// Sleeps.
     async fn pause(&self, duration: Duration);
 }
 
-/// Why the store did not do what it was asked.
+/// Why the store did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The journal does not go on like this. Nothing was written.
+    /// The entry does not continue the journal. Nothing was written.
     #[error(transparent)]
     State(#[from] StateError),
     /// The key is bound already. Nothing was written.
@@ -59,13 +59,13 @@ pub enum StoreError {
     /// There is no such session. Nothing was written.
     #[error("there is no session {0}")]
     UnknownSession(SessionId),
-    /// Not possible now. Nothing was written, and trying again is safe.
+    /// Not possible now. Nothing was written; a retry is safe.
     #[error("the store is not available: {0}")]
     Unavailable(String),
     /// The answer to a commit was lost: it was written or not. Read back before anything else.
     #[error("the store did not answer: {0}")]
     AnswerLost(String),
-    /// The store cannot go on: damaged, or its last commit is in doubt. Restart and recover.
+    /// The store cannot continue: it is damaged, or its last commit is in doubt. Restart and recover.
     #[error("the store cannot go on: {0}")]
     Broken(String),
 }
@@ -75,7 +75,7 @@ pub enum StoreError {
 pub struct StepCommit {
     /// The run that everything here is about.
     pub place: Place,
-    /// The run's row comes into being.
+    /// Creates the run's row.
     pub open: Option<Run>,
     /// Entries with their artifacts, in order.
     pub entries: Vec<Appended>,
@@ -83,16 +83,16 @@ pub struct StepCommit {
     pub checkpoint: Option<Checkpoint>,
     /// A question to a person, or the answer.
     pub approval: Option<ApprovalChange>,
-    /// The key that the trace binds, or that its effect is recorded.
+    /// Binds the idempotency key to the trace, or marks that its effect is recorded.
     pub key: Option<KeyChange>,
     /// The run's new status, where it changes without ending.
     pub status: Option<Status>,
-    /// What happened.
+    /// New events.
     pub events: Vec<Event>,
-    /// The payload as it came, where the run's row has it with redacted arguments. It is kept until
+    /// The original payload, where the run's row has the payload with redacted arguments. It is kept until
     /// the record is written, and then erased.
     pub sealed: Option<Arc<[u8]>>,
-    /// The end.
+    /// The record that ends the run.
     pub record: Option<Record>,
 }
 
@@ -114,7 +114,7 @@ impl StepCommit {
     }
 }
 
-/// Where a commit belongs.
+/// The run and session that a commit belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The session.
@@ -126,22 +126,22 @@ pub struct Place {
 /// What a commit does to approvals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalChange {
-    /// Asks. The approval is pending.
+    /// Creates a pending approval.
     Ask(Approval),
-    /// Decides: only if it is still pending, or the commit is refused.
+    /// Decides the approval. If it is not pending any more, the commit is refused.
     Decide(Approval),
 }
 
 /// What a commit does to the idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Binds it: only if it is free, or the commit is refused.
+    /// Binds the key. If it is not free, the commit is refused.
     Bind(Binding),
     /// The effect is recorded.
     Settle(IdempotencyKey),
 }
 
-/// An event with its own link, where it has one.
+/// An event with its own link, if it has one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkedEvent {
     /// The event.
@@ -167,22 +167,22 @@ pub struct Dossier {
     pub binding: Option<Binding>,
     /// Events, in order.
     pub events: Vec<LinkedEvent>,
-    /// The payload as it came, where the row has it redacted and the step is not over.
+    /// The original payload, where the row has it redacted and the step is not over.
     pub sealed: Option<Arc<[u8]>>,
     /// The record with its CLOSE link, where the step is over.
     pub record: Option<(Record, Link)>,
 }
 
 impl Dossier {
-    /// Whether a journal that ends with this entry has every entry that was there when an event was
-    /// written.
+    /// Whether a journal that ends at this sequence number still has every entry that existed when the run's
+    /// events were written.
     pub(crate) fn has_what_its_events_saw(&self, last_sequence_number: u64) -> bool {
         let seen = self.events.iter().map(|linked| linked.event.sequence_number);
         seen.max().is_none_or(|seen| seen <= last_sequence_number)
     }
 }
 
-/// How many rows each table has, so that `verify` finds rows that belong to nothing.
+/// How many rows each table has, so that `verify` finds rows that belong to no run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// `tool_runs`.
@@ -232,47 +232,47 @@ impl Counts {
     }
 }
 
-/// The store at one moment: `verify` reads up to there, in short transactions, while others write.
+/// A point in time of the store. `verify` reads up to it, in short transactions, while other tasks write.
 #[derive(Clone, Debug)]
 pub struct Moment {
     /// Every session, in the order of their ids, with the ends of their chains.
     pub sessions: Result<Vec<Session>, StoreError>,
     /// How many rows there are.
     pub counts: Result<Counts, StoreError>,
-    /// The last position of each table. A row after it is younger than the moment.
+    /// The last position of each table. A row after it was written later.
     pub last: Counts,
 }
 
 impl Moment {
-    /// The moment of a store that stands still while it is read, or that is read in one snapshot: no row is
-    /// younger.
+    /// The moment of a store that does not change while it is read, or that is read in one snapshot: no row
+    /// was written later.
     pub async fn of_all(store: &(impl Sessions + Audits)) -> Self {
         let (sessions, counts) = (store.sessions().await, store.counts().await);
         Self { sessions, counts, last: Counts::MAX }
     }
 }
 
-/// A run as `verify` reads it: as it is now, whatever was written since the [`Moment`].
+/// A run as `verify` reads it: its present state, with everything written since the [`Moment`].
 #[derive(Clone, Debug)]
 pub struct Audited {
     /// The run.
     pub run_id: RunId,
     /// Everything about it; none where the run's row is gone.
     pub dossier: Result<Option<Dossier>, StoreError>,
-    /// How many of its rows were there at the moment.
+    /// How many of its rows existed at the moment.
     pub rows: Counts,
 }
 
 impl Audited {
-    /// A run all of whose rows were there at the moment.
+    /// A run whose rows all existed at the moment.
     pub fn whole(run_id: RunId, dossier: Result<Option<Dossier>, StoreError>) -> Self {
         let rows = dossier.as_ref().ok().and_then(Option::as_ref).map(Counts::of);
         Self { run_id, dossier, rows: rows.unwrap_or_default() }
     }
 }
 
-/// What the answer to a known proposal is made of. Unlike a [`Dossier`] it does not grow with the
-/// number of times the proposal comes again.
+/// The data for answering a known proposal again. Unlike a [`Dossier`] it does not grow with the number of
+/// replays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recollection {
     /// The row.
@@ -283,15 +283,15 @@ pub struct Recollection {
     pub record: Option<Record>,
 }
 
-/// A run that is not over: as much of it as tells what recovery has to do with it.
+/// A run that is not over, with the fields that recovery needs to choose what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     /// The run.
     pub run_id: RunId,
     /// Its action or tool, as its row has it.
     pub tool_name: Option<String>,
-    /// Whether a person is asked and nobody works on it meanwhile: until somebody decides there is
-    /// nothing to do, and no lock to take.
+    /// Whether the run waits for a person and no node works on it. Until a person decides there is nothing
+    /// to do, and no lock to take.
     pub is_waiting: bool,
 }
 
@@ -308,7 +308,7 @@ pub struct RunQuery {
     pub status: Option<Status>,
     /// Only those of this tool.
     pub tool_name: Option<String>,
-    /// At most so many.
+    /// The most rows to return.
     pub limit: usize,
 }
 
@@ -323,7 +323,7 @@ pub struct EventQuery {
     pub event_types: Vec<EventType>,
     /// Only those that belong to no run.
     pub loose_only: bool,
-    /// At most so many.
+    /// The most rows to return.
     pub limit: usize,
 }
 
@@ -345,24 +345,25 @@ pub struct ApprovalQuery {
     pub status: Option<ApprovalStatus>,
     /// Only those that this principal's runs wait for.
     pub principal_id: Option<PrincipalId>,
-    /// At most so many.
+    /// The most rows to return.
     pub limit: usize,
 }
 
-/// A process that has a store open together with others.
+/// A process that shares an open store with other processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// How it calls itself.
+    /// Its name.
     pub node_id: String,
-    /// Its number among all that ever were; another after every lapse of its lease.
+    /// The number of its registration among all registrations; it gets a new one each time its lease
+    /// expires.
     pub incarnation: u64,
-    /// When it came.
+    /// When it registered.
     pub started_at: Timestamp,
-    /// How long its lease is still good by the store's clock; none where it has lapsed.
+    /// How long its lease is still valid by the store's clock; none where it has expired.
     pub lease_left: Option<Duration>,
-    /// The policies in force on it, where it has said.
+    /// The policies in force on it, where it has reported them.
     pub policy_hash: Option<Digest>,
-    /// The executors that it reaches: its sandbox, and what acts for its tool servers.
+    /// The executors that it reaches: its sandbox, and the executors of its tool servers.
     pub executor_ids: Vec<String>,
     /// How many runs it works on.
     pub runs: u64,
@@ -379,11 +380,11 @@ pub struct Unreached {
     pub runs: u64,
     /// When the oldest of their calls was made.
     pub since: Timestamp,
-    /// The node that reached it last, where one has said so.
+    /// The node that reached it last, where one has reported that.
     pub last_node_id: Option<String>,
 }
 
-/// What became durable, here or on another node, that somebody may wait for.
+/// A change that became durable, here or on another node, and that a task may wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Announcement {
     /// A person is asked.
@@ -392,7 +393,7 @@ pub enum Announcement {
     Decided(RunId),
     /// This run is over, and its approval, where it had one, is decided.
     Ended(RunId),
-    /// Something: whoever waits looks for itself.
+    /// Some other change: the waiting task must read the store.
     More,
 }
 
@@ -408,9 +409,9 @@ impl Announcement {
     }
 }
 
-/// Who is told what a store has written. A store calls this after a write that succeeded, or whose answer was
-/// lost: those who are woken read before they believe.
+/// Receives a notification of each write. A store calls this after a write that succeeded, or whose answer
+/// was lost: a task that is woken must read the store before it relies on the change.
 pub trait Announce: Send + Sync {
-    /// Is told. It must not wait.
+    /// Notifies. It must not block.
     fn announce(&self, announcement: Announcement);
 }

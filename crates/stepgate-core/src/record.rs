@@ -1,5 +1,5 @@
-//! What RECORD produces: spec 000's trace record, canonical, and with the digests that tie it to
-//! everything else about the step.
+//! The output of RECORD: spec 000's trace record, in canonical form, with the digests that bind it to the
+//! other data of the step.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,13 +24,13 @@ pub struct RecordBody {
     pub args_summary: Option<Value>,
     /// When the step ended.
     pub completed_at: Timestamp,
-    /// What varies behind the error code.
+    /// The variable detail behind the error code.
     pub detail: Option<String>,
     /// The code, where the step failed.
     pub error_code: Option<String>,
     /// Digest of the step's events, in order.
     pub events_digest: Digest,
-    /// How often the effect can have happened; none where nothing was called.
+    /// How often the effect can have happened; none where there was no call.
     pub guarantee: Option<Guarantee>,
     /// The end of the journal; none where none was opened.
     pub last_entry_digest: Option<Digest>,

@@ -1,4 +1,4 @@
-//! Recovery (decision 11): a table from where a journal ends to what happens next.
+//! Recovery (decision 11): a table from the state in which a journal ends to the next action.
 
 mod doubt;
 
@@ -12,20 +12,20 @@ use crate::ports::{Dossier, StoreError, Unfinished};
 use crate::step::Reply;
 use crate::{step, verify};
 
-/// What recovery does with a trace.
+/// The action of recovery for a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Decide with today's policy.
     Decide,
-    /// Leave it: a person is asked.
+    /// Leave it: the run waits for a person.
     Wait,
-    /// Policy again, then dispatch for the first time.
+    /// Ask policy again, then dispatch for the first time.
     Dispatch,
     /// Dispatch again, with the same call and key.
     Redispatch,
     /// Nothing: it is over.
     Read,
-    /// Leave it, and tell the operator: the journal and the approval contradict each other.
+    /// Leave it, and report it to the operator: the journal and the approval contradict each other.
     Quarantine,
 }
 
@@ -35,7 +35,8 @@ pub fn remedy(state: State, approval: Option<ApprovalStatus>) -> Remedy {
         State::Pending => match approval {
             None => Remedy::Decide,
             Some(ApprovalStatus::Pending) => Remedy::Wait,
-            // A decision and its transition are one commit: one without the other was made by hand.
+            // A decision and its transition are one commit: a row that has only one of them was changed by
+            // hand.
             Some(ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired) => {
                 Remedy::Quarantine
             }
@@ -62,26 +63,26 @@ pub fn remedy(state: State, approval: Option<ApprovalStatus>) -> Remedy {
     }
 }
 
-/// What recovery did.
+/// The result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Runs that were brought to their end.
+    /// Runs that recovery ended.
     pub finished: Vec<RunId>,
     /// Runs that wait for a person.
     pub waiting: Vec<RunId>,
-    /// Runs whose call was sent, and nobody knows what became of it.
+    /// Runs whose call was sent and whose result is unknown.
     pub in_doubt: Vec<RunId>,
-    /// Runs that do not verify, with the reason. The others go on without them.
+    /// Runs that do not verify, with the reason. Recovery continues with the others.
     pub quarantined: Vec<(RunId, String)>,
-    /// Runs that could not go on now, with the reason: the executor stopped, or somebody else holds
-    /// the trace. The next recovery tries again.
+    /// Runs that cannot continue now, with the reason: the executor stopped, or another task holds the
+    /// trace's lock. The next recovery tries again.
     pub stuck: Vec<(RunId, String)>,
-    /// Those of `stuck` that another executor holds. It works on them, so no person is needed.
+    /// Runs of `stuck` that another executor works on, so that no person is needed.
     pub held: Vec<RunId>,
 }
 
 impl Report {
-    /// Adds what another recovery did.
+    /// Adds the result of another recovery.
     pub fn add(&mut self, other: Self) {
         let Self { finished, waiting, in_doubt, quarantined, stuck, held } = other;
         self.finished.extend(finished);
@@ -93,21 +94,22 @@ impl Report {
     }
 }
 
-/// Which runs recovery brings to their end.
+/// The runs that a recovery covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of core actions: it depends on nobody else, and ends before the first request.
+    /// Runs of core actions. They need no tool server, and this recovery ends before the first request is
+    /// accepted.
     Core,
-    /// Those of tool servers: it goes on beside the requests, for as long as the servers need.
+    /// Runs of tool servers. This recovery runs alongside the requests, for as long as the servers need.
     Servers,
-    /// Those of one tool server, so that it keeps no other waiting.
+    /// Runs of one tool server, so that a slow server delays no other.
     Server(String),
-    /// Those of tool servers but these.
+    /// Runs of all tool servers except these.
     OtherServers(Vec<String>),
 }
 
 impl Scope {
-    /// Whether recovery of this scope goes on with a run.
+    /// Whether a recovery of this scope covers a run.
     pub fn covers(&self, run: &Unfinished) -> bool {
         let tool_name = run.tool_name.as_deref();
         let is_core = tool_name.is_some_and(|name| Action::parse(name).is_some());
@@ -123,15 +125,16 @@ impl Scope {
     }
 }
 
-/// Brings every unfinished run to its end, or says why it stays.
+/// Ends every unfinished run, or reports why it cannot.
 ///
-/// Only a fault of the store stops it; the next recovery goes on from there.
+/// Only an error of the store stops it; the next recovery continues from there.
 pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     let mut report = Report::default();
     let parked = gate.parked.runs();
     let unfinished = gate.store.unfinished().await?;
     gate.doubts.keep(|run_id| unfinished.iter().any(|run| run.run_id == run_id));
-    // What is over, or another node's by now, is held here for nobody: that node may wait for it.
+    // Drops the holds of runs that have ended or that another node owns by now: that node may be waiting for
+    // them.
     for run_id in parked.iter().filter(|held| unfinished.iter().all(|run| run.run_id != **held)) {
         drop(gate.parked.take(*run_id));
     }
@@ -139,8 +142,8 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     gate.parked.forget_all_but(&waiting);
     let mut ours = unfinished;
     ours.retain(|run| scope.covers(run));
-    // First what this process holds something for: meanwhile nobody else can go on with it. Last what
-    // waits for a person: it keeps nobody, and there may be thousands.
+    // Runs that this process has a hold for come first: until then no other call can use what they hold.
+    // Runs that wait for a person come last: they block no other call, and there may be thousands.
     ours.sort_by_key(|run| match (parked.contains(&run.run_id), run.is_waiting) {
         (true, _) => 0,
         (false, false) => 1,
@@ -177,9 +180,9 @@ pub async fn recover(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
     Ok(report)
 }
 
-/// How recovery left a run that verifies.
+/// The state in which recovery left a run that verifies.
 enum Left {
-    /// Somebody else goes on with it.
+    /// Another task continues the run.
     Alone,
     Finished,
     Waiting,
@@ -188,8 +191,8 @@ enum Left {
 
 /// Applies the table to one run. Spec 004's steps 1 to 6: lock, checkpoint, replay, go on, unlock.
 ///
-/// What goes on is read and proven once more under the lock that it goes on with, so the lock of the
-/// first look may be given back in between.
+/// The lock of this first read may be released in between: the step that continues the run reads and proves
+/// it again under its own lock.
 async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
     gate.store.acquire_trace_lock(run_id).await?;
     let looked = look(gate, run_id).await;
@@ -210,8 +213,8 @@ async fn recover_run(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
     }
 }
 
-/// Applies the table to a run that waits for a person, without its lock: nothing is done to it, and
-/// where several nodes share the store a lock is two writes.
+/// Applies the table to a run that waits for a person, without its lock: the run is not changed, and where
+/// several nodes share the store a lock costs two writes.
 async fn look_at_waiting(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
     if gate.parked.is_sound(run_id) {
         return Ok(Left::Waiting);
@@ -222,7 +225,7 @@ async fn look_at_waiting(gate: &Gate, run_id: RunId) -> Result<Left, Fault> {
             gate.parked.note_sound(run_id);
             Ok(Left::Waiting)
         }
-        // Somebody decided since it was listed, and goes on with it.
+        // A person decided after the run was listed, and that request continues the run.
         Remedy::Decide | Remedy::Dispatch | Remedy::Redispatch | Remedy::Read => Ok(Left::Alone),
         Remedy::Quarantine => Err(contradicts(run_id)),
     }
@@ -232,7 +235,7 @@ fn contradicts(run_id: RunId) -> Fault {
     failed(run_id, "journal and approval contradict").into()
 }
 
-/// Reads a run and asks the table. Whatever does not verify is STATE_RECOVERY_FAILED.
+/// Reads a run and looks it up in the table. A run that does not verify is STATE_RECOVERY_FAILED.
 async fn look(gate: &Gate, run_id: RunId) -> Result<(Dossier, Remedy), Fault> {
     let dossier = match gate.store.dossier(run_id).await {
         Ok(Some(dossier)) => dossier,

@@ -1,4 +1,4 @@
-//! A step seen as a run (spec 002): the row that people look at. Every column can be recomputed.
+//! A step as a run (spec 002): the row that people read. Every column can be recomputed.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ pub enum Status {
     Started,
     /// A person is asked.
     ApprovalRequired,
-    /// A person said yes; not finished yet.
+    /// A person approved; not finished yet.
     Approved,
     /// Done.
     Ok,
     /// Refused or failed.
     Error,
-    /// Cut off.
+    /// The tool's timeout passed.
     Timeout,
-    /// A person said no, or nobody said anything in time.
+    /// A person denied it, or the approval expired.
     Denied,
 }
 
@@ -92,12 +92,12 @@ impl Status {
     }
 }
 
-/// Bytes as they came. Beyond the limit only the beginning is kept, and the length says so.
+/// The received bytes. Beyond the limit only the beginning is kept; `length` is the full length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// What is kept.
     pub bytes: Arc<[u8]>,
-    /// How many bytes came.
+    /// How many bytes were received.
     pub length: u64,
 }
 
@@ -121,16 +121,16 @@ pub struct Arrival {
     pub principal_id: PrincipalId,
     /// Increasing within the session.
     pub step_index: u64,
-    /// When it came. Never decides anything.
+    /// When it arrived. It decides nothing.
     pub received_at: Timestamp,
-    /// What came.
+    /// The received payload.
     pub payload: Payload,
 }
 
 /// A row of `tool_runs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// What is fixed.
+    /// The part that is fixed on arrival.
     pub arrival: Arrival,
     /// The action or tool, where it could be read.
     pub tool_name: Option<String>,
@@ -145,10 +145,10 @@ pub struct Run {
 /// The part of a run that is fixed when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// The result, as the bytes that are answered; of a run that failed, what its tool said about that,
-    /// which is not answered.
+    /// The result, as the bytes of the response. Where the run failed, the error result of its tool, which
+    /// is not part of the response.
     pub output_json: Option<String>,
-    /// The error, as the bytes that are answered.
+    /// The error, as the bytes of the response.
     pub error_json: Option<String>,
     /// From arrival to record, without the time that a person took to decide.
     pub latency_ms: u64,
@@ -161,7 +161,7 @@ impl Ending {
     }
 }
 
-/// What a session's OPEN link covers of a run.
+/// The part of a run that a session's OPEN link covers.
 #[derive(Serialize)]
 struct ArrivalDigest<'a> {
     input_json: Option<&'a str>,
@@ -193,21 +193,21 @@ impl Run {
     }
 }
 
-/// What a caller is told while a step is not over, beside the four outcomes (decision 1).
+/// What a response says while a step is not over, in place of one of the four outcomes (decision 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A person is asked.
+    /// The step waits for a person.
     ApprovalRequired,
     /// The same proposal is still running.
     InProgress,
 }
 
-/// What stands in a response's `outcome`.
+/// The value of a response's `outcome`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// The step is over.
     Outcome(Outcome),
-    /// It is not.
+    /// The step is not over.
     Notice(Notice),
 }
 

@@ -1,7 +1,7 @@
-//! Sessions and their chains: a dense sequence of links, so that a trace that is gone shows.
+//! Sessions and their chains: a sequence of links without gaps, so that a missing trace is detected.
 //!
-//! A link stands in the row that it links: OPEN in the genesis entry, CLOSE in the record, EVENT in
-//! an event that no OPEN or CLOSE covers. The store numbers links as it commits them.
+//! A link is stored in the row that it links: OPEN in the genesis entry, CLOSE in the record, EVENT in an
+//! event that no OPEN or CLOSE covers. The store numbers links when it commits them.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,23 +12,23 @@ use crate::time::Timestamp;
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionKind {
-    /// Chains what operators do, and the openings of all other sessions. One per store.
+    /// Chains the acts of operators, and the openings of all other sessions. One per store.
     System,
-    /// The session of a principal that names none. Where several nodes share the store, each node has its
-    /// own: they do not wait for each other at the end of one chain.
+    /// The session of a principal that names no session. Where several nodes share the store, each node has
+    /// its own, so that nodes do not contend for the end of one chain.
     Default,
     /// A session that a principal named.
     Named,
 }
 
-/// How many sessions of a kind there may be, so that one who names none always joins the same.
+/// How many sessions of a kind may exist. A principal that names no session always joins the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uniqueness {
     /// One in the store.
     InStore,
     /// One for each principal, on each node.
     ForPrincipal,
-    /// As many as are named.
+    /// Any number.
     None,
 }
 
@@ -65,7 +65,7 @@ impl SessionKind {
 pub struct Session {
     /// Its id.
     pub session_id: SessionId,
-    /// Whose it is.
+    /// The principal that it belongs to.
     pub principal_id: PrincipalId,
     /// What it is for.
     pub kind: SessionKind,

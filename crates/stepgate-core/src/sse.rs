@@ -5,13 +5,13 @@
 pub struct Event {
     /// Its lines of data, joined.
     pub data: Option<String>,
-    /// From where the stream can go on.
+    /// The id from which the stream can be resumed.
     pub id: Option<String>,
     /// What kind of event it is.
     pub event_type: Option<String>,
 }
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// An event is longer than the limit.
@@ -20,7 +20,7 @@ pub enum Unreadable {
     NotUtf8,
 }
 
-/// Puts events together from pieces.
+/// Assembles events from chunks of bytes.
 #[derive(Debug)]
 pub struct Parser {
     line: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// A stream whose events have at most so many bytes.
+    /// A parser with this limit on the bytes of an event.
     pub fn new(event_bytes_max: usize) -> Self {
         Self {
             line: Vec::new(),
@@ -42,11 +42,12 @@ impl Parser {
         }
     }
 
-    /// The events that are complete with this piece. One that has neither data nor an id is none.
+    /// The events that this chunk completes. An event with neither data nor an id is dropped.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Event>, Unreadable> {
         let mut events = Vec::new();
         for byte in piece {
-            // Every byte counts until an event comes of it: comments and empty lines without end do not.
+            // Every byte counts towards the limit until an event is returned: an endless stream of comments
+            // and empty lines must hit it.
             self.event_bytes += 1;
             if self.event_bytes > self.event_bytes_max {
                 return Err(Unreadable::TooLong);
@@ -90,7 +91,7 @@ impl Parser {
             },
             "id" => self.event.id = Some(value.to_owned()),
             "event" => self.event.event_type = Some(value.to_owned()),
-            // Comments and retry times say nothing to us.
+            // Comments and retry times are ignored.
             _ => {}
         }
         Ok(None)

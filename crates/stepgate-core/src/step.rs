@@ -1,8 +1,14 @@
 //! Start here. One step: a proposal's way through the nine phases.
 //!
-//! Three doors lead into one corridor: [`run`] takes a new proposal, [`resume`] goes on where a
-//! person decided, [`redispatch`] goes on where a crash stopped. The types keep the order: each phase
-//! takes what the one before it made, by value.
+//! There are three entry points: [`run`] takes a new proposal, [`resume`] continues after a person's
+//! decision, [`redispatch`] continues after a crash. The types enforce the order: each phase takes the
+//! output of the one before it, by value.
+//!
+//! A phase cannot be entered from outside, so none can be left out:
+//!
+//! ```compile_fail,E0603
+//! use stepgate_core::step::p7_execute::execute;
+//! ```
 
 mod answer;
 mod p1_receive;
@@ -46,14 +52,14 @@ pub(crate) use p6_authorize::approved_digest;
 use p5_validate_args::ValidatedArgs;
 use restore::{Restored, Sent, restore};
 
-/// A payload, and who proposes it where.
+/// A payload, with the session and the principal that proposes it.
 #[derive(Clone, Debug)]
 pub struct Submission {
     /// The session; it belongs to the principal.
     pub session_id: SessionId,
     /// The principal, as authenticated.
     pub principal_id: PrincipalId,
-    /// The bytes as they came. A reader that stops at the limit keeps the beginning and the length.
+    /// The received bytes. A reader that stops at the limit keeps the beginning and the full length.
     pub payload: Payload,
 }
 
@@ -64,8 +70,8 @@ pub async fn run(gate: &Gate, submission: Submission) -> Result<Answer, Fault> {
     run_as(gate, RunId::new(gate.world.fresh_uuid()), submission).await
 }
 
-/// Takes a new proposal through all nine phases, as the run of this id. It is a fresh one: whoever watches
-/// a run from its beginning has to know it before.
+/// Takes a new proposal through all nine phases, under this run id. The id must be fresh; a caller that
+/// watches the run from its beginning has to know the id in advance.
 pub async fn run_as(gate: &Gate, run_id: RunId, submission: Submission) -> Result<Answer, Fault> {
     let (mut trail, context) = p1_receive::receive(gate, run_id, submission).await?;
     gate.store.lock_new_trace(run_id).await?;
@@ -74,7 +80,7 @@ pub async fn run_as(gate: &Gate, run_id: RunId, submission: Submission) -> Resul
     released(gate, run_id, answer).await
 }
 
-/// The corridor. `?` leaves the attempt, never the step: every failure reaches RECORD and RESPOND.
+/// The phases in order. `?` leaves the attempt, never the step: every failure reaches RECORD and RESPOND.
 async fn attempt(
     gate: &Gate,
     trail: &mut Trail,
@@ -89,8 +95,8 @@ async fn attempt(
     p7_execute::execute(gate, trail, request).await
 }
 
-/// What would be decided on a proposal, without a run: nothing is looked at in the sandbox, nothing is
-/// recorded, and no key is asked about.
+/// What would be decided on a proposal, without a run: the sandbox is not read, nothing is recorded, and the
+/// idempotency key is not checked.
 pub fn weigh(gate: &Gate, submission: &Submission) -> Result<Weighed, Failure> {
     let (mut trail, context) = p1_receive::rehearse(gate, submission);
     let object = p2_parse::parse(gate, context?)?;
@@ -100,7 +106,7 @@ pub fn weigh(gate: &Gate, submission: &Submission) -> Result<Weighed, Failure> {
     Ok(p6_authorize::weigh(gate, &submission.principal_id, args))
 }
 
-/// Goes on with a paused step where a person, or time, decided.
+/// Continues a paused step after a person decided or the approval expired.
 pub async fn resume(gate: &Gate, approval: ApprovalId, person: Person) -> Result<Answer, Refused> {
     let approval = gate.store.approval(approval).await?.ok_or(Refused::NoSuchApproval)?;
     locked(gate, approval.tool_run_id, async {
@@ -115,7 +121,7 @@ pub async fn resume(gate: &Gate, approval: ApprovalId, person: Person) -> Result
     .await
 }
 
-/// Goes on with a step that a crash stopped, from the state that its journal proves.
+/// Continues a step that a crash stopped, from the state that its journal proves.
 pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     locked(gate, run_id, async {
         let Restored { mut trail, args, state, caps, sent } = restore(gate, run_id).await?;
@@ -132,7 +138,7 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     .await
 }
 
-/// The corridor from where the journal ends.
+/// The phases in order, from where the journal ends.
 async fn attempt_again(
     gate: &Gate,
     trail: &mut Trail,
@@ -158,8 +164,8 @@ async fn attempt_again(
     p7_execute::execute(gate, trail, request).await
 }
 
-/// Whether recovery may send a call again of its own accord (decision 12). What was decided on is the
-/// tool as it was: to another one of the same name nothing goes without a person.
+/// Whether recovery may send a call again of its own accord (decision 12). The decision was about the tool
+/// as it was then: a call is not sent to a different tool of the same name without a person.
 fn may_be_sent_again(sent: &Sent) -> bool {
     match &sent.call {
         Call::Core(_) => true,
@@ -171,7 +177,7 @@ fn may_be_sent_again(sent: &Sent) -> bool {
     }
 }
 
-/// Settles a call in doubt as somebody says: it goes on from there to its record.
+/// Settles a call in doubt as an operator or a status tool says. The step then continues to its record.
 pub async fn resolve(
     gate: &Gate,
     run_id: RunId,
@@ -186,7 +192,7 @@ pub async fn resolve(
     .await
 }
 
-/// What the run of a status tool found.
+/// The result of a status tool's run.
 pub(crate) struct Finding {
     pub(crate) settlement: Settlement,
     pub(crate) query_run_id: RunId,
@@ -194,8 +200,8 @@ pub(crate) struct Finding {
     pub(crate) events_seen: usize,
 }
 
-/// Settles a call in doubt as the run of a status tool found. None where something happened to the call
-/// since the tool was asked: what it said is about another world.
+/// Settles a call in doubt by the result of a status tool. None where the call's run has new events since
+/// the tool was asked: its answer is out of date.
 pub(crate) async fn resolve_as_found(
     gate: &Gate,
     run_id: RunId,
@@ -213,7 +219,7 @@ pub(crate) async fn resolve_as_found(
     .await
 }
 
-/// A run whose call was sent and has no effect, with the call.
+/// A run whose call was sent and whose effect is not recorded, with the call.
 async fn in_doubt(gate: &Gate, run_id: RunId) -> Result<(Trail, Sent), Refused> {
     let Restored { trail, state, sent, .. } = restore(gate, run_id).await?;
     match (state, sent) {
@@ -274,7 +280,7 @@ async fn conclude(
             Stop::Paused(approval_id) => return Ok(p9_respond::paused(&trail, approval_id)),
             Stop::InDoubt => return Ok(p9_respond::in_doubt(&trail)),
             Stop::Fault(fault) => {
-                // Whoever took the run over may wait for what is held here.
+                // Another node that took the run over may be waiting for this hold, so it is dropped.
                 if !fault.is_taken_over() {
                     trail.park(gate);
                 }
@@ -297,7 +303,7 @@ pub(crate) async fn locked<T, E: From<StoreError>>(
 }
 
 async fn released<T>(gate: &Gate, run_id: RunId, done: T) -> T {
-    // What is done is done, whatever becomes of the lock.
+    // The work is complete, whether or not the lock is released.
     let _released = gate.store.release_trace_lock(run_id).await;
     done
 }
@@ -305,17 +311,17 @@ async fn released<T>(gate: &Gate, run_id: RunId, done: T) -> T {
 /// Why an attempt ended without a result.
 #[derive(Debug)]
 enum Stop {
-    /// The contract says so; RECORD and RESPOND follow.
+    /// The step failed under its contract; RECORD and RESPOND follow.
     Failure(Failure),
     /// Another step bound the key while this one was deciding.
     KeyTaken { key: IdempotencyKey, asked: Digest },
-    /// The same proposal is known: its recorded answer, or its notice, is the answer.
+    /// The proposal is known already: its recorded answer, or its notice, is the answer.
     Known(RunId),
-    /// A person is asked.
+    /// The step waits for a person.
     Paused(ApprovalId),
-    /// Nobody knows what became of a call, and it may not be sent again.
+    /// The result of a call is unknown, and the call may not be sent again.
     InDoubt,
-    /// Our own trouble; nobody is told an outcome.
+    /// An internal error; the caller gets no outcome.
     Fault(Fault),
 }
 
@@ -343,27 +349,27 @@ impl From<StateError> for Stop {
     }
 }
 
-/// Why a decision on an approval was not taken. Nothing has changed.
+/// Why a decision on an approval was not accepted. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no such approval.
     #[error("there is no such approval")]
     NoSuchApproval,
-    /// Somebody else was first.
+    /// Another request decided first.
     #[error("the approval is decided already")]
     AlreadyDecided,
-    /// The run is over, or has not come so far that anything could be in doubt.
+    /// The run is over, or it has not sent a call yet.
     #[error("the run has no call in doubt")]
     NotInDoubt,
-    /// Never by the principal that asked.
+    /// The principal that asked may not decide.
     #[error("the principal that asked cannot decide")]
     OwnRequest,
-    /// The tool is not within this node's reach: whoever reaches it can decide.
+    /// This node does not reach the tool: decide on a node that does.
     #[error(
         "this node does not reach the tool: decide on one that does, `stepgate nodes` shows which"
     )]
     OutOfReach,
-    /// Our own trouble.
+    /// An internal error.
     #[error(transparent)]
     Fault(Fault),
 }

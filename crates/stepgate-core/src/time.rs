@@ -19,7 +19,7 @@ impl Timestamp {
     // 9999-12-30T22:00: `jiff` ends there, so that every offset from UTC still fits the year.
     const MILLISECOND_MAX: i64 = 253_402_207_200_000;
 
-    /// The instant so many milliseconds after 1970, held inside the years that the text can show.
+    /// The instant this many milliseconds after 1970, clamped to the years that the text can show.
     pub fn from_millisecond(millisecond: i64) -> Self {
         Self { millisecond: millisecond.clamp(Self::MILLISECOND_MIN, Self::MILLISECOND_MAX) }
     }
@@ -34,7 +34,7 @@ impl Timestamp {
         u64::try_from(self.millisecond.saturating_sub(earlier.millisecond)).unwrap_or(0)
     }
 
-    /// The instant so many milliseconds later.
+    /// The instant this many milliseconds later.
     pub fn plus_ms(self, ms: u64) -> Self {
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         Self::from_millisecond(self.millisecond.saturating_add(ms))
@@ -42,7 +42,7 @@ impl Timestamp {
 }
 
 impl Timestamp {
-    /// The text as bytes. Every step writes a dozen of these, so no formatting machinery.
+    /// The text as bytes. Every step writes a dozen of these, so this avoids the formatting machinery.
     fn text(self) -> [u8; 24] {
         let at = jiff::Timestamp::from_millisecond(self.millisecond)
             .map(|instant| jiff::tz::Offset::UTC.to_datetime(instant))
@@ -77,8 +77,8 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = InvalidId;
 
-    /// No calendar library here: `verify` reads a dozen of these for every step. What is not an instant reads as
-    /// one that is spelled in another way.
+    /// This does not use the calendar library: `verify` reads a dozen of these for every step. A text that
+    /// is not a valid instant gives an instant with another spelling, so the comparison rejects it.
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let number = |place: Range<usize>| {
             let digits = text.as_bytes().get(place).unwrap_or_default();
@@ -96,8 +96,8 @@ impl FromStr for Timestamp {
     }
 }
 
-/// The days from 1970 to a date of the Gregorian calendar. Years begin in March here, so that a leap day is the
-/// last of its year.
+/// The days from 1970 to a date of the Gregorian calendar. Years begin in March here, so that a leap day is
+/// the last day of its year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

@@ -1,5 +1,5 @@
-//! Tools of tool servers, as the core knows them: a name, a mode, a contract, and what happens when
-//! nobody knows whether a call was done.
+//! Tools of tool servers in the core: a name, a mode, a contract, and what happens when it is unknown
+//! whether a call was done.
 
 use std::fmt;
 use std::str::FromStr;
@@ -62,7 +62,7 @@ impl ToolName {
     }
 }
 
-/// Whether a server can have this name: it must not be taken for the core, nor hold a dot.
+/// Whether a server can have this name: it must not be confused with the core, and must not contain a dot.
 pub fn is_server_name(name: &str) -> bool {
     const BYTES_MAX: usize = 32;
     let is_name_byte =
@@ -70,7 +70,7 @@ pub fn is_server_name(name: &str) -> bool {
     (1..=BYTES_MAX).contains(&name.len()) && name.bytes().all(is_name_byte) && name != CORE_SERVER
 }
 
-/// Whether a tool's name is one that nothing can enable, in any case (decision 5).
+/// Whether a tool's name is one that no configuration can enable, in upper or lower case (decision 5).
 fn starts_processes(tool: &str) -> bool {
     ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
 }
@@ -101,15 +101,15 @@ impl<'de> Deserialize<'de> for ToolName {
     }
 }
 
-/// What an operator says that a tool does.
+/// What a tool does, as the operator configured it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Looks, and changes nothing.
+    /// Reads, and changes nothing.
     ReadOnly,
-    /// Prepares what a person sends later.
+    /// Prepares something that a person sends later.
     Draft,
-    /// Changes the world.
+    /// Changes something outside Stepgate.
     ExecuteGated,
 }
 
@@ -127,21 +127,21 @@ impl Mode {
     }
 }
 
-/// What becomes of a call that was sent, or was about to be, when the gateway stopped (decision 12).
+/// What happens to a call that was sent, or was about to be sent, when the gateway stopped (decision 12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The server honours the idempotency key: sent again, it acts once.
+    /// The server honours the idempotency key: a call that is sent again acts once.
     HonoursKey,
     /// It is sent again, with the same call and key.
     Redispatch,
-    /// A tool that only looks says whether it was done.
+    /// A read-only tool says whether it was done.
     Query(ToolName),
     /// A person says what became of it.
     Ask,
 }
 
 impl Delivery {
-    /// How often the effect of a call can have happened, after it was sent like this.
+    /// How often the effect of a call with this delivery can have happened.
     pub fn guarantee(&self) -> Guarantee {
         match self {
             Self::HonoursKey | Self::Query(_) => Guarantee::ExactlyOnce,
@@ -151,22 +151,22 @@ impl Delivery {
     }
 }
 
-/// Whether a tool is the one that an operator knows.
+/// Whether an operator has accepted a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Its definition is the pinned one.
     Accepted,
-    /// Its definition is another one, and no operator has accepted it.
+    /// Its definition has changed, and no operator has accepted the new one.
     Changed,
-    /// Its server was known before it had this tool, and no operator has accepted it.
+    /// The tool was added after its server was first known, and no operator has accepted it.
     New,
-    /// The configuration, or the server, no longer has it.
+    /// The configuration or the server no longer has it.
     Gone,
 }
 
-/// What a tool asks of its arguments.
+/// The schema of a tool's arguments.
 pub trait Contract: Send + Sync {
-    /// Holds, or which argument breaks which rule.
+    /// Succeeds, or names the argument and the rule that it breaks.
     fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs>;
 }
 
@@ -175,22 +175,22 @@ pub trait Contract: Send + Sync {
 pub struct Tool {
     /// Its name.
     pub name: ToolName,
-    /// What the configuration says that it does.
+    /// What it does, from the configuration.
     pub mode: Mode,
-    /// What becomes of a call in doubt.
+    /// What happens to a call in doubt.
     pub delivery: Delivery,
-    /// Digest of the definition that is pinned, or of the server's own where it is not that one.
+    /// Digest of the pinned definition, or of the server's current one where that differs.
     pub definition_digest: Digest,
-    /// Whether an operator knows this definition.
+    /// Whether an operator has accepted this definition.
     pub standing: Standing,
-    /// Arguments that are journalled as their digest only.
+    /// Arguments that are stored only as their digest.
     pub redacted: Vec<String>,
-    /// What it asks of its arguments.
+    /// The schema of its arguments.
     pub contract: Arc<dyn Contract>,
 }
 
 impl Tool {
-    /// A tool that a journal names and nobody has any more. Nothing can be called with it.
+    /// A tool that a journal names and that no longer exists. It cannot be called.
     pub fn gone(name: ToolName) -> Self {
         struct Nothing;
         impl Contract for Nothing {
@@ -226,7 +226,7 @@ impl Tool {
         }
     }
 
-    /// The arguments as they may be written down: a redacted one as its digest.
+    /// The arguments in their stored form: each redacted one as its digest.
     pub fn redact(&self, args: &Map<String, Value>) -> Map<String, Value> {
         let is_redacted = |name: &str| self.redacted.iter().any(|redacted| redacted == name);
         args.iter()
@@ -238,8 +238,7 @@ impl Tool {
     }
 }
 
-/// Whether these are the arguments that were written down like that: the same names, each as it is or
-/// as its digest.
+/// Whether `written` is a stored form of these arguments: the same names, each with its value or its digest.
 pub(crate) fn is_written_as(args: &Map<String, Value>, written: &Map<String, Value>) -> bool {
     let is_written = |(name, value): (&String, &Value)| {
         let as_digest = serde_json::json!({ "sha256": Digest::of(value) });

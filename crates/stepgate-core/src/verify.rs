@@ -1,4 +1,4 @@
-//! `verify`: everything recomputed, nothing trusted.
+//! `verify`: recomputes everything and trusts nothing.
 //!
 //! Without saved heads it finds any change except a consistent rewrite of everything after it; with
 //! heads that were saved elsewhere it finds that too.
@@ -30,10 +30,10 @@ const PAGE_RUNS: usize = 256;
 /// How many events that belong to no run are read at a time.
 const PAGE_EVENTS: usize = 1024;
 
-/// How many keys with more than one run are named.
+/// Limit of the keys with more than one run that are reported.
 const SHARED_KEYS_MAX: usize = 100;
 
-/// Something that does not follow from the rest.
+/// A value that does not follow from the rest of the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Where: table, run, entry.
@@ -60,7 +60,7 @@ pub struct SavedHead {
     pub digest: Digest,
 }
 
-/// What `verify` found.
+/// The result of `verify`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Runs that were read.
@@ -69,29 +69,29 @@ pub struct Report {
     pub entries: u64,
     /// The ends of all chains.
     pub heads: Vec<SavedHead>,
-    /// What does not hold. Empty means that everything does.
+    /// The problems found. Empty means that everything verifies.
     pub problems: Vec<Problem>,
 }
 
-/// Replays the whole store as it was when this began, and compares it with saved heads. `progress` is told
-/// the runs so far.
+/// Replays the whole store as it was at the start, and compares it with saved heads. `progress` gets the
+/// number of runs so far.
 ///
-/// The store may be written to meanwhile. What is added later is the business of the next `verify`: rows
-/// are counted, and chains followed, up to the moment of the beginning. A run that went on since then is
-/// checked as it is when it is read.
+/// The store may be written to meanwhile. Rows are counted, and chains followed, up to the moment of the
+/// start; later additions are left to the next `verify`. A run that went on since then is checked as it is
+/// when it is read.
 pub async fn verify(
     store: &dyn Store,
     saved: &[SavedHead],
     progress: impl FnMut(u64),
 ) -> Result<Report, StoreError> {
     let mut walk = Walk::default();
-    // First: what is damaged may end the walk, and then this says where.
+    // First: damage may end the walk, and this report then says where it is.
     for line in store.damage().await? {
         walk.problems.push(Problem::new("database", line));
     }
     match walk.everything(store, saved, progress).await {
         Ok(()) => {}
-        // An index that is gone, for one, is a problem that ends the walk.
+        // A missing index, for example, is a problem that ends the walk.
         Err(StoreError::Broken(why) | StoreError::Unavailable(why))
             if !walk.problems.is_empty() =>
         {
@@ -111,11 +111,11 @@ pub async fn verify(
 struct Walk {
     seen: Counts,
     chains: Chains,
-    /// What the runs of a session say of it.
+    /// What the runs of a session imply about it.
     steps: HashMap<SessionId, Steps>,
-    /// Fingerprints of the keys, 8 bytes a run: two equal ones are looked at closely.
+    /// Hashes of the keys, 8 bytes a run. Equal hashes are compared by the full key.
     keys: Vec<u64>,
-    /// Openings that the system session tells of, by the session that they name.
+    /// Session openings recorded in the system session, by session id.
     openings: HashMap<String, Vec<Value>>,
     heads: Vec<SavedHead>,
     problems: Vec<Problem>,
@@ -188,7 +188,7 @@ impl Walk {
         Ok(())
     }
 
-    /// I2: a key has one trace. Each run names its key, so the keys themselves tell.
+    /// I2: a key has one trace. Each run names its key, so duplicates show among the keys themselves.
     async fn shared_keys(&mut self, store: &dyn Store) -> Result<(), StoreError> {
         self.keys.sort_unstable();
         if self.keys.is_sorted_by(|key, next| key < next) {
@@ -206,7 +206,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A row that cannot be read back was changed; a store that is away is another matter.
+    /// A row that cannot be read back was changed: that is a problem. An unavailable store is an error.
     fn unreadable(&mut self, place: &str, error: StoreError) -> Result<(), StoreError> {
         match error {
             StoreError::State(error) => {
@@ -246,7 +246,7 @@ impl Walk {
         }
     }
 
-    /// A run comes into being with its first link, so within a session rows and links have one order.
+    /// A run is created with its first link, so within a session rows and links have the same order.
     fn step(&mut self, dossier: &Dossier, first_link: Option<u64>) {
         let arrival = &dossier.run.arrival;
         let steps = self.steps.entry(arrival.session_id).or_default();
@@ -338,8 +338,8 @@ impl Walk {
         self.ahead(store, ahead).await
     }
 
-    /// A chain that was longer when its runs were read than at the beginning has grown: then its session's
-    /// row says so now.
+    /// The links of these sessions go beyond the end that their row had at the start. If the chain has grown
+    /// since, the session's row says so now.
     async fn ahead(
         &mut self,
         store: &dyn Store,
@@ -364,7 +364,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Checks a session. Says where its links end, where that is behind the end that its row had.
+    /// Checks a session. Returns the number of its last link, where that is after the end that its row had.
     fn session(&mut self, session: &Session) -> Option<(SessionId, u64)> {
         let (problems, ahead) = self.chains.check(session);
         self.problems.extend(problems);
@@ -390,7 +390,7 @@ impl Walk {
         ahead.map(|number| (session.session_id, number))
     }
 
-    /// Rows that belong to no run are rows that somebody put there.
+    /// Rows that belong to no run were not written by Stepgate.
     fn compare_counts(&mut self, counts: &Counts) {
         let pairs = [
             ("tool_runs", self.seen.runs, counts.runs),
@@ -411,10 +411,10 @@ impl Walk {
     }
 }
 
-/// Does the work while the store, which has threads of its own, reads.
+/// Does the work while the store reads on its own threads.
 async fn while_reading<T>(reading: impl Future<Output = T>, work: impl FnOnce()) -> T {
     let mut reading = pin!(reading);
-    // The first poll is what begins the read.
+    // The first poll starts the read.
     let begun = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
     work();
     match begun {
@@ -423,7 +423,7 @@ async fn while_reading<T>(reading: impl Future<Output = T>, work: impl FnOnce())
     }
 }
 
-/// Where a problem of a run stands.
+/// The place of a problem in a run.
 pub(crate) fn place_of(table: &str, run_id: RunId) -> String {
     format!("{table} of run {run_id}")
 }

@@ -1,17 +1,16 @@
-//! How a tool server's process is started: by this program itself, called once more.
+//! How a tool server's process is started: the gateway runs its own program once more, as a launcher.
 //!
 //! ```text
 //! gateway ── watcher ── command ── whatever the command starts
 //!            └────────── one process group ──────────────────┘
 //! ```
 //!
-//! The watcher waits for the gateway and for the command, and whichever ends first, everything that the
-//! command has started ends with it, also what has left the group. So nothing outlives the gateway,
-//! also where it is killed and can do nothing more, and also where the command is only a starter (`npx`,
-//! `uvx`) whose own children would stay behind. The watcher itself ends last: as long as anything of a
-//! server runs, the gateway is among its ancestors.
-//! The command dies with the watcher, by the kernel's hand, and is confined before it begins: it has no
-//! capabilities, and Landlock hides files from it.
+//! The watcher waits for the gateway and for the command. When either of them ends, the watcher ends
+//! everything that the command has started, also processes that have left the group. So no process outlives
+//! the gateway, even if the gateway is killed, or if the command is only a starter (`npx`, `uvx`) whose
+//! children would stay behind. The watcher itself ends last: as long as any process of a server runs, the
+//! gateway is among its ancestors. The kernel kills the command when the watcher dies. The command is
+//! confined before it begins: it has no capabilities, and Landlock hides files from it.
 
 mod confine;
 mod descendants;
@@ -30,14 +29,14 @@ pub use confine::is_available;
 pub(crate) use descendants::end_children_of;
 pub use privileges::protect_this_process;
 
-/// The word that makes a program a launcher, as its first argument.
+/// The first argument that makes a program act as the launcher.
 pub const WORD: &str = "__launch";
 
-/// The second stage: confines itself and becomes the command.
+/// The second stage: confines itself, then replaces itself with the command.
 const INNER: &str = "become";
-/// The first stage: watches.
+/// The first stage: the watcher.
 const WATCH: &str = "watch";
-/// The file that the calling process was started from, whatever has become of its name.
+/// The file that the calling process was started from, even if it was renamed or replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 /// Ends the list of hidden paths.
 const SEPARATOR: &str = "--";
@@ -72,8 +71,9 @@ impl Launcher {
     }
 }
 
-/// What a program does whose first argument is [`WORD`]; `args` are the arguments after it. It must be
-/// called before any other thread exists: Landlock binds the thread that asks for it.
+/// Runs the launcher: `main` calls this if its first argument is [`WORD`]; `args` are the arguments after
+/// it. It must be called before any other thread exists: Landlock restricts only the thread that asks for
+/// it.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let stage = args.next().unwrap_or_default();
@@ -107,22 +107,23 @@ impl LaunchArgs {
     }
 }
 
-/// Waits for the gateway and the command, and ends the group when either is gone.
+/// Waits for the gateway and the command, and ends the process group when either is gone.
 fn watch(args: &LaunchArgs) -> Result<(), String> {
-    // Its environment has the secrets of one server, and other servers run as the same user.
+    // The environment has the secrets of one server, and other servers run as the same user.
     protect_this_process().map_err(told("cannot hide the environment from other processes"))?;
     let gateway = rustix::process::pidfd_open(args.parent, PidfdFlags::empty())
         .map_err(told("cannot watch the gateway"))?;
-    // The gateway may have died before this line, and its id may belong to somebody else now.
+    // The gateway may have died before this line, and another process may have its id now.
     if rustix::process::getppid() != Some(args.parent) {
         return Err("the gateway is gone".to_owned());
     }
-    // Whoever called may not have given this process a group of its own, and at the end all of it dies.
+    // The caller may not have given this process a group of its own. At the end the whole group is killed,
+    // so make one.
     if rustix::process::getpgrp() != rustix::process::getpid() {
         rustix::process::setpgid(None, None).map_err(told("cannot lead a process group"))?;
     }
-    // Whatever the command leaves behind becomes a child of this process, so that the gateway can tell
-    // by their ancestors which processes are tool servers'.
+    // Orphaned processes of the command become children of this process, so that the gateway can tell by
+    // their ancestors which processes belong to tool servers.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(told("cannot keep what the command leaves behind"))?;
     let mut child = start(args).map_err(told("cannot start the second stage"))?;
@@ -142,13 +143,13 @@ fn watch(args: &LaunchArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Says a line to whoever may listen. A gateway that has ended, or has let go of this server, does not,
-/// and the rest of the work must be done all the same: `eprintln!` would panic.
+/// Writes a line to standard error and ignores a failure. If the gateway has ended or has closed this
+/// server's pipe, `eprintln!` would panic, and the rest of the work must still be done.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "stepgate: {line}");
 }
 
-/// An error with what it kept from happening.
+/// Formats an error with the operation that failed.
 fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
@@ -168,7 +169,7 @@ fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// Becomes the command. Returns only with the reason why that was not possible.
+/// Replaces this process by the command. Returns only on failure, with the reason.
 fn become_command(args: &LaunchArgs) -> String {
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         return format!("cannot tie the command to the gateway: {error}");
@@ -179,7 +180,7 @@ fn become_command(args: &LaunchArgs) -> String {
     if let Err(why) = confined(&args.hidden) {
         return why;
     }
-    // After Landlock: its rules are made with the rights that this process still has.
+    // After Landlock: its rules must be made with the rights that this process still has.
     if let Err(error) = privileges::give_up() {
         return format!("cannot give up the privileges of the gateway: {error}");
     }

@@ -1,18 +1,17 @@
-//! Everything in Stepgate that acts: it alone may touch what agents touch.
+//! Everything in Stepgate that acts: only this crate may touch what agents touch.
 //!
-//! Read `sandbox.rs` first: the core actions on one directory, which an agent knows as `/sandbox/`.
-//! Then `servers.rs`: the tools of programs that speak MCP, and `launcher.rs`: how such a program is
-//! started so that it cannot stay behind.
-//! Nothing here decides whether an action may be done; what it adds to AUTHORIZE is what only the
-//! file system knows ([`rule`]), judged again at the moment of use.
+//! Read `sandbox.rs` first: the core actions on one directory, which an agent knows as `/sandbox/`. Then
+//! `servers.rs`: the tools of programs that speak MCP, and `launcher.rs`: how such a program is started so
+//! that it cannot outlive the gateway. Nothing here decides whether an action may be done. To AUTHORIZE it
+//! adds only the rules that need the file system ([`rule`]), checked again at the moment of use.
 //!
-//! Deliberately absent: no path is ever joined to a host path and opened. The directory is opened
-//! once, and every path is resolved beneath that handle by the kernel, which follows no link on the
-//! way. No process is started but those that an operator has configured, none by a proposal, and no
-//! error text of the host leaves the crate in a result.
+//! Deliberately absent: no path is ever joined to a host path and opened. The directory is opened once, and
+//! the kernel resolves every path beneath that handle without following links. Only processes that an
+//! operator has configured are started, none by a proposal, and no error text of the host leaves the crate
+//! in a result.
 //!
-//! Linux 5.6 or later only: `openat2` is what makes a swap between decision and act gain nothing,
-//! and a resolution in user space would be a second implementation of the one thing that must not
+//! Linux 5.6 or later only: with `openat2`, replacing a file between decision and act gains an attacker
+//! nothing. A resolution in user space would be a second implementation of the one thing that must not
 //! differ.
 
 #[cfg(not(target_os = "linux"))]

@@ -1,17 +1,17 @@
 //! The core actions on one directory. Start here: prepare, hold, dispatch.
 //!
 //! ```text
-//! prepare   lock the paths, judge them, read what stands there   (before the call is durable)
-//! dispatch  judge again, act, make it durable                    (after)
+//! prepare   lock the paths, check them, read the current state   (before the call is durable)
+//! dispatch  check again, act, make it durable                    (after)
 //! ```
 //!
-//! A changing action makes its effect durable before it answers, in an order in which a crash
-//! between any two sub-steps leaves either the old state or the new one (`crash.rs` names the
-//! places). A second dispatch compares with the recorded state before the act, and where that cannot tell
-//! what the first one did, it does nothing: a person says.
+//! A changing action makes its effect durable before it answers, in an order in which a crash between any
+//! two sub-steps leaves either the old state or the new one (`crash.rs` names the places). A second dispatch
+//! compares with the recorded state before the call. Where that cannot tell what the first dispatch did, the
+//! second does nothing, and a person decides.
 //!
-//! Locks hold within this process. Two processes must not serve one directory, unless both say that it
-//! is shared: then files in it are locked too.
+//! Locks hold within this process. Two processes must not serve one directory, unless both are configured to
+//! share it: then files in it are locked too.
 
 mod copy;
 pub(crate) mod crash;
@@ -59,7 +59,7 @@ use recorded::{IN_DOUBT, Recorded};
 use resolve::Root;
 use write_file::First;
 
-/// What a sandbox refuses to carry.
+/// The limits of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SandboxLimits {
     /// Largest file that is read or written.
@@ -74,7 +74,7 @@ impl Default for SandboxLimits {
     }
 }
 
-/// Why there is no sandbox, or why it could not be swept. For the operator, never for an agent.
+/// Why a sandbox cannot be opened or swept. For the operator, never for an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The directory cannot be opened.
@@ -82,7 +82,7 @@ pub enum SandboxError {
     Open {
         /// As configured.
         directory: PathBuf,
-        /// What the host said.
+        /// The error of the host.
         source: std::io::Error,
     },
     /// The kernel is too old, or a seccomp filter hides the call.
@@ -96,7 +96,7 @@ pub enum SandboxError {
     Read {
         /// Where, beneath the root.
         path: String,
-        /// What the host said.
+        /// The error of the host.
         source: std::io::Error,
     },
     /// The copy cannot be written.
@@ -104,18 +104,18 @@ pub enum SandboxError {
     Write {
         /// Where, beneath the root.
         path: String,
-        /// What the host said.
+        /// The error of the host.
         source: std::io::Error,
     },
-    /// There is too much to copy.
+    /// There are too many files to copy.
     #[error(
         "the sandbox has more than {COPY_ENTRIES_MAX} files and directories; leave it to a backup of the file system"
     )]
     TooMany,
-    /// The sandbox's own mark cannot be read or written.
+    /// The sandbox's mark file cannot be read or written.
     #[error("cannot read or write `{}` in the sandbox", mark::NAME)]
     Mark(#[source] std::io::Error),
-    /// The sandbox was copied, with its mark.
+    /// The sandbox is a copy of another one, including its mark.
     #[error(
         "this sandbox is a copy of another one, as its file `{}` tells: if the other one is gone for good, \
          write `{id}` and nothing else into that file; if both go on, remove the file here, and give this \
@@ -123,27 +123,27 @@ pub enum SandboxError {
         mark::NAME
     )]
     Copied {
-        /// The other one's.
+        /// The id of the other sandbox.
         id: String,
     },
-    /// The work itself stopped.
+    /// The task that did the work did not finish.
     #[error("the work in the sandbox stopped")]
     Stopped,
 }
 
-/// One directory, and the right to act beneath it.
+/// One directory, and the actions beneath it.
 pub struct Sandbox {
     executor_id: String,
     root: Arc<Root>,
     locks: Locks,
     is_shared: bool,
-    /// What it was, while calls of then may be under way.
+    /// Identity before the restore; kept until calls started before it have finished.
     earlier: Mutex<Option<Earlier>>,
 }
 
 impl Sandbox {
-    /// Opens the directory. It must exist; whether its own path leads over links is the operator's
-    /// affair, and the handle stays with this directory whatever happens to that path later.
+    /// Opens the directory. It must exist. Its own path may lead over links, which is up to the operator;
+    /// the handle stays with this directory whatever happens to that path later.
     pub fn open(
         directory: &Path,
         executor_id: String,
@@ -158,22 +158,22 @@ impl Sandbox {
         })
     }
 
-    /// Says whether other processes serve the same directory.
+    /// Sets whether other processes serve the same directory.
     pub fn shared(self, is_shared: bool) -> Self {
         Self { is_shared, ..self }
     }
 
-    /// Says what this sandbox was before it was put back from a copy.
+    /// Sets what this sandbox was before it was restored from a backup.
     pub fn put_back(self, earlier: Option<Earlier>) -> Self {
         Self { earlier: Mutex::new(earlier), ..self }
     }
 
-    /// Says anew what it was: fewer calls of then are under way.
+    /// Updates what it was: fewer calls from before the restore are unfinished.
     pub fn remember_earlier(&self, earlier: Earlier) {
         *locked(&self.earlier) = Some(earlier);
     }
 
-    /// Forgets what it was: no call of then is under way any more.
+    /// Forgets what it was: no call from before the restore is unfinished.
     pub fn forget_earlier(&self) {
         *locked(&self.earlier) = None;
     }
@@ -182,7 +182,8 @@ impl Sandbox {
         locked(&self.earlier).clone()
     }
 
-    /// Keeps everybody else away from these paths: callers here, and other nodes where there are some.
+    /// Locks these paths against other callers in this process, and against other nodes where the directory
+    /// is shared.
     async fn keep_away(&self, paths: Vec<&SandboxPath>) -> Kept {
         let locks = self.locks.acquire(paths.clone()).await;
         let files = match self.is_shared {
@@ -192,31 +193,31 @@ impl Sandbox {
         Kept { _files: files, _locks: locks }
     }
 
-    /// Removes the temporary files that a crash left behind, and says how many there were.
+    /// Removes the temporary files that a crash left behind, and returns how many there were.
     ///
-    /// For recovery, before any step is served: it would take a file away from a write in flight. In a
-    /// shared directory only what is too old to be one is removed.
+    /// For recovery, before any step is served: otherwise it would remove the file of a write in progress.
+    /// In a shared directory it removes only files that are too old to belong to one.
     pub async fn sweep(&self) -> Result<u64, SandboxError> {
         let age_min = if self.is_shared { sweep::SHARED_AGE_MIN } else { Duration::ZERO };
         let swept = self.blocking(move |root| sweep::sweep(root, age_min)).await;
         swept.unwrap_or(Err(SandboxError::Stopped))
     }
 
-    /// What tells this directory from any other, whatever nodes call it: made at the first time. Nodes that share
-    /// it find the same.
+    /// A mark that identifies this directory whatever name nodes give it; created on first use. Nodes that
+    /// share the directory find the same mark.
     pub async fn mark(&self) -> Result<String, SandboxError> {
         let is_shared = self.is_shared;
         let marked = self.blocking(move |root| mark::mark(root, is_shared)).await;
         marked.unwrap_or(Err(SandboxError::Stopped))
     }
 
-    /// Asks the hook at every crash point from now on; `None` asks nobody.
+    /// Calls the hook at every crash point from now on; `None` removes it.
     #[cfg(feature = "crashpoints")]
     pub fn set_crash_hook(&self, hook: Option<crash::CrashHook>) {
         self.root.crash_points.set(hook);
     }
 
-    /// Whether a call takes less time than the way to a thread that may block.
+    /// Whether a call takes less time than switching to a blocking thread.
     fn is_short(&self, call: &CoreCall) -> bool {
         match call {
             CoreCall::Think | CoreCall::Finish { .. } => true,
@@ -229,7 +230,8 @@ impl Sandbox {
         }
     }
 
-    /// File work that may take long never runs on a thread that serves others. `None`: it stopped.
+    /// Runs file work on a blocking thread, so that it never blocks a thread that serves other tasks.
+    /// `None`: the work did not finish.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Root) -> T + Send + 'static,
@@ -256,14 +258,14 @@ impl Executor for Sandbox {
         let call = call.clone();
         match call.touch() {
             Touch::Nothing => Ok(Prepared { pre_state: None, hold: Box::new(()) }),
-            // A look at names and attributes, no content: shorter than the way to another thread.
+            // Reads names and attributes, no content: faster than switching to another thread.
             Touch::Reads => {
                 let pre_state = pre_state::read(&self.root, &call)?;
                 Ok(Prepared { pre_state, hold: Box::new(()) })
             }
             Touch::Writes => {
-                // INVARIANT: the lock comes before the look, so that what was seen still stands at
-                // the act.
+                // INVARIANT: the lock is taken before the state is read, so that the state is still the same
+                // when the call acts.
                 let kept = tokio::time::timeout(WAIT, self.keep_away(call.paths())).await;
                 let Ok(kept) = kept else {
                     let pre_state = Some(pre_state::of_failure(ExecutionFailure::Unavailable));
@@ -279,9 +281,9 @@ impl Executor for Sandbox {
     fn is_as_asked(&self, asked: &Value, now: &Value) -> bool {
         match (recorded_file(asked), recorded_file(now)) {
             (Some(asked), Some(now)) => asked.is_untouched(&now),
-            // It came after the question.
+            // The file was created after the question.
             (None, Some(_)) => false,
-            // There is nothing to act on, and the act says so.
+            // There is no file to act on; the dispatch will report that.
             (_, None) => true,
         }
     }
@@ -302,7 +304,7 @@ impl Executor for Sandbox {
         pre_state: Option<&Value>,
         dispatch: Dispatch,
     ) -> Effect {
-        // What it was matters to none but the second dispatch of a call of then.
+        // The earlier identity matters only for the second dispatch of a call from before the restore.
         let earlier = match dispatch {
             Dispatch::First => None,
             Dispatch::Again => self.earlier(),
@@ -323,13 +325,13 @@ impl Executor for Sandbox {
     }
 }
 
-/// Paths that nobody else changes. The files go first: fields drop in their order.
+/// Locked paths. The files are released first: fields drop in declaration order.
 struct Kept {
     _files: Vec<OwnedFd>,
     _locks: Vec<PathLock>,
 }
 
-/// Does it; the result as canonical JSON, where the action has one.
+/// Runs the call; the result as canonical JSON, where the action has one.
 fn act(
     root: &Root,
     call: &CoreCall,
@@ -338,8 +340,8 @@ fn act(
     earlier: Option<Earlier>,
 ) -> Result<Option<String>, ActionError> {
     rule::judge_names(call).map_err(ActionError::Refused)?;
-    // A look that failed before the act is the action's failure: nothing may be done whose state
-    // before is unknown, or a second dispatch could not tell what the first one did.
+    // If the state before the call could not be read, the action fails: without that state, a second
+    // dispatch could not tell what the first one did.
     if let Some(failure) = pre_state::failure(pre_state) {
         return Err(ActionError::Failed(failure));
     }
@@ -354,7 +356,7 @@ fn act(
             None => Recorded::File(was),
         })
     };
-    // What is renamed or deleted is a file that was recorded, or nothing is.
+    // A rename or a deletion acts on the recorded file or on none.
     let recorded = |key| match dispatch {
         Dispatch::First => None,
         Dispatch::Again => Some(found(key).unwrap_or(Recorded::Unknown(IN_DOUBT))),

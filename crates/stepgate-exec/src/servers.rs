@@ -1,16 +1,15 @@
 //! Tool servers: the tools of programs that speak MCP, behind the gate. Start here.
 //!
 //! ```text
-//! start      launch or connect, shake hands, list the tools, compare with configuration and pins;
-//!            what is away or cannot be used is off, is named, and is tried again (`off.rs`)
-//! prepare    take a turn: the server is up, its breaker closed, a place free      (before the call
-//! dispatch   send, wait no longer than the tool may take, judge the answer         is durable; after)
+//! start      launch or connect, handshake, list the tools, compare with configuration and pins;
+//!            a server or tool that cannot be used is off, is reported, and is retried (`off.rs`)
+//! prepare    take a permit: the server is up, its breaker closed, a permit free   (before the call
+//! dispatch   send, wait until the tool's timeout, check the answer                is durable; after)
 //! ```
 //!
-//! Each server has its own connection, places, breaker and task that starts it again (`server.rs`), so
-//! none can keep another waiting. What a server says is judged as strictly as what an agent says
-//! (`mcp/tap.rs`); what it says about itself is advice, and what its tools do is what the configuration
-//! says (`catalog.rs`).
+//! Each server has its own connection, permits, breaker and supervising task (`server.rs`), so no server can
+//! delay another. A server's messages are checked as strictly as an agent's (`mcp/tap.rs`). What a server
+//! says about itself is advice only; what its tools do is set by the configuration (`catalog.rs`).
 
 mod breaker;
 mod call;
@@ -54,7 +53,7 @@ use pin::Pins;
 use progress::Listener;
 use server::{ConnectionState, Server};
 
-/// What a tool with this input schema asks of its arguments, or why the schema cannot be used.
+/// The contract of a tool with this input schema, or why the schema cannot be used.
 pub fn contract(input_schema: &Value) -> Result<Arc<dyn Contract>, String> {
     let input = schema::Input::compile(input_schema).map_err(|error| error.to_string())?;
     Ok(Arc::new(input))
@@ -62,10 +61,10 @@ pub fn contract(input_schema: &Value) -> Result<Arc<dyn Contract>, String> {
 
 use crate::launcher::Launcher;
 
-/// What is told of a result that comes after its time. It must not block.
+/// Callback for a result that comes after the timeout. It must not block.
 pub type Late = Arc<dyn Fn(LateResult) + Send + Sync>;
 
-/// The tool servers of a gateway. Dropped, or shut down, they end.
+/// The tool servers of a gateway. They end when this is dropped or shut down.
 pub struct Servers {
     servers: BTreeMap<String, Arc<Server>>,
     pins: Pins,
@@ -74,90 +73,92 @@ pub struct Servers {
     stop: watch::Sender<bool>,
 }
 
-/// A tool as operators see it.
+/// A tool as shown to operators.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedTool {
     /// The server.
     pub server: String,
     /// The tool, as the server calls it.
     pub tool: String,
-    /// What the configuration says that it does; nothing, where it is not offered.
+    /// What it does, from the configuration; none where it is not offered.
     pub mode: Option<Mode>,
-    /// Whether the configuration says that it is off.
+    /// Whether the configuration turns it off.
     pub is_off: bool,
-    /// Why it cannot be offered, where it cannot.
+    /// Why it cannot be offered, if it cannot.
     pub trouble: Option<String>,
-    /// Whether an operator knows this definition, where it is offered.
+    /// Whether an operator has accepted this definition, where it is offered.
     pub standing: Option<Standing>,
-    /// Arguments that are journalled as their digest only, where it is offered.
+    /// Arguments that are stored only as their digest, where it is offered.
     pub redacted: Vec<String>,
-    /// What the server calls it for people.
+    /// The server's title for it, for people.
     pub title: Option<String>,
-    /// What the server says that it does.
+    /// The server's description of it.
     pub description: Option<String>,
-    /// What it asks of its arguments, as the server says it.
+    /// The schema of its arguments, from the server.
     pub input_schema: Value,
-    /// What it promises of its result, where it does.
+    /// The schema of its structured result, if it has one.
     pub output_schema: Option<Value>,
     /// Its icons, where an operator has accepted them.
     pub icons: Option<Value>,
-    /// Its `_meta`, which is no part of the definition.
+    /// Its `_meta`, which is not part of the definition.
     pub meta: Option<Value>,
-    /// Whether models may be told it: it is as it was accepted.
+    /// Whether its `_meta` may be shown to models: it is the accepted one.
     pub is_meta_accepted: bool,
-    /// Digest of all of it but `_meta`.
+    /// Digest of the whole definition without `_meta`.
     pub definition_digest: Digest,
-    /// The digest that decisions on it are bound to: the accepted definition's, where this one means the same.
+    /// The digest that decisions on it are bound to: the accepted definition's, where this one has the same
+    /// meaning.
     pub bound_digest: Digest,
     /// Whether its server can be called.
     pub server_state: ServerState,
 }
 
-/// A server as operators see it.
+/// A server as shown to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedServer {
     /// Its name.
     pub name: String,
     /// Whether it can be called.
     pub state: ServerState,
-    /// Whether it has ever said which tools it has.
+    /// Whether its list of tools was ever read.
     pub is_known: bool,
-    /// What it says about itself, for models.
+    /// The server's own instructions for models.
     pub instructions: Option<String>,
-    /// Whether models may be told it: a tool was accepted while the server said so.
+    /// Whether the instructions may be shown to models: a tool was accepted while the server gave the same
+    /// ones.
     pub are_instructions_accepted: bool,
 }
 
 /// A tool's definition, and the accepted one beside it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// As the server gives it now; nothing, where it has no such tool.
+    /// The server's present definition; none where it has no such tool.
     pub present: Option<Value>,
-    /// As it was accepted, where it was and the definition was kept.
+    /// The accepted definition, if there is one and it was stored.
     pub accepted: Option<Value>,
     /// The digest that was accepted.
     pub accepted_digest: Option<Digest>,
-    /// The tool's `_meta`, where no operator has accepted it; models are not told it.
+    /// The tool's `_meta`, where no operator has accepted it; it is not shown to models.
     pub unaccepted_meta: Option<Value>,
-    /// The server's instructions, where no operator has accepted them; models are not told them.
+    /// The server's instructions, where no operator has accepted them; they are not shown to models.
     pub unaccepted_instructions: Option<String>,
 }
 
 /// Whether a server can be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// It can.
+    /// It can be called.
     Up,
-    /// It has failed too often in a row, and is left alone for a while.
+    /// Its breaker is open after too many failures in a row.
     Resting,
-    /// It cannot, and why; it is started again.
+    /// It cannot be called, with the reason; it is being restarted.
     Down(String),
 }
 
 impl Servers {
-    /// Starts every server, at the same time. One that does not start, is not as configured, or does not answer
-    /// within `wait` is off and comes up by itself; only where it is required it is waited for, and without it
-    /// none runs.
+    /// Starts all servers at the same time. A server that does not start, is not as configured, or does not
+    /// answer within `wait` is off, and is retried in the background. Only a required server is waited for;
+    /// if it does not start, the whole start fails.
     pub async fn start(
         specs: Vec<ServerSpec>,
         pins: BTreeMap<ToolName, Pin>,
@@ -215,13 +216,13 @@ impl Servers {
         self.servers.values().flat_map(|server| off::of(server)).collect()
     }
 
-    /// The tools of servers that are seen for the first time, so that no operator knows any of them.
+    /// The tools of servers that are seen for the first time: no operator has accepted any of their tools.
     pub fn first_seen(&self) -> Vec<ToolName> {
         let unknown = self.servers.values().filter(|it| !self.pins.has_any_of(&it.spec.name));
         unknown.flat_map(|server| spelled(server)).collect()
     }
 
-    /// The present definition of a tool that an operator can accept: it is there, and can be used.
+    /// The present definition of a tool, if an operator can accept it: the tool exists and can be used.
     pub fn acceptable(&self, name: &ToolName) -> Option<Pin> {
         let server = self.servers.get(name.server())?;
         let catalog = lock::read(&server.catalog);
@@ -229,13 +230,13 @@ impl Servers {
         Some(Pin::of(&entry.definition, catalog.instructions.as_deref()))
     }
 
-    /// What is accepted of a tool now.
+    /// The accepted definition of a tool.
     pub fn accepted(&self, name: &ToolName) -> Option<Pin> {
         self.pins.get(name)
     }
 
-    /// Makes this definition of a tool the accepted one. The caller has made it durable, or another node. A
-    /// tool that is defined otherwise has changed.
+    /// Makes this definition of a tool the accepted one. The caller, or another node, has made it durable. A
+    /// tool whose present definition differs from it counts as changed.
     pub fn pin(&self, name: &ToolName, pin: Pin) {
         self.pins.pin(name.clone(), pin);
         if let Some(server) = self.servers.get(name.server()) {
@@ -252,7 +253,7 @@ impl Servers {
         Some(digest)
     }
 
-    /// A tool's definition beside the accepted one; nothing, where neither is known.
+    /// A tool's definition beside the accepted one; none where neither is known.
     pub fn compared(&self, name: &ToolName) -> Option<Compared> {
         let pin = self.pins.get(name);
         let server = self.servers.get(name.server());
@@ -277,14 +278,14 @@ impl Servers {
         })
     }
 
-    /// Ends every server, and waits until their tasks have let go of them.
+    /// Ends every server, and waits until their tasks have ended.
     pub async fn shutdown(&self) {
         self.stop.send_replace(true);
         self.stop.closed().await;
     }
 }
 
-/// The tools that a proposal can spell and an operator can accept.
+/// The tools that a proposal can name and an operator can accept.
 fn spelled(server: &Server) -> Vec<ToolName> {
     let catalog = lock::read(&server.catalog);
     let entries = catalog.entries().filter(|entry| is_acceptable(entry));
@@ -321,7 +322,7 @@ fn listed(server: &Server) -> Vec<ListedTool> {
             State::Unusable(error) => (None, Some(error.in_short())),
             State::Unclassified | State::TurnedOff => (None, None),
         };
-        // A pin of an earlier version does not cover them.
+        // A pin of an earlier version does not cover icons.
         let covers_icons = tool.is_some_and(|tool| {
             tool.definition_digest == definition.digest
                 || tool.definition_digest != definition.earlier_digest
@@ -368,7 +369,7 @@ impl ToolServers for Servers {
         tools
     }
 
-    /// By the configuration: a server may have withdrawn the tool, or not be up.
+    /// Read from the configuration: the server may have withdrawn the tool, or be down.
     fn has_redacted(&self) -> bool {
         self.servers.values().any(|server| {
             let ServerSpec { tool, tools, .. } = &server.spec;
@@ -391,7 +392,7 @@ impl ToolServers for Servers {
     async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect {
         match self.servers.get(call.tool.name.server()) {
             Some(server) => {
-                // It goes with the call: what is said afterwards is said to nobody.
+                // The listener lives as long as the call: later progress is dropped.
                 let listener = Listener::new(sending.run_id, Arc::clone(&self.progress));
                 call::dispatch(server, call, sending, &listener, &self.late).await
             }

@@ -1,4 +1,4 @@
-//! Runs that need a person, as people and programs are told of them: why, since when, and the way out.
+//! Runs that need a person, as people and programs are shown them: the reason, since when, and what to do.
 
 use serde::{Deserialize, Serialize};
 use stepgate_core::attention::{Kind, Need};
@@ -6,6 +6,8 @@ use stepgate_core::ids::RunId;
 use stepgate_core::recover::Report;
 use stepgate_core::time::Timestamp;
 use tracing::error;
+
+use crate::text::printable;
 
 /// A run that needs a person, in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,7 +25,7 @@ pub struct NeedObject {
 }
 
 impl NeedObject {
-    /// The object of a need.
+    /// Builds the JSON object of one need.
     pub fn of(need: &Need) -> Self {
         let Need { run_id, kind, reason, since } = need;
         Self {
@@ -35,10 +37,11 @@ impl NeedObject {
         }
     }
 
-    /// Tells an operator, as one line of the log.
+    /// Logs it as one line for the operator.
     pub(crate) fn log(&self) {
         let Self { run_id, kind, reason, since: _, way_out } = self;
-        error!(%run_id, kind, "{}: {run_id}: {reason}; {way_out}", kind.replace('_', " "));
+        let (what, reason) = (kind.replace('_', " "), printable(reason));
+        error!(%run_id, kind, "{what}: {run_id}: {reason}; {way_out}");
     }
 }
 
@@ -69,7 +72,7 @@ pub struct RecoveryObject {
     pub quarantined: Vec<LeftRun>,
     /// Runs that it could not finish this time.
     pub stuck: Vec<LeftRun>,
-    /// Every run that needs a person, also where an earlier recovery found it.
+    /// Every run that needs a person now, including those that an earlier recovery found.
     pub attention: Vec<NeedObject>,
 }
 
@@ -81,7 +84,7 @@ pub struct LeftRun {
 }
 
 impl RecoveryObject {
-    /// The object of a report, with every run that needs a person now.
+    /// Builds the JSON object of a recovery report. `needs`: every run that needs a person now.
     pub fn of(report: &Report, needs: &[Need]) -> Self {
         let left = |runs: &[(RunId, String)]| {
             let one =

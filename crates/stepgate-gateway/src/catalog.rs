@@ -1,5 +1,4 @@
-//! The tool catalogue: what can be called, under which name, with everything that clients and models are told
-//! of it.
+//! The tool catalogue: every callable tool, its name, and everything that clients and models are shown about it.
 
 mod core_tools;
 
@@ -16,9 +15,9 @@ use crate::service::Service;
 /// One tool as it is offered.
 #[derive(Clone, Debug)]
 pub struct Offered {
-    /// What callers name it.
+    /// The name by which callers call it.
     pub name: String,
-    /// What a proposal names it.
+    /// The action that a proposal names.
     pub action: String,
     /// What it does.
     pub description: Option<String>,
@@ -35,11 +34,11 @@ pub struct Offered {
 pub enum Source {
     /// The gate itself.
     Core(Action),
-    /// A tool server, which lists it so; the mode is the configuration's.
+    /// A tool server, with its listing of the tool. The mode comes from the configuration.
     Server(Mode, Box<ListedTool>),
 }
 
-/// Everything that can be called now, and the tools that are off because another one has their name.
+/// Every tool that can be called now, and the tools that are off because another tool already has their name.
 pub fn offered(service: &Service, own_names: Option<&str>) -> (Vec<Offered>, Vec<Off>) {
     let mut offered: Vec<Offered> = Action::ALL.into_iter().map(core_tools::offered).collect();
     let Some(control) = &service.control else { return (offered, Vec::new()) };
@@ -49,9 +48,9 @@ pub fn offered(service: &Service, own_names: Option<&str>) -> (Vec<Offered>, Vec
     (offered, off)
 }
 
-/// The tools that a model may be told of, for this principal. Those that are only for agents that propose by
-/// themselves are left out.
-pub fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+/// The tools that a model may see on behalf of this principal. Leaves out THINK and FINISH: they are only for
+/// agents that propose steps themselves.
+pub(crate) fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTool> {
     let (mut offered, _) = offered(service, None);
     offered.sort_by(|one, other| one.name.cmp(&other.name));
     let is_for_models = |offered: &Offered| match offered.source {
@@ -78,7 +77,7 @@ pub fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTo
         .collect()
 }
 
-/// A server's tool under the name that it has over MCP.
+/// Offers a server's tool under its MCP name.
 fn of_server(name: String, listed: &ListedTool) -> Option<Offered> {
     let object = |schema: &Value| schema.as_object().cloned();
     let output_schema = match &listed.output_schema {

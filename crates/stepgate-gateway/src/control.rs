@@ -1,5 +1,5 @@
-//! What operators look at and change beside the gate while it runs: the tool servers, which of their tools
-//! are accepted, and the policies.
+//! What operators inspect and change while the gate runs: the tool servers, which of their tools are accepted,
+//! and the policies.
 
 mod mcp_names;
 pub mod pins;
@@ -28,17 +28,17 @@ pub use reload::keep_reloading;
 pub use shapes::{off, offered, shapes};
 pub use writable::{mode_of, refuse_writable, refuse_writable_policies};
 
-/// What came of accepting a tool.
+/// Outcome of accepting a tool.
 pub enum Accepted {
-    /// Its present definition, which has this digest.
+    /// Accepted: the present definition, which has this digest.
     As(Digest),
-    /// The tool is another one than was seen.
+    /// Not accepted: the present definition is not the one that the operator saw. Its digest.
     Another(Digest),
     /// No server has a tool of this name.
     NoSuchTool,
 }
 
-/// What operators look at and change beside the gate.
+/// The parts beside the gate that operators inspect and change.
 pub struct Control {
     /// Where core actions act.
     pub sandbox: Arc<Sandbox>,
@@ -54,15 +54,15 @@ pub struct Control {
     pub(crate) turned_off: Vec<String>,
     /// The server whose tools keep their own names over MCP.
     pub(crate) own_names: Option<String>,
-    /// What they and the tools looked like when they were loaded first.
+    /// The policy files and the tools when the policies were first loaded.
     pub(crate) loaded: Look,
-    /// How far it is known which tools operators have accepted.
+    /// How far the `tool_accepted` events of all nodes were read.
     pub(crate) accepted: pins::Reading,
 }
 
 impl Control {
-    /// Makes the present definition of a tool the accepted one, here and on every other node; where an
-    /// operator says which one was seen, only that.
+    /// Makes the present definition of a tool the accepted one, on this node and every other node. If the
+    /// operator names the digest that was seen, accepts only that definition.
     pub async fn accept(
         &self,
         gate: &Gate,
@@ -74,13 +74,13 @@ impl Control {
         accept(gate, &self.servers, name, Some(accepted_by), seen).await
     }
 
-    /// Loads the policies for the tools as they are now: after a tool was accepted, they are about another one.
+    /// Reloads the policies for the present tools. Needed after a tool was accepted: its definition has changed.
     pub async fn reload(self: &Arc<Self>, gate: &Gate) {
         let look = Look::at(&self.policies, &self.servers, &self.turned_off);
         reload::reload(gate, self, look.tools()).await;
     }
 
-    /// Every server, and every tool with a mode, that cannot be called.
+    /// Every server that cannot be called, and every tool with a mode that cannot be called.
     pub fn off(&self) -> Vec<Off> {
         off_of(&self.servers, self.own_names.as_deref())
     }
@@ -96,20 +96,20 @@ impl Control {
         accept_first_seen(gate, &self.servers).await
     }
 
-    /// Reads what operators have accepted on other nodes.
+    /// Reads which tools operators have accepted on other nodes.
     pub(crate) async fn read_on(&self, gate: &Gate) -> anyhow::Result<()> {
         Ok(self.accepted.go_on(gate, &self.servers).await?)
     }
 }
 
-/// What cannot be called, also for want of a name over MCP.
+/// What cannot be called, including tools that have no MCP name because another tool has it.
 pub fn off_of(servers: &Servers, own_names: Option<&str>) -> Vec<Off> {
     let mut off = servers.off();
     off.extend(McpNames::of(&servers.listing(), own_names).off);
     off
 }
 
-/// Tells an operator what is off, or up again.
+/// Logs for the operator which server or tool went off or came back.
 pub fn tell(news: &News) {
     match news {
         News::Off(off) => error!(server = off.server, "tool servers: {news}"),
@@ -117,8 +117,8 @@ pub fn tell(news: &News) {
     }
 }
 
-/// Tells an operator what is doubtful in the policies. Notes are for `policy check` alone.
-pub fn warn_of(findings: &[Finding]) {
+/// Logs the warnings about the policies. Notes appear only in `policy check`.
+pub(crate) fn warn_of(findings: &[Finding]) {
     for finding in findings {
         match finding.severity {
             Severity::Warning => warn!("{finding}"),
@@ -127,7 +127,7 @@ pub fn warn_of(findings: &[Finding]) {
     }
 }
 
-/// Trusts servers that no operator knows any tool of, on their first use.
+/// Accepts the tools of servers on first use, if no tool of theirs was ever accepted.
 pub(crate) async fn accept_first_seen(gate: &Gate, servers: &Servers) -> anyhow::Result<()> {
     for name in servers.first_seen() {
         accept(gate, servers, &name, None, None).await?;
@@ -135,8 +135,9 @@ pub(crate) async fn accept_first_seen(gate: &Gate, servers: &Servers) -> anyhow:
     Ok(())
 }
 
-/// Makes the present definition of a tool the accepted one, durably first. Nobody accepted it where it
-/// was seen for the first time. What is accepted is what was written down, whatever the tool is by then.
+/// Makes the present definition of a tool the accepted one; the event is durable first. `accepted_by` is none
+/// for a tool that is accepted on first use. The definition in the event is the one that gets pinned, even if
+/// the server changes the tool meanwhile.
 async fn accept(
     gate: &Gate,
     servers: &Servers,
@@ -150,7 +151,7 @@ async fn accept(
         return Ok(Accepted::Another(digest));
     }
     let pin = match seen {
-        // That digest says nothing of what the server says beside the definition.
+        // The operator saw only the digest of the definition. It does not cover the instructions and metadata.
         Some(_) => pin.beside_that_of(servers.accepted(name).as_ref()),
         None => pin,
     };
@@ -167,7 +168,7 @@ async fn accept(
     Ok(Accepted::As(digest))
 }
 
-/// Notes which policies are in force, where they are others than before.
+/// Records which policies are in force, if they differ from the last recorded ones.
 pub(crate) async fn note_policy(gate: &Gate, policy_hash: Digest) -> anyhow::Result<()> {
     gate.store.tell_policy(policy_hash).await?;
     if last_noted_policy(gate).await? != Some(policy_hash.to_string()) {
@@ -176,7 +177,7 @@ pub(crate) async fn note_policy(gate: &Gate, policy_hash: Digest) -> anyhow::Res
     Ok(())
 }
 
-/// The digest of the policies that were loaded last, by any process.
+/// The digest of the policies that any process loaded last.
 pub(crate) async fn last_noted_policy(gate: &Gate) -> anyhow::Result<Option<String>> {
     let noted = gate.noted(&[EventType::PolicyLoaded]).await?;
     let last = noted.last().and_then(|event| event.payload.get("policy_hash"));

@@ -1,4 +1,4 @@
-//! Files that a power cut does not take back or leave half written, each for its owner alone.
+//! Durable file writes: a power cut neither undoes them nor leaves them half written. Only the owner can read them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,19 +8,19 @@ use std::path::Path;
 /// Files that Stepgate makes are readable and writable by their owner only.
 pub const PRIVATE: u32 = 0o600;
 
-/// Writes a file that must not be there yet, and makes its content durable. Its name is durable when its
-/// directory is.
+/// Writes a file that must not exist yet, and makes its content durable. Its name becomes durable with
+/// [`sync_names`] on its directory.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
-/// Writes a file, or replaces it as a whole.
+/// Writes a file atomically, replacing an existing one.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let partial = path.with_file_name(format!(".{}.partial", name.to_string_lossy()));
-    // Left over from a write that was cut off.
+    // Left over from an interrupted write.
     let _ = fs::remove_file(&partial);
     write_new(&partial, bytes)?;
     fs::rename(&partial, path)?;

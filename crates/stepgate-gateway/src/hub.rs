@@ -1,38 +1,39 @@
-//! What becomes durable is announced here: waiting callers and event streams are woken at once.
+//! Wakes waiting callers and event streams as soon as something becomes durable.
 //!
-//! The store calls the hub after each write. No listener can slow it down: a run's watchers see only the
-//! latest of its progress, and streams are told that there is more, not what.
-//! What a tool says of its own progress is announced here too; it is the one thing that is never durable.
+//! The store calls the hub after each write. No watcher can slow the store down: watchers of a run see only its
+//! latest progress, and streams learn only that there is more to read.
+//! The hub also passes on the progress that a tool reports; that is the only thing here that is never durable.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use stepgate_core::approval::Approval;
 use stepgate_core::ids::RunId;
+use stepgate_core::lock::locked;
 use stepgate_core::ports::{Announce, Announcement};
 use stepgate_exec::servers::CallProgress;
 use tokio::sync::{mpsc, watch};
 
-/// How far a run has come since somebody began to watch it.
+/// What has happened to a run since its first watcher began.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
     /// Its approval was decided.
     pub(crate) decided: bool,
     /// It is recorded.
     pub(crate) finished: bool,
-    /// What its tool said last of how far it has come.
+    /// The latest progress report of its tool.
     said: Option<CallProgress>,
-    /// How often it has said something.
+    /// How many progress reports its tool has sent.
     said_count: u64,
 }
 
-/// Who wants to know what.
+/// The watchers of runs, the streams, and the expiry task.
 pub struct Hub {
-    /// INVARIANT: a run has an entry only while somebody watches it.
+    /// INVARIANT: a run has an entry only while it has a watcher.
     runs: Mutex<HashMap<RunId, watch::Sender<Progress>>>,
-    /// Counts whatever happened.
+    /// Incremented whenever anything happens.
     pulse: watch::Sender<u64>,
-    /// Questions to people, for whoever keeps the time.
+    /// New approvals, for the expiry task.
     asked: Mutex<Option<mpsc::UnboundedSender<Approval>>>,
 }
 
@@ -50,7 +51,7 @@ impl Hub {
         RunWatch { hub: Arc::clone(self), run_id, progress: sender.subscribe(), heard_count: 0 }
     }
 
-    /// Tells whoever watches the run how far its tool says that it has come.
+    /// Passes a tool's progress report to the watchers of its run.
     pub(crate) fn progress(&self, said: CallProgress) {
         self.advance(said.run_id, |progress| {
             progress.said = Some(said);
@@ -58,12 +59,12 @@ impl Hub {
         });
     }
 
-    /// Wakes whenever there is more to read.
+    /// A receiver that wakes whenever there is more to read.
     pub fn pulse(&self) -> watch::Receiver<u64> {
         self.pulse.subscribe()
     }
 
-    /// Every question to a person from now on. There is one who keeps the time.
+    /// Every new approval from now on. There is one receiver, the expiry task: a second call replaces the first.
     pub(crate) fn asked(&self) -> mpsc::UnboundedReceiver<Approval> {
         let (sender, receiver) = mpsc::unbounded_channel();
         *locked(&self.asked) = Some(sender);
@@ -76,7 +77,7 @@ impl Hub {
         locked(&self.runs).len()
     }
 
-    /// The runs that somebody watches.
+    /// The runs that have a watcher.
     pub(crate) fn watched_runs(&self) -> Vec<RunId> {
         locked(&self.runs).keys().copied().collect()
     }
@@ -87,7 +88,7 @@ impl Hub {
         }
     }
 
-    /// Wakes whoever follows what happens.
+    /// Wakes every event stream.
     pub fn wake(&self) {
         self.pulse.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -98,7 +99,7 @@ impl Announce for Hub {
         match announcement {
             Announcement::Asked(approval) => {
                 if let Some(keeper) = &*locked(&self.asked) {
-                    // A keeper that is gone keeps no time, and reads the store when it comes back.
+                    // Without an expiry task nothing expires here. It reads the store when it starts again.
                     let _ = keeper.send(*approval);
                 }
             }
@@ -115,32 +116,28 @@ impl Announce for Hub {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// One watcher of one run.
 pub struct RunWatch {
     hub: Arc<Hub>,
     run_id: RunId,
     progress: watch::Receiver<Progress>,
-    /// Up to where it has heard what the tool said.
+    /// The number of the last progress report that this watcher has seen.
     heard_count: u64,
 }
 
 impl RunWatch {
-    /// Until the run is recorded.
+    /// Waits until the run is recorded.
     pub async fn finished(&mut self) {
         self.until(|progress| progress.finished).await;
     }
 
-    /// Until its approval is decided.
+    /// Waits until its approval is decided.
     pub(crate) async fn decided(&mut self) {
         self.until(|progress| progress.decided).await;
     }
 
-    /// Until the run's tool says more of how far it has come than was heard here; the latest of it. It may
-    /// begin anew where a call is sent again. Dropped before it is over, it has heard nothing.
+    /// Waits for a progress report that this watcher has not seen, and returns the latest. Progress may start over
+    /// when a call is sent again. Cancel-safe: a future dropped early consumes no report.
     pub async fn progressed(&mut self) -> CallProgress {
         loop {
             let heard = self.heard_count;
@@ -153,13 +150,12 @@ impl RunWatch {
         }
     }
 
-    /// How far the run has come when it is far enough.
+    /// Waits until the progress satisfies the condition, and returns it.
     async fn until(&mut self, is_enough: impl FnMut(&Progress) -> bool) -> Progress {
         if let Ok(progress) = self.progress.wait_for(is_enough).await {
             return progress.clone();
         }
-        // The sender lives as long as a watcher does, so this is never reached; and if it were, there
-        // would be nothing to wake up for.
+        // Never reached: the sender lives as long as any watcher.
         std::future::pending().await
     }
 }

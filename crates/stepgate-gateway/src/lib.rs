@@ -1,8 +1,8 @@
 //! The gateway: the gate as a running service.
 //!
-//! Start here: [`start`] puts it together in one function; [`service`] is what every interface uses. This crate
-//! listens to no port, prints nothing and reads no configuration: interfaces are `stepgate-http` and
-//! `stepgate-mcp`, and settings come from the program.
+//! Start here: [`start`] puts it together in one function; every interface uses [`service`]. This crate opens no
+//! port, prints nothing and reads no configuration: the interfaces are `stepgate-http` and `stepgate-mcp`, and the
+//! program passes the settings in.
 
 pub mod start;
 

@@ -1,28 +1,74 @@
-//! Panics are contained (decision 26): the request or the task that panics ends, and everything else goes on.
-//! Each is counted and logged.
+//! What a panic ends (decision 26): a request's handler, or the load of policies, ends alone. Any other panic ends
+//! the process at once: its task may hold the lock of a run, a lease or a transaction, and only a new start and
+//! recovery are sure to let go of it. Each is counted and logged.
 
-use std::panic::PanicHookInfo;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, PanicHookInfo};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use tracing::error;
 
 #[cfg(panic = "abort")]
-compile_error!("a panic must end one request and not the process: build with `panic = \"unwind\"`");
+compile_error!("a panic in a handler must end one request: build with `panic = \"unwind\"`");
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts and logs every panic of this process from now on, instead of printing it.
-pub fn count_and_log() {
-    std::panic::set_hook(Box::new(|info| {
+thread_local! {
+    /// Whether this thread is inside of what may panic alone.
+    static IS_CONTAINED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Something panicked, and ended alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Panicked;
+
+/// Counts and logs every panic of this process from now on. One that is not contained ends the process.
+pub fn watch() {
+    let printed = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
         PANICS.fetch_add(1, Ordering::Relaxed);
         let location = info.location().map(ToString::to_string).unwrap_or_default();
-        error!(location, "panic: {}", message(info));
+        if tracing::dispatcher::has_been_set() {
+            error!(location, "panic at {location}: {}", message(info));
+        } else {
+            printed(info);
+        }
+        if !IS_CONTAINED.get() {
+            std::process::abort();
+        }
     }));
 }
 
-/// How many there were.
+/// Number of panics so far.
 pub fn count() -> u64 {
     PANICS.load(Ordering::Relaxed)
+}
+
+/// Runs a future whose panic ends it alone.
+pub async fn contained<F: Future>(future: F) -> Result<F::Output, Panicked> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| poll_contained(future.as_mut(), context)).await
+}
+
+fn poll_contained<F: Future>(
+    future: Pin<&mut F>,
+    context: &mut Context<'_>,
+) -> Poll<Result<F::Output, Panicked>> {
+    match contained_now(|| future.poll(context)) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+        Err(panicked) => Poll::Ready(Err(panicked)),
+    }
+}
+
+/// Does something whose panic ends it alone.
+pub fn contained_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    let was_contained = IS_CONTAINED.replace(true);
+    let done = std::panic::catch_unwind(AssertUnwindSafe(work));
+    IS_CONTAINED.set(was_contained);
+    done.map_err(|_| Panicked)
 }
 
 fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
@@ -31,3 +77,6 @@ fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("without a message")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! One run as one JSON object, for every interface that shows all of it.
+//! One run as one JSON object, for every interface that shows a whole run.
 
 use serde_json::{Value, json};
 use stepgate_core::bundle::{Bundle, RunObject};
@@ -25,7 +25,7 @@ pub fn object(dossier: &Dossier, need: Option<&NeedObject>) -> anyhow::Result<Va
     }))
 }
 
-/// The states that the run has gone through, to the one that it is in.
+/// The states of the run so far, ending with the present one.
 pub fn states(dossier: &Dossier) -> Vec<Status> {
     let has = |event_type| dossier.events.iter().any(|it| it.event.event_type == event_type);
     let mut states = vec![Status::Started];

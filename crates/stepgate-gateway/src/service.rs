@@ -1,8 +1,8 @@
-//! What every door uses: steps, decisions, tokens, and the work that goes on behind them.
+//! The service that every interface uses: steps, decisions, tokens, and the background tasks.
 //!
-//! A step is a task of its own. A caller who leaves stops waiting, and never stops the step.
+//! Each step runs in its own task. A caller that disconnects stops waiting; the step goes on.
 
-mod behind;
+mod rolled_back;
 mod expiry;
 mod listening;
 mod readiness;
@@ -11,7 +11,7 @@ mod recovery;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
@@ -19,6 +19,7 @@ use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{StateCode, StateError};
+use stepgate_core::lock;
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
@@ -32,49 +33,49 @@ use crate::control::Control;
 use crate::hub::Hub;
 use crate::tokens::Tokens;
 
-pub(crate) use behind::refuse as refuse_behind;
+pub(crate) use rolled_back::refuse as refuse_rolled_back;
 
-/// Most sessions that are remembered here; others are only looked up again.
+/// Most sessions in the cache. Above that it is cleared, and sessions are looked up again.
 const SESSIONS_MAX: usize = 10_000;
 
-/// Whose session, and which: none for the principal's default one.
+/// The principal, and the session it names: none means the principal's default one.
 type AskedSession = (PrincipalId, Option<SessionId>);
 
-/// The gate with everything that a listening process adds to it.
+/// The gate with everything that a serving process adds to it.
 pub struct Service {
     /// The gate.
     pub gate: Gate,
-    /// What becomes durable is announced here.
+    /// Announces what becomes durable.
     pub hub: Arc<Hub>,
-    /// Who may come in.
+    /// The tokens that authenticate callers.
     pub tokens: Tokens,
-    /// What operators change beside the gate, where this process put it together.
+    /// What operators change beside the gate. None if this process did not build it.
     pub control: Option<Arc<Control>>,
-    /// Sessions that steps have joined.
+    /// Cache of sessions that steps have joined.
     sessions: Mutex<HashMap<AskedSession, SessionId>>,
-    /// How many tasks are under way that must not be cut off.
+    /// How many running tasks shutdown must wait for.
     running: watch::Sender<usize>,
-    /// No new requests are wanted, although those that come are answered.
+    /// Draining: clients should send new requests elsewhere; requests that still come are answered.
     draining: watch::Sender<bool>,
     leaving: watch::Sender<bool>,
-    /// The store cannot go on, and neither can the process.
+    /// The store has failed for good, and the process must end.
     broken: watch::Sender<bool>,
-    /// A run was left to recovery.
+    /// Signals that a fault left a run to recovery.
     left: Notify,
-    /// Whether the store could be written when it was tried last.
+    /// The last result of the readiness probe.
     tried: readiness::Last,
-    /// What recovery goes over, each by itself.
+    /// The scopes of recovery: each has its own passes.
     scopes: recovery::Scopes,
-    /// Runs that standard error has named as needing a person, and since when they did.
+    /// Runs already logged as needing a person, with the time since when they do.
     said: Mutex<HashMap<RunId, Timestamp>>,
 }
 
-/// What became of a decision.
+/// Outcome of a decision.
 #[derive(Debug)]
 pub struct Decided {
     /// The approval, as it stands now.
     pub approval: Approval,
-    /// The step's answer, where the step ended together with the decision.
+    /// The step's answer, if the step ended together with the decision.
     pub answer: Option<Answer>,
 }
 
@@ -103,27 +104,27 @@ impl Service {
         }))
     }
 
-    /// Takes a payload through the gate, and waits so long where the answer is only a notice.
+    /// Takes a payload through the gate. If the answer is only a notice, waits for the outcome, at most `patience`.
     pub async fn submit(
         self: &Arc<Self>,
         principal_id: PrincipalId,
         session: Option<SessionId>,
         payload: Payload,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Answer, Fault> {
         let run_id = RunId::new(self.gate.world.fresh_uuid());
-        self.submit_as(run_id, principal_id, session, payload, patience).await
+        self.submit_as(run_id, principal_id, session, payload, max_wait).await
     }
 
-    /// The same, as the run of this id: whoever wants to know how far its tool has come watches it before.
-    /// A proposal that is known already is another run, and the answer names it.
+    /// Like [`Self::submit`], with a run id chosen by the caller, so that it can watch the run before it begins.
+    /// A proposal that is already known keeps its own run, and the answer names that run.
     pub async fn submit_as(
         self: &Arc<Self>,
         run_id: RunId,
         principal_id: PrincipalId,
         session: Option<SessionId>,
         payload: Payload,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Answer, Fault> {
         let asked = (principal_id.clone(), session);
         let session_id = self.session_of(&asked).await?;
@@ -135,33 +136,33 @@ impl Service {
             answer
         });
         let answer = task.await.map_err(stopped)?.inspect_err(|_| {
-            // A server that was put back to an earlier state may not know the session any more.
+            // A store that was restored to an earlier state may not have the session any more.
             self.known_sessions().remove(&asked);
         })?;
         match answer.word() {
-            Word::Notice(_) if !patience.is_zero() => self.wait(answer, patience).await,
+            Word::Notice(_) if !max_wait.is_zero() => self.wait(answer, max_wait).await,
             Word::Notice(_) | Word::Outcome(_) => Ok(answer),
         }
     }
 
-    /// Waits until the run is recorded, or for so long; the answer is the run's as it stands then.
-    pub async fn wait(&self, first: Answer, patience: Duration) -> Result<Answer, Fault> {
+    /// Waits until the run is recorded, at most `patience`, and returns the run's answer at that time.
+    pub async fn wait(&self, first: Answer, max_wait: Duration) -> Result<Answer, Fault> {
         let mut watch = self.hub.watch(first.run_id);
         let mut leaving = self.leaving.subscribe();
         let mut answer = step::answer_of(&self.gate, first.run_id).await?;
         if matches!(answer.word(), Word::Notice(_)) {
             tokio::select! {
                 () = watch.finished() => {}
-                () = tokio::time::sleep(patience) => {}
-                () = is_set(&mut leaving) => {}
+                () = tokio::time::sleep(max_wait) => {}
+                () = wait_until_set(&mut leaving) => {}
             }
             answer = step::answer_of(&self.gate, first.run_id).await?;
         }
         Ok(Answer { replayed: first.replayed, ..answer })
     }
 
-    /// Decides on an approval. Answers as soon as the decision is durable: the step goes on behind it. A run
-    /// that does not verify is told to people, because no decision on it can be taken.
+    /// Decides on an approval. Returns as soon as the decision is durable: the step goes on in its task. A run that
+    /// does not verify cannot be decided on, so it is reported as needing a person.
     pub async fn decide(
         self: &Arc<Self>,
         approval_id: ApprovalId,
@@ -180,7 +181,7 @@ impl Service {
             if let Err(fault) = told {
                 warn!(%run_id, "that {run_id} is quarantined is written down later: {fault}");
             }
-            self.say_what_needs_a_person().await;
+            self.log_runs_needing_person().await;
         }
         decided
     }
@@ -198,7 +199,7 @@ impl Service {
             }
         }
         if person != Person::Nobody && approval.expires_at() <= Some(self.gate.world.now()) {
-            // Time was first, although nobody has written it down yet.
+            // It expired before this decision, although the expiry is not written yet.
             self.resume(approval_id, Person::Nobody).await.map_err(task_stopped)??;
             return Err(Refused::AlreadyDecided);
         }
@@ -213,7 +214,7 @@ impl Service {
             () = watch.decided() => None,
         };
         let approval = self.approval(approval_id).await?;
-        // The watch tells that it was decided, and not by whom.
+        // The watch shows that it was decided, not by whom.
         if answer.is_none() && !is_by(&approval, &person) {
             return Err(Refused::AlreadyDecided);
         }
@@ -233,8 +234,8 @@ impl Service {
         })
     }
 
-    /// Whether a call that is granted here goes to what it was meant for. To a node that is alone
-    /// everything is: what it has lost, nobody has.
+    /// Whether a call granted here can reach the executor that it was meant for. Always true if the store is not
+    /// shared: then no other node has that executor either.
     async fn reaches(&self, approval: &Approval) -> Result<bool, StoreError> {
         let context = approval.context.read().ok();
         let executor = context.and_then(|it| Some((&it.tool_server, it.executor_id.as_ref()?)));
@@ -242,18 +243,18 @@ impl Service {
         Ok(answers || self.gate.store.nodes().await?.is_empty())
     }
 
-    /// Whether the decider and the asker are linked by who made their tokens.
+    /// Whether the decider and the requester are linked through who created their tokens.
     fn is_own_request(&self, approval: &Approval, person: &Person) -> bool {
         let approver_id = match person {
             Person::Grants { approver_id, .. } | Person::Refuses { approver_id, .. } => approver_id,
             Person::Nobody => return false,
         };
-        // A context that cannot be read does not verify, so the core decides nothing on it.
+        // A context that cannot be read is decided by no principal: it fails closed.
         let context = approval.context.read();
-        context.is_ok_and(|asked| self.tokens.are_linked(&asked.principal_id, approver_id))
+        context.map_or(true, |asked| self.tokens.are_linked(&asked.principal_id, approver_id))
     }
 
-    /// Whether a token is still good.
+    /// Whether a token is still valid.
     pub fn is_live(&self, token_id: ArtifactId) -> bool {
         self.tokens.is_live(token_id, self.gate.world.now())
     }
@@ -262,7 +263,7 @@ impl Service {
         self.gate.store.approval(approval_id).await?.ok_or(Refused::NoSuchApproval)
     }
 
-    /// Settles a call in doubt, as an operator says.
+    /// Settles a call in doubt as the operator decides.
     pub async fn resolve(
         self: &Arc<Self>,
         run_id: RunId,
@@ -284,8 +285,8 @@ impl Service {
         Ok(self.gate.named_session(id, principal).await?.session_id)
     }
 
-    /// The session that a step joins: the one that is named, or the principal's default one. Once found it
-    /// is remembered: a session stays, and stays its principal's.
+    /// The session that a step joins: the named one, or the principal's default one. Cached, because a session is
+    /// never removed and never changes its principal.
     async fn session_of(&self, asked: &AskedSession) -> Result<SessionId, Fault> {
         if let Some(id) = self.known_sessions().get(asked) {
             return Ok(*id);
@@ -304,18 +305,19 @@ impl Service {
     }
 
     fn known_sessions(&self) -> MutexGuard<'_, HashMap<AskedSession, SessionId>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.sessions)
     }
 
-    /// Begins the work that nobody asks for: expiry, and recovery of what is left over.
+    /// Starts the background tasks: expiry, recovery, listening to other nodes, and the check for a store that went
+    /// back in time.
     pub fn begin(self: &Arc<Self>) {
         tokio::spawn(expiry::keep_time(Arc::clone(self)));
         tokio::spawn(recovery::keep_recovering(Arc::clone(self)));
         tokio::spawn(listening::keep_listening(Arc::clone(self)));
-        tokio::spawn(behind::keep_looking(Arc::clone(self)));
+        tokio::spawn(rolled_back::keep_looking(Arc::clone(self)));
     }
 
-    /// A task that shutdown waits for.
+    /// Spawns a task that shutdown waits for.
     fn spawn<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
@@ -326,7 +328,7 @@ impl Service {
             drop(guard);
             done
         };
-        // What is logged of it belongs to the request that began it.
+        // Its log lines belong to the request that started it.
         tokio::spawn(work.in_current_span())
     }
 
@@ -344,7 +346,7 @@ impl Service {
         }
     }
 
-    /// A step that ended in a fault left its run to recovery.
+    /// Wakes recovery if a fault left a run behind. A broken store ends the process.
     fn note_fault(&self, fault: Option<&Fault>) {
         match fault {
             Some(Fault::Store(StoreError::Broken(_))) => {
@@ -355,27 +357,27 @@ impl Service {
         }
     }
 
-    /// Whether the store cannot go on.
+    /// A flag that is set when the store has failed for good.
     pub fn broken(&self) -> watch::Receiver<bool> {
         self.broken.subscribe()
     }
 
-    /// Whether the process is on its way out.
+    /// A flag that is set when the process shuts down.
     pub fn leaving(&self) -> watch::Receiver<bool> {
         self.leaving.subscribe()
     }
 
-    /// Tells whoever asks that no new requests are wanted.
+    /// Starts draining: from now on [`Self::is_draining`] is true.
     pub fn drain(&self) {
         self.draining.send_replace(true);
     }
 
-    /// Whether no new requests are wanted.
+    /// Whether clients should send new requests elsewhere.
     pub fn is_draining(&self) -> bool {
         *self.draining.borrow()
     }
 
-    /// Tells everybody who waits that the process is on its way out.
+    /// Tells every waiting task that the process shuts down.
     pub fn leave(&self) {
         self.drain();
         self.leaving.send_replace(true);
@@ -386,22 +388,22 @@ impl Service {
         *self.running.borrow()
     }
 
-    /// Until no step is under way.
+    /// Waits until no step is under way.
     pub async fn idle(&self) {
-        // The sender is ours, so this cannot fail.
+        // Cannot fail: `self` owns the sender.
         let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
     }
 }
 
-/// Until a flag is set.
-pub async fn is_set(flag: &mut watch::Receiver<bool>) {
+/// Waits until a flag is set.
+pub async fn wait_until_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|flag| *flag).await.is_err() {
-        // Whoever could set it is gone.
+        // The sender was dropped, so the flag can never be set.
         std::future::pending::<()>().await;
     }
 }
 
-/// Counts a task for as long as it lives, also where it panics.
+/// Counts a task as running while it lives, even if it panics.
 struct RunningGuard(Arc<Service>);
 
 impl RunningGuard {
@@ -417,7 +419,7 @@ impl Drop for RunningGuard {
     }
 }
 
-/// Why a run cannot be decided on, where it does not verify.
+/// The error of a run that cannot be decided on because it does not verify.
 pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
     match refused {
         Refused::Fault(Fault::Store(StoreError::State(error))) => {
@@ -432,7 +434,7 @@ pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
     }
 }
 
-/// Whether this is what this person said.
+/// Whether the approval was resolved by exactly this decision.
 fn is_by(approval: &Approval, person: &Person) -> bool {
     let (status, approver, note) = match person {
         Person::Grants { approver_id, note } => (ApprovalStatus::Approved, Some(approver_id), note),
@@ -445,7 +447,7 @@ fn is_by(approval: &Approval, person: &Person) -> bool {
             .is_some_and(|made| made.approver_id.as_ref() == approver && made.note == *note)
 }
 
-/// A task that ended without an answer. Its run is left to recovery.
+/// The fault of a task that ended without an answer. Its run is left to recovery.
 fn stopped(error: tokio::task::JoinError) -> Fault {
     Fault::Executor(format!("the step's task ended: {error}"))
 }

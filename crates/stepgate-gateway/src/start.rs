@@ -4,7 +4,7 @@
 mod first_policies;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -14,6 +14,7 @@ use stepgate_core::attention;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::limits::Limits;
+use stepgate_core::lock;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{Executor, NoToolServers, Store};
 use stepgate_core::recover::{self, Report, Scope};
@@ -28,15 +29,15 @@ use tokio::task::JoinSet;
 use crate::control::pins::{self, Pins};
 use crate::control::{self, Control, Look};
 use crate::hub::Hub;
-use crate::service::{Service, refuse_behind};
+use crate::service::{Service, refuse_rolled_back};
 use crate::world::RealWorld;
 
-/// Most late results that wait to be written down. The operator is told of what comes beyond them.
+/// Most late results that wait to be written. Further ones are dropped, and each is logged as an error.
 const LATE_RESULTS_MAX: usize = 1024;
-/// How long a process waits at its end for a store that does not answer.
+/// Timeout at shutdown for a store that does not answer.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 
-/// For a command that asks the servers once: it waits for each as long as its start may take.
+/// For a command that asks the servers once: it waits for each server up to that server's start timeout.
 pub const WAIT_FOR_ALL: Duration = Duration::MAX;
 
 /// What a gateway is made of.
@@ -104,19 +105,19 @@ pub struct SandboxSettings {
     pub limits: SandboxLimits,
     /// Whether every node has the same directory, by a mount.
     pub is_shared: bool,
-    /// What it was before it was restored from a backup.
+    /// Its identity before the restore from a backup, if it was restored.
     pub earlier: Option<Earlier>,
 }
 
 /// The tool servers.
 pub struct ServerSettings {
-    /// Those to start.
+    /// The servers to start.
     pub specs: Vec<ServerSpec>,
-    /// Those that the configuration turns off.
+    /// The servers that the configuration turns off.
     pub turned_off: Vec<String>,
     /// The server whose tools keep their own names over MCP.
     pub own_names: Option<String>,
-    /// How long the start waits for servers that do not answer; they come up later.
+    /// How long the start waits for servers that do not answer. They come up later.
     pub wait: Duration,
 }
 
@@ -124,17 +125,17 @@ pub struct ServerSettings {
 pub struct PolicySettings {
     /// Where they are.
     pub directory: PathBuf,
-    /// Whether that is the place by default: only there the first start writes the default policies.
+    /// Whether that is the default place: only there does the first start write the default policies.
     pub is_default: bool,
 }
 
-/// What start-up gives: recovery of core actions is over.
+/// The result of start-up: core actions are recovered.
 pub struct Started {
     /// The gate.
     pub gate: Gate,
     /// What operators change beside it.
     pub control: Arc<Control>,
-    /// What the gate's store announces to.
+    /// The hub to which the gate's store announces.
     pub hub: Arc<Hub>,
     /// What recovery did.
     pub recovered: Report,
@@ -147,7 +148,7 @@ impl Started {
         Service::new(self.gate.clone(), Arc::clone(&self.hub), control).await
     }
 
-    /// Finishes interrupted calls of tool servers too, which a gateway does beside the requests.
+    /// Also finishes interrupted calls of tool servers, which a gateway does in the background.
     pub async fn recover_servers(&mut self) -> anyhow::Result<()> {
         let report = recover::recover(&self.gate, Scope::Servers).await?;
         tell(&self.gate, &report).await;
@@ -156,20 +157,20 @@ impl Started {
     }
 }
 
-/// Shared stores in which other nodes see this process.
+/// The shared stores that this process has joined as a node.
 #[derive(Clone, Default)]
 pub struct Joined(Arc<Mutex<Vec<Arc<dyn Store>>>>);
 
 impl Joined {
     fn stores(&self) -> MutexGuard<'_, Vec<Arc<dyn Store>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.0)
     }
 
-    /// Gives leases back that other nodes would wait for until they lapse.
+    /// Gives the leases back. Otherwise other nodes must wait until they expire.
     pub async fn leave(&self) {
         let joined = std::mem::take(&mut *self.stores());
         for store in joined {
-            // Where the database does not answer, the leases lapse.
+            // On a timeout the leases expire by themselves.
             let _left = tokio::time::timeout(LEAVE_MAX, store.leave()).await;
         }
     }
@@ -184,7 +185,7 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
     let store = store.open(&hub).await?;
     if is_shared {
         joined.stores().push(Arc::clone(&store));
-        refuse_behind(&*store, &root).await?;
+        refuse_rolled_back(&*store, &root).await?;
     }
     let sandbox = open_sandbox(sandbox, is_shared.then_some(&*store)).await?;
     let mut gate = gate_without_tools(store, &sandbox, limits, extensions);
@@ -201,7 +202,7 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
     control::accept_first_seen(&gate, &servers).await?;
     gate.tools = Arc::clone(&servers) as _;
     gate.store.tell_executors(executor_ids).await?;
-    // Taken before the policies are loaded: what changes in between is seen as a change later.
+    // Taken before the policies are loaded: a change in between is detected later.
     let loaded = Look::at(&policies.directory, &servers, &turned_off);
     let policy = Arc::new(load_policies(&gate, &policies, &loaded).await?);
     gate.policy = Arc::clone(&policy) as _;
@@ -222,8 +223,8 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
     Ok(Started { gate, control: Arc::new(control), hub, recovered })
 }
 
-/// Opens the sandbox and removes what an interrupted write left. Where other nodes have the store too, they know
-/// a sandbox by its name.
+/// Opens the sandbox and removes what an interrupted write left. In a shared store the sandbox's name must be
+/// unique.
 async fn open_sandbox(
     settings: SandboxSettings,
     shared: Option<&dyn Store>,
@@ -237,8 +238,8 @@ async fn open_sandbox(
     Ok(Arc::new(sandbox))
 }
 
-/// Refuses a sandbox under a name that the store knows another one by: calls that were sent to that one would
-/// be looked for here.
+/// Refuses a sandbox whose name belongs to another sandbox in the store: recovery would look here for calls that
+/// were sent to the other one.
 async fn refuse_another_sandbox(sandbox: &Sandbox, store: &dyn Store) -> anyhow::Result<()> {
     let (mark, name) = (sandbox.mark().await?, sandbox.id());
     let known = store.claim_executor(name, &mark).await?;
@@ -315,7 +316,7 @@ async fn tell(gate: &Gate, report: &Report) {
     }
 }
 
-/// Writes late results down, each as soon as no task works on its run.
+/// Writes late results to the store, each as soon as no task works on its run.
 async fn write_down(gate: Gate, mut arrivals: mpsc::Receiver<LateResult>) {
     // One task each: a result waits for the task that works on its run, and for no other result.
     let mut writing = JoinSet::new();

@@ -1,8 +1,6 @@
-//! Text from outside, made safe to show: one table of characters that cannot be seen, for the terminal, the
-//! console and MCP alike.
+//! Makes text from outside safe to show: one table of invisible characters, for the terminal, the console and MCP.
 
-/// Text that cannot play tricks on a terminal: what is there and cannot be seen stands there by its
-/// number, such as `<U+202E>`.
+/// Text that cannot deceive on a terminal: each invisible character is replaced by its number, such as `<U+202E>`.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -14,12 +12,12 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Printable, line by line: for texts that have lines of their own.
+/// Like [`printable`], but keeps line breaks.
 pub fn printable_lines(text: &str) -> String {
     text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// The beginning of a long text.
+/// The text, cut to `chars_max` characters with an ellipsis at the end.
 pub fn shortened(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -27,13 +25,13 @@ pub fn shortened(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// The number of a character that cannot be seen, such as `U+202E`; none for one that can.
+/// The number of an invisible character, such as `U+202E`; none for a visible one.
 pub fn hidden(c: char) -> Option<String> {
     is_hidden(c).then(|| format!("U+{:04X}", u32::from(c)))
 }
 
-/// Whether a character leaves no mark of its own, or one that is taken for another: controls, what turns
-/// the direction of reading, what has no width, and every space but the common one.
+/// Whether a character is invisible or looks like another one: controls, changes of writing direction, characters
+/// without width, and every space except the common one.
 fn is_hidden(c: char) -> bool {
     c.is_control() || (c != ' ' && c.is_whitespace()) || is_ignorable(c) || is_blank(c)
 }
@@ -48,7 +46,7 @@ fn is_ignorable(c: char) -> bool {
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Characters that have a place and nothing in it, or a meaning for programs alone.
+/// Characters that show as blank space, or that only programs interpret.
 fn is_blank(c: char) -> bool {
     let is_noncharacter = u32::from(c) & 0xfffe == 0xfffe;
     is_noncharacter

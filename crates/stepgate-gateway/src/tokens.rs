@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{RwLock, RwLockReadGuard};
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -14,30 +14,31 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::lock;
 use stepgate_core::ports::{EventQuery, Store};
 use stepgate_core::time::Timestamp;
 use subtle::{Choice, ConstantTimeEq};
 
-/// What every token begins with, so that people and scanners know one when they see it.
+/// The prefix of every token, so that people and secret scanners recognise one.
 const PREFIX: &str = "sg_";
-/// 256 bits of chance.
+/// 256 random bits.
 const RANDOM_BYTES: usize = 32;
-/// Events that are read at once.
+/// Events per page.
 const EVENTS_PAGE: usize = 1000;
-/// Most tokens that are good at one time: each request is compared with all of them.
+/// Most tokens that are valid at one time: each request is compared with all of them.
 pub const TOKENS_MAX: usize = 1000;
-/// Longest time that a token with an end is good for: ten years.
+/// Longest lifetime of a token that expires: ten years.
 pub const LIFE_S_MAX: u64 = 10 * 365 * 24 * 60 * 60;
-/// A token that ends within this time is pointed out: a week.
+/// A token that expires within this time is pointed out: a week.
 pub const SOON_S: u64 = 7 * 24 * 60 * 60;
 
-/// The name under which the first `serve` makes the operator's token.
+/// The principal name of the operator token that the first `serve` creates.
 const FIRST_OPERATOR: &str = "operator";
-/// The name under which a person at a terminal of the data directory's owner decides. No token has it.
+/// The principal name of decisions made at a terminal by the owner of the data directory. No token has it.
 pub const TERMINAL_OPERATOR: &str = "operator-at-terminal";
 
 /// What a token may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Proposes steps, and sees its own.
@@ -71,24 +72,24 @@ impl FromStr for Role {
     }
 }
 
-/// A token as it is known: everything but the token.
+/// What is known of a token: everything except the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Its id, which is no secret.
     pub token_id: ArtifactId,
-    /// Whom it stands for.
+    /// The principal that it authenticates.
     pub principal_id: PrincipalId,
     /// What it may be used for.
     pub role: Role,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it ends by itself.
+    /// When it expires, if it does.
     pub expires_at: Option<Timestamp>,
     /// SHA-256 of the token.
     hash: Digest,
 }
 
-/// The token itself, on its way to the one who asked for it. It has no `Debug` that shows it.
+/// The secret of a token, on its way to the caller that asked for it. Its `Debug` does not show it.
 pub struct Secret(String);
 
 impl Secret {
@@ -96,13 +97,13 @@ impl Secret {
         Ok(Self(format!("{PREFIX}{}", random_text()?)))
     }
 
-    /// The text, for the one answer or the one file that it goes into.
+    /// The text, for the single answer or file that it is written to.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-/// A text that nobody can guess.
+/// A random text that cannot be guessed.
 pub fn random_text() -> anyhow::Result<String> {
     let mut bytes = [0_u8; RANDOM_BYTES];
     getrandom::fill(&mut bytes).context("the system gives no random numbers")?;
@@ -115,38 +116,38 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a token is not good.
+/// Why a token is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadToken {
-    /// It never was, or it was revoked.
+    /// It never existed, or it was revoked.
     Unknown,
-    /// Its time is over.
+    /// It has expired.
     Expired(Timestamp),
 }
 
-/// A token to be made.
+/// A token to be created.
 pub struct NewToken {
-    /// Whom it stands for.
+    /// The principal that it authenticates.
     pub principal_id: PrincipalId,
     /// What it may be used for.
     pub role: Role,
-    /// Who makes it.
+    /// Who creates it.
     pub maker: Maker,
-    /// How long it is good for; without an end otherwise.
+    /// Its lifetime; none means that it does not expire.
     pub life_s: Option<u64>,
 }
 
-/// Who makes a token.
+/// Who creates a token.
 pub enum Maker {
     /// The first start.
     Start,
     /// The owner of the data directory, on the machine itself, under this name.
     Owner(PrincipalId),
-    /// An operator over the network, who answers for what the token asks.
+    /// An operator over the network, who is responsible for what the token requests.
     Operator(PrincipalId),
 }
 
-/// How the request came that made a token.
+/// Where the request to create a token came from.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Via {
@@ -154,7 +155,7 @@ enum Via {
     Network,
 }
 
-/// What `token_created` says.
+/// The payload of `token_created`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Created {
@@ -162,21 +163,21 @@ struct Created {
     principal_id: PrincipalId,
     role: Role,
     hash: Digest,
-    /// The operator who made it; none where the first start did.
+    /// The operator who created it; none if the first start did.
     #[serde(default)]
     created_by: Option<PrincipalId>,
-    /// None in stores of 0.1.0, which did not tell the two apart: such a token has no maker.
+    /// None in stores of 0.1.0, which did not record it: such a token counts as made by no principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     via: Option<Via>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<Timestamp>,
 }
 
-/// The tokens that were not revoked, and who made which of all that there ever were.
+/// The tokens that were not revoked, and who created which of all tokens that ever existed.
 #[derive(Debug, Default)]
 struct Known {
     live: Vec<Token>,
-    /// A principal, and who made a token for it over the network.
+    /// Pairs of a principal and a principal that created a token for it over the network.
     makers: BTreeSet<(PrincipalId, PrincipalId)>,
 }
 
@@ -186,7 +187,7 @@ pub struct Tokens {
     known: RwLock<Known>,
     /// The position of the last event that was read.
     seen: AtomicU64,
-    /// Whoever changes or reads them, so that nobody brings back what another has just revoked.
+    /// Held while tokens are revoked or read, so that a read does not bring back a token that was just revoked.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -198,11 +199,11 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Reads what other nodes did to tokens since the last time. What this one did is there already.
+    /// Reads what other nodes did to tokens since the last read. Changes by this node are applied already.
     pub async fn read_on(&self, store: &dyn Store) -> anyhow::Result<()> {
         let _changing = self.changing.lock().await;
         let seen = self.seen.load(Ordering::Relaxed);
-        // Asked before the events: those of others up to here are not looked at again.
+        // Read before the events: events of other nodes up to this position are not read again.
         let looked_at = store.last_position().await?;
         if looked_at <= seen {
             return Ok(());
@@ -221,7 +222,7 @@ impl Tokens {
                 return Ok(());
             };
             query.after = last.position;
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = lock::write(&self.known);
             for placed in &page {
                 apply(&mut known, &placed.event)?;
             }
@@ -229,7 +230,7 @@ impl Tokens {
         }
     }
 
-    /// Who this token is, compared with every token there is, so that the time tells nothing.
+    /// Authenticates a token. Compares it with every known token in constant time, so that timing reveals nothing.
     pub fn authenticate(&self, token: &str, now: Timestamp) -> Result<Token, BadToken> {
         let presented = Digest::of_bytes(token.as_bytes()).to_string();
         let mut found = Err(BadToken::Unknown);
@@ -245,7 +246,7 @@ impl Tokens {
         found
     }
 
-    /// Whether it is still good.
+    /// Whether the token is still valid.
     pub(crate) fn is_live(&self, token_id: ArtifactId, now: Timestamp) -> bool {
         let is_good = |token: &Token| token.expires_at.is_none_or(|at| now < at);
         self.known().live.iter().any(|token| token.token_id == token_id && is_good(token))
@@ -256,11 +257,11 @@ impl Tokens {
         self.known().live.clone()
     }
 
-    /// Whether two principals must not decide for each other: they are one, one made a token for the other
-    /// (itself or through others), or both have tokens of one maker, who then holds both.
+    /// Whether two principals must not decide for each other: they are the same, one created a token for the other
+    /// (directly or through others), or both have tokens created by the same principal, which then controls both.
     ///
-    /// A person at the owner's terminal has no maker and is linked to no principal: otherwise a single owner could
-    /// decide nothing. Only what the owner's own token asked is not decided there.
+    /// A person at the owner's terminal has no creator and is linked to no principal: otherwise a single owner could
+    /// decide nothing. The one exception: requests of the owner's own first token are not decided there.
     pub fn are_linked(&self, one: &PrincipalId, other: &PrincipalId) -> bool {
         let is_pair = |one: &PrincipalId, other: &PrincipalId| {
             one.as_str() == TERMINAL_OPERATOR && other.as_str() == FIRST_OPERATOR
@@ -272,7 +273,7 @@ impl Tokens {
         !known.behind(one).is_disjoint(&known.behind(other))
     }
 
-    /// Makes one. It is good once its event is durable.
+    /// Creates a token. It is valid once its event is durable.
     pub async fn create(&self, gate: &Gate, new: NewToken) -> anyhow::Result<(Token, Secret)> {
         let NewToken { principal_id, role, maker, life_s } = new;
         ensure!(!is_reserved(&principal_id), "`{principal_id}` is reserved: choose another name");
@@ -296,15 +297,15 @@ impl Tokens {
         };
         let payload = serde_json::to_value(&created)?;
         let event = gate.note(EventType::TokenCreated, payload).await?;
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock::write(&self.known);
         Ok((known.add(created, event.ts), secret))
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+        lock::read(&self.known)
     }
 
-    /// Ends one. Whether there was such a token.
+    /// Revokes a token. Returns whether it existed.
     pub async fn revoke(
         &self,
         gate: &Gate,
@@ -317,19 +318,19 @@ impl Tokens {
         }
         let payload = json!({ "token_id": token_id, "revoked_by": revoked_by });
         gate.note(EventType::TokenRevoked, payload).await?;
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock::write(&self.known);
         known.live.retain(|token| token.token_id != token_id);
         Ok(true)
     }
 }
 
-/// Whether no token may have this name.
+/// Whether this name is reserved, so that no token may have it.
 pub fn is_reserved(principal_id: &PrincipalId) -> bool {
     [SYSTEM_PRINCIPAL, TERMINAL_OPERATOR].contains(&principal_id.as_str())
 }
 
 impl Known {
-    /// Takes a token in. One that is known already stays as it is.
+    /// Adds a token. One that is already known stays as it is.
     fn add(&mut self, created: Created, created_at: Timestamp) -> Token {
         let Created { token_id, principal_id, role, hash, created_by, via, expires_at } = created;
         if let (Some(maker), Some(Via::Network)) = (created_by, via) {
@@ -342,7 +343,7 @@ impl Known {
         token
     }
 
-    /// A principal, with everybody who made a token for it, for its makers, and so on.
+    /// A principal, with every principal that created a token for it, for those principals, and so on.
     fn behind(&self, principal_id: &PrincipalId) -> BTreeSet<PrincipalId> {
         let mut found = BTreeSet::from([principal_id.clone()]);
         let mut open = vec![principal_id.clone()];

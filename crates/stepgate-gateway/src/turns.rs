@@ -1,14 +1,14 @@
-//! The agent: turns as tasks of their own, and the gate's tools for them.
+//! The agent: each turn runs in its own task and uses the gate's tools.
 //!
-//! A caller who leaves stops waiting and never stops the turn. The same request again joins the turn
-//! that is under way, or goes on with one that was stopped.
+//! A caller that disconnects stops waiting; the turn goes on. Sending the same request again joins the turn that
+//! is under way, or continues one that was stopped.
 
 mod live;
 mod tools;
 mod waits;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context;
 use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
@@ -24,20 +24,22 @@ use stepgate_agent::view::{self, Standing, TurnView};
 use stepgate_core::digest::Digest;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId};
+use stepgate_core::lock;
 use stepgate_core::ports::StoreError;
 use stepgate_core::step;
-use tracing::warn;
+use tracing::{Instrument, warn};
 
-use crate::service::{Service, is_set};
+use crate::service::{Service, wait_until_set};
+use crate::text::printable;
 
 pub use live::Live;
 use tools::ServiceTools;
 pub use waits::keep_taking_up;
 
-/// Most turns that are under way at one time, those that wait for a person included.
+/// Most turns that are under way at one time, including those that wait for a person.
 const TURNS_LIVE_MAX: usize = 1000;
 
-/// What the configuration says of the agent.
+/// The agent's part of the configuration.
 #[derive(Clone, Debug)]
 pub struct AgentSettings {
     /// Where the model is.
@@ -46,20 +48,20 @@ pub struct AgentSettings {
     pub profile: Profile,
     /// What a turn may cost.
     pub limits: AgentLimits,
-    /// The organisation whose gateway this is, for the record.
+    /// The organisation that runs this gateway, for the record.
     pub org: String,
     /// Longest request.
     pub request_bytes_max: usize,
 }
 
-/// The same request is the same turn: who, with which key, and what.
+/// Identifies a request, so that a repeated one is the same turn: the principal, its key, and the content.
 type RequestKey = (PrincipalId, String, Digest);
 
 /// Every conversation of this process.
 pub struct Conversations {
     agent: Agent,
     service: Arc<Service>,
-    /// The organisation whose gateway this is, for the record.
+    /// The organisation that runs this gateway, for the record.
     pub org: String,
     /// Longest request.
     pub request_bytes_max: usize,
@@ -67,23 +69,23 @@ pub struct Conversations {
     live: Mutex<HashMap<RequestKey, Arc<Live>>>,
 }
 
-/// Where a turn stands, for somebody who looks.
+/// The present state of a turn, for a caller that asks.
 #[derive(Debug)]
 pub enum Look {
     /// It is under way in this process.
     UnderWay,
-    /// A person is asked, or nobody knows what became of a call.
+    /// It waits for a person's decision, or for a call whose outcome is unknown.
     Waiting(Waiting),
-    /// Nothing works on it: the same request again goes on.
+    /// No task works on it: sending the same request again continues it.
     Stopped,
-    /// It has come to an end, or to the caller.
+    /// It has ended, or it is the caller's turn to act.
     Ended(Standing),
 }
 
 impl Conversations {
-    /// The agent that these settings describe.
+    /// Opens the agent that these settings describe.
     pub fn open(settings: AgentSettings, service: &Arc<Service>) -> anyhow::Result<Arc<Self>> {
-        let complain = Arc::new(|text: &str| warn!("agent: {text}"));
+        let complain = Arc::new(|text: &str| warn!("agent: {}", printable(text)));
         let model = OpenAi::new(settings.endpoint, complain).map_err(anyhow::Error::msg);
         let model = model.context("agent.base_url cannot be used")?;
         let agent = Agent {
@@ -102,7 +104,7 @@ impl Conversations {
         }))
     }
 
-    /// Begins a turn, or joins the same request where it is under way. None where there are too many.
+    /// Begins a turn, or joins the same request if it is under way. None if too many turns are under way.
     pub fn begin(
         self: &Arc<Self>,
         principal_id: PrincipalId,
@@ -122,26 +124,28 @@ impl Conversations {
         turns.insert(key.clone(), Arc::clone(&live));
         drop(turns);
         let (conversations, turn) = (Arc::clone(self), Arc::clone(&live));
-        tokio::spawn(async move {
-            let task = tokio::spawn(Arc::clone(&conversations).run(request, Arc::clone(&turn)));
+        let watched = async move {
+            let work = Arc::clone(&conversations).run(request, Arc::clone(&turn));
+            let task = tokio::spawn(work.in_current_span());
             let ended = task.await.unwrap_or_else(|error| Err(stopped(&error.to_string())));
             conversations.turns().remove(&key);
             turn.end(ended);
-        });
+        };
+        tokio::spawn(watched.in_current_span());
         Some(live)
     }
 
-    /// The turn itself. A process that leaves leaves it: what is durable of it is enough to go on.
+    /// Runs the turn. At shutdown it stops early: what is durable is enough to continue.
     async fn run(self: Arc<Self>, request: Request, live: Arc<Live>) -> Result<Done, Stop> {
         let mut leaving = self.service.leaving();
         tokio::select! {
             done = pipeline::run(&self.agent, request, &*live) => done,
             () = live.cancelled() => Err(Stop::Invoke(cancelled())),
-            () = is_set(&mut leaving) => Err(stopped("the process stops")),
+            () = wait_until_set(&mut leaving) => Err(stopped("the process stops")),
         }
     }
 
-    /// Ends a turn of this principal's that is not over; what works on it here stops.
+    /// Ends a turn of this principal that is not over, and stops its task if it runs here.
     pub async fn cancel(
         &self,
         principal_id: &PrincipalId,
@@ -161,9 +165,9 @@ impl Conversations {
         Ok(ended)
     }
 
-    /// A turn as it stands, with whose it is.
+    /// The present state of a turn, and the principal it belongs to.
     pub async fn look(&self, turn_id: TurnId) -> Result<Option<(TurnView, Look)>, Stop> {
-        // Before the store is read: what ends in between is found ended there.
+        // Read before the store: a turn that ends in between is then found ended in the store.
         let live = self.turns().values().find(|live| live.turn_id() == Some(turn_id)).cloned();
         let Some(view) = view::view(&self.agent, turn_id).await? else { return Ok(None) };
         let look = match &view.standing {
@@ -179,7 +183,7 @@ impl Conversations {
         Ok(Some((view, look)))
     }
 
-    /// What the turn's call waits for, where its run has begun and is not over.
+    /// What the turn's call waits for, if its run has begun and is not over.
     async fn waits_for(&self, view: &TurnView, call: &AskedCall) -> Result<Option<Waiting>, Stop> {
         let gate = &self.service.gate;
         let Some(session) = gate.store.session(view.session_id).await? else { return Ok(None) };
@@ -197,11 +201,11 @@ impl Conversations {
     }
 
     fn turns(&self) -> MutexGuard<'_, HashMap<RequestKey, Arc<Live>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.live)
     }
 }
 
-/// Nobody is told an end: the same request again goes on.
+/// The turn gets no recorded end: sending the same request again continues it.
 fn stopped(why: &str) -> Stop {
     Stop::Fault(Fault::Store(StoreError::Unavailable(format!("the turn was stopped: {why}"))))
 }

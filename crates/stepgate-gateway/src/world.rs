@@ -1,4 +1,4 @@
-//! The real clock and real chance.
+//! The real clock and random numbers.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,10 +9,10 @@ use stepgate_core::ports::World;
 use stepgate_core::time::Timestamp;
 use uuid::{ContextV7, Uuid};
 
-/// Orders the ids of one millisecond.
+/// Keeps ids of the same millisecond in order.
 static CONTEXT: Mutex<ContextV7> = Mutex::new(ContextV7::new());
 
-/// The world as it is.
+/// The real clock and UUID source.
 #[derive(Clone, Copy, Debug)]
 pub struct RealWorld;
 
@@ -41,7 +41,7 @@ pub fn refuse_unset_clock() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A fresh id of this moment. A time before 1970 cannot be said in one.
+/// A new UUIDv7 for this time. Times before 1970 count as 1970.
 fn uuid_at(time: SystemTime) -> Uuid {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, nanoseconds) = (since_1970.as_secs(), since_1970.subsec_nanos());

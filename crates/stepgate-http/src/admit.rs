@@ -1,7 +1,6 @@
-//! The door: who is it, how often, and a line and a count for each answer.
+//! Middleware for every request: authentication, rate limit, and an access log line and metrics for each response.
 
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,8 +9,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use futures_util::FutureExt;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_gateway::panics;
 use stepgate_gateway::text;
 use stepgate_gateway::tokens::{BadToken, Role, TERMINAL_OPERATOR};
 use tracing::{Instrument, info, info_span, warn};
@@ -20,18 +19,18 @@ use super::places::Place;
 use super::{AccessLog, App, Problem, console, routes, turns};
 use crate::local::Process;
 
-/// Says what a request does on a connection that only the owner of the data directory can make: `agent`
-/// proposes, `auditor` reads, `operator` decides.
+/// The role that a request claims on the data directory's socket, which only its owner can open: `agent` proposes,
+/// `auditor` reads, `operator` decides.
 pub const LOCAL_HEADER: &str = "stepgate-local";
-/// Says what a process on this machine reads from.
+/// What the standard input of a process on this machine is connected to.
 pub const INPUT_HEADER: &str = "stepgate-input";
 
-/// The name of a request: the caller may give one.
+/// The id of a request. The caller may set it.
 const REQUEST_ID_HEADER: &str = "x-request-id";
-/// Longest name of a request that is taken.
+/// Longest request id that is accepted.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// When somebody who has too many requests under way may try again.
+/// `Retry-After` for a principal that has too many requests under way.
 const PLACE_RETRY_S: u64 = 1;
 
 /// Where a request comes from.
@@ -39,25 +38,25 @@ const PLACE_RETRY_S: u64 = 1;
 pub enum Peer {
     /// Over the network: it needs a token.
     Address(IpAddr),
-    /// A process of the same user, or this one: it proposes as the directory's agent and reads what the
-    /// directory holds. It decides with a token, or where a person is at its terminal.
+    /// A process of the same user, or this process. It proposes as the directory's agent and reads what the
+    /// directory holds. To decide, it needs a token or a person at its terminal.
     Local(Process),
 }
 
-/// Who asks, as proven.
+/// The authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The principal.
     pub principal_id: PrincipalId,
     pub(crate) role: Role,
-    /// The token, where one was shown.
+    /// The token, if the request had one.
     pub token_id: Option<ArtifactId>,
-    /// Whether the request came through the data directory, which only its owner can use.
+    /// Whether the request came through the data directory's socket, which only its owner can open.
     pub(crate) is_owner: bool,
 }
 
 impl Caller {
-    /// Whose objects are shown: an agent's own, everybody's to the others.
+    /// The principal whose objects the caller may see: an agent only its own. None means all.
     pub(crate) fn sees(&self) -> Option<PrincipalId> {
         match self.role {
             Role::Agent => Some(self.principal_id.clone()),
@@ -65,13 +64,13 @@ impl Caller {
         }
     }
 
-    /// Whether an object of this principal is shown.
+    /// Whether the caller may see an object of this principal.
     pub(crate) fn may_see(&self, owner: &PrincipalId) -> bool {
         self.sees().is_none_or(|only| only == *owner)
     }
 }
 
-/// Names a request, and lets it in or says why not. Log lines about it have its name, and the response too.
+/// Sets the request id, and admits or refuses the request. The id is in all its log lines and in the response.
 pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let request_id = request_id(&app, request.headers());
     let span = info_span!("request", request_id = request_id.to_str().unwrap_or_default());
@@ -80,7 +79,7 @@ pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
     response
 }
 
-/// The caller's own name of the request, where it is short and can be seen; a fresh one otherwise.
+/// The caller's own request id if it is short and printable, otherwise a new one.
 fn request_id(app: &App, headers: &HeaderMap) -> HeaderValue {
     let is_fit = |value: &&HeaderValue| {
         let bytes = value.as_bytes();
@@ -99,7 +98,7 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let is_page = console::is_page(&path);
     let admitted = match () {
-        // A page knows people by their login alone, and everything else by a token alone.
+        // Pages accept only the login cookie; everything else accepts only a token.
         () if is_page => console::enter(&app, &mut request),
         () if routes::is_public(&path) => {
             // A token is optional on public paths. A caller with a valid one may see more.
@@ -129,16 +128,16 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
     };
     let mut response = answer.unwrap_or_else(|problem| console::refused(&path, problem));
     if is_page {
-        console::dress(&mut response);
+        console::add_security_headers(&mut response);
     }
-    if turns::is_agents(&path) {
-        response = turns::in_agents_form(response);
+    if turns::is_agent_path(&path) {
+        response = turns::as_invoke_result(response);
     }
     let line = Line { method: &method, path: &path, who: who.as_ref(), start };
     finish(&app, &line, response)
 }
 
-/// A place for a request that came over the network. What comes over the socket is limited there.
+/// Takes a place for a request that came over the network. The socket's connections have their own limit.
 fn placed(
     app: &App,
     who: Option<&PrincipalId>,
@@ -159,10 +158,9 @@ fn kept(place: Option<Place>, response: Response) -> Response {
     }
 }
 
-/// The handler's answer. A panic in it is ours, and ends this request alone.
+/// The handler's response. A panic in the handler becomes an internal error and ends only this request.
 async fn answered(next: Next, request: Request) -> Result<Response, Problem> {
-    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-    answer.map_err(|_| Problem::internal())
+    panics::contained(next.run(request)).await.map_err(|_| Problem::internal())
 }
 
 fn shows_token(request: &Request) -> bool {
@@ -176,7 +174,7 @@ fn identify(app: &App, request: &Request) -> Result<Caller, Problem> {
         Err(problem) => {
             if let Some(Peer::Address(address)) = peer {
                 app.rates.failure(address).map_err(Problem::too_many)?;
-                warn!(%address, "refused: a request from {address} without a valid token");
+                warn!(%address, "a request from {address} without a valid token");
             }
             return Err(problem);
         }
@@ -216,7 +214,7 @@ fn caller_of(app: &App, peer: Option<Peer>, headers: &HeaderMap) -> Result<Calle
     Ok(Caller { principal_id, role, token_id: None, is_owner })
 }
 
-/// The one token of the one header.
+/// The token in `Authorization`, if that header occurs exactly once.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (value, None) = (values.next()?, values.next()) else {
@@ -237,7 +235,7 @@ fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
     if app.service.is_draining() {
-        // Whoever keeps connections makes the next one elsewhere.
+        // Clients that keep connections open make the next one to another node.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let status = response.status();
@@ -250,10 +248,10 @@ fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
         AccessLog::Silent => {}
         AccessLog::Lines => {
             let who = line.who.map_or("-", PrincipalId::as_str);
-            let ms = elapsed.as_secs_f64() * 1000.0;
-            // The path has ids and nothing secret; a query could hold anything, and is left out.
+            let ms = (elapsed.as_secs_f64() * 10_000.0).round() / 10.0;
+            // The path has only ids, nothing secret. The query could contain anything, so it is not logged.
             let path = text::shortened(&text::printable(line.path), 256);
-            // A method can be any word, and as long as a head can be.
+            // The method comes from the client and can be as long as the head allows.
             let method = text::shortened(line.method.as_str(), 16);
             let status = status.as_u16();
             info!(principal = who, status, ms, "{method} {path} {status} {ms:.1} ms {who}");
@@ -262,7 +260,7 @@ fn finish(app: &App, line: &Line<'_>, mut response: Response) -> Response {
     response
 }
 
-/// Requests that no client of ours would send.
+/// Statuses of requests that a correct client does not send.
 fn is_malformed(status: StatusCode) -> bool {
     matches!(
         status,
@@ -273,13 +271,13 @@ fn is_malformed(status: StatusCode) -> bool {
     )
 }
 
-/// Anyone with a token: what is seen depends on the role.
+/// A caller with any token; what it sees depends on its role.
 pub(super) struct Reader(pub(super) Caller);
-/// One who may propose steps.
+/// A caller that may propose steps.
 pub struct Proposer(pub Caller);
-/// One who may decide.
+/// A caller that may decide.
 pub(super) struct Operator(pub(super) Caller);
-/// One who may see everything.
+/// A caller that may see everything.
 pub(super) struct Watcher(pub(super) Caller);
 
 fn caller(parts: &Parts) -> Result<Caller, Problem> {

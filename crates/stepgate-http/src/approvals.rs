@@ -1,4 +1,4 @@
-//! `/v1/approvals`: the questions to people, and their answers.
+//! `/v1/approvals`: approvals, and the decisions on them.
 
 use std::sync::Arc;
 
@@ -36,15 +36,15 @@ pub(super) struct ApprovalObject {
     status: ApprovalStatus,
     ts_requested: Timestamp,
     expires_at: Option<Timestamp>,
-    /// What is asked: the call as it would be made, who asks, and why a person is needed.
+    /// What is decided on: the call as it would be made, the requester, and why a person is needed.
     context: Value,
     resolution: Option<Resolution>,
-    /// Its run does not verify, so no decision on it can be taken.
+    /// Its run does not verify, so it cannot be decided on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     quarantined: bool,
-    /// Its own page, for the person who decides.
+    /// The URL of its page, for the person who decides.
     url: String,
-    /// The step's response, where it ended together with the decision.
+    /// The step's response, if the step ended together with the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<Value>,
 }
@@ -68,8 +68,8 @@ impl ApprovalObject {
         }
     }
 
-    /// As the agent that asked sees it: neither what the operator noted, nor which policies asked for a
-    /// person.
+    /// As the agent that requested it sees it: without the operator's note, and without the policies that required
+    /// approval.
     pub(super) fn for_agent(app: &App, approval: &Approval) -> Self {
         let mut object = Self::of(app, approval);
         if let Some(resolution) = &mut object.resolution {
@@ -108,7 +108,7 @@ pub(super) struct ListParams {
 #[derive(Serialize)]
 pub(super) struct Approvals {
     approvals: Vec<ApprovalObject>,
-    /// Goes on where this page ends; none where it is the last.
+    /// Cursor of the next page; none on the last page.
     next_before: Option<ApprovalId>,
 }
 
@@ -138,7 +138,7 @@ pub(super) async fn list(
         true => ApprovalObject { quarantined: true, ..object },
         false => object,
     });
-    // What cannot be decided any more is not offered, although its row still says that it is pending.
+    // Approvals that cannot be decided any more are left out, although their row still says `pending`.
     let is_open =
         |object: &ApprovalObject| object.status == ApprovalStatus::Pending && !object.quarantined;
     let is_wanted =
@@ -154,7 +154,7 @@ async fn quarantined(app: &App) -> Result<Vec<RunId>, Problem> {
     Ok(quarantined.map(|need| need.run_id).collect())
 }
 
-/// One approval. Another principal's is not there for an agent.
+/// One approval. To an agent, approvals of other principals do not exist.
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     Reader(caller): Reader,
@@ -210,7 +210,7 @@ async fn one(
     Ok(Json(ApprovalObject::decided(app, &decided)))
 }
 
-/// A note within its limit; an empty one is none.
+/// Checks the length of a note. An empty note counts as none.
 pub(super) fn checked(note: Option<String>) -> Result<Option<String>, Problem> {
     match note {
         Some(note) if note.len() > NOTE_BYTES_MAX => {
@@ -221,7 +221,7 @@ pub(super) fn checked(note: Option<String>) -> Result<Option<String>, Problem> {
     }
 }
 
-/// What a person says to an approval.
+/// A person's decision on an approval.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Decision {
@@ -239,7 +239,7 @@ impl Decision {
     }
 }
 
-/// Several at once, each by its id: there is no "all".
+/// Several approvals, each named by its id: there is no "all".
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Batch {
@@ -256,7 +256,7 @@ pub(super) struct BatchResults {
     results: Vec<BatchResult>,
 }
 
-/// What became of one id: its approval, or an error like that of a single request.
+/// The result for one id: its approval, or the same error as for a single request.
 #[derive(Serialize)]
 struct BatchResult {
     approval_id: ApprovalId,

@@ -1,4 +1,4 @@
-//! Bodies: read with a limit on bytes and time, and strictly, before any library sees them.
+//! Reads bodies with a size limit, a timeout and strict JSON parsing, before any library sees them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use stepgate_core::run::Payload;
 
 use super::{App, Problem};
 
-/// Longest body of anything but a proposal.
+/// Longest body that is not a proposal.
 const JSON_BYTES_MAX: usize = 256 * 1024;
-/// Deepest body of anything but a proposal.
+/// Deepest nesting of a body that is not a proposal.
 const JSON_DEPTH_MAX: usize = 64;
 
-/// A proposal, every byte as it came. Beyond the gate's limit only the beginning is kept, and the
-/// rest is counted, as far as a body may go at all.
+/// Reads a proposal, byte for byte. Above the gate's limit only the beginning is kept and the rest is counted, up to
+/// the limit on bodies.
 pub(super) async fn payload(app: &App, body: Body) -> Result<Payload, Problem> {
     let kept_max = app.service.gate.limits.payload_bytes_max;
     let bytes_max = app.limits.body_bytes_max;
     read(body, kept_max, bytes_max, app.limits.body_timeout).await
 }
 
-/// All of a body that is not a proposal itself but may carry one.
+/// Reads the whole body of a request that may contain a proposal, such as an MCP message.
 pub async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
     let bytes_max = app.limits.body_bytes_max;
     let kept_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
@@ -34,13 +34,13 @@ pub async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
     Ok(Bytes::copy_from_slice(&payload.bytes))
 }
 
-/// A short body of any kind.
+/// Reads a short body of any type.
 pub(super) async fn bytes(app: &App, body: Body, bytes_max: usize) -> Result<Arc<[u8]>, Problem> {
     let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     Ok(read(body, bytes_max, most, app.limits.body_timeout).await?.bytes)
 }
 
-/// A JSON body; nothing at all is the default.
+/// Reads a JSON body; an empty body is the default value.
 pub(super) async fn json<T: DeserializeOwned + Default>(
     app: &App,
     headers: &HeaderMap,
@@ -49,7 +49,7 @@ pub(super) async fn json<T: DeserializeOwned + Default>(
     json_up_to(app, headers, body, JSON_BYTES_MAX).await
 }
 
-/// The same with a limit of its own.
+/// The same with a given size limit.
 pub(super) async fn json_up_to<T: DeserializeOwned + Default>(
     app: &App,
     headers: &HeaderMap,
@@ -64,10 +64,10 @@ pub(super) async fn json_up_to<T: DeserializeOwned + Default>(
     if !is_json(headers) {
         return Err(Problem::unsupported_media_type());
     }
-    // Duplicate keys would let a body show one thing to a filter and another to us.
+    // With duplicate keys, a filter in front of us could read one value and we the other.
     let value = strict::parse(&bytes, JSON_DEPTH_MAX, Integers::Exact)
         .map_err(|refusal| Problem::malformed(format!("the body is not strict JSON: {refusal}")))?;
-    // A list would be taken for an object's members in their order.
+    // Serde would take an array for the fields of a struct, in order.
     if !value.is_object() {
         return Err(Problem::malformed("the body must be a JSON object"));
     }
@@ -75,7 +75,7 @@ pub(super) async fn json_up_to<T: DeserializeOwned + Default>(
         .map_err(|error| Problem::malformed(format!("the body is not as it should be: {error}")))
 }
 
-/// Said nothing, or said JSON.
+/// Whether the content type is JSON or absent, and the body is not compressed.
 fn is_json(headers: &HeaderMap) -> bool {
     if headers.contains_key(header::CONTENT_ENCODING) {
         return false;
@@ -94,10 +94,10 @@ async fn read(
     body: Body,
     kept_max: usize,
     bytes_max: u64,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Result<Payload, Problem> {
     let reading = read_all(body, kept_max, bytes_max);
-    tokio::time::timeout(patience, reading).await.unwrap_or_else(|_| Err(Problem::too_slow()))
+    tokio::time::timeout(max_wait, reading).await.unwrap_or_else(|_| Err(Problem::too_slow()))
 }
 
 async fn read_all(mut body: Body, kept_max: usize, bytes_max: u64) -> Result<Payload, Problem> {

@@ -1,7 +1,7 @@
-//! Pages for people: plain HTML from the server, behind a login, without scripts.
+//! The console: HTML pages for people, rendered by the server, behind a login, without scripts.
 //!
-//! A login is good here and nowhere else: `/v1` and `/mcp` take tokens, these pages take the cookie that
-//! a token was exchanged for, and neither takes the other's.
+//! A login is valid only for these pages. `/v1` and `/mcp` accept only tokens; these pages accept only the cookie
+//! that was issued in exchange for a token.
 
 mod approval;
 mod destination;
@@ -26,8 +26,7 @@ pub(super) use trouble::Trouble;
 use visitor::Visitor;
 pub(super) use visitor::enter;
 
-/// Every method of every page. They stand beside the table of routes, because the OpenAPI document is
-/// for programs.
+/// Every method of every page. They are not in the table of routes, because the OpenAPI document is for programs.
 const PAGES: [(&str, &str); 6] = [
     ("GET", "/approvals/{id}"),
     ("POST", "/approvals/{id}"),
@@ -57,7 +56,7 @@ pub(super) fn is_page(path: &str) -> bool {
     methods_of(path).next().is_some()
 }
 
-/// A problem as whoever asked for this path reads it: a page or JSON.
+/// A problem in the form of its path: an HTML page or JSON.
 pub(super) fn refused(path: &str, problem: Problem) -> Response {
     match is_page(path) {
         true => Trouble::from(problem).into_response(),
@@ -65,11 +64,11 @@ pub(super) fn refused(path: &str, problem: Problem) -> Response {
     }
 }
 
-/// What every answer of a page says to the browser: run no script, load nothing but our style, be in
-/// nobody's frame, tell nobody else where one came from.
+/// Security headers of every page: no scripts, no resources except our style sheet, no embedding in frames, and no
+/// referrer to other sites.
 ///
-/// The referrer stays within the origin instead of being left out: without any, browsers also blank
-/// `Origin` in our own forms, and we could no longer tell them from another's.
+/// The referrer policy is `same-origin`, not `no-referrer`: with the latter, browsers also send `Origin: null` from our
+/// own forms, and we could not tell them from forms of other sites.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -83,15 +82,14 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Puts the headers on an answer of a page, whichever it is. That it is not stored is said of every
-/// answer of the gateway.
-pub(super) fn dress(response: &mut Response) {
+/// Adds the security headers to a page's response. `Cache-Control: no-store` is added to every response elsewhere.
+pub(super) fn add_security_headers(response: &mut Response) {
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
 }
 
-/// What every page has around it.
+/// The layout around every page.
 struct Frame {
     title: String,
     visitor: Option<Visitor>,
@@ -103,12 +101,12 @@ impl Frame {
     }
 }
 
-/// A page, whole.
+/// Renders a whole page.
 fn html(status: StatusCode, page: &impl Template) -> Response {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     match page.render() {
         Ok(text) => (status, [(header::CONTENT_TYPE, kind)], text).into_response(),
-        // Writing into memory does not fail, and nothing in our pages refuses to be written.
+        // Never happens: rendering into memory does not fail.
         Err(_) => Problem::internal().into_response(),
     }
 }

@@ -1,7 +1,6 @@
-//! `GET /v1/events`: the history as a stream that can be taken up again where it was left.
+//! `GET /v1/events`: the history as a stream that a client can resume.
 //!
-//! Every stream reads the store at its own pace and is only told that there is more, so a slow reader
-//! keeps nobody waiting.
+//! Each stream reads the store at its own pace; the hub only wakes it. So a slow client delays no other.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,18 +14,18 @@ use axum::response::sse::{Event, KeepAlive};
 use futures_util::{Stream, stream};
 use serde::Deserialize;
 use stepgate_core::ports::{EventQuery, PlacedEvent};
-use stepgate_gateway::service::is_set;
+use stepgate_gateway::service::wait_until_set;
 use tokio::sync::watch;
 
 use super::admit::{Caller, Reader};
 use super::routes::Params;
 use super::{App, Problem};
 
-/// Events that are read at once.
+/// Events per page.
 const PAGE: usize = 256;
-/// No event is beyond this: what SQL holds as an integer.
+/// Largest possible position: the largest integer of SQL.
 const POSITION_MAX: u64 = i64::MAX.unsigned_abs();
-/// How long a stream is silent at most.
+/// Longest silence of a stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
@@ -78,7 +77,7 @@ fn event(placed: &PlacedEvent) -> Event {
         .data(data)
 }
 
-/// One reader, and how far it has come.
+/// One client's stream, and its position.
 struct Following {
     app: Arc<App>,
     caller: Caller,
@@ -89,11 +88,11 @@ struct Following {
 }
 
 impl Following {
-    /// The next event; none where the stream ends: the process leaves, the token was revoked, or the
-    /// store does not answer. The reader comes again with the last id.
+    /// The next event. None ends the stream: the process shuts down, the token is not valid any more, or the store
+    /// does not answer. The client then reconnects with the last id.
     async fn next(&mut self) -> Option<PlacedEvent> {
         loop {
-            // Also before what was read already: it may be long ago.
+            // Checked also for events that were read earlier: that may be long ago.
             if !self.is_still_good() {
                 return None;
             }
@@ -101,7 +100,7 @@ impl Following {
                 self.after = placed.position;
                 return Some(placed);
             }
-            // Seen before reading: what comes in between wakes us again.
+            // Marked as seen before reading: an event that comes in between wakes this task again.
             self.pulse.borrow_and_update();
             let query = EventQuery {
                 after: self.after,
@@ -115,21 +114,21 @@ impl Following {
                 self.read = store.events(query).await.ok()?.into();
             }
             if self.read.is_empty() {
-                // What is there by then and is not for this reader is never looked at again.
+                // Skip events that this caller may not see, so that they are not read again.
                 self.after = self.after.max(looked_at);
-                // What had happened before the process began to leave is told first.
+                // Events from before the shutdown began are sent first.
                 if *self.leaving.borrow() {
                     return None;
                 }
                 tokio::select! {
                     changed = self.pulse.changed() => changed.ok()?,
-                    () = is_set(&mut self.leaving) => {}
+                    () = wait_until_set(&mut self.leaving) => {}
                 }
             }
         }
     }
 
-    /// A stream does not outlive its token.
+    /// Whether the token is still valid: a stream ends with its token.
     fn is_still_good(&self) -> bool {
         let is_good = |token| self.app.service.is_live(token);
         self.caller.token_id.is_none_or(is_good)

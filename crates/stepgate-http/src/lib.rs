@@ -1,7 +1,7 @@
-//! HTTP: one table of routes, from which the router and its OpenAPI document are both made.
+//! HTTP: one table of routes, from which both the router and the OpenAPI document are built.
 //!
-//! A request comes in through `admit.rs` (who is it, and how often), goes to its handler, and leaves
-//! with JSON whatever happened. Nothing here decides anything about a step.
+//! A request passes the middleware in `admit.rs` (authentication and rate limit) and goes to its handler. Every
+//! failure is answered in JSON, or as a page in the console. Nothing here decides anything about a step.
 
 pub(crate) mod admit;
 mod approvals;
@@ -51,43 +51,43 @@ pub use public_url::{PublicUrl, Scheme};
 use rate::Rates;
 pub use routes::{Access, Route};
 
-/// What a client on this machine calls the gateway.
+/// The host name that clients on this machine use for the gateway.
 pub const LOCAL_HOST: &str = "stepgate";
-/// The session that a step joins, and that it joined.
+/// In a request the session to join, in a response the session that was joined.
 pub const SESSION_HEADER: &str = "stepgate-session";
 /// The run of an answer.
 pub(crate) const RUN_HEADER: &str = "stepgate-run";
 /// The step's index in its session.
 pub(crate) const STEP_INDEX_HEADER: &str = "stepgate-step-index";
-/// Set where an answer was recorded before it was asked for.
+/// Set if the answer was recorded before this request (idempotent replay).
 pub(crate) const REPLAYED_HEADER: &str = "idempotent-replayed";
 
-/// What listening may cost.
+/// Limits of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeLimits {
     /// Most connections at one time.
     pub connections_max: usize,
-    /// How long a request's head may take to come.
+    /// Timeout for reading a request's head.
     pub head_timeout: Duration,
-    /// How long a request's body may take to come.
+    /// Timeout for reading a request's body.
     pub body_timeout: Duration,
-    /// Longest body that is read at all. What is kept of a proposal is the gate's own limit.
+    /// Longest body that is read at all. The gate has its own limit for proposals.
     pub body_bytes_max: u64,
-    /// Longest that a caller can wait with `Prefer: wait`.
+    /// Longest wait that a caller can ask for with `Prefer: wait`.
     pub wait_max: Duration,
-    /// How long requests are still taken after the word to stop.
+    /// How long requests are still accepted after the signal to stop.
     pub drain: Duration,
     /// How long running steps get to finish at shutdown.
     pub shutdown: Duration,
-    /// Requests a second of one principal, on average.
+    /// Rate limit: average requests per second of one principal.
     pub requests_per_second_max: u32,
-    /// Requests of one principal at once, after a pause.
+    /// Rate limit: largest burst of one principal.
     pub requests_burst_max: u32,
-    /// Failed authentications a minute from one address.
+    /// Rate limit: failed authentications per minute from one address.
     pub failed_auth_per_minute_max: u32,
-    /// How long a login to the pages may be unused.
+    /// Idle timeout of a console login.
     pub login_idle_max: Duration,
-    /// How long a login to the pages lasts at most.
+    /// Longest lifetime of a console login.
     pub login_life_max: Duration,
 }
 
@@ -110,7 +110,7 @@ impl Default for ServeLimits {
     }
 }
 
-/// Where a line about each request goes.
+/// Where the access log goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     /// To the log.
@@ -125,9 +125,9 @@ pub struct App {
     pub service: Arc<Service>,
     pub(crate) limits: ServeLimits,
     pub(crate) metrics: Metrics,
-    /// The agent, where one is configured.
+    /// The agent, if one is configured.
     pub agent: OnceLock<Arc<Conversations>>,
-    /// Programs on this machine that speak MCP here.
+    /// Programs on this machine that use MCP through the socket.
     clients: Clients,
     public_url: PublicUrl,
     logins: Logins,
@@ -139,7 +139,7 @@ pub struct App {
 }
 
 impl App {
-    /// An interface to this service; other crates mount their routes beside its own.
+    /// An HTTP interface for this service. Other crates add their routes to it.
     pub fn new(
         service: Arc<Service>,
         limits: ServeLimits,
@@ -166,18 +166,18 @@ impl App {
         })
     }
 
-    /// How people's browsers reach it.
+    /// The URL by which browsers reach the gateway.
     pub fn public_url(&self) -> &PublicUrl {
         &self.public_url
     }
 
-    /// Takes what a body of this caller costs.
+    /// Charges a body of this caller to its rate limit.
     pub fn count_body(&self, caller: &Caller, bytes: u64) {
         self.rates.body(&caller.principal_id, bytes);
     }
 }
 
-/// The router. Every request needs a [`Peer`] among its extensions.
+/// Builds the router. Every request needs a [`Peer`] among its extensions.
 pub fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
     for route in routes::all(&app.mounted) {

@@ -1,12 +1,11 @@
-//! The process at the other end of the data directory's socket, as the kernel describes it, and whether a
-//! person can be at its terminal.
+//! The process at the other end of the data directory's socket, as the kernel describes it, and whether a person
+//! can be at its terminal.
 //!
-//! The socket proves the user, and an agent often runs as the same user. So a request without a token
-//! decides only where its process is in the foreground of a terminal and does not belong to an agent. What
-//! belongs to an agent: everything that descends from the gateway, and from a client that speaks MCP over
-//! the socket; and that client's own terminal. This stops an agent that types the command into its shell.
-//! It does not stop a process that makes a terminal of its own, detaches itself, and aims at the gateway:
-//! only another user for the gateway does.
+//! The socket proves the user, but an agent often runs as the same user. So a request without a token may decide only
+//! if its process is in the foreground of a terminal and does not belong to an agent. These belong to an agent: all
+//! descendants of the gateway; all descendants of a client that uses MCP over the socket; and that client's own
+//! terminal. This stops an agent that types the command into its shell. It does not stop a process that opens its own
+//! terminal, detaches itself and attacks the gateway on purpose: for that, run the gateway as another user.
 
 mod clients;
 
@@ -14,10 +13,10 @@ use std::fs;
 
 pub(crate) use clients::{Clients, NoPerson};
 
-/// Most ancestors that are looked at. A longer chain is not a person's.
+/// Most ancestors that are examined. With a longer chain, no person is assumed.
 const ANCESTORS_MAX: usize = 256;
 
-/// One process, and no other that gets the same number later.
+/// One process, identified by pid and start time, because the kernel reuses pids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     pid: i32,
@@ -26,7 +25,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process that has this number now.
+    /// The process that has this pid now.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         Kernel.facts(pid).map(|facts| facts.process)
     }
@@ -36,14 +35,14 @@ impl Process {
         Self::of(our_pid())
     }
 
-    /// Whether this process has not started the other one, directly or through others.
+    /// Whether the other process is not a descendant of this process.
     pub(crate) fn is_foreign_to_us(self) -> bool {
         is_foreign(&Kernel, self, our_pid())
     }
 }
 
-/// What this process reads from, for its gateway: a process that is closed to others of its user is the only one
-/// that can look.
+/// What our standard input is connected to. The client tells the gateway: a non-dumpable process hides it from other
+/// processes of the same user.
 pub fn our_input() -> Option<String> {
     Kernel.input(our_pid())
 }
@@ -56,10 +55,10 @@ fn our_pid() -> i32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Facts {
     process: Process,
-    /// 0 where the parent is outside of our view of the machine.
+    /// 0 for the init process, or if the parent is in another pid namespace.
     parent: i32,
     group: i32,
-    /// The number of the session's leader; 0 where it is outside of our view.
+    /// The pid of the session leader; 0 if it is in another pid namespace.
     session: i32,
     /// The controlling terminal; 0 for none.
     terminal: i32,
@@ -68,7 +67,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// Reads `/proc/PID/stat`. The name stands in parentheses, and may itself hold anything.
+    /// Parses `/proc/PID/stat`. The name is in parentheses and can itself contain any character.
     fn parse(pid: i32, stat: &str) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -84,10 +83,10 @@ impl Facts {
     }
 }
 
-/// Where facts come from. Tests have their own.
+/// Where the facts come from; tests replace it.
 trait Processes {
     fn facts(&self, pid: i32) -> Option<Facts>;
-    /// What a process reads from, where that is a pipe or a socket.
+    /// What standard input is connected to, if that is a pipe or a socket.
     fn input(&self, pid: i32) -> Option<String>;
     /// The program that a process runs.
     fn program(&self, pid: i32) -> Option<String>;
@@ -114,7 +113,7 @@ fn link(path: &str) -> Option<String> {
     Some(fs::read_link(path).ok()?.to_string_lossy().into_owned())
 }
 
-/// A process and its ancestors, nearest first. None where the chain cannot be followed to its end.
+/// A process and its ancestors, nearest first. None if the chain cannot be followed to its end.
 fn lineage(processes: &impl Processes, pid: i32) -> Option<Vec<Facts>> {
     let (mut line, mut next) = (Vec::new(), pid);
     for _ in 0..ANCESTORS_MAX {
@@ -128,7 +127,7 @@ fn lineage(processes: &impl Processes, pid: i32) -> Option<Vec<Facts>> {
     None
 }
 
-/// Whether none of a process's ancestors is `us`. What cannot be told is no.
+/// Whether no ancestor of a process is `us`. False if that cannot be determined.
 fn is_foreign(processes: &impl Processes, process: Process, us: i32) -> bool {
     lineage(processes, process.pid).is_some_and(|line| {
         line.first().is_some_and(|facts| facts.process == process)

@@ -1,4 +1,4 @@
-//! Counts for Prometheus.
+//! Metrics for Prometheus.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use stepgate_core::attention::{Kind, Need};
 use stepgate_core::run::Word;
 use stepgate_gateway::panics;
 
-/// Seconds: from a recorded answer to a patient caller.
+/// Seconds: from an answer that was already recorded to a caller that waits as long as it may.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0, 60.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,7 +31,7 @@ struct StatusLabel {
     status: u16,
 }
 
-/// Every count, with its name.
+/// All metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     steps: Family<OutcomeLabel, Counter>,
@@ -46,7 +46,7 @@ pub(crate) struct Metrics {
     runs_needing_person: Family<KindLabel, Gauge>,
 }
 
-/// Counts a connection for as long as it is there.
+/// Counts a connection while it is open.
 pub(crate) struct OpenConnection(Gauge);
 
 impl Drop for OpenConnection {
@@ -55,7 +55,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What is read at the moment of asking.
+/// Values that are read when the metrics are requested.
 pub(super) struct Present {
     pub(super) approvals_open: u64,
     pub(super) steps_running: usize,
@@ -107,12 +107,12 @@ impl Metrics {
         self.duration.observe(elapsed.as_secs_f64());
     }
 
-    /// A request that could not be understood.
+    /// Counts a request that could not be understood.
     pub(crate) fn malformed(&self) {
         self.malformed.inc();
     }
 
-    /// A connection began; it ends with the guard.
+    /// Counts a connection until the guard is dropped.
     pub(crate) fn connection(&self) -> OpenConnection {
         self.connections.inc();
         OpenConnection(self.connections.clone())

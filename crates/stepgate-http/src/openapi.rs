@@ -1,5 +1,5 @@
-//! The OpenAPI 3.1 document: paths from the table of routes, schemas from `openapi/components.json`,
-//! which a test compares with real answers.
+//! The OpenAPI 3.1 document: paths from the table of routes, schemas from `openapi/components.json`. A test compares
+//! the schemas with real answers.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub(super) fn document(routes: &[Route]) -> Value {
             operations.insert(route.method.to_lowercase(), operation(route));
         }
     }
-    // The file is part of the program, and a test reads it.
+    // Never fails: the file is compiled in, and a test parses it.
     let schemas: Value = serde_json::from_str(COMPONENTS).unwrap_or_default();
     json!({
         "openapi": "3.1.0",
@@ -73,7 +73,7 @@ fn responses(route: &Route) -> Value {
         }
         responses.insert(status.to_string(), response);
     }
-    let form = if turns::is_agents(route.path) { "InvokeResult" } else { "Error" };
+    let form = if turns::is_agent_path(route.path) { "InvokeResult" } else { "Error" };
     let error = json!({ "description": "No outcome: see the code", "content": content(form) });
     responses.insert("default".into(), error);
     responses.into()

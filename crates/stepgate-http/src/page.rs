@@ -1,17 +1,17 @@
-//! Pages of a list: at most so many rows, and no more bytes than memory has room for when many ask.
+//! Pagination: limits the rows and the bytes of a page, so that many requests at once do not exhaust memory.
 //!
-//! A row can be megabytes long, so a page reads a few at a time and ends where it is heavy enough.
+//! A row can be megabytes long, so a page reads a few rows at a time and ends when it has enough bytes.
 
 use std::future::Future;
 
 use super::Problem;
 
-/// Rows in one answer, unless asked otherwise, and at most.
+/// Rows of a page by default, and at most.
 const ROWS: usize = 50;
 const ROWS_MAX: usize = 1000;
-/// A page ends with the row that brings it here.
+/// A page ends with the row that reaches this size.
 pub(super) const BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Rows that are read at once.
+/// Rows per read of the store.
 const ROWS_AT_ONCE: usize = 8;
 
 /// A page, and whether more may follow it.
@@ -20,7 +20,7 @@ pub(super) struct Page<T> {
     pub(super) is_full: bool,
 }
 
-/// Reads a page. `read` gives so many rows after the one it is told, and `weight` says how long one is.
+/// Reads a page. `read` returns up to the given number of rows after a row; `weight` is the size of a row in bytes.
 pub(super) async fn read<T: Clone, F>(
     limit: Option<usize>,
     weight: impl Fn(&T) -> usize,

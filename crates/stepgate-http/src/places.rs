@@ -1,9 +1,9 @@
-//! How many requests of one principal are under way over the network. A stream or a wait keeps its
-//! connection, so whoever opened enough of them would leave none for the others.
+//! Limits how many requests of one principal are under way over the network. A stream or a wait occupies its
+//! connection, so one principal could otherwise use up all connections.
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
@@ -11,17 +11,18 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::lock;
 
-/// One principal has at most this part of all connections: the others have the rest.
+/// One principal may use at most one part in this many of all connections.
 const SHARE: usize = 2;
 
-/// Who has how many.
+/// The number of requests under way, by principal.
 pub(super) struct Places {
     most: usize,
     taken: Mutex<HashMap<PrincipalId, usize>>,
 }
 
-/// One request's, until its answer has gone.
+/// The place of one request, held until its response is sent.
 pub(super) struct Place {
     places: Arc<Places>,
     principal_id: PrincipalId,
@@ -32,7 +33,7 @@ impl Places {
         Arc::new(Self { most: (connections_max / SHARE).max(1), taken: Mutex::default() })
     }
 
-    /// A place for a request of this principal; none where it has them all.
+    /// Takes a place for a request of this principal; none if it has reached its limit.
     pub(super) fn take(self: &Arc<Self>, principal_id: &PrincipalId) -> Option<Place> {
         let mut taken = self.taken();
         let count = taken.entry(principal_id.clone()).or_default();
@@ -44,12 +45,12 @@ impl Places {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<PrincipalId, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.taken)
     }
 }
 
 impl Place {
-    /// Keeps the place until the answer has gone. One that is whole already goes by itself.
+    /// Holds the place until a streamed response is sent. For a response that is complete already, releases it now.
     pub(super) fn kept_by(self, response: Response) -> Response {
         match response.body().size_hint().exact() {
             Some(_) => response,

@@ -1,4 +1,4 @@
-//! `POST /v1/policy/evaluate`: what would be decided on a proposal, without a run.
+//! `POST /v1/policy/evaluate`: what policy would decide on a proposal, without a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use super::{App, Problem, body};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EvaluateParams {
-    /// As whom it is asked; as the one who asks otherwise.
+    /// The principal to evaluate for; by default the caller.
     principal: Option<PrincipalId>,
 }
 
-/// What policy says.
+/// The result of the evaluation.
 #[derive(Serialize)]
 struct Evaluation {
     tool: String,
     verdict: &'static str,
     /// Why a person is needed.
     reason: Option<String>,
-    /// The rule of sandbox or pins that refuses it whatever policy says.
+    /// The sandbox or pin rule that refuses it, whatever policy says.
     rule: Option<String>,
     policies: Vec<String>,
     policy_hash: Digest,
     caps: BTreeMap<String, i64>,
-    /// Why it is denied, where the policies' names do not say it.
+    /// Why it is denied, if the policies' names do not show it.
     detail: Option<String>,
     /// The declared defaults that policies saw, by JSON Pointer.
     defaults: Map<String, Value>,
-    /// Every policy that was asked, with its file and line.
+    /// Every policy that was evaluated, with its file and line.
     explanation: Option<Explanation>,
 }
 

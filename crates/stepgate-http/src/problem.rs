@@ -1,6 +1,6 @@
-//! What goes wrong before or beside a step, as JSON: a code to branch on and a message for people.
+//! Errors outside of a step's outcome, as JSON: a code for programs and a message for people.
 //!
-//! The messages are fixed: they say nothing of the host, of other principals, or of what exists.
+//! The messages are fixed: they reveal nothing about the host, other principals, or what exists.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,14 +14,14 @@ use tracing::error;
 
 use crate::local::NoPerson;
 
-/// What a problem says, for a door with a form of its own. It goes with the response.
+/// Code and message of a problem, attached to the response for an interface with its own error format.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     pub(super) code: &'static str,
     pub(super) message: String,
 }
 
-/// An answer that is no outcome.
+/// An error response that is not the outcome of a step.
 #[derive(Debug)]
 pub struct Problem {
     pub(crate) status: StatusCode,
@@ -40,7 +40,7 @@ impl Problem {
         self
     }
 
-    /// The request cannot be understood: what, and what it should be.
+    /// The request cannot be understood. The message says what is wrong and what is expected.
     pub fn malformed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "MALFORMED", message)
     }
@@ -51,14 +51,14 @@ impl Problem {
             .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
     }
 
-    /// A token whose time is over.
+    /// An expired token.
     pub(crate) fn expired(at: Timestamp) -> Self {
         let message = format!("this token expired at {at}: ask an operator for a new one");
         Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
             .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
     }
 
-    /// An operator's request without a token, from a process where no person can be.
+    /// An operator's request without a token, from a process whose terminal cannot have a person.
     pub(crate) fn no_person(why: NoPerson) -> Self {
         let message = match why {
             NoPerson::NoTerminal => {
@@ -74,7 +74,7 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
     }
 
-    /// A decision on a request of one's own.
+    /// A decision on one's own request.
     fn own_request() -> Self {
         let message = "you asked for this yourself, or your token and the one that asked come from \
                        one maker: another operator has to decide";
@@ -91,7 +91,7 @@ impl Problem {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NO_AGENT", message)
     }
 
-    /// Not there, or not yours: the answer is the same.
+    /// It does not exist, or it belongs to another principal: the answer is the same.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "there is no such thing here")
     }
@@ -113,12 +113,12 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "CONFLICT", message)
     }
 
-    /// A run that cannot go on as it is, for operators: its code, and what exactly is wrong.
+    /// A run that cannot go on, for operators: its code and exactly what is wrong.
     pub(crate) fn state(error: &StateError) -> Self {
         Self::new(StatusCode::CONFLICT, error.code.as_str(), error.detail.clone())
     }
 
-    /// The same for everybody else.
+    /// The same for other callers.
     fn quarantined() -> Self {
         let message = "this run does not verify and an operator must look at it: asking again changes \
                        nothing until then";
@@ -142,12 +142,12 @@ impl Problem {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HEAD_TOO_LARGE", message)
     }
 
-    /// Nothing more is read from the connection.
+    /// Closes the connection after this response.
     pub(crate) fn closing(self) -> Self {
         self.with(header::CONNECTION, HeaderValue::from_static("close"))
     }
 
-    /// The body is in a form that is not taken.
+    /// The body has an unsupported format.
     pub fn unsupported_media_type() -> Self {
         let message = "the body must be plain `application/json`";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message)
@@ -170,7 +170,7 @@ impl Problem {
             .with(header::RETRY_AFTER, HeaderValue::from(1_u64))
     }
 
-    /// Its status, its message and its headers, for whoever says it otherwise than in JSON.
+    /// Status, message and headers, for a response that is not JSON.
     pub(crate) fn into_parts(self) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
         (self.status, self.message, self.headers)
     }
@@ -179,7 +179,7 @@ impl Problem {
         Said { code: self.code, message: self.message.clone() }
     }
 
-    /// The body, also for what is answered where there is no router.
+    /// The JSON body, also for responses that are made without the router.
     pub(crate) fn body(&self) -> String {
         json!({ "error": { "code": self.code, "message": self.message } }).to_string()
     }
@@ -198,7 +198,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A fault is for the operator's eyes; the caller learns that it was ours.
+/// The fault is logged for the operator; the caller learns only that Stepgate failed.
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
         match &fault {
@@ -260,7 +260,7 @@ impl From<Refused> for Problem {
     }
 }
 
-/// Anything else of ours.
+/// Any other internal error.
 impl From<anyhow::Error> for Problem {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<Fault>() {

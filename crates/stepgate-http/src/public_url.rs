@@ -1,4 +1,4 @@
-//! How people's browsers reach the gateway: what links are made with, and what a form's origin must be.
+//! The URL by which browsers reach the gateway: the base of links, and the expected origin of forms.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ pub struct PublicUrl {
     scheme: Scheme,
 }
 
-/// How a gateway is spoken with.
+/// The scheme of the gateway's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// In the clear.
+    /// Without encryption.
     Http,
     /// Over TLS.
     Https,
@@ -32,7 +32,7 @@ impl Scheme {
         }
     }
 
-    /// The port that is not written.
+    /// The default port, which a URL omits.
     fn standard_port(self) -> &'static str {
         match self {
             Self::Http => ":80",
@@ -42,16 +42,16 @@ impl Scheme {
 }
 
 impl PublicUrl {
-    /// The address that is listened on, where browsers use it themselves. Whether it is one, the
-    /// listener finds out.
+    /// The URL of the listen address, for browsers that use it directly. The address is not checked here: the listener
+    /// does that.
     pub fn of_bind(bind: &str, scheme: Scheme) -> Self {
         let host = bind.to_ascii_lowercase();
         let host = host.strip_suffix(scheme.standard_port()).unwrap_or(&host);
         Self { origin: format!("{}://{host}", scheme.as_str()), scheme }
     }
 
-    /// Accepts `http` and `https` with a host, and nothing after it but one slash: the pages link to
-    /// each other from the root.
+    /// Accepts `http` and `https` with a host, and after it at most one slash: the links between pages start at the
+    /// root.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let expected = || format!("`{text}` is not an address like `https://gate.example.com`");
         let uri: Uri = text.parse().with_context(expected)?;
@@ -70,7 +70,7 @@ impl PublicUrl {
         Ok(Self { origin: format!("{}://{host}", scheme.as_str()), scheme })
     }
 
-    /// The address of an approval's own page, for the person who decides.
+    /// The URL of an approval's page, for the person who decides.
     pub fn approval(&self, id: ApprovalId) -> String {
         format!("{self}/approvals/{id}")
     }
@@ -80,7 +80,7 @@ impl PublicUrl {
         self.origin.split_once("://").map_or("", |(_, host)| host)
     }
 
-    /// Whether browsers reach the gateway by a name that only this machine has.
+    /// Whether browsers reach the gateway by a loopback name or address.
     pub fn is_loopback(&self) -> bool {
         let host = self.host();
         let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -90,7 +90,7 @@ impl PublicUrl {
         name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
-    /// The origin with its port, also where browsers leave it out.
+    /// The origin with its port, even if it is the default port.
     pub fn with_port(&self) -> String {
         let has_port =
             self.host().rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
@@ -100,12 +100,12 @@ impl PublicUrl {
         }
     }
 
-    /// What a browser says in `Origin`.
+    /// The value that a browser sends in `Origin`.
     pub(super) fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// Whether browsers come over TLS, so that a cookie may be kept off everything else.
+    /// Whether browsers use TLS, so that cookies can be marked `Secure`.
     pub fn is_encrypted(&self) -> bool {
         self.scheme == Scheme::Https
     }

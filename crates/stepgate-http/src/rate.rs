@@ -1,22 +1,23 @@
-//! Token buckets: one for each principal, and a stricter one for each address that fails to say who
-//! it is.
+//! Rate limits by token buckets: one bucket per principal, and a stricter one per address for failed
+//! authentications.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use stepgate_core::ids::PrincipalId;
+use stepgate_core::lock;
 
 use super::ServeLimits;
 
-/// Most buckets of one kind. Beyond it those that are full again are forgotten, and then all.
+/// Most buckets of one kind. Above that full buckets are dropped, and if that is not enough, all.
 const BUCKETS_MAX: usize = 10_000;
-/// A body costs one request more for each so many bytes: a record keeps it.
+/// A body costs one more request for each so many bytes, because it is recorded.
 const BYTES_PER_REQUEST: u64 = 4096;
 
-/// Who has how much left.
+/// The buckets of principals and of addresses.
 pub(super) struct Rates {
     principals: Buckets<PrincipalId>,
     failures: Buckets<IpAddr>,
@@ -34,13 +35,13 @@ impl Rates {
         }
     }
 
-    /// Takes one request of a principal, or says after how many seconds there is one.
+    /// Takes one request of a principal. The error is the number of seconds to wait.
     pub(super) fn request(&self, principal: &PrincipalId) -> Result<(), u64> {
         self.principals.take(principal, 1.0)
     }
 
-    /// Takes what a body costs beside its request. It is taken in any case, and makes the next one
-    /// wait: what has come has come.
+    /// Charges a body, besides its request. The body has already been read, so this never fails: the next request
+    /// waits instead.
     pub(super) fn body(&self, principal: &PrincipalId, bytes: u64) {
         let further = u32::try_from(bytes / BYTES_PER_REQUEST).unwrap_or(u32::MAX);
         if further > 0 {
@@ -48,7 +49,7 @@ impl Rates {
         }
     }
 
-    /// Takes one failure of an address, or says after how many seconds there is one.
+    /// Takes one failed authentication of an address. The error is the number of seconds to wait.
     pub(super) fn failure(&self, address: IpAddr) -> Result<(), u64> {
         self.failures.take(&address, 1.0)
     }
@@ -93,7 +94,7 @@ impl<K: Clone + Eq + Hash> Buckets<K> {
             let gained = now.saturating_duration_since(level.at).as_secs_f64() * self.per_second;
             (level.left + gained).min(self.burst)
         };
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut levels = lock::locked(&self.levels);
         if levels.len() >= BUCKETS_MAX && !levels.contains_key(key) {
             levels.retain(|_, level| refilled(level) < self.burst);
             if levels.len() >= BUCKETS_MAX {

@@ -1,4 +1,4 @@
-//! The table of routes. The router is made of it, and so is the OpenAPI document.
+//! The table of routes. The router and the OpenAPI document are both built from it.
 
 use std::str::FromStr;
 
@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 type Handler = MethodRouter<Arc<App>>;
 
-/// Who may use a route, for the document; the handlers' own arguments enforce it.
+/// Who may use a route, for the document. The extractors of the handlers enforce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody.
+    /// Every caller, without a token.
     Public,
-    /// Any token; an agent sees its own.
+    /// Any token; an agent sees only its own objects.
     Reader,
     /// Agents and operators.
     Proposer,
@@ -41,7 +41,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route of another crate. Its answers are in that interface's own form.
+    /// A route of another crate. Its answers have that interface's own format.
     pub fn new(
         method: &'static str,
         path: &'static str,
@@ -53,14 +53,14 @@ impl Route {
     }
 }
 
-/// What the document says beside method and path.
+/// What the document says besides method and path.
 #[derive(Clone)]
 pub(super) struct Doc {
     pub(super) summary: &'static str,
     pub(super) query: &'static [(&'static str, &'static str)],
     /// The schema of the body.
     pub(super) body: Option<&'static str>,
-    /// Statuses that are answers, with the schema of each. The other ones are an `Error`.
+    /// Statuses that are regular answers, with the schema of each. All others are an `Error`.
     pub(super) answers: &'static [(u16, &'static str)],
 }
 
@@ -102,17 +102,17 @@ const TURN_ANSWERS: &[(u16, &str)] = &[
     (504, "InvokeResult"),
 ];
 
-/// Every route, with those of other crates.
+/// Every route, including those of other crates.
 pub(super) fn all(mounted: &[Route]) -> Vec<Route> {
-    let mut all = working();
-    all.extend(looking());
+    let mut all = write_routes();
+    all.extend(read_routes());
     all.extend_from_slice(mounted);
     all
 }
 
-/// Those that change something.
+/// Routes that change or trigger something.
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn working() -> Vec<Route> {
+fn write_routes() -> Vec<Route> {
     use Access::{Operator, Proposer, Watcher};
     let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
     vec![
@@ -196,9 +196,9 @@ fn working() -> Vec<Route> {
     ]
 }
 
-/// Those that only look.
+/// Routes that only read.
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn looking() -> Vec<Route> {
+fn read_routes() -> Vec<Route> {
     use Access::{Public, Reader, Watcher};
     const RUN_QUERY: &[(&str, &str)] = &[
         ("status", "only runs with this status"),
@@ -308,7 +308,7 @@ fn looking() -> Vec<Route> {
     ]
 }
 
-/// Whether a path is served to everybody.
+/// Whether a path needs no token.
 pub(super) fn is_public(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
@@ -319,7 +319,7 @@ pub(super) fn methods_of(mounted: &[Route], path: &str) -> Vec<&'static str> {
     routes.map(|route| route.method).chain(console::methods_of(path)).collect()
 }
 
-/// Whether a path is one of a pattern.
+/// Whether a path matches a pattern.
 pub(super) fn fits(pattern: &str, path: &str) -> bool {
     let (mut parts, mut pattern) = (path.split('/'), pattern.split('/'));
     loop {
@@ -332,7 +332,7 @@ pub(super) fn fits(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// The id in the path. One that no object can have is one that is not there.
+/// The id in the path. An id that cannot be parsed is answered as not found.
 pub(super) struct Id<T>(pub(super) T);
 
 impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
@@ -345,7 +345,7 @@ impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
     }
 }
 
-/// The query.
+/// The parsed query.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {

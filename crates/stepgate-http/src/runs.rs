@@ -1,4 +1,4 @@
-//! `/v1/runs`: what happened, and what an operator says of a call in doubt.
+//! `/v1/runs`: the runs, and how an operator settles a call in doubt.
 
 use std::sync::Arc;
 
@@ -39,9 +39,9 @@ pub(super) struct ListParams {
 #[derive(Serialize)]
 pub(super) struct Runs {
     runs: Vec<RunObject>,
-    /// Goes on where this page ends; none where it is the last.
+    /// Cursor of the next page; none on the last page.
     next_before: Option<RunId>,
-    /// Every run that needs a person, on this page or not; for those who see all runs.
+    /// Every run that needs a person, on this page or not. Only for callers that may see all runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     attention: Option<Vec<NeedObject>>,
 }
@@ -71,7 +71,7 @@ pub(super) async fn list(
     Ok(Json(Runs { runs, next_before, attention: attention(&app, &caller).await? }))
 }
 
-/// What needs a person, for those who see all runs.
+/// The runs that need a person, for callers that may see all runs.
 async fn attention(app: &App, caller: &Caller) -> Result<Option<Vec<NeedObject>>, Problem> {
     match caller.sees() {
         Some(_) => Ok(None),
@@ -82,7 +82,7 @@ async fn attention(app: &App, caller: &Caller) -> Result<Option<Vec<NeedObject>>
     }
 }
 
-/// A pass of recovery over everything, now: the one that the gateway makes by itself, only sooner.
+/// Runs a recovery pass over everything now, instead of waiting for the gateway's next one.
 pub(super) async fn recover(
     State(app): State<Arc<App>>,
     _: Watcher,
@@ -112,8 +112,8 @@ pub(super) async fn show(
     }))
 }
 
-/// What an agent may know of its own run. Journal, record and events say who refused it, by which rule,
-/// and what operators noted: they are for operators and auditors.
+/// What an agent may see of its own run. Journal, record and events show who refused it, by which rule, and what
+/// operators noted: they are only for operators and auditors.
 fn agents_view(app: &App, dossier: &Dossier) -> Value {
     let approval = dossier.approval.as_ref();
     json!({
@@ -144,13 +144,13 @@ async fn dossier(app: &App, caller: &Caller, run_id: RunId) -> Result<Dossier, P
     }
 }
 
-/// What became of a call in doubt.
+/// How a call in doubt is settled.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Resolve {
     #[serde(default, rename = "as")]
     settled: Option<Word>,
-    /// What the tool gave, where it succeeded and that is known.
+    /// The tool's result, if it succeeded and the result is known.
     #[serde(default)]
     result: Option<Value>,
 }

@@ -1,4 +1,4 @@
-//! Listens: TCP and the data directory's socket, with a limit on everything that a peer can take.
+//! The listeners: TCP and the data directory's socket, with a limit on everything that a peer can use.
 
 mod first_start;
 mod head;
@@ -22,7 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use stepgate_gateway::service::is_set;
+use stepgate_gateway::service::wait_until_set;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -35,21 +35,21 @@ pub use first_start::make_tokens;
 pub use tls::{PairFiles, Tls};
 use wire::Wire;
 
-/// Longest request head: more is 431. The HTTP library's own limit is on what it has buffered, and lets heads of
-/// twice the size pass; `head.rs` has the exact one.
+/// Longest request head: more is 431. The HTTP library limits its buffer, and lets heads of twice that size pass;
+/// `head.rs` enforces the exact limit.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Most headers of a request: more is 431.
 const HEADERS_MAX: usize = 100;
 
-/// Most connections of the owner at one time. They have places of their own: whoever takes all of the
-/// others must not lock the operator out.
+/// Most connections over the socket at one time. They have their own limit, so that clients that use up all other
+/// connections do not lock the operator out.
 const LOCAL_CONNECTIONS_MAX: usize = 256;
 
-/// An address, and how it is spoken with there.
+/// A listen address, and its TLS settings.
 pub struct Endpoint {
     /// Address and port.
     pub bind: String,
-    /// In the clear without one.
+    /// None means no encryption.
     pub tls: Option<Arc<Tls>>,
 }
 
@@ -63,7 +63,7 @@ impl Endpoint {
     }
 }
 
-/// Everything that is listened on.
+/// All listeners.
 pub struct Listeners {
     tcp: Option<TcpListener>,
     tls: Option<Arc<Tls>>,
@@ -72,8 +72,8 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Listens on the data directory's socket and, where one is named, on an address. Whoever holds the directory may
-    /// replace a socket that is there: nobody else can be behind it.
+    /// Listens on the data directory's socket and, if given, on an address. The caller holds the lock of the directory,
+    /// so it may replace an existing socket: no other process can be behind it.
     pub async fn open(endpoint: Option<&Endpoint>, socket_path: &Path) -> anyhow::Result<Self> {
         let (tcp, tls) = match endpoint {
             Some(Endpoint { bind, tls }) => {
@@ -90,17 +90,17 @@ impl Listeners {
         }
         let socket = UnixListener::bind(socket_path)
             .with_context(|| format!("cannot listen on `{}`", socket_path.display()))?;
-        // The directory is the owner's alone already; the mode is the second lock on the same door.
+        // Only the owner can enter the directory; the mode of the socket is a second barrier.
         std::fs::set_permissions(socket_path, std::fs::Permissions::from_mode(0o600))?;
         Ok(Self { tcp, tls, socket, socket_path: socket_path.to_owned() })
     }
 
-    /// The address, with the port that was given.
+    /// The address, with the port that the system assigned if the setting was 0.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         self.tcp.as_ref().map(TcpListener::local_addr).transpose()
     }
 
-    /// The next connection over the network; never one, where there is no address.
+    /// The next connection over the network; pending forever if there is no address.
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match &self.tcp {
             Some(tcp) => tcp.accept().await,
@@ -108,8 +108,8 @@ impl Listeners {
         }
     }
 
-    /// Answers until it is told to stop, then until nobody should send any more, and then lets what is under
-    /// way finish, for as long as it may.
+    /// Answers requests until `stop` completes, then for the drain time, then lets requests and steps under way finish
+    /// until the shutdown timeout.
     pub async fn serve(self, app: &Arc<App>, router: Router, stop: impl Future<Output = ()>) {
         let connections = Connections {
             app: Arc::clone(app),
@@ -168,7 +168,7 @@ impl Listeners {
     }
 }
 
-/// Too many open files, most likely: a moment later there may be one.
+/// Pauses after a failed accept: most likely too many files are open, and one may be closed soon.
 async fn refused(error: &io::Error) {
     error!("cannot accept a connection: {error}");
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -196,7 +196,7 @@ struct Connections {
 
 impl Connections {
     fn begin_tcp(&self, stream: TcpStream, address: SocketAddr) {
-        // Answers are one write; waiting for more to send would only delay them.
+        // A response is one write: Nagle's algorithm would only delay it.
         let _ = stream.set_nodelay(true);
         let peer = Peer::Address(address.ip());
         match &self.tls {
@@ -205,9 +205,9 @@ impl Connections {
         }
     }
 
-    /// Takes those who are connected already, as they see it, although nobody has accepted them.
+    /// Accepts connections that are still in the listen queue: for the clients they are already established.
     fn begin_waiting(&self, listener: &std::net::TcpListener) {
-        // It does not block: where nobody waits any more, that is an error.
+        // The listener is non-blocking: an empty queue is an error.
         while let Ok((stream, address)) = listener.accept() {
             let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
             if let Ok(stream) = stream {
@@ -220,40 +220,40 @@ impl Connections {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        match self.seat(peer) {
-            Some(seat) => drop(tokio::spawn(seat.serve(stream))),
-            None => drop(tokio::spawn(turn_away(stream))),
+        match self.slot(peer) {
+            Some(slot) => drop(tokio::spawn(slot.serve(stream))),
+            None => drop(tokio::spawn(refuse_over_limit(stream))),
         }
     }
 
-    /// INVARIANT: the handshake is the connection's own affair. It has a place and a deadline, and nobody
-    /// who comes next waits for it.
+    /// INVARIANT: the handshake runs in the connection's own task, with a place and a timeout. No later connection
+    /// waits for it.
     fn begin_tls(&self, tls: Arc<Tls>, stream: TcpStream, peer: Peer) {
-        // A word to one too many would cost the very handshake that there is no place for.
-        let Some(seat) = self.seat(peer) else { return };
+        // Over the connection limit: close before the TLS handshake, because an answer would need one.
+        let Some(slot) = self.slot(peer) else { return };
         let mut leaving = self.app.service.leaving();
         tokio::spawn(async move {
-            let handshake = tokio::time::timeout(seat.app.limits.head_timeout, tls.accept(stream));
+            let handshake = tokio::time::timeout(slot.app.limits.head_timeout, tls.accept(stream));
             let shaken = tokio::select! {
                 shaken = handshake => shaken,
-                // Nobody has asked anything yet, so nobody is waited for.
-                () = is_set(&mut leaving) => return,
+                // The client has sent no request yet, so shutdown need not wait.
+                () = wait_until_set(&mut leaving) => return,
             };
             match shaken {
-                Ok(Ok(Some(stream))) => seat.serve(stream).await,
+                Ok(Ok(Some(stream))) => slot.serve(stream).await,
                 Ok(Ok(None)) => {}
-                Ok(Err(_)) | Err(_) => seat.app.metrics.malformed(),
+                Ok(Err(_)) | Err(_) => slot.app.metrics.malformed(),
             }
         });
     }
 
-    /// A place for one more, where there is one.
-    fn seat(&self, peer: Peer) -> Option<Seat> {
+    /// Takes a place for one more connection; none at the limit.
+    fn slot(&self, peer: Peer) -> Option<ConnectionSlot> {
         let places = match peer {
             Peer::Address(_) => &self.places,
             Peer::Local(_) => &self.local_places,
         };
-        Some(Seat {
+        Some(ConnectionSlot {
             peer,
             place: Arc::clone(places).try_acquire_owned().ok()?,
             open: self.app.metrics.connection(),
@@ -264,8 +264,8 @@ impl Connections {
     }
 }
 
-/// What one connection takes, and needs.
-struct Seat {
+/// The place of one connection, and what it needs to be served.
+struct ConnectionSlot {
     peer: Peer,
     place: OwnedSemaphorePermit,
     open: OpenConnection,
@@ -274,7 +274,7 @@ struct Seat {
     watcher: Watcher,
 }
 
-impl Seat {
+impl ConnectionSlot {
     async fn serve<S>(self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -310,8 +310,8 @@ impl Seat {
     }
 }
 
-/// Too many are here. A word instead of silence, as far as the peer takes one.
-async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S) {
+/// Over the connection limit: sends a short refusal, then closes.
+async fn refuse_over_limit<S: AsyncWrite + Unpin>(mut stream: S) {
     let _ = stream.write_all(wire::too_many_connections().as_bytes()).await;
     let _ = stream.shutdown().await;
 }

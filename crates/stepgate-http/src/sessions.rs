@@ -22,7 +22,7 @@ pub(super) struct SessionObject {
     kind: &'static str,
     ts: Timestamp,
     last_step_index: u64,
-    /// Number and digest of the last link: `verify --heads` proves later that it still stands.
+    /// Number and digest of the last link: with `verify --heads` a later check proves that it is unchanged.
     head_number: u64,
     head_digest: Digest,
 }

@@ -1,4 +1,4 @@
-//! Server-sent events, as the gateway sends them.
+//! A client-side reader of the gateway's server-sent events.
 
 use std::collections::VecDeque;
 
@@ -20,11 +20,11 @@ pub struct Events {
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Its id, or nothing.
+    /// Its id, or empty.
     pub id: String,
-    /// Its type, or nothing.
+    /// Its type, or empty.
     pub event_type: String,
-    /// What it says.
+    /// Its data.
     pub data: String,
 }
 
@@ -34,7 +34,7 @@ impl Events {
         Self { body, parser: Parser::new(EVENT_BYTES_MAX), read: VecDeque::new() }
     }
 
-    /// The next event; none where the stream has ended.
+    /// The next event; none at the end of the stream.
     pub async fn next(&mut self) -> anyhow::Result<Option<Received>> {
         loop {
             if let Some(event) = self.read.pop_front() {
@@ -54,7 +54,7 @@ impl Events {
     }
 }
 
-/// An event; none where it has no data.
+/// An event; none if it has no data.
 fn received(Event { data, id, event_type }: Event) -> Option<Received> {
     let (id, event_type) = (id.unwrap_or_default(), event_type.unwrap_or_default());
     data.filter(|data| !data.is_empty()).map(|data| Received { id, event_type, data })

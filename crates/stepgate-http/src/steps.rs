@@ -1,4 +1,4 @@
-//! `POST /v1/steps`: the body is the proposal, and the answer's body is the response, byte for byte.
+//! `POST /v1/steps`: the request body is the proposal, and the response body is the step's response, byte for byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ pub(super) async fn propose(
     body: Body,
 ) -> Result<Response, Problem> {
     let session = session(&headers)?;
-    let patience = patience(&headers, app.limits.wait_max)?;
+    let max_wait = max_wait(&headers, app.limits.wait_max)?;
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(Problem::unsupported_media_type());
     }
     let payload = body::payload(&app, body).await?;
     app.rates.body(&caller.principal_id, payload.length);
-    let wait = patience.unwrap_or_default();
+    let wait = max_wait.unwrap_or_default();
     let answer = app.service.submit(caller.principal_id, session, payload, wait).await?;
     app.metrics.step(answer.word());
     let mut response = respond(answer);
-    if let Some(patience) = patience {
-        let applied = HeaderValue::from_str(&format!("wait={}", patience.as_secs()));
+    if let Some(max_wait) = max_wait {
+        let applied = HeaderValue::from_str(&format!("wait={}", max_wait.as_secs()));
         if let Ok(applied) = applied {
             response.headers_mut().insert("preference-applied", applied);
         }
@@ -49,9 +49,9 @@ fn session(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {
     id.map(Some).ok_or_else(|| Problem::malformed("`Stepgate-Session` must be a UUIDv7"))
 }
 
-/// How long the caller would wait: `Prefer: wait=SECONDS`, up to the limit. Other preferences are
-/// not ours, and ignored as RFC 7240 asks.
-pub(super) fn patience(headers: &HeaderMap, most: Duration) -> Result<Option<Duration>, Problem> {
+/// How long the caller wants to wait: `Prefer: wait=SECONDS`, up to the limit. Other preferences are ignored, as
+/// RFC 7240 requires.
+pub(super) fn max_wait(headers: &HeaderMap, most: Duration) -> Result<Option<Duration>, Problem> {
     let texts = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
     for preference in texts.flat_map(|text| text.split(',')) {
         let Some((name, value)) = preference.split_once('=') else { continue };
@@ -67,7 +67,7 @@ pub(super) fn patience(headers: &HeaderMap, most: Duration) -> Result<Option<Dur
     Ok(None)
 }
 
-/// The answer with its status (the table is in docs/http.md) and its headers.
+/// The HTTP response of an answer: its status (the table is in docs/http.md), headers and body.
 pub(super) fn respond(answer: Answer) -> Response {
     let status = status(&answer);
     let mut headers = HeaderMap::new();
@@ -103,7 +103,7 @@ fn status(answer: &Answer) -> StatusCode {
     }
 }
 
-/// Whether the id was used for something else.
+/// Whether the id was already used for another proposal.
 fn is_conflict(answer: &Answer) -> bool {
     answer.error().is_some_and(|error| error.error_code == Failure::IdempotencyConflict.code())
 }

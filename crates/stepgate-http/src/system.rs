@@ -1,4 +1,4 @@
-//! How the gateway itself does, and what it offers.
+//! Health, readiness, metrics, and the OpenAPI document.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use super::metrics::Present;
 use super::tools::OffObject;
 use super::{App, Problem, openapi, routes};
 
-/// Approvals that are read at once.
+/// Approvals per page.
 const PAGE: usize = 1000;
 
-/// The process is there.
+/// Liveness: the process answers.
 pub(super) async fn healthy() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// The store can be read and written, and the process is not on its way out. A tool server that is off takes nothing from
-/// that; how many parts are off everybody may know, and which ones those who see everything.
+/// Readiness: the store can be read and written, and the process is not draining. A tool server that is off does not
+/// change that. Every caller sees how many parts are off; callers that may see everything also see which.
 pub(super) async fn ready(
     State(app): State<Arc<App>>,
     caller: Option<Extension<Caller>>,
@@ -67,7 +67,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<R
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// How many approvals a person can decide on. Those of runs that do not verify are open for good, and are none.
+/// How many approvals a person can decide on. Those of runs that do not verify stay open, and are not counted.
 async fn approvals_open(store: &dyn Store, needs: &[Need]) -> Result<u64, StoreError> {
     let open = store.open_approvals(None).await?;
     let quarantined = needs.iter().filter(|need| need.kind == Kind::Quarantined);

@@ -1,4 +1,4 @@
-//! The router in process: a real sandbox, the in-memory store, and a policy that asks people.
+//! Tests of the router in process: a real sandbox, the in-memory store, and a policy that requires approvals.
 
 mod access;
 mod approvals;
@@ -41,7 +41,7 @@ use tower::ServiceExt;
 use super::{Access, AccessLog, App, Peer, Proposer, PublicUrl, Route, ServeLimits, router};
 use crate::local::Process;
 
-/// Asks a person before anything is deleted or a directory is made, and forbids what says so.
+/// Requires approval before a file is deleted or a directory is created, and denies paths that contain `forbidden`.
 struct AskFirst;
 
 impl Policy for AskFirst {
@@ -58,18 +58,18 @@ impl Policy for AskFirst {
     }
 }
 
-/// The sandbox, counting what it is told to do, and doing it only while it has leave.
+/// The sandbox with a counter of dispatches. It acts only while it holds a permit.
 struct Counting {
     sandbox: Sandbox,
     dispatched: AtomicUsize,
     leave: Semaphore,
 }
 
-/// As many acts at once as any test has.
+/// At least as many permits as any test needs at once.
 const LEAVE: usize = 64;
 
 impl Counting {
-    /// Nothing is done until this is dropped.
+    /// Blocks every dispatch until the permit is dropped.
     async fn hold_back(&self) -> tokio::sync::SemaphorePermit<'_> {
         self.leave.acquire_many(u32::try_from(LEAVE).unwrap()).await.unwrap()
     }
@@ -96,7 +96,7 @@ impl Executor for Counting {
     }
 }
 
-/// A gateway with its principals.
+/// A gateway with its principals' tokens.
 struct House {
     app: Arc<App>,
     router: Router,
@@ -206,7 +206,7 @@ impl House {
         self.send(self.request("POST", "/v1/steps", token, proposal.to_owned())).await
     }
 
-    /// Proposes something that a person must approve: the approval's id and the run's.
+    /// Proposes something that needs approval. Returns the ids of the approval and the run.
     async fn ask(&self, token: &str, name: &str) -> (String, String) {
         let asked = proposal("CREATE_DIRECTORY", json!({ "path": format!("/sandbox/{name}") }));
         let reply = self.propose(token, &asked).await;
@@ -216,7 +216,7 @@ impl House {
         (text("approval_id"), text("run_id"))
     }
 
-    /// Until the run has this status.
+    /// Waits until the run has this status.
     async fn until(&self, run_id: &str, status: &str) -> Value {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -230,7 +230,7 @@ impl House {
     }
 }
 
-/// Routes as another crate mounts them.
+/// Routes mounted by another crate.
 fn mounted() -> Vec<Route> {
     let route = |method, filter| {
         let handler = axum::routing::on(filter, async |_: Proposer| StatusCode::NO_CONTENT);

@@ -1,4 +1,4 @@
-//! `/v1/tokens`: who may come in. A token itself is in one answer, once.
+//! `/v1/tokens`: the tokens. The secret of a token appears only in the response that creates it.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::admit::{Operator, Watcher};
 use super::routes::Id;
 use super::{App, Problem, body};
 
-/// A token as people see it: everything but the token.
+/// A token as people see it, without its secret.
 #[derive(Serialize)]
 pub(super) struct TokenObject {
     token_id: ArtifactId,
     principal_id: PrincipalId,
     role: Role,
     created_at: Timestamp,
-    /// When it ends by itself; never, where there is none.
+    /// When it expires; none means never.
     expires_at: Option<Timestamp>,
-    /// The token, in the answer to its making alone.
+    /// The secret, only in the response that creates the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     token: Option<String>,
 }
@@ -95,7 +95,7 @@ pub(super) async fn revoke(
 ) -> Result<StatusCode, Problem> {
     match app.service.tokens.revoke(&app.service.gate, id, &caller.principal_id).await? {
         true => {
-            // Its streams end now, and not with the next thing that happens.
+            // End its streams now. Otherwise they would notice only at the next event.
             app.service.hub.wake();
             Ok(StatusCode::NO_CONTENT)
         }

@@ -1,4 +1,4 @@
-//! What a proposal can name, and which definitions of it an operator has accepted.
+//! The tools that a proposal can name, and which of their definitions an operator has accepted.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ use super::{App, Problem, body};
 #[derive(Default, Serialize)]
 struct ToolObject {
     name: String,
-    /// None for core actions, on which policy alone decides, and for tools that are not offered.
+    /// None for core actions, which only policy controls, and for tools that are not offered.
     mode: Option<&'static str>,
-    /// Whether the configuration says that the tool is off.
+    /// Whether the configuration turns the tool off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     off: bool,
     /// Why the tool cannot be offered.
@@ -37,17 +37,17 @@ struct ToolObject {
     description: Option<String>,
     input_schema: Option<Value>,
     output_schema: Option<Value>,
-    /// Arguments that are journalled as their digest, and that policies do not see.
+    /// Arguments that the journal records only as a digest, and that policies do not see.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     redacted: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     icons: Option<Value>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<Value>,
-    /// Whether MCP clients are told `_meta`; only where there is one.
+    /// Whether MCP clients get `_meta`; none if there is no `_meta`.
     #[serde(skip_serializing_if = "Option::is_none")]
     meta_accepted: Option<bool>,
-    /// Of the tool's server; none for core actions.
+    /// The state of the tool's server; none for core actions.
     server_state: Option<&'static str>,
     /// Why the server is down.
     server_trouble: Option<String>,
@@ -56,10 +56,10 @@ struct ToolObject {
 #[derive(Serialize)]
 pub(super) struct ToolObjects {
     tools: Vec<ToolObject>,
-    /// For those who see everything.
+    /// Only for callers that may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     servers: Option<Vec<ServerObject>>,
-    /// What is off, and why; for those who see everything.
+    /// What is off, and why. Only for callers that may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     off: Option<Vec<OffObject>>,
 }
@@ -71,11 +71,11 @@ struct ServerObject {
     state: &'static str,
     /// Why it is down.
     trouble: Option<String>,
-    /// Whether it has ever said which tools it has.
+    /// Whether it has ever listed its tools.
     known: bool,
-    /// What it says about itself.
+    /// Its instructions.
     instructions: Option<String>,
-    /// Whether MCP clients are told it.
+    /// Whether MCP clients get its instructions.
     instructions_accepted: bool,
 }
 
@@ -121,7 +121,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) ->
     })
 }
 
-/// A tool's definition beside the accepted one.
+/// A tool's present definition, next to the accepted one.
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     _: Watcher,
@@ -172,7 +172,7 @@ fn state_of(state: &ServerState) -> (&'static str, Option<String>) {
     }
 }
 
-/// What an agent cannot call is not shown to it, and neither is what went wrong: that names programs,
+/// The tools of servers. An agent does not see tools that it cannot call, nor error details: those name programs,
 /// files and addresses of the host.
 fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
     let sees_all = caller.sees().is_none();
@@ -229,7 +229,7 @@ fn standing(standing: Standing) -> &'static str {
     }
 }
 
-/// Which definition an operator has seen.
+/// The definition that the operator has seen.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Seen {

@@ -1,7 +1,7 @@
-//! `/v1/agent/turns` (spec 003): a request in, the model's last word or calls for the caller out.
+//! `/v1/agent/turns` (spec 003): takes a request, and returns the model's final answer or tool calls for the caller.
 //!
-//! A turn is a task of its own. When the caller's patience ends before the turn does, the answer is 202
-//! and says what it waits for; the same request again, or a look at the turn, gets the rest.
+//! A turn runs in its own task. If the caller's wait ends before the turn does, the answer is 202 and says what the
+//! turn waits for. Sending the same request again, or a GET of the turn, returns the rest.
 
 mod stream;
 mod wire;
@@ -28,11 +28,11 @@ use tokio::time::{Instant, sleep_until};
 use super::admit::{Caller, Proposer, Reader};
 use super::problem::Said;
 use super::routes::Id;
-use super::steps::patience;
+use super::steps::max_wait;
 use super::{App, Problem, REPLAYED_HEADER, SESSION_HEADER, body};
 use wire::{Accepted, TurnObject, TurnRequest};
 
-/// The request's own name: the same again gets the same turn.
+/// The idempotency key of the request: the same key gets the same turn.
 const KEY_HEADER: &str = "idempotency-key";
 
 pub(super) async fn open(
@@ -42,7 +42,7 @@ pub(super) async fn open(
     body: Body,
 ) -> Result<Response, Problem> {
     let conversations = conversations(&app)?;
-    let patience = patience(&headers, app.limits.wait_max)?;
+    let max_wait = max_wait(&headers, app.limits.wait_max)?;
     let correlation_id = key(&headers)?;
     let request: TurnRequest =
         body::json_up_to(&app, &headers, body, conversations.request_bytes_max).await?;
@@ -50,24 +50,24 @@ pub(super) async fn open(
     let begun = conversations.begin(caller.principal_id.clone(), correlation_id, envelope);
     let live = begun.ok_or_else(|| Problem::too_many(1))?;
     if wants_stream(&headers) {
-        return Ok(stream::of(app, caller, live, patience).await);
+        return Ok(stream::of(app, caller, live, max_wait).await);
     }
-    match until(&app, &live, patience).await {
+    match until(&app, &live, max_wait).await {
         Ended::Done => Ok(ended(&live)),
-        Ended::Impatient(waiting) => Ok(accepted(&live, waiting)),
+        Ended::TimedOut(waiting) => Ok(accepted(&live, waiting)),
     }
 }
 
-/// What came of waiting.
+/// The result of waiting.
 enum Ended {
     Done,
-    /// The caller's patience ended first.
-    Impatient(Option<Waiting>),
+    /// The caller's timeout came first.
+    TimedOut(Option<Waiting>),
 }
 
-/// Waits for the turn's end. Without `Prefer: wait` the caller waits as long as the turn works by
-/// itself, and not for a person; with it, for so long and no longer.
-async fn until(app: &App, live: &Live, patience: Option<Duration>) -> Ended {
+/// Waits for the turn's end. Without `Prefer: wait` the caller waits while the turn makes progress, but not for a
+/// person. With it, the caller waits exactly that long.
+async fn until(app: &App, live: &Live, max_wait: Option<Duration>) -> Ended {
     let mut changes = live.changes();
     let begin = Instant::now();
     loop {
@@ -76,29 +76,29 @@ async fn until(app: &App, live: &Live, patience: Option<Duration>) -> Ended {
             return Ended::Done;
         }
         let waiting = still_waiting(app, live.waiting()).await;
-        let patience = match (&waiting, patience) {
-            (_, Some(patience)) => Some(patience),
+        let max_wait = match (&waiting, max_wait) {
+            (_, Some(max_wait)) => Some(max_wait),
             (None, None) => None,
             (Some(Waiting { approval_id: Some(_), .. }), None) => Some(Duration::ZERO),
-            // A call that another request or recovery is at, or one in doubt: nobody can tell which.
+            // The call is in doubt, or another request or recovery works on it. That cannot be told apart here.
             (Some(Waiting { approval_id: None, .. }), None) => Some(app.limits.wait_max),
         };
         let end = async {
-            match patience {
-                Some(patience) => sleep_until(begin + patience).await,
+            match max_wait {
+                Some(max_wait) => sleep_until(begin + max_wait).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            // The sender lives in `live`, so this cannot fail.
+            // Cannot fail: `live` owns the sender.
             _ = changes.changed() => {}
-            // Looked at again: it may have been decided meanwhile.
-            () = end => return Ended::Impatient(still_waiting(app, live.waiting()).await),
+            // Checked again: the approval may have been decided meanwhile.
+            () = end => return Ended::TimedOut(still_waiting(app, live.waiting()).await),
         }
     }
 }
 
-/// What a turn waits for, unless that is decided already: then it works by itself again.
+/// What a turn waits for; none if it is decided already, because then the turn goes on.
 async fn still_waiting(app: &App, waiting: Option<Waiting>) -> Option<Waiting> {
     let waiting = waiting?;
     let Some(approval_id) = waiting.approval_id else { return Some(waiting) };
@@ -127,7 +127,7 @@ fn answer(Done { response, replayed }: &Done) -> Response {
     answer
 }
 
-/// Why there is no answer: the InvokeResult, under the status that fits its first error.
+/// The error response: the InvokeResult, with the status that fits its first error.
 fn refusal(stop: &Stop) -> Response {
     match stop {
         Stop::Invoke(result) => (status(result), Json(result)).into_response(),
@@ -137,7 +137,7 @@ fn refusal(stop: &Stop) -> Response {
 
 fn status(result: &InvokeResult) -> StatusCode {
     match result.errors.first().and_then(Code::of) {
-        // A rule of the specification.
+        // An error of a rule in the specification.
         None => StatusCode::BAD_REQUEST,
         Some(Code::RequestInvalid | Code::ToolRunsOnServer) => StatusCode::BAD_REQUEST,
         Some(Code::SessionNotFound | Code::TurnNotFound) => StatusCode::NOT_FOUND,
@@ -149,15 +149,15 @@ fn status(result: &InvokeResult) -> StatusCode {
         ) => StatusCode::CONFLICT,
         Some(Code::IdempotencyConflict) => StatusCode::UNPROCESSABLE_ENTITY,
         Some(Code::ConversationTooLong) => StatusCode::PAYLOAD_TOO_LARGE,
-        // Nothing is decided: the same request again asks the model again.
+        // The turn is not over: the same request asks the model again.
         Some(Code::ModelTimedOut) => StatusCode::GATEWAY_TIMEOUT,
         Some(Code::ModelUnavailable | Code::ModelRefused) => StatusCode::BAD_GATEWAY,
-        // The turn is over, and asking again changes nothing.
+        // The turn is over: the same request gets the same answer.
         Some(Code::ModelOutputInvalid | Code::RoundsExhausted) => StatusCode::FAILED_DEPENDENCY,
     }
 }
 
-/// The turn goes on, and the caller need not wait.
+/// The 202 response: the turn goes on without the caller.
 fn accepted(live: &Live, waiting: Option<Waiting>) -> Response {
     let body = Json(Accepted::of(live, waiting.as_ref()));
     let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
@@ -176,8 +176,8 @@ pub(super) async fn show(
     Ok(Json(TurnObject::of(&view, look)))
 }
 
-/// Ends a turn that is not over. Only its owner may: for others it is not there. The same again, or on a
-/// turn that is over, changes nothing and shows it.
+/// Cancels a turn that is not over. Only its owner may; for others it does not exist. Idempotent: a turn that is
+/// already over is returned unchanged.
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     Proposer(caller): Proposer,
@@ -193,7 +193,7 @@ pub(super) async fn cancel(
     Ok(Json(TurnObject::of(&view, look)))
 }
 
-/// Another principal's turn is not there.
+/// Refuses a turn of another principal as not found.
 async fn is_seen(
     app: &App,
     caller: &Caller,
@@ -208,7 +208,7 @@ async fn is_seen(
 fn problem(stop: Stop) -> Problem {
     match stop {
         Stop::Fault(fault) => fault.into(),
-        // The turn goes on faster than it can be ended.
+        // The turn advanced at the same time: the cancellation lost the race.
         Stop::Invoke(_) => Problem::unavailable(),
     }
 }
@@ -217,7 +217,7 @@ fn conversations(app: &App) -> Result<&Arc<Conversations>, Problem> {
     app.agent.get().ok_or_else(Problem::no_agent)
 }
 
-/// The key; none is an empty one, and the rules say what they think of that.
+/// The idempotency key. A missing key becomes an empty one, which the rules then judge.
 fn key(headers: &HeaderMap) -> Result<String, Problem> {
     let mut keys = headers.get_all(KEY_HEADER).iter();
     match (keys.next().map(HeaderValue::to_str), keys.next()) {
@@ -233,7 +233,7 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     kinds.any(|kind| kind.split(';').next().unwrap_or_default().trim() == "text/event-stream")
 }
 
-/// The InvokeResult that a stream ends with.
+/// The InvokeResult with which a stream ends.
 fn value_of(stop: &Stop) -> Value {
     let result = match stop {
         Stop::Invoke(result) => result.clone(),
@@ -242,13 +242,13 @@ fn value_of(stop: &Stop) -> Value {
     serde_json::to_value(result).unwrap_or_default()
 }
 
-/// Whether a path is the agent's. What goes wrong there is an InvokeResult, wherever it goes wrong.
-pub(super) fn is_agents(path: &str) -> bool {
+/// Whether a path belongs to the agent. Every error there, from whatever layer, is an InvokeResult.
+pub(super) fn is_agent_path(path: &str) -> bool {
     path.starts_with("/v1/agent/")
 }
 
-/// A refusal of the door's, or of a handler's, in the agent's form.
-pub(super) fn in_agents_form(response: Response) -> Response {
+/// Converts an error of the middleware or of a handler to an InvokeResult.
+pub(super) fn as_invoke_result(response: Response) -> Response {
     let Some(said) = response.extensions().get::<Said>() else { return response };
     let body = serde_json::to_string(&invoke_result(said)).unwrap_or_default();
     let (mut parts, _) = response.into_parts();

@@ -1,13 +1,12 @@
-//! `stepgate mcp`: the door of `/mcp` for clients that start a process and speak over its standard input
-//! and output. A line is a message, and goes to the gateway as a request of its own; what comes back,
-//! comes back as lines.
+//! `stepgate mcp`: the stdio transport of `/mcp`, for clients that start a process. Each input line is a message
+//! and goes to the gateway as its own HTTP request; the gateway's messages are written as output lines.
 
 mod lines;
 
 use std::collections::HashMap;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,6 +16,7 @@ use axum::http::{Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::lock;
 use stepgate_http::sse::Events;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
@@ -27,29 +27,29 @@ use super::envelope::{DEPTH_MAX, INVALID_REQUEST, PARSE_ERROR};
 use super::{BRIDGE_HEADER, SESSION_HEADER};
 use lines::{Lines, Next};
 
-/// Requests at one time. What comes beyond them waits its turn.
+/// Most requests sent at one time. Further ones wait in a queue.
 const REQUESTS_MAX: usize = 64;
-/// Requests that are here at one time, those that wait their turn included. More are refused.
+/// Most requests held at one time, including queued ones. More are refused.
 const REQUESTS_HELD_MAX: u32 = 1024;
-/// How long it may take to hand on a message that nobody waits for an answer to.
+/// Timeout for forwarding a message that has no answer.
 const WORD_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long it may take to end the session when the client has left.
+/// Timeout for ending the session when the client has left.
 const LEAVE_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long it may take to say the last answers of a gateway that has stopped.
+/// Timeout for writing the last answers of a gateway that has stopped.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Messages that wait to be written.
+/// Most messages that wait to be written.
 const OUTPUT_MAX: usize = 256;
-/// How long it takes until a lost stream of the gateway's own messages is opened again.
+/// Pause before a lost stream of server messages is reconnected.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
-/// The protocol's code for a gateway that could not answer.
+/// The JSON-RPC code when the gateway could not answer.
 const INTERNAL_ERROR: i32 = -32603;
-/// From this version on there is no session, and every message says its version.
+/// From this version on there are no sessions, and every message states its version.
 const STATELESS: &str = "2026-07-28";
 
-/// A way to the gateway: one request, one response.
+/// The connection to the gateway: one request, one response.
 #[async_trait]
 pub trait Exchange: Send + Sync + 'static {
-    /// Sends a request; the body of the response is still to come.
+    /// Sends a request. The body of the response arrives later.
     async fn exchange(
         &self,
         method: Method,
@@ -59,8 +59,8 @@ pub trait Exchange: Send + Sync + 'static {
     ) -> anyhow::Result<Response<Body>>;
 }
 
-/// Carries messages until the input ends, or until it is told to finish: what was answered by then is
-/// still said.
+/// Forwards messages until the input ends, or until `finish` completes. Answers that have arrived by then are still
+/// written.
 pub async fn carry(
     line: impl Exchange,
     input: impl AsyncRead + Unpin,
@@ -112,7 +112,7 @@ async fn write(
         };
         match written {
             Ok(()) => {}
-            // The client has left. What it asked for is recorded.
+            // The client has left. What it requested is recorded.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(error.into()),
         }
@@ -130,7 +130,7 @@ struct Bridge {
 
 #[derive(Default)]
 struct State {
-    /// What the handshake gave, for clients that shake hands.
+    /// The session id from the handshake, if the client made one.
     session: Option<String>,
     version: Option<String>,
     /// Requests under way, by their ids.
@@ -140,7 +140,7 @@ struct State {
 
 impl Bridge {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.state)
     }
 
     async fn receive(self: &Arc<Self>, text: Vec<u8>) {
@@ -158,20 +158,20 @@ impl Bridge {
         };
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         match (method.as_str(), message.get("id")) {
-            // Everything after it depends on it.
+            // Awaited in place: every later message depends on the handshake.
             ("initialize", Some(_)) => self.ask(&message, text).await,
             (_, Some(_)) if !method.is_empty() => self.begin(message, text).await,
             ("notifications/cancelled", None) => self.cancel(&message, text).await,
             ("notifications/initialized", None) => {
-                self.hand_on(&message, text).await;
+                self.forward_notification(&message, text).await;
                 self.listen();
             }
-            (_, _) => self.hand_on(&message, text).await,
+            (_, _) => self.forward_notification(&message, text).await,
         }
     }
 
-    /// Begins a request. It waits for its turn by itself: what comes after it, and may be what others
-    /// wait for, is heard meanwhile.
+    /// Begins a request in its own task, which waits for its turn. Later lines are read meanwhile: another request
+    /// may depend on them.
     async fn begin(self: &Arc<Self>, message: Value, text: Vec<u8>) {
         let id = message.get("id").cloned().unwrap_or_default();
         let Ok(held) = Arc::clone(&self.held).try_acquire_owned() else {
@@ -191,19 +191,19 @@ impl Bridge {
         }
     }
 
-    /// Sends a message that has no answer. A gateway that does not take it must not keep the rest from
-    /// being heard.
-    async fn hand_on(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
+    /// Sends a message that has no answer. The timeout keeps a gateway that does not take it from blocking later
+    /// messages.
+    async fn forward_notification(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
         let asked = self.ask(message, text);
         if tokio::time::timeout(WORD_WAIT_MAX, asked).await.is_err() {
             warn!("the gateway does not take a message: it is left out");
         }
     }
 
-    /// Without a session, to hang up is to cancel; with one, the gateway is told.
+    /// Cancels a request. With a session, the gateway is told; without one, aborting the request cancels it.
     async fn cancel(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
         if self.state().session.is_some() {
-            return self.hand_on(message, text).await;
+            return self.forward_notification(message, text).await;
         }
         let id = message.pointer("/params/requestId").map(Value::to_string).unwrap_or_default();
         let under_way = self.state().under_way.remove(&id);
@@ -212,7 +212,7 @@ impl Bridge {
         }
     }
 
-    /// Sends a message, and says whatever comes back.
+    /// Sends a message, and writes whatever comes back.
     async fn ask(self: &Arc<Self>, message: &Value, text: Vec<u8>) {
         let id = message.get("id").filter(|_| message.get("method").is_some());
         let answered = self.line.exchange(Method::POST, "/mcp", &self.headers(message), text).await;
@@ -235,7 +235,7 @@ impl Bridge {
         }
     }
 
-    /// The headers that say what the message says, for whoever looks at headers only.
+    /// HTTP headers that repeat parts of the message, for servers and proxies that read only headers.
     fn headers(&self, message: &Value) -> Vec<(&'static str, String)> {
         let mut headers = vec![
             ("content-type", "application/json".to_owned()),
@@ -268,7 +268,7 @@ impl Bridge {
         self.state().session = session;
     }
 
-    /// Says every message of an answer. Whether there was one that ends a request.
+    /// Writes every message of a response. Returns whether one of them answers a request.
     async fn relay(self: &Arc<Self>, response: Response<Body>) -> anyhow::Result<bool> {
         let is_stream = response
             .headers()
@@ -293,10 +293,10 @@ impl Bridge {
         }
     }
 
-    /// Says one message of the gateway's. Whether it ends a request.
+    /// Writes one message of the gateway. Returns whether it answers a request.
     async fn said(&self, text: &[u8]) -> anyhow::Result<bool> {
         let message: Value = serde_json::from_slice(text).context("the answer is not JSON")?;
-        // A refusal of the gateway itself, which does not speak the protocol's words.
+        // A refusal by the gateway's HTTP interface: it is not JSON-RPC.
         if message.get("jsonrpc").is_none() {
             let why = message.pointer("/error/message").and_then(Value::as_str);
             anyhow::bail!("{}", why.unwrap_or("the gateway refused the request"));
@@ -305,7 +305,7 @@ impl Bridge {
             self.state().version = Some(version.to_owned());
         }
         let is_answer = message.get("result").is_some() || message.get("error").is_some();
-        // Whoever does not read any more has left, and the input tells so.
+        // Fails only if the client does not read any more. The end of the input then stops the bridge.
         let _ = self.say.send(message).await;
         Ok(is_answer)
     }
@@ -315,7 +315,7 @@ impl Bridge {
         let _ = self.say.send(json!({ "jsonrpc": "2.0", "id": id, "error": error })).await;
     }
 
-    /// Says what the gateway says by itself, until the session ends.
+    /// Writes the messages that the gateway sends unasked, until the session ends.
     fn listen(self: &Arc<Self>) {
         let bridge = Arc::clone(self);
         let task = tokio::spawn(async move {
@@ -324,7 +324,7 @@ impl Bridge {
                 let stream = bridge.line.exchange(Method::GET, "/mcp", &headers, Vec::new()).await;
                 match stream {
                     Ok(response) if response.status().is_success() => {
-                        // It is opened again, whyever it ended.
+                        // Reconnect, for whatever reason the stream ended.
                         let _ = bridge.relay(response).await;
                     }
                     Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
@@ -338,7 +338,7 @@ impl Bridge {
         }
     }
 
-    /// The client has left. What was proposed goes on without it.
+    /// Cleans up after the client has left. Submitted steps go on without it.
     async fn leave(self: &Arc<Self>) {
         let (session, under_way) = {
             let mut state = self.state();
@@ -351,7 +351,7 @@ impl Bridge {
         }
         if session {
             let headers = self.headers(&Value::Null);
-            // A session that is not ended is forgotten by and by.
+            // If this fails, the gateway drops the session when it is idle for too long.
             let ended = self.line.exchange(Method::DELETE, "/mcp", &headers, Vec::new());
             let _ = tokio::time::timeout(LEAVE_WAIT_MAX, ended).await;
         }

@@ -1,4 +1,4 @@
-//! One call: a proposal made of it, its way through the gate, and its answer.
+//! One call: it becomes a proposal, passes the gate, and gets its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,34 +20,34 @@ use uuid::Uuid;
 
 use super::catalog::Offered;
 use super::delivery::Delivery;
-use super::envelope::Spelled;
+use super::envelope::RawArguments;
 use super::relay::Relay;
-use super::unanswered::{self, Sameness};
+use super::unanswered::{self, CallFingerprint};
 use super::{SESSION_HEADER, Shared, result, sessions, waiting};
 
-/// Names the call for good: the same key again gets the same answer.
+/// The idempotency key of a call: the same key always gets the same answer.
 pub(super) const KEY_META: &str = "stepgate/idempotency-key";
 /// Why the agent calls.
 const REASONING_META: &str = "stepgate/reasoning";
-/// What the record says where the agent gave no reason.
+/// What is recorded if the agent gave no reason.
 const NO_REASONING: &str = "(the MCP client gave no reasoning)";
 /// Longest key.
 const KEY_BYTES_MAX: usize = 200;
-/// How much of a tool's name that there is not is said again, in characters. No tool's is longer.
+/// Longest prefix of an unknown tool name that the error repeats, in characters. No real name is longer.
 const NAME_SHOWN_MAX: usize = 64;
-/// Makes proposal ids of keys that are no UUIDs themselves.
+/// Namespace for proposal ids derived from keys that are not UUIDs.
 const KEYS: Uuid = Uuid::from_u128(0x7d0c_7e2b_9d0b_5f7c_9a43_61b2_5b9b_0a11);
 
-/// Who calls, and how the answer goes back.
-pub(super) struct Asker {
+/// The caller, and how the answer goes back.
+pub(super) struct McpCaller {
     pub(super) principal_id: PrincipalId,
     pub(super) session: Option<SessionId>,
     delivery: Option<Arc<Delivery>>,
-    spelled: Option<Spelled>,
+    spelled: Option<RawArguments>,
 }
 
-impl Asker {
-    /// The door puts them beside every request; where they are missing, nobody asks.
+impl McpCaller {
+    /// Reads what the HTTP handler attached to the request. Without it the caller is not authenticated.
     pub(super) fn of(context: &RequestContext<RoleServer>) -> Result<Self, ErrorData> {
         let parts = context.extensions.get::<Parts>();
         let caller = parts.and_then(|parts| parts.extensions.get::<Caller>());
@@ -64,33 +64,33 @@ impl Asker {
             principal_id: caller.principal_id.clone(),
             session: of_client.or(named),
             delivery: parts.extensions.get::<Arc<Delivery>>().cloned(),
-            spelled: parts.extensions.get::<Spelled>().cloned(),
+            spelled: parts.extensions.get::<RawArguments>().cloned(),
         })
     }
 }
 
-/// A call, ready to be proposed.
+/// A call, ready to be submitted.
 pub(super) struct Call {
-    pub(super) asker: Asker,
+    pub(super) asker: McpCaller,
     pub(super) proposal_id: ProposalId,
-    pub(super) sameness: Sameness,
-    /// Whether the client named the call itself, so that it can ask again by that name.
+    pub(super) sameness: CallFingerprint,
+    /// Whether the client gave an idempotency key, so that it can ask again with it.
     pub(super) is_named: bool,
-    /// Whether the client comes back after it was asked to let a person decide.
+    /// Whether the client returns after it was asked to let a person decide.
     pub(super) return_of: Return,
-    /// Whether nothing names an earlier call: it is a call of its own unless an equal question is open.
+    /// Whether the call refers to no earlier call: it is a new one, unless an equal call waits for a person.
     is_fresh: bool,
     proposed: Proposed,
 }
 
-/// How a client comes back that was given the page of an approval.
+/// How a client returns that was given the page of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Return {
-    /// It does not: this is the call itself.
+    /// It does not return: this is the first call.
     First,
-    /// It has shown the page, or says nothing of it.
+    /// It has shown the page, or does not say.
     WithPage,
-    /// It declined to show the page, or its user closed it.
+    /// It refused to show the page, or its user closed it.
     Declined,
 }
 
@@ -106,7 +106,7 @@ impl Return {
     }
 }
 
-/// What is proposed, but for its id.
+/// The proposal without its id.
 struct Proposed {
     action: String,
     reasoning: String,
@@ -119,7 +119,7 @@ pub(super) async fn run(
     params: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let asker = Asker::of(context)?;
+    let asker = McpCaller::of(context)?;
     let catalog = shared.catalog();
     let Some(offered) = catalog.named(&params.name) else {
         let name: String = params.name.chars().take(NAME_SHOWN_MAX).collect();
@@ -134,7 +134,7 @@ pub(super) async fn run(
 /// Why a call is not answered.
 pub(super) enum NoAnswer {
     Fault(Fault),
-    /// Nobody waits any more.
+    /// The client cancelled the call.
     Cancelled,
 }
 
@@ -163,10 +163,10 @@ async fn answered(
 impl Call {
     async fn read(
         shared: &Shared,
-        asker: Asker,
+        asker: McpCaller,
         offered: &Offered,
         params: CallToolRequestParams,
-        // The SDK takes `_meta` out of the parameters.
+        // The SDK removes `_meta` from the parameters, so it is passed separately.
         meta: &RequestMetaObject,
     ) -> Result<Self, ErrorData> {
         let action = offered.action.as_str();
@@ -182,7 +182,7 @@ impl Call {
         let state = params.request_state.as_deref();
         let state = state.map(ProposalId::parse).transpose();
         let state = state.map_err(|_| invalid("requestState", "is not one of Stepgate's"))?;
-        let sameness = Sameness::of(&asker.principal_id, action, &args);
+        let sameness = CallFingerprint::of(&asker.principal_id, action, &args);
         let is_named = key.is_some();
         let (proposal_id, is_fresh) = match key.or(state) {
             Some(id) => {
@@ -201,14 +201,14 @@ impl Call {
         Ok(call)
     }
 
-    /// The way back remembers whose answer it carries, so that a lost one can be joined.
+    /// Tells the delivery which call it answers, so that a lost answer can be joined later.
     fn tell_delivery(&self) {
         if let (Some(delivery), false) = (&self.asker.delivery, self.is_named) {
             delivery.carries(self.sameness, self.proposal_id.clone());
         }
     }
 
-    /// Becomes the call that asked the same: its answer is the answer to both.
+    /// Joins an equal call: its answer is the answer to both.
     fn join(&mut self, proposal_id: ProposalId) {
         self.proposal_id = proposal_id;
         self.tell_delivery();
@@ -222,8 +222,8 @@ impl Call {
         })
     }
 
-    /// The error that is answered instead. It names the call, which may go on: whoever asks again, with
-    /// the key or with the same arguments, asks after this one.
+    /// The error that is answered instead. It names the call, which may go on: a later request with this key or with
+    /// the same arguments joins it.
     fn unanswered(&self, shared: &Shared, no_answer: NoAnswer) -> ErrorData {
         let mut error = match no_answer {
             NoAnswer::Cancelled => ErrorData::internal_error("the call was cancelled", None),
@@ -238,7 +238,7 @@ impl Call {
     }
 }
 
-/// The five keys, as every door gives them to the gate.
+/// The five keys of a proposal, as every interface gives them to the gate.
 fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Map<String, Value>) -> Vec<u8> {
     let proposal = json!({
         "schema_version": "1.0.0",
@@ -250,14 +250,19 @@ fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Map<String, V
     proposal.to_string().into_bytes()
 }
 
-/// The same with arguments as they are spelled, for the gate to refuse.
-fn spelled_proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Spelled) -> Vec<u8> {
+/// The same, with the arguments as the client spelled them. The gate refuses those.
+fn spelled_proposal(
+    id: &ProposalId,
+    action: &str,
+    reasoning: &str,
+    args: &RawArguments,
+) -> Vec<u8> {
     let (id, action, reasoning) = (json!(id.as_str()), json!(action), json!(reasoning));
     let head = format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{reasoning}"#);
     format!(r#"{{{head},"action":{action},"args":{}}}"#, args.0).into_bytes()
 }
 
-/// The proposal that a key names. One that is a UUID names itself, so that it is the same over HTTP.
+/// The proposal id of a key. A UUID is used as it is, so that the same key works over HTTP.
 fn key(value: &Value) -> Result<ProposalId, ErrorData> {
     let is_key = |text: &&str| (1..=KEY_BYTES_MAX).contains(&text.len());
     let Some(text) = value.as_str().filter(is_key) else {
@@ -279,18 +284,18 @@ fn invalid(name: &str, rule: &str) -> ErrorData {
     ErrorData::invalid_params(format!("`{name}` {rule}"), None)
 }
 
-/// The same call from before, where nobody has got its answer and it is not too long ago.
+/// An earlier equal call whose answer was not delivered, if it is recent enough.
 async fn joined(
     shared: &Shared,
     principal_id: &PrincipalId,
-    sameness: Sameness,
+    sameness: CallFingerprint,
 ) -> Result<Option<ProposalId>, Fault> {
     while let Some(id) = shared.unanswered.take(sameness) {
         match can_be_joined(shared, principal_id, &id).await {
             Ok(true) => return Ok(Some(id)),
             Ok(false) => {}
             Err(fault) => {
-                // Whether it can be joined is not known, so the next one asks again.
+                // Not known whether it can be joined: put it back for the next request.
                 shared.unanswered.add(sameness, id, None);
                 return Err(fault);
             }
@@ -306,7 +311,7 @@ async fn can_be_joined(
 ) -> Result<bool, Fault> {
     let gate = &shared.service.gate;
     let key = IdempotencyKey::of(principal_id, id);
-    // A call that bound no key was refused before anything could happen: it is simply made again.
+    // A call without a binding was refused before it had any effect: it is simply made again.
     let Some(binding) = gate.store.binding(&key).await? else { return Ok(false) };
     let Some(known) = gate.store.recall(binding.trace_id).await? else { return Ok(false) };
     let ended = match &known.record {
@@ -317,8 +322,8 @@ async fn can_be_joined(
     Ok(ended.is_none_or(|ended| shared.unanswered.is_young(ended, now)))
 }
 
-/// Submits the call, or joins it to an equal one of the same principal that waits for a person. Whether policy
-/// asks is found out first, so that only calls that ask wait for each other.
+/// Submits the call, or joins it to an equal call of the same principal that waits for a person. Evaluates the policy
+/// first, so that only calls that need approval take the lock.
 async fn submit_or_join(
     shared: &Shared,
     call: &mut Call,
@@ -344,7 +349,7 @@ async fn submit_or_join(
     Ok(answer)
 }
 
-/// Whether policy would ask a person about this call now.
+/// Whether policy would require approval of this call now.
 fn would_ask(shared: &Shared, call: &Call) -> bool {
     let gate = &shared.service.gate;
     let submission = Submission {
@@ -358,7 +363,7 @@ fn would_ask(shared: &Shared, call: &Call) -> bool {
     })
 }
 
-/// Whether a person has still to decide on the call of this id.
+/// Whether the call of this id still waits for a person's decision.
 async fn is_open(
     shared: &Shared,
     principal_id: &PrincipalId,
@@ -375,14 +380,14 @@ async fn is_open(
 async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {
     let service = &shared.service;
     let payload = call.payload();
-    let Asker { principal_id, session, .. } = &call.asker;
+    let McpCaller { principal_id, session, .. } = &call.asker;
     let run_id = RunId::new(service.gate.world.fresh_uuid());
     let watch = service.hub.watch(run_id);
     let step = service.submit_as(run_id, principal_id.clone(), *session, payload, Duration::ZERO);
     relay.during(watch, step).await
 }
 
-/// Stepgate itself failed: nothing is known of the call, and its key tells when asked again.
+/// The error when Stepgate itself failed. The state of the call is unknown; asking again with its key tells.
 pub(super) fn fault(fault: Fault) -> ErrorData {
     match fault {
         Fault::ForeignSession(_) => ErrorData::invalid_request("there is no such session", None),

@@ -1,4 +1,4 @@
-//! Which tools there are, with everything that clients are told of them.
+//! The tools that are offered, with everything that clients are shown about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +12,28 @@ use stepgate_exec::servers::{ListedTool, Off};
 use stepgate_gateway::catalog::{self, Source};
 use stepgate_gateway::service::Service;
 
-/// What keys of `_meta` begin with that are the gate's own.
+/// Prefix of `_meta` keys that only the gate may set.
 const OWN_META: &str = "stepgate/";
-/// Longest `_meta` of a tool that is passed on, as JSON.
+/// Longest `_meta` of a tool that is passed on, in bytes of JSON.
 pub(super) const META_BYTES_MAX: usize = 16 * 1024;
 
 /// One tool as it is offered.
 pub(super) struct Offered {
-    /// What a proposal calls it.
+    /// The action that a proposal names.
     pub(super) action: String,
     pub(super) definition: Tool,
 }
 
-/// The table: every name with what it stands for.
+/// The tools by name.
 pub(super) struct Catalog {
     by_name: BTreeMap<String, Offered>,
-    /// What servers say about themselves, as far as it was accepted.
+    /// The accepted instructions of tool servers, by server name.
     instructions: BTreeMap<String, String>,
     policy: Digest,
 }
 
 impl Catalog {
-    /// Everything that can be called now, and the tools that are off because another one has their name.
+    /// Every tool that can be called now, and the tools that are off because another tool already has their name.
     pub(super) fn of(service: &Service, own_names: Option<&str>) -> (Self, Vec<Off>) {
         let (offered, off) = catalog::offered(service, own_names);
         let by_name = offered.into_iter().map(|offered| (offered.name.clone(), named(offered)));
@@ -58,13 +58,13 @@ impl Catalog {
         self.by_name.get(name)
     }
 
-    /// Whether this tool promises what its results look like.
+    /// Whether this tool has an output schema.
     pub(super) fn has_output_schema(&self, action: &str) -> bool {
         let mut offered = self.by_name.values().filter(|offered| offered.action == action);
         offered.any(|offered| offered.definition.output_schema.is_some())
     }
 
-    /// What this principal could ever be permitted, in the order of the names.
+    /// The tools that policy could permit to this principal, sorted by name.
     pub(super) fn list(&self, service: &Service, principal_id: &PrincipalId) -> Vec<Tool> {
         let policy = &service.gate.policy;
         let offered = self.by_name.values();
@@ -72,8 +72,7 @@ impl Catalog {
         offered.filter(could).map(|offered| offered.definition.clone()).collect()
     }
 
-    /// What the servers say about themselves of which this principal could ever be permitted a tool, by their
-    /// names.
+    /// The instructions of the servers that have a tool which policy could permit to this principal, sorted by name.
     pub(super) fn instructions(
         &self,
         service: &Service,
@@ -88,14 +87,14 @@ impl Catalog {
         told.map(|(server, text)| (server.as_str(), text.as_str()))
     }
 
-    /// Enough to see that something has changed.
+    /// A digest that changes when anything in the catalogue changes.
     pub(super) fn look(&self) -> Digest {
         let definitions: Vec<&Tool> = self.by_name.values().map(|it| &it.definition).collect();
         Digest::of(&(self.policy, definitions, &self.instructions))
     }
 }
 
-/// The tool as the protocol describes it.
+/// The tool as an MCP definition.
 fn named(offered: catalog::Offered) -> Offered {
     let catalog::Offered { name, action, description, input_schema, output_schema, source } =
         offered;
@@ -110,10 +109,10 @@ fn named(offered: catalog::Offered) -> Offered {
     Offered { action, definition }
 }
 
-/// What is said of a server's tool beside its schemas.
+/// Adds what a server's tool has beside its schemas: title, icons and `_meta`.
 fn of_server(definition: Tool, mode: Mode, listed: &ListedTool) -> Tool {
     let mut annotations = annotations(mode);
-    // Clients before 2025-06-18 know no other title than that of the annotations.
+    // Clients before 2025-06-18 read the title only from the annotations.
     annotations.title.clone_from(&listed.title);
     let mut definition = definition.with_annotations(annotations);
     definition.title.clone_from(&listed.title);
@@ -122,7 +121,7 @@ fn of_server(definition: Tool, mode: Mode, listed: &ListedTool) -> Tool {
     definition
 }
 
-/// The `_meta` of a tool without what only the gate says; nothing, where it is too long.
+/// The `_meta` of a tool without keys that are reserved for the gate; none if it is too long.
 fn passed_on(meta: &Value) -> Option<MetaObject> {
     let mut meta = meta.as_object()?.clone();
     meta.retain(|key, _| !key.to_ascii_lowercase().starts_with(OWN_META));
@@ -130,7 +129,7 @@ fn passed_on(meta: &Value) -> Option<MetaObject> {
     (is_short && !meta.is_empty()).then_some(MetaObject(meta))
 }
 
-/// What the configuration says of the tool; what its server says is advice, and not repeated.
+/// Annotations from the configured mode. Those of the server are only hints and are not repeated.
 fn annotations(mode: Mode) -> ToolAnnotations {
     let annotations = ToolAnnotations::new().open_world(true);
     match mode {
@@ -140,7 +139,7 @@ fn annotations(mode: Mode) -> ToolAnnotations {
     }
 }
 
-/// What the gate knows of its own actions.
+/// Annotations of the core actions.
 fn core_annotations(action: Action) -> ToolAnnotations {
     let annotations = ToolAnnotations::new().open_world(false);
     match action {

@@ -1,7 +1,7 @@
-//! Whether an answer arrived: its body is watched to its end.
+//! Tracks whether an answer was delivered, by watching its body to the end.
 //!
-//! What the connection has taken counts as arrived. Bytes that were taken and then lost on the way are
-//! not seen here: against that, only a key helps.
+//! Bytes that the connection has accepted count as delivered. Bytes lost after that are not noticed here: only an
+//! idempotency key helps then.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -16,26 +16,27 @@ use hyper::body::Frame;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stepgate_core::ids::ProposalId;
+use stepgate_core::lock;
 
-use super::unanswered::{Sameness, Stream, Unanswered};
+use super::unanswered::{CallFingerprint, Stream, Unanswered};
 
-/// The way of one answer.
+/// The delivery of one answer.
 pub(super) struct Delivery {
     unanswered: Arc<Unanswered>,
     streams: Arc<Streams>,
-    /// The session of a client that shook hands: it can take up a broken stream where it broke.
+    /// The session of a client that made a handshake: it can resume a broken stream.
     session: Option<String>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    call: Option<(Sameness, ProposalId)>,
+    call: Option<(CallFingerprint, ProposalId)>,
     stream: Option<Stream>,
     is_broken: bool,
     has_arrived: bool,
-    /// How often somebody began to watch. Only the last one's word counts: a stream that is taken up
-    /// ends the one before, which may not have been seen to break yet.
+    /// How many watches have begun. Only the latest counts: resuming a stream ends the one before, whose break may be
+    /// noticed only later.
     watches: u64,
 }
 
@@ -53,7 +54,7 @@ impl Delivery {
         })
     }
 
-    /// The way of the answer that this stream carries, which is taken up again.
+    /// The delivery of the answer on this stream, which a client resumes.
     pub(super) fn again(
         unanswered: &Arc<Unanswered>,
         streams: &Arc<Streams>,
@@ -68,11 +69,11 @@ impl Delivery {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.state)
     }
 
-    /// The answer will be that of this call, which has no key.
-    pub(super) fn carries(&self, sameness: Sameness, proposal_id: ProposalId) {
+    /// Notes that the answer will be that of this call, which has no idempotency key.
+    pub(super) fn carries(&self, sameness: CallFingerprint, proposal_id: ProposalId) {
         let mut state = self.state();
         if state.is_broken {
             self.unanswered.add(sameness, proposal_id.clone(), state.stream.clone());
@@ -80,7 +81,7 @@ impl Delivery {
         state.call = Some((sameness, proposal_id));
     }
 
-    /// The answer goes over this stream of its session.
+    /// Notes that the answer is sent on this stream of its session.
     fn goes_over(self: &Arc<Self>, number: u64) {
         let mut state = self.state();
         let Some(session) = self.session.clone().filter(|_| state.stream.is_none()) else {
@@ -113,13 +114,13 @@ impl Drop for Delivery {
     }
 }
 
-/// The streams of sessions that carry answers now.
+/// The session streams that carry answers now.
 #[derive(Default)]
 pub(super) struct Streams(Mutex<HashMap<Stream, Weak<Delivery>>>);
 
 impl Streams {
     fn known(&self) -> MutexGuard<'_, HashMap<Stream, Weak<Delivery>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.0)
     }
 
     fn add(&self, stream: Stream, delivery: &Arc<Delivery>) {
@@ -127,12 +128,12 @@ impl Streams {
     }
 
     fn find(&self, stream: &Stream) -> Option<Arc<Delivery>> {
-        // Dropped with the lock held, the last one would wait for the lock itself.
+        // The lock is released first: dropping the last `Arc` here would take the lock again and deadlock.
         let found = self.known().get(stream).cloned();
         found?.upgrade()
     }
 
-    /// A session that begins anew counts its streams anew: one that is alive is another one's.
+    /// A restarted session counts its streams from the beginning, so a live entry belongs to a newer delivery: keep it.
     fn remove(&self, stream: &Stream) {
         let mut known = self.known();
         if known.get(stream).is_some_and(|delivery| delivery.strong_count() == 0) {
@@ -140,20 +141,20 @@ impl Streams {
         }
     }
 
-    /// The session is let go: nobody takes up its streams any more.
+    /// Forgets the streams of a session that was dropped: they cannot be resumed any more.
     pub(super) fn end(&self, session: &str) {
         self.known().retain(|stream, _| stream.session != session);
     }
 }
 
-/// Watches one answer. Dropped before the answer has gone, the answer is lost.
+/// Watches one answer. If it is dropped before the answer was sent, the answer is lost.
 pub(super) struct Watch {
     delivery: Arc<Delivery>,
     number: u64,
 }
 
 impl Watch {
-    /// Watches from now on. A call that was lost with the stream that is taken up is not lost any more.
+    /// Starts to watch. If the client resumes a stream, the call that was lost with it counts as found again.
     pub(super) fn over(delivery: &Arc<Delivery>) -> Self {
         let mut state = delivery.state();
         state.watches += 1;
@@ -177,12 +178,12 @@ impl Drop for Watch {
     }
 }
 
-/// What shows that an answer has gone.
+/// The sign that an answer was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
-    /// Its last byte: the body is the answer.
+    /// The last byte: the body is the answer.
     End,
-    /// The event with the answer. A stream that ends without it was cut, whoever cut it.
+    /// The event with the answer. A stream that ends without it was cut, by either side.
     Event,
 }
 
@@ -196,7 +197,7 @@ impl Sign {
     }
 }
 
-/// A body that is watched until its last byte was taken.
+/// A body that is watched until its last byte was sent.
 pub(super) struct Watched<B> {
     body: B,
     sign: Sign,
@@ -233,7 +234,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Watched<B> {
             }
             (Poll::Ready(Some(Ok(frame))), Sign::Event) => {
                 if let Some(piece) = frame.data_ref() {
-                    // A client that has its answer may leave without waiting for the stream's end.
+                    // A client that has its answer may disconnect before the stream ends.
                     if is_answer(piece) {
                         self.watch.arrived();
                     }
@@ -256,7 +257,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Watched<B> {
     }
 }
 
-/// Whether a piece of a stream is the answer, and not a word on the way to it: it has an id, and no
+/// Whether a piece of a stream is the answer, not a notification or request before it: it has an id and no
 /// method.
 fn is_answer(piece: &Bytes) -> bool {
     #[derive(Deserialize)]
@@ -271,14 +272,14 @@ fn is_answer(piece: &Bytes) -> bool {
     })
 }
 
-/// The stream that an event says it is of.
+/// The stream number in an event's id.
 fn stream_of(piece: &Bytes) -> Option<u64> {
     let mut lines = piece.split(|byte| *byte == b'\n');
     let id = lines.find_map(|line| line.strip_prefix(b"id:"))?;
     stream_in(std::str::from_utf8(id).ok()?)
 }
 
-/// The stream of an event's id: `PLACE/STREAM`. What a session says by itself has a place alone.
+/// The stream number in an event id `INDEX/STREAM`. Events that answer no request have only an index.
 pub(super) fn stream_in(event_id: &str) -> Option<u64> {
     event_id.trim().split_once('/')?.1.parse().ok()
 }

@@ -1,34 +1,34 @@
-//! What is a message at all: read strictly before the SDK sees it, which would take what it cannot place for
-//! something else, or answer it in words that are not the protocol's.
+//! Checks that the bytes are a JSON-RPC message, strictly and before the SDK sees them. The SDK would misread some
+//! malformed messages, or answer them with an error that is not JSON-RPC.
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use stepgate_core::json::strict::{self, Integers, Refusal};
 
-/// Deepest message: a proposal's arguments are judged by the gate's own limit.
+/// Deepest nesting of a message. The gate has its own limit for a proposal's arguments.
 pub(super) const DEPTH_MAX: usize = 128;
-/// Longest name of a method: an error repeats it.
+/// Longest method name: an error repeats it.
 const METHOD_BYTES_MAX: usize = 128;
 
-/// The protocol's codes for what cannot be read.
+/// JSON-RPC error codes for messages that are malformed.
 pub(super) const PARSE_ERROR: i32 = -32700;
 pub(super) const INVALID_REQUEST: i32 = -32600;
 pub(super) const INVALID_PARAMS: i32 = -32602;
 
-/// A message that the SDK can place.
+/// A message that the SDK can read.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
     pub(super) value: Value,
-    /// The arguments of a call as they are spelled, where reading them has changed a number. The gate
-    /// refuses them, and has to see them for that.
-    pub(super) spelled: Option<Spelled>,
+    /// The arguments of a call as the client spelled them, if parsing changed a number. The gate refuses them, and
+    /// must see the original text for that.
+    pub(super) spelled: Option<RawArguments>,
 }
 
-/// Arguments as they are spelled.
+/// Arguments as the client spelled them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Spelled(pub(super) String);
+pub(super) struct RawArguments(pub(super) String);
 
-/// What is wrong with a message, and the id that it has all the same.
+/// What is wrong with a message, and its id if that could be read.
 #[derive(Debug, PartialEq)]
 pub(super) struct Malformed {
     pub(super) id: Value,
@@ -55,11 +55,11 @@ fn not_strict(why: Refusal) -> Malformed {
     Malformed { id: Value::Null, code: PARSE_ERROR, why: format!("not strict JSON: {why}") }
 }
 
-/// JSON-RPC's own rules, and those of the one request whose parameters matter before it is a step.
+/// The rules of JSON-RPC, and those for the parameters of `tools/call`.
 fn check(message: &Value) -> Result<(), Malformed> {
     let id = message.get("id").filter(|id| is_id(id)).cloned().unwrap_or_default();
     let wrong = |code, why: &str| Err(Malformed { id: id.clone(), code, why: why.to_owned() });
-    // Version 2025-03-26 has batches. Each call has its own wait, key and lost answer, so none is taken.
+    // Version 2025-03-26 has batches. Each call has its own wait, key and delivery, so batches are refused.
     if message.is_array() {
         return wrong(INVALID_REQUEST, "batches are not taken: send each message by itself");
     }
@@ -96,7 +96,7 @@ fn check(message: &Value) -> Result<(), Malformed> {
     }
 }
 
-/// What the SDK takes for an id. A number with a point would be the same as one without.
+/// What the SDK accepts as an id. A number with a fraction part is refused: the SDK would not tell 1.0 from 1.
 fn is_id(id: &Value) -> bool {
     id.is_string() || id.is_i64()
 }
@@ -118,15 +118,15 @@ fn wrong_call(params: &Value) -> Option<&'static str> {
     }
 }
 
-/// The arguments of a call, where a number in them cannot be held exactly.
-fn spelled(bytes: &[u8]) -> Option<Spelled> {
+/// The arguments of a call, if a number in them cannot be represented exactly.
+fn spelled(bytes: &[u8]) -> Option<RawArguments> {
     let text = std::str::from_utf8(bytes).ok()?;
     let arguments = member(member(text, "params")?, "arguments")?;
     let is_exact = strict::parse(arguments.as_bytes(), DEPTH_MAX, Integers::Exact).is_ok();
-    (!is_exact).then(|| Spelled(arguments.to_owned()))
+    (!is_exact).then(|| RawArguments(arguments.to_owned()))
 }
 
-/// The text of a member, in the text of an object that was read before.
+/// The text of a member, in the text of an object that was already validated.
 fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = object.trim_start().strip_prefix('{')?;
     loop {
@@ -139,7 +139,7 @@ fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
-/// The first value of a text, and what follows it.
+/// The first JSON value of a text, and the rest.
 fn first_value(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start();
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();

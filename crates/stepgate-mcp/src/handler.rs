@@ -1,4 +1,4 @@
-//! What the protocol asks of a server. Stepgate offers tools, and nothing else.
+//! The SDK's handler interface. Stepgate offers tools and nothing else.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleServer, SubscriptionContext};
 
-use super::call::Asker;
+use super::call::McpCaller;
 use super::{Shared, call, instructions, sessions, tasks};
 
-/// How often it is looked whether a session's client has left.
+/// How often to check whether a session's client has left.
 const LEFT_PAUSE: Duration = Duration::from_secs(10);
 
-/// The versions that are spoken, oldest first.
+/// The supported protocol versions, oldest first.
 pub(super) const VERSIONS: [ProtocolVersion; 5] = [
     ProtocolVersion::V_2024_11_05,
     ProtocolVersion::V_2025_03_26,
@@ -30,11 +30,11 @@ pub(super) const VERSIONS: [ProtocolVersion; 5] = [
     ProtocolVersion::V_2026_07_28,
 ];
 
-/// One session, or one request of a client without one.
+/// The handler of one session, or of one request without a session.
 #[derive(Clone)]
 pub(super) struct Handler {
     shared: Arc<Shared>,
-    /// Whether the client of the session is told of changes already.
+    /// Whether a task already notifies the client of changes.
     tells: Arc<AtomicBool>,
 }
 
@@ -43,9 +43,9 @@ impl Handler {
         Self { shared, tells: Arc::default() }
     }
 
-    /// What this caller is told before it calls.
+    /// The instructions for this caller.
     fn instructions(&self, context: &RequestContext<RoleServer>) -> Result<String, ErrorData> {
-        let asker = Asker::of(context)?;
+        let asker = McpCaller::of(context)?;
         let catalog = self.shared.catalog();
         Ok(instructions::with(catalog.instructions(&self.shared.service, &asker.principal_id)))
     }
@@ -88,12 +88,12 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let asker = Asker::of(&context)?;
+        let asker = McpCaller::of(&context)?;
         let tools = self.shared.catalog().list(&self.shared.service, &asker.principal_id);
         Ok(ListToolsResult::with_all_items(tools))
     }
 
-    /// For the headers that repeat arguments, where there are headers.
+    /// The SDK uses it to check headers that repeat arguments. Over stdio there are none.
     fn get_tool(&self, name: &str) -> Option<Tool> {
         if sessions::is_bridged() {
             return None;
@@ -114,29 +114,29 @@ impl ServerHandler for Handler {
         params: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        tasks::get(&self.shared, &Asker::of(&context)?, &params.task_id).await
+        tasks::get(&self.shared, &McpCaller::of(&context)?, &params.task_id).await
     }
 
-    /// A task asks its client for nothing: whoever decides does so elsewhere. The protocol ignores
-    /// answers to what was not asked.
+    /// A task never asks its client for input: the operator decides elsewhere. The protocol ignores answers to
+    /// questions that were not asked.
     async fn update_task(
         &self,
         params: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        tasks::own(&self.shared, &Asker::of(&context)?, &params.task_id).await.map(|_| ())
+        tasks::own(&self.shared, &McpCaller::of(&context)?, &params.task_id).await.map(|_| ())
     }
 
-    /// Noted, and nothing more: what was proposed is decided and recorded like everything else.
+    /// Accepted without effect: a submitted proposal is still decided and recorded.
     async fn cancel_task(
         &self,
         params: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        tasks::own(&self.shared, &Asker::of(&context)?, &params.task_id).await.map(|_| ())
+        tasks::own(&self.shared, &McpCaller::of(&context)?, &params.task_id).await.map(|_| ())
     }
 
-    /// Tells the client of a session whenever there is something else to offer.
+    /// Notifies the client of a session whenever the offered tools change.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         if self.tells.swap(true, Ordering::Relaxed) {
             return;
@@ -148,7 +148,7 @@ impl ServerHandler for Handler {
                 match changed {
                     _ if context.peer.is_transport_closed() => return,
                     Ok(Err(_)) => return,
-                    // One that does not listen now lists the tools when it comes back.
+                    // A client that does not listen now lists the tools when it reconnects.
                     Ok(Ok(())) => drop(context.peer.notify_tool_list_changed().await),
                     Err(_) => {}
                 }
@@ -167,14 +167,14 @@ impl ServerHandler for Handler {
         })
     }
 
-    /// Tells the client of a subscription, until it leaves or the gateway does.
+    /// Notifies the client of a subscription, until the client leaves or the gateway shuts down.
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let mut changes = self.shared.changes.subscribe();
         let mut leaving = self.shared.service.leaving();
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
-                () = stepgate_gateway::service::is_set(&mut leaving) => return Ok(()),
+                () = stepgate_gateway::service::wait_until_set(&mut leaving) => return Ok(()),
                 changed = changes.changed() => {
                     let word = ToolListChangedNotification::default();
                     let word = ServerNotification::ToolListChangedNotification(word);

@@ -1,5 +1,5 @@
-//! `/mcp`: what comes is read strictly before the SDK sees it, belongs to whoever shows the token, and
-//! its answer is watched until it has gone.
+//! The HTTP handler of `/mcp`: it reads each message strictly before the SDK does, checks that the session belongs to
+//! the caller, and watches the answer until it is sent.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,11 +18,11 @@ use stepgate_http::{App, Caller, Peer, Problem, body};
 use super::delivery::{Delivery, Watch, Watched, stream_in};
 use super::envelope::{self, INVALID_PARAMS, INVALID_REQUEST, Malformed, Message};
 use super::listening::Listener;
-use super::sessions::{ARRIVAL, Arrival, Hitch, Manner, session_of};
+use super::sessions::{ClientAbilities, REQUEST_INFO, RequestInfo, ServeFailure, session_of};
 use super::unanswered::Stream;
 use super::{BRIDGE_HEADER, Door, SESSION_HEADER};
 
-/// Where a request without a handshake names its version.
+/// The `_meta` key in which a request without a handshake states its version.
 const VERSION_META: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// Answers one request of `/mcp`.
@@ -55,7 +55,7 @@ pub(super) async fn serve(
     let message = message.as_ref();
     if let (Some(name), Some(id)) = (&session, message.and_then(request_id)) {
         match door.shared.under_way.claim(name, id) {
-            // Beside the request, it lives until the request is answered.
+            // Stored with the request, so the claim lives until the request is answered.
             Some(claim) => drop(parts.extensions.insert(Arc::new(claim))),
             None => {
                 let why = "a request with this id is under way in this session";
@@ -65,26 +65,27 @@ pub(super) async fn serve(
     }
     let shared = &door.shared;
     let listener = Listener::of(&parts, message);
-    let delivery = door.delivery(session.as_deref(), taken_up(&parts));
+    let delivery = door.delivery(session.as_deref(), resumed_stream(&parts));
     let watch = Watch::over(&delivery);
     parts.extensions.insert(delivery);
     let request = Request::from_parts(parts, Full::new(bytes));
     let opening = match message.and_then(handshake) {
-        Some(Ok(manner)) => {
-            Some((shared.service.open_session(&caller.principal_id).await?, manner))
+        Some(Ok(capabilities)) => {
+            Some((shared.service.open_session(&caller.principal_id).await?, capabilities))
         }
         Some(Err(why)) => return Ok(refused(message, INVALID_PARAMS, &why)),
         None => None,
     };
-    // Over the network anybody could say so, and be looked at by somebody who trusts the headers.
+    // Trusted only over the local socket. Over the network a client could set this header to skip the header checks,
+    // and so deceive a proxy that filters by headers.
     let is_local = matches!(request.extensions().get(), Some(Peer::Local(_)));
     let is_bridged = is_local && request.headers().contains_key(BRIDGE_HEADER);
-    let hitch = Arc::new(OnceLock::new());
+    let failure = Arc::new(OnceLock::new());
     let principal_id = caller.principal_id.clone();
-    let arrival = Arrival { principal_id, opening, is_bridged, hitch: Arc::clone(&hitch) };
-    let answered = ARRIVAL.scope(arrival, door.transport.handle(request)).await;
-    if let Some(hitch) = hitch.get() {
-        return Ok(hindered(*hitch));
+    let arrival = RequestInfo { principal_id, opening, is_bridged, failure: Arc::clone(&failure) };
+    let answered = REQUEST_INFO.scope(arrival, door.transport.handle(request)).await;
+    if let Some(failure) = failure.get() {
+        return Ok(failure_response(*failure));
     }
     if let Some(name) = session.filter(|_| answered.status().is_success())
         && method == Method::DELETE
@@ -92,7 +93,7 @@ pub(super) async fn serve(
         shared.end(name);
     }
     if method == Method::DELETE && answered.status() == StatusCode::ACCEPTED {
-        // The session is over by now: nothing is left to be done later, which 202 would say.
+        // 202 would mean that the session ends later, but it has ended already.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (parts, body) = answered.into_parts();
@@ -103,23 +104,23 @@ pub(super) async fn serve(
     Ok(Response::from_parts(parts, body))
 }
 
-/// The stream of an answer that a client takes up where it broke.
-pub(super) fn taken_up(parts: &Parts) -> Option<u64> {
+/// The stream of an answer that a client resumes.
+pub(super) fn resumed_stream(parts: &Parts) -> Option<u64> {
     let last = parts.headers.get("last-event-id").filter(|_| parts.method == Method::GET)?;
     stream_in(last.to_str().ok()?)
 }
 
-fn hindered(hitch: Hitch) -> Response {
-    match hitch {
-        Hitch::Gone => missing("there is no such stream any more: send the call again"),
-        Hitch::Full => {
+fn failure_response(failure: ServeFailure) -> Response {
+    match failure {
+        ServeFailure::Gone => missing("there is no such stream any more: send the call again"),
+        ServeFailure::Full => {
             let why = "every session is in use: come again later, or raise mcp.sessions_max";
             said(StatusCode::SERVICE_UNAVAILABLE, why)
         }
     }
 }
 
-/// The message, read strictly: what the SDK would take for one thing must not be another to us.
+/// Reads the message strictly: the SDK and this crate must not read it differently.
 async fn read(
     app: &App,
     headers: &HeaderMap,
@@ -135,9 +136,9 @@ async fn read(
     Ok((bytes, message))
 }
 
-/// An error in the protocol's own words.
+/// A JSON-RPC error response.
 fn refusal(Malformed { id, code, why }: Malformed) -> Response {
-    // A request that has an id and only wrong parameters was understood.
+    // With an id and only its parameters wrong, the request was understood.
     let status = match code {
         INVALID_PARAMS if !id.is_null() => StatusCode::OK,
         _ => StatusCode::BAD_REQUEST,
@@ -146,14 +147,14 @@ fn refusal(Malformed { id, code, why }: Malformed) -> Response {
     (status, Json(error)).into_response()
 }
 
-/// The same for a message that could be read.
+/// The same for a message that was read.
 fn refused(message: Option<&Value>, code: i32, why: &str) -> Response {
     let id = message.and_then(|message| message.get("id")).cloned().unwrap_or_default();
     refusal(Malformed { id, code, why: why.to_owned() })
 }
 
-/// What a handshake says of its client. Requests that name their version themselves have none.
-fn handshake(message: &Value) -> Option<Result<Manner, String>> {
+/// What a handshake says about its client. A request that states its version itself is not a handshake.
+fn handshake(message: &Value) -> Option<Result<ClientAbilities, String>> {
     let params = message.get("params").cloned().unwrap_or_default();
     let is_stateless = params.get("_meta").is_some_and(|meta| meta.get(VERSION_META).is_some());
     if message.get("method")? != "initialize" || is_stateless {
@@ -161,12 +162,12 @@ fn handshake(message: &Value) -> Option<Result<Manner, String>> {
     }
     let params = serde_json::from_value::<InitializeRequestParams>(params);
     Some(match params {
-        Ok(params) => Ok(Manner::of(&params)),
+        Ok(params) => Ok(ClientAbilities::of(&params)),
         Err(error) => Err(format!("the handshake is not as it should be: {error}")),
     })
 }
 
-/// The id of a message that wants an answer.
+/// The id of a message that expects an answer.
 fn request_id(message: &Value) -> Option<&Value> {
     message.get("method").and(message.get("id"))
 }
@@ -184,7 +185,7 @@ fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-/// What the protocol says where a session, or the stream of an answer, is not known.
+/// The response for an unknown session or an unknown stream.
 fn missing(message: &str) -> Response {
     said(StatusCode::NOT_FOUND, message)
 }
@@ -195,7 +196,7 @@ fn said(status: StatusCode, message: &str) -> Response {
 }
 
 impl Door {
-    /// The way of an answer: of this stream's, where one is taken up, or a new one's.
+    /// The delivery of an answer: an existing one if the client resumes a stream, otherwise a new one.
     fn delivery(&self, session: Option<&str>, stream: Option<u64>) -> Arc<Delivery> {
         let (unanswered, streams) = (&self.shared.unanswered, &self.shared.streams);
         match (session.map(str::to_owned), stream) {
@@ -206,7 +207,7 @@ impl Door {
         }
     }
 
-    /// Whether the session is this caller's, and not over. Another's is as good as none.
+    /// Whether the session belongs to this caller and has not ended. A session of another caller counts as unknown.
     async fn is_session_of(&self, name: &str, caller: &Caller) -> Result<bool, Fault> {
         let Some(session_id) = session_of(name) else { return Ok(false) };
         if self.shared.is_ended(name) {

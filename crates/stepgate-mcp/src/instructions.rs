@@ -1,8 +1,8 @@
-//! What clients are told before they call: the gate's own words, and what tool servers say, quoted as theirs.
+//! The instructions for clients: the gate's own text, then what tool servers say, quoted as theirs.
 
 use stepgate_gateway::text;
 
-/// The gate's own words.
+/// The gate's own text.
 const OWN: &str = "Every call passes a gate: it is validated, decided by policy, approved by \
      a person where policy says so, executed once and recorded. A call that waits for a person \
      answers with a notice or a task; the same call again, soon enough, gets its outcome. Say why you call \
@@ -13,15 +13,15 @@ const OWN: &str = "Every call passes a gate: it is validated, decided by policy,
 pub(super) const SERVER_CHARS_MAX: usize = 4096;
 pub(super) const SUM_CHARS_MAX: usize = 16_384;
 
-/// The gate's own words, then each server's under its name. What a server says is quoted line by line, so that no
-/// line of it reads as the gate's or another server's.
+/// The gate's own text, then that of each server under its name. A server's text is quoted line by line, so that no
+/// line of it reads as the gate's or as another server's.
 pub(super) fn with<'a>(servers: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut all = OWN.to_owned();
     let mut left = SUM_CHARS_MAX;
     for (server, text) in servers {
         let quoted = quoted(text.trim());
         let chars = quoted.chars().count();
-        // A later one may be shorter.
+        // Continue, not break: a later text may be short enough.
         if chars > left {
             continue;
         }
@@ -31,7 +31,7 @@ pub(super) fn with<'a>(servers: impl Iterator<Item = (&'a str, &'a str)>) -> Str
     all
 }
 
-/// The beginning of a server's text, each line marked.
+/// A server's text, cut to its limit, with each line marked as a quotation.
 fn quoted(text: &str) -> String {
     let text = text::shortened(&text::printable_lines(text), SERVER_CHARS_MAX);
     let lines: Vec<String> = text.split('\n').map(|line| format!("> {line}")).collect();

@@ -1,24 +1,24 @@
-//! MCP: the door for agents that speak it. Every `tools/call` is a step, and nothing else is done here.
+//! The MCP interface. Every `tools/call` is a step, and nothing else is done here.
 //!
 //! ```text
-//! http.rs        /mcp: whose session, and whether the answer arrived
-//! envelope.rs    strict bytes, and what is a message at all
-//! delivery.rs    whether an answer arrived
-//! listening.rs   streams of those who only listen
-//! handler.rs     what the protocol asks: versions, lists, calls, tasks, changes
-//! catalog.rs     which tools, under which names, to whom
-//! instructions.rs  what clients are told before they call
+//! http.rs        the HTTP handler of /mcp: sessions, and whether the answer was delivered
+//! envelope.rs    strict parsing: whether the bytes are a JSON-RPC message
+//! delivery.rs    whether an answer was delivered
+//! listening.rs   streams of clients that only listen
+//! handler.rs     the SDK's handler interface: versions, lists, calls, tasks, changes
+//! catalog.rs     which tools are offered, under which names, to which principal
+//! instructions.rs  the instructions for clients
 //! call.rs        a call → a proposal → the gate → an answer
-//! relay.rs       how a call goes, told while it does
-//! waiting.rs     an answer that a person has to give first
-//! questions.rs   questions that are open: an equal call joins one instead of asking again
-//! words.rs       what the model is told where there is no result
-//! unanswered.rs  calls whose answer nobody has got: the same call again is joined to them
-//! under_way.rs   ids that are in use in a session, each for one request
-//! bridge.rs      `stepgate mcp`: the same door for clients that start a process
+//! relay.rs       progress notifications during a call
+//! waiting.rs     a call that waits for a person
+//! questions.rs   open approvals: an equal call joins one instead of requesting another
+//! words.rs       the text for the model when there is no tool result
+//! unanswered.rs  calls whose answer was not delivered: an equal call is joined to them
+//! under_way.rs   request ids in use in a session, each for one request
+//! bridge.rs      `stepgate mcp`: the same interface over stdio
 //! ```
 //!
-//! The SDK is known to this folder alone.
+//! Only this crate serves MCP with the SDK; `stepgate-exec` uses its client side.
 
 pub mod bridge;
 mod call;
@@ -40,7 +40,7 @@ mod waiting;
 mod words;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -49,6 +49,7 @@ use rmcp::transport::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::tower::StreamableHttpService;
 use stepgate_core::approval::Approval;
 use stepgate_core::ids::RunId;
+use stepgate_core::lock;
 use stepgate_core::ports::{ApprovalQuery, StoreError};
 use stepgate_core::time::Timestamp;
 use stepgate_exec::servers::News;
@@ -65,13 +66,13 @@ use sessions::{Restored, Sessions};
 use unanswered::Unanswered;
 use under_way::UnderWay;
 
-/// The session of clients that shake hands.
+/// The session header of clients that make a handshake.
 pub(crate) const SESSION_HEADER: &str = "mcp-session-id";
 
-/// Says that a message came over standard input, where there are no headers to repeat arguments in.
+/// Marks a message that came over stdio, where no headers repeat arguments.
 const BRIDGE_HEADER: &str = "stepgate-bridge";
 
-/// The origins of this machine, with any port.
+/// The loopback origins, with any port.
 const LOOPBACK_ORIGINS: [&str; 6] = [
     "http://localhost:*",
     "http://127.0.0.1:*",
@@ -84,31 +85,31 @@ const LOOPBACK_ORIGINS: [&str; 6] = [
 /// Most ended sessions that are remembered.
 const ENDED_MAX: usize = 1000;
 
-/// Most approvals, the newest first, whose runs are looked at when the gateway starts.
+/// Most approvals, newest first, whose runs are examined when the gateway starts.
 const DECIDED_MAX: usize = 1000;
-/// A run that goes on for longer after it was approved is not looked for.
+/// A run that takes longer than this after its approval is not found at the start.
 const RUN_MAX: Duration = Duration::from_secs(3600);
 
-/// What the door may cost, and how it behaves.
+/// Settings and limits of the MCP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpSettings {
     /// How long a call waits for a person before it is answered with a notice.
     pub wait: Duration,
-    /// How long after its end a call that nobody got the answer of can be joined.
+    /// How long after its end a call whose answer was not delivered can be joined.
     pub join: Duration,
-    /// Most sessions of clients that shake hands, at one time.
+    /// Most sessions at one time, of clients that make a handshake.
     pub sessions_max: usize,
-    /// How long such a session is kept in memory when nothing happens in it.
+    /// How long an idle session is kept in memory.
     pub session_idle: Duration,
     /// Browser origins that may call, such as `https://app.example.com:443`.
     pub allowed_origins: Vec<String>,
-    /// Names of this gateway beside those of the loopback addresses.
+    /// Host names of this gateway, besides the loopback names.
     pub allowed_hosts: Vec<String>,
     /// The server whose tools keep their own names.
     pub own_names: Option<String>,
-    /// Whether the approvals' pages can be opened: somebody listens on an address.
+    /// Whether a browser can open the approval pages: the gateway listens on a network address.
     pub has_pages: bool,
-    /// How often it is looked whether the tools have changed.
+    /// How often to poll whether the tools have changed.
     pub look: Duration,
 }
 
@@ -128,34 +129,34 @@ impl Default for McpSettings {
     }
 }
 
-/// The door. Cloned, it is the same one.
+/// The MCP interface. Clones share their state.
 #[derive(Clone)]
 pub struct Door {
     shared: Arc<Shared>,
     transport: StreamableHttpService<Handler, Sessions>,
 }
 
-/// What every session and every call shares.
+/// The state that all sessions and calls share.
 struct Shared {
     service: Arc<Service>,
     settings: McpSettings,
     catalog: RwLock<Arc<Catalog>>,
-    /// Counts the changes of what is offered.
+    /// Incremented when the offered tools change.
     changes: watch::Sender<u64>,
     unanswered: Arc<Unanswered>,
     questions: Questions,
     under_way: Arc<UnderWay>,
     streams: Arc<Streams>,
-    /// Where the approvals' pages are, if anybody can open them.
+    /// The base URL of the approval pages, if a browser can open them.
     pages: Option<PublicUrl>,
-    /// Sessions that their clients have ended, the oldest first.
+    /// Sessions that their clients have ended, oldest first.
     ended: Mutex<VecDeque<String>>,
 }
 
 impl Shared {
-    /// A client has ended its session. A later process would not know, and no harm is done by that.
+    /// Notes that a client has ended its session. Lost at a restart, which does no harm.
     fn end(&self, name: String) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = lock::locked(&self.ended);
         if ended.len() >= ENDED_MAX {
             ended.pop_front();
         }
@@ -163,17 +164,17 @@ impl Shared {
     }
 
     fn is_ended(&self, name: &str) -> bool {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = lock::locked(&self.ended);
         ended.iter().any(|other| other == name)
     }
 
     fn catalog(&self) -> Arc<Catalog> {
-        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock::read(&self.catalog))
     }
 }
 
 impl Door {
-    /// A door to this service. A tool whose name another one has is not offered.
+    /// The interface for this service. A tool whose name another tool has is not offered.
     pub fn new(
         service: &Arc<Service>,
         settings: McpSettings,
@@ -194,7 +195,7 @@ impl Door {
             settings,
         });
         let mut config = StreamableHttpServerConfig::default()
-            // A client that shook hands has told what it can do, and wants to hear of changes.
+            // A client that made a handshake has stated its capabilities and wants notifications of changes.
             .with_legacy_session_mode(true)
             .with_max_request_body_bytes(usize::try_from(body_bytes_max).unwrap_or(usize::MAX))
             .with_allowed_hosts(hosts(&shared.settings, public_url))
@@ -208,10 +209,10 @@ impl Door {
         Self { shared, transport: StreamableHttpService::new(factory, sessions, config) }
     }
 
-    /// Takes up the calls that were under way when the gateway stopped: nobody got their answers. Some
-    /// were finished by recovery since, and some still wait. So are those that a person decided on and
-    /// that ended a while ago: they were answered with a notice, which promises to join them, or the
-    /// answer of some may have arrived, which nothing tells.
+    /// Takes over the calls of the process before, so that equal calls can join them. Calls that were under way when
+    /// it stopped were not answered: recovery has finished some, and others still wait. Calls that a person decided
+    /// and that ended recently were answered with a notice that promises joining, or their final answer may have
+    /// been delivered: nothing records which.
     pub async fn take_up(&self, finished: &[RunId]) -> Result<(), StoreError> {
         let store = &self.shared.service.gate.store;
         for run_id in self.decided_lately().await? {
@@ -235,7 +236,7 @@ impl Door {
         self.shared.unanswered.is_young(ended, self.shared.service.gate.world.now())
     }
 
-    /// Runs that a person, or time, decided on not so long ago that they could not have ended lately.
+    /// Runs whose approval was decided (or expired) so recently that they may have ended within the join time.
     async fn decided_lately(&self) -> Result<Vec<RunId>, StoreError> {
         let gate = &self.shared.service.gate;
         let query = ApprovalQuery { limit: DECIDED_MAX, ..ApprovalQuery::default() };
@@ -247,11 +248,11 @@ impl Door {
             resolution
                 .is_some_and(|it| u128::from(now.since_ms(it.ts_resolved)) <= oldest.as_millis())
         };
-        // The newest come first, and the oldest is to be joined first.
+        // The store gives the newest first, but the oldest must be joined first.
         Ok(approvals.iter().rev().filter(is_late).map(|approval| approval.tool_run_id).collect())
     }
 
-    /// The routes of `/mcp`, for the router that `stepgate-http` makes.
+    /// The routes of `/mcp`, for the router of `stepgate-http`.
     pub fn routes(&self) -> Vec<Route> {
         let handler = |filter| {
             let door = self.clone();
@@ -274,13 +275,13 @@ impl Door {
         ]
     }
 
-    /// Looks again and again whether the tools, or what policies permit, have changed.
+    /// Polls whether the tools, or what policies permit, have changed.
     pub fn begin(&self) {
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             let own_names = shared.settings.own_names.as_deref();
             let mut seen = shared.catalog().look();
-            // What is off at the start is told there.
+            // What is off at the start was logged by start-up.
             let mut told = Catalog::of(&shared.service, own_names).1;
             loop {
                 tokio::time::sleep(shared.settings.look).await;
@@ -292,7 +293,7 @@ impl Door {
                 if look == seen {
                     continue;
                 }
-                *shared.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(catalog);
+                *lock::write(&shared.catalog) = Arc::new(catalog);
                 seen = look;
                 shared.changes.send_modify(|count| *count = count.wrapping_add(1));
             }
@@ -300,9 +301,9 @@ impl Door {
     }
 }
 
-/// The origins that may call: the gateway's own, those that the configuration names, and, where the gateway is
-/// reached by a loopback name, every port of the loopback names. A page that was led here by DNS rebinding
-/// still has its own name as origin; a page of another local port has no token, and gets none from here.
+/// The origins that may call: the gateway's own, the configured ones, and, if the gateway's URL is a loopback URL,
+/// every port of the loopback names. With DNS rebinding a page still has its own name as origin, so it is refused.
+/// A page on another local port has no token, and gets none here.
 fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
     let local = match public_url.is_loopback() {
         true => LOOPBACK_ORIGINS.as_slice(),
@@ -313,7 +314,7 @@ fn origins(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
     [public_url.with_port()].into_iter().chain(local).chain(configured).collect()
 }
 
-/// The names under which this gateway may be called, so that no foreign name can be pointed at it.
+/// The host names under which this gateway may be called. Prevents DNS rebinding.
 fn hosts(settings: &McpSettings, public_url: &PublicUrl) -> Vec<String> {
     let own = ["localhost", "127.0.0.1", "::1", stepgate_http::LOCAL_HOST, public_url.host()];
     own.into_iter().map(str::to_owned).chain(settings.allowed_hosts.iter().cloned()).collect()

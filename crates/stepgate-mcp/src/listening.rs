@@ -1,5 +1,5 @@
-//! Streams of those who listen: they end when the gateway leaves, and do not outlive the token that opened
-//! them. Streams of calls are not among them: a call that runs is answered first.
+//! Streams of clients that only listen: they end when the gateway shuts down, or when the token that opened them
+//! becomes invalid. Streams of calls are handled elsewhere: a running call is answered first.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use stepgate_gateway::service::{Service, is_set};
+use stepgate_gateway::service::{Service, wait_until_set};
 use stepgate_http::Caller;
 
-use super::http::taken_up;
+use super::http::resumed_stream;
 
-/// Who listens.
+/// The kind of client that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listener {
     /// The client of a session.
     Session,
-    /// One without a session. Its request is answered when the gateway leaves, which ends the stream.
+    /// A client without a session. Its request is answered when the gateway shuts down, which ends the stream.
     Subscriber,
 }
 
@@ -30,12 +30,14 @@ impl Listener {
         match message.map(|message| message.get("method").and_then(Value::as_str)) {
             Some(Some("subscriptions/listen")) => Some(Self::Subscriber),
             Some(Some(_) | None) => None,
-            None if parts.method == Method::GET && taken_up(parts).is_none() => Some(Self::Session),
+            None if parts.method == Method::GET && resumed_stream(parts).is_none() => {
+                Some(Self::Session)
+            }
             None => None,
         }
     }
 
-    /// The body, for as long as it may be listened to.
+    /// The body, ended at shutdown or when the token becomes invalid.
     pub(super) fn body<B>(self, service: &Arc<Service>, caller: &Caller, body: B) -> Body
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -49,7 +51,7 @@ impl Listener {
             async move {
                 let left = async {
                     match self {
-                        Self::Session => is_set(&mut leaving).await,
+                        Self::Session => wait_until_set(&mut leaving).await,
                         Self::Subscriber => std::future::pending().await,
                     }
                 };

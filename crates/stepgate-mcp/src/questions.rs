@@ -1,8 +1,8 @@
-//! Questions to a person that are open, of calls without a key. An equal call of the same principal joins the
-//! question instead of asking it once more: the person sees it once, and the effect happens once.
+//! Open approvals of calls without an idempotency key. An equal call of the same principal joins the open approval
+//! instead of requesting another: the person sees it once, and the effect happens once.
 //!
-//! Two calls with two keys are two intentions, and are never joined. What is open on another node, or was
-//! before the gateway started, is not known here: the latter is found by `unanswered.rs`.
+//! Two calls with different keys are two intentions, and are never joined. Approvals requested on another node or
+//! before the gateway started are not known here; `unanswered.rs` finds the latter.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,19 +10,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use stepgate_core::ids::ProposalId;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::unanswered::Sameness;
+use super::unanswered::CallFingerprint;
 
-/// Calls that ask at the same time wait for each other only within one part.
+/// Number of shards, each with its own lock: calls wait for each other only within one shard.
 const PARTS: usize = 64;
-/// Most questions that a part remembers. Beyond them all of its questions are forgotten: an equal call then
-/// asks again.
+/// Most approvals that a shard remembers. Above that the shard is cleared, and an equal call requests another
+/// approval.
 const QUESTIONS_PER_PART_MAX: usize = 1024;
 
-/// The open questions, by what makes two calls the same.
-pub(super) struct Questions(Vec<Mutex<HashMap<Sameness, ProposalId>>>);
+/// The open approvals, keyed by what makes two calls equal.
+pub(super) struct Questions(Vec<Mutex<HashMap<CallFingerprint, ProposalId>>>);
 
-/// The questions of one part, held while a call looks for its equal and asks.
-pub(super) struct Part<'a>(MutexGuard<'a, HashMap<Sameness, ProposalId>>);
+/// One locked shard, held while a call looks for an equal one and submits.
+pub(super) struct Part<'a>(MutexGuard<'a, HashMap<CallFingerprint, ProposalId>>);
 
 impl Default for Questions {
     fn default() -> Self {
@@ -31,8 +31,8 @@ impl Default for Questions {
 }
 
 impl Questions {
-    /// Waits for the part of this call. None never happens: there is a part for every number.
-    pub(super) async fn part(&self, sameness: Sameness) -> Option<Part<'_>> {
+    /// Locks the shard of this call. Never none: every hash has a shard.
+    pub(super) async fn part(&self, sameness: CallFingerprint) -> Option<Part<'_>> {
         let mut hasher = DefaultHasher::new();
         sameness.hash(&mut hasher);
         let parts = u64::try_from(self.0.len()).unwrap_or(u64::MAX);
@@ -42,21 +42,21 @@ impl Questions {
 }
 
 impl Part<'_> {
-    /// The call that may have asked the same.
-    pub(super) fn asked(&self, sameness: Sameness) -> Option<ProposalId> {
+    /// The call that may have an open approval for the same thing.
+    pub(super) fn asked(&self, sameness: CallFingerprint) -> Option<ProposalId> {
         self.0.get(&sameness).cloned()
     }
 
-    /// This call asks now.
-    pub(super) fn note(&mut self, sameness: Sameness, proposal_id: ProposalId) {
+    /// Notes that this call now waits for approval.
+    pub(super) fn note(&mut self, sameness: CallFingerprint, proposal_id: ProposalId) {
         if self.0.len() >= QUESTIONS_PER_PART_MAX {
             self.0.clear();
         }
         self.0.insert(sameness, proposal_id);
     }
 
-    /// What this call asked is not open any more.
-    pub(super) fn forget(&mut self, sameness: Sameness) {
+    /// Forgets a call whose approval is not open any more.
+    pub(super) fn forget(&mut self, sameness: CallFingerprint) {
         self.0.remove(&sameness);
     }
 }

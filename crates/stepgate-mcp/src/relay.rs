@@ -1,19 +1,18 @@
-//! Tells a client how its call goes: that a person is asked, and what the tool says of its progress.
+//! Progress notifications to the client: that a person must decide, and what the tool reports.
 
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{RequestContext, RoleServer};
 use stepgate_exec::servers::CallProgress;
 use stepgate_gateway::hub::RunWatch;
 
-/// How far a word about waiting goes: next to nothing, since progress must grow and the tool's own
-/// follows.
+/// Progress added by each waiting notice. Small, because progress must grow and the tool's own values follow.
 const WAITING_STEP: f64 = 1e-6;
 
-/// The progress of one call, for clients that asked to hear of it.
+/// The progress of one call, for clients that asked for notifications.
 pub(super) struct Relay<'a> {
     context: &'a RequestContext<RoleServer>,
     token: Option<ProgressToken>,
-    /// What was told last; nothing yet, and a tool may begin with nothing done.
+    /// The last value sent. None at first, because a tool may begin with 0.
     last: Option<f64>,
 }
 
@@ -22,7 +21,7 @@ impl<'a> Relay<'a> {
         Self { context, token: context.meta.get_progress_token(), last: None }
     }
 
-    /// Does something, and tells meanwhile what the run's tool says.
+    /// Runs a future, and forwards the tool's progress meanwhile.
     pub(super) async fn during<T>(
         &mut self,
         mut watch: RunWatch,
@@ -38,14 +37,14 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// What the tool says, as far as it goes on from what was told before.
+    /// Forwards a progress report of the tool, if its value is greater than the last one sent.
     pub(super) async fn tool(&mut self, said: CallProgress) {
         if self.last.is_none_or(|last| said.progress > last) {
             self.tell(said.progress, said.total, said.message).await;
         }
     }
 
-    /// That it still waits.
+    /// Sends a notice that the call still waits.
     pub(super) async fn waiting(&mut self, for_what: &str) {
         let progress = self.last.unwrap_or_default() + WAITING_STEP;
         self.tell(progress, None, Some(for_what.to_owned())).await;
@@ -57,7 +56,7 @@ impl<'a> Relay<'a> {
         let mut word = ProgressNotificationParam::new(token, progress);
         word.total = total;
         word.message = message;
-        // Whoever does not listen any more is answered all the same.
+        // A failed notification is ignored: the call is answered anyway.
         let _ = self.context.peer.notify_progress(word).await;
     }
 }

@@ -1,4 +1,4 @@
-//! An answer as a tool result, with its proof beside it.
+//! Turns an answer into a tool result, with the proof in `_meta`.
 
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject, ResultType};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use stepgate_core::step::{Answer, Recorded, Reply};
 use super::call::KEY_META;
 use super::{Shared, words};
 
-/// The response as every other door gives it, where it is not the tool's own result.
+/// The five-key response of the other interfaces, if the result is not the tool's own.
 const RESPONSE_META: &str = "stepgate/response";
 
 /// The result of a run that is over.
@@ -41,7 +41,7 @@ pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResul
     Ok(with_response(with_meta(result, meta(answer)), answer))
 }
 
-/// Whether the call may have been done although it failed, as the journal has it.
+/// Whether the journal says that a failed call may still have had an effect.
 fn is_in_doubt(entries: &[Appended]) -> Result<bool, StateError> {
     let last = entries.last().map(Appended::prove).transpose()?;
     Ok(match last {
@@ -58,17 +58,17 @@ fn with_meta(mut result: CallToolResult, meta: MetaObject) -> CallToolResult {
     result
 }
 
-/// Puts the response beside the proof. Never into `structuredContent`: several clients show the model that
-/// and nothing of the words, and clients hold it to the tool's output schema.
+/// Puts the response into `_meta`. Never into `structuredContent`: several clients show the model only that, without
+/// the text, and clients validate it against the tool's output schema.
 fn with_response(mut result: CallToolResult, answer: &Answer) -> CallToolResult {
     result.meta.get_or_insert_default().0.insert(RESPONSE_META.to_owned(), answer.to_value());
     result
 }
 
-/// A result that only says that there is none yet.
+/// A result that says that there is no outcome yet.
 pub(super) fn notice(shared: &Shared, answer: &Answer, text: String) -> CallToolResult {
     let action = answer.action.as_deref().unwrap_or_default();
-    // A tool with an output schema gives structured results or errors: clients refuse anything else.
+    // Clients accept from a tool with an output schema only structured results or errors.
     let is_error = shared.catalog().has_output_schema(action);
     let result = CallToolResult::success(vec![ContentBlock::text(text)]);
     let mut result = with_meta(result, meta(answer));
@@ -76,7 +76,7 @@ pub(super) fn notice(shared: &Shared, answer: &Answer, text: String) -> CallTool
     with_response(result, answer)
 }
 
-/// What lets a client look its own call up and verify it.
+/// The `_meta` with which a client can look up and verify its own call.
 fn meta(answer: &Answer) -> MetaObject {
     let mut meta = MetaObject::new();
     let mut set = |name: &str, value: Value| {
@@ -103,8 +103,8 @@ fn succeeded(action: &str, result: &Value) -> CallToolResult {
     }
 }
 
-/// What a tool server gave, as it gave it. What kind of result it is, it did not have to say; our client
-/// may have to read it.
+/// The result of a tool server, unchanged except for `result_type`: the server need not set it, but our client may
+/// need it.
 fn of_tool(result: &Value) -> Option<CallToolResult> {
     let mut result: CallToolResult = serde_json::from_value(result.clone()).ok()?;
     result.result_type = Some(ResultType::COMPLETE);
@@ -123,7 +123,7 @@ fn of_core(result: &Value) -> CallToolResult {
     shown
 }
 
-/// What a tool itself said of its failure, where it said something.
+/// The tool's own error result, if it gave one.
 fn own_words(recorded: &Recorded) -> Option<CallToolResult> {
     let said = recorded.output_json.as_deref()?;
     let mut result = of_tool(&serde_json::from_str(said).ok()?)?;

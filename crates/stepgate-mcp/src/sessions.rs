@@ -1,5 +1,5 @@
-//! Sessions of clients that shake hands. Each is a session of the gate, and its name says what the
-//! client can do, so that any process can go on with it: nothing about it is kept but its journal.
+//! Sessions of clients that make a handshake. Each is a session of the gate. Its name encodes what the client can
+//! do, so that any process can continue it: nothing else is stored.
 //!
 //! ```text
 //! 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10.2025-11-25.u
@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -28,34 +28,35 @@ use rmcp::transport::streamable_http_server::session::{
     SessionStoreError,
 };
 use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::lock;
 
 use super::handler::VERSIONS;
 use super::{Shared, tasks};
 
-/// When a client whose stream broke should come again.
+/// How long a client should wait before it reconnects a broken stream.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How long an answer that was sent is kept for a client that comes again: all of it is in memory.
+/// How long a sent answer is kept for a client that reconnects. Short: answers are kept in memory.
 const RESUME_MAX: Duration = Duration::from_secs(5);
 
-/// How often it is looked, while a session could become idle, whether one has.
+/// How often to look for idle sessions, per idle timeout.
 const LOOKS_PER_IDLE: u32 = 4;
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// The gate's session of a client's.
+/// The gate's session of a client session.
 pub(super) fn session_of(name: &str) -> Option<SessionId> {
     name.split('.').next()?.parse().ok()
 }
 
-/// What a session's name says of its client.
+/// What a session's name says about its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Manner {
+pub(super) struct ClientAbilities {
     version: ProtocolVersion,
     opens_pages: bool,
     knows_tasks: bool,
 }
 
-impl Manner {
+impl ClientAbilities {
     pub(super) fn of(params: &InitializeRequestParams) -> Self {
         let declared = &params.capabilities;
         Self {
@@ -67,7 +68,7 @@ impl Manner {
 
     /// The name of a session with this client.
     fn name(&self, session_id: SessionId) -> String {
-        let flag = |is_set, letter| if is_set { letter } else { "" };
+        let flag = |wait_until_set, letter| if wait_until_set { letter } else { "" };
         let (pages, tasks) = (flag(self.opens_pages, "u"), flag(self.knows_tasks, "t"));
         format!("{session_id}.{}.{pages}{tasks}", self.version)
     }
@@ -101,60 +102,59 @@ impl Manner {
     }
 }
 
-/// The version that is spoken with a client that shakes hands, as the SDK chooses it: the name must say
-/// that one, and nothing that a client made up.
+/// The version that the SDK negotiates with a client that makes a handshake. The session's name must contain that one,
+/// not what the client asked for.
 fn negotiated(asked: &ProtocolVersion) -> ProtocolVersion {
     let mut known = VERSIONS.iter().filter(|version| **version < ProtocolVersion::V_2026_07_28);
     known.find(|version| *version == asked).unwrap_or(&ProtocolVersion::V_2025_11_25).clone()
 }
 
-/// What the door knows of a request, and the SDK does not hand on.
+/// What the HTTP handler knows of a request and the SDK does not pass on.
 #[derive(Clone, Debug)]
-pub(super) struct Arrival {
+pub(super) struct RequestInfo {
     pub(super) principal_id: PrincipalId,
     /// The session that a handshake opens.
-    pub(super) opening: Option<(SessionId, Manner)>,
-    /// Whether it came over standard input, where no header repeats an argument.
+    pub(super) opening: Option<(SessionId, ClientAbilities)>,
+    /// Whether it came over stdio, where no headers repeat arguments.
     pub(super) is_bridged: bool,
-    /// Set where the SDK would answer with something else than what is wrong.
-    pub(super) hitch: Arc<OnceLock<Hitch>>,
+    /// Set if the SDK's own response would not say what is wrong.
+    pub(super) failure: Arc<OnceLock<ServeFailure>>,
 }
 
 /// Why a request cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hitch {
-    /// The stream that it wants to take up is not there: the SDK would answer with a stream that ends at
-    /// once, and some clients would come again for ever.
+pub(super) enum ServeFailure {
+    /// The stream to resume is gone. The SDK would answer with a stream that ends at once, and some clients would
+    /// reconnect forever.
     Gone,
-    /// There is no room for its session.
+    /// Every session is in use.
     Full,
 }
 
 tokio::task_local! {
     /// The request that this task answers.
-    pub(super) static ARRIVAL: Arrival;
+    pub(super) static REQUEST_INFO: RequestInfo;
 }
 
-/// Whether the request that this task answers came over standard input.
+/// Whether the request that this task answers came over stdio.
 pub(super) fn is_bridged() -> bool {
-    ARRIVAL.try_with(|arrival| arrival.is_bridged).unwrap_or(false)
+    REQUEST_INFO.try_with(|arrival| arrival.is_bridged).unwrap_or(false)
 }
 
-/// Says why the request that this task answers cannot be served. Outside of one there is nobody to tell.
-fn tell(hitch: Hitch) {
-    let _ = ARRIVAL.try_with(|arrival| arrival.hitch.set(hitch));
+/// Notes why the request that this task answers cannot be served. Does nothing outside of a request.
+fn tell(failure: ServeFailure) {
+    let _ = REQUEST_INFO.try_with(|arrival| arrival.failure.set(failure));
 }
 
-/// The sessions that this process knows. Beyond the limit, and when nothing happens in them, they are
-/// let go; their clients do not notice. The SDK knows nothing of requests under way, so it is not asked
-/// which ones are idle.
+/// The sessions in memory. Those over the limit and idle ones are dropped; their clients do not notice, because a
+/// session is restored from its name. The SDK's own idle timeout is off: it ignores requests that are under way.
 pub(super) struct Sessions {
     shared: Arc<Shared>,
     local: LocalSessionManager,
-    /// In the order in which they began here.
+    /// In the order in which this process began them.
     order: Mutex<VecDeque<Known>>,
-    /// Sessions that were let go, and whose end the SDK has still to notice. By then one may have begun
-    /// again under its name.
+    /// Sessions that were dropped, while the SDK has not noticed their end yet, with a count: a session may have begun
+    /// again under the same name.
     ending: Mutex<HashMap<ClientSession, usize>>,
 }
 
@@ -180,28 +180,28 @@ impl Sessions {
     }
 
     fn order(&self) -> MutexGuard<'_, VecDeque<Known>> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.order)
     }
 
     async fn begin(
         &self,
         id: ClientSession,
     ) -> Result<WorkerTransport<LocalSessionWorker>, LocalSessionManagerError> {
-        let principal_id = ARRIVAL.try_with(|arrival| arrival.principal_id.clone()).ok();
+        let principal_id = REQUEST_INFO.try_with(|arrival| arrival.principal_id.clone()).ok();
         let Ok(excess) = self.make_room(&id, principal_id) else {
-            tell(Hitch::Full);
+            tell(ServeFailure::Full);
             return Err(LocalSessionManagerError::SessionNotFound(id));
         };
         if let Some(excess) = excess {
-            self.let_go(&excess).await;
+            self.drop_session(&excess).await;
         }
         let (handle, worker) = create_local_session(id.clone(), self.local.session_config.clone());
         self.local.sessions.write().await.insert(id, handle);
         Ok(WorkerTransport::spawn(worker))
     }
 
-    /// Takes a place for a session. Where there is none, another one is let go that nothing happens in:
-    /// the same principal's oldest, or anybody's.
+    /// Reserves a place for a session. If the limit is reached, picks an idle session to drop: the oldest of the same
+    /// principal, or else the oldest of any.
     fn make_room(
         &self,
         id: &ClientSession,
@@ -223,14 +223,14 @@ impl Sessions {
         Ok(excess)
     }
 
-    /// Something happens in the session.
+    /// Notes that the session is used now.
     fn use_now(&self, id: &ClientSession) {
         if let Some(known) = self.order().iter_mut().find(|known| known.id == *id) {
             known.used = Instant::now();
         }
     }
 
-    /// Sessions where nothing has happened for so long.
+    /// Sessions that were idle for at least this long.
     fn idle(&self, idle: Duration) -> Vec<ClientSession> {
         let mut order = self.order();
         for known in order.iter_mut() {
@@ -242,7 +242,7 @@ impl Sessions {
         order.iter().filter(is_idle).map(|known| known.id.clone()).collect()
     }
 
-    async fn let_go(&self, id: &ClientSession) {
+    async fn drop_session(&self, id: &ClientSession) {
         let was_here = self.local.sessions.read().await.contains_key(id);
         self.order().retain(|known| known.id != *id);
         if was_here {
@@ -250,15 +250,15 @@ impl Sessions {
         }
         self.shared.unanswered.ended(id);
         self.shared.streams.end(id);
-        // One that has ended meanwhile is gone already.
+        // An error means that the session has ended already.
         let _ = self.local.close_session(id).await;
     }
 
     fn ending(&self) -> MutexGuard<'_, HashMap<ClientSession, usize>> {
-        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.ending)
     }
 
-    /// The SDK notices the end of a session. Whether that is news.
+    /// Called when the SDK notices the end of a session. False if this process dropped the session itself.
     fn is_news(&self, id: &ClientSession) -> bool {
         let mut ending = self.ending();
         match ending.get_mut(id) {
@@ -278,14 +278,14 @@ impl Sessions {
 /// Every session is in use.
 struct Full;
 
-/// Lets go what is idle, for as long as there are sessions.
+/// Drops idle sessions, until `Sessions` itself is dropped.
 async fn keep_letting_go(sessions: Weak<Sessions>, idle: Duration) {
     let pause = (idle / LOOKS_PER_IDLE).clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX);
     loop {
         tokio::time::sleep(pause).await;
         let Some(sessions) = sessions.upgrade() else { return };
         for id in sessions.idle(idle) {
-            sessions.let_go(&id).await;
+            sessions.drop_session(&id).await;
         }
     }
 }
@@ -295,11 +295,11 @@ impl SessionManager for Sessions {
     type Transport = WorkerTransport<LocalSessionWorker>;
 
     async fn create_session(&self) -> Result<(ClientSession, Self::Transport), Self::Error> {
-        let opening = ARRIVAL.try_with(|arrival| arrival.opening.clone()).ok().flatten();
-        // A handshake that did not come through the door has no session.
+        let opening = REQUEST_INFO.try_with(|arrival| arrival.opening.clone()).ok().flatten();
+        // A handshake that did not come through the HTTP handler has no session.
         let missing = || LocalSessionManagerError::SessionNotFound("none".into());
-        let (session_id, manner) = opening.ok_or_else(missing)?;
-        let name = manner.name(session_id);
+        let (session_id, capabilities) = opening.ok_or_else(missing)?;
+        let name = capabilities.name(session_id);
         let id: ClientSession = name.into();
         let transport = self.begin(id.clone()).await?;
         Ok((id, transport))
@@ -318,10 +318,10 @@ impl SessionManager for Sessions {
     }
 
     async fn close_session(&self, id: &ClientSession) -> Result<(), Self::Error> {
-        // A client ends its session within a request; the SDK does so by itself.
-        let is_asked = ARRIVAL.try_with(|_| ()).is_ok();
+        // A client ends its session within a request; the SDK calls this outside of one.
+        let is_asked = REQUEST_INFO.try_with(|_| ()).is_ok();
         if is_asked || self.is_news(id) {
-            self.let_go(id).await;
+            self.drop_session(id).await;
         }
         Ok(())
     }
@@ -360,7 +360,7 @@ impl SessionManager for Sessions {
         self.use_now(id);
         let resumed = self.local.resume(id, last_event_id).await;
         if resumed.is_err() {
-            tell(Hitch::Gone);
+            tell(ServeFailure::Gone);
         }
         resumed
     }
@@ -373,13 +373,13 @@ impl SessionManager for Sessions {
     }
 }
 
-/// Reads out of a session's name what its handshake said. Whose it is was asked at the door.
+/// Restores a session's capabilities from its name. The HTTP handler has checked whose session it is.
 pub(super) struct Restored;
 
 #[async_trait]
 impl SessionStore for Restored {
     async fn load(&self, name: &str) -> Result<Option<SessionState>, SessionStoreError> {
-        Ok(Manner::read(name).map(|manner| SessionState::new(manner.params())))
+        Ok(ClientAbilities::read(name).map(|capabilities| SessionState::new(capabilities.params())))
     }
 
     async fn store(&self, _: &str, _: &SessionState) -> Result<(), SessionStoreError> {

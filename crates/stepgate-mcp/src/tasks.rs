@@ -1,5 +1,5 @@
-//! Tasks: a run that a client asks after. The run is durable before its task is named, so there is
-//! nothing to keep here, and a restart changes nothing.
+//! Tasks: a run that a client polls. The run is durable before its task is named, so nothing is stored here, and a
+//! restart changes nothing.
 
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -12,18 +12,18 @@ use stepgate_core::ports::Recollection;
 use stepgate_core::run::{Status, Word};
 use stepgate_core::step::{self, Answer};
 
-use super::call::{Asker, fault};
+use super::call::{McpCaller, fault};
 use super::{Shared, result};
 
-/// How often a client should ask.
+/// How often a client should poll.
 const POLL_INTERVAL_MS: u64 = 1000;
 
-/// Whether a client knows tasks.
+/// Whether a client supports tasks.
 pub(super) fn is_declared(extensions: &ExtensionCapabilities) -> bool {
     extensions.contains_key(TASKS_EXTENSION_ID)
 }
 
-/// Says that this server knows them, too.
+/// Declares that this server supports tasks.
 pub(super) fn with(mut capabilities: ServerCapabilities) -> ServerCapabilities {
     let extensions = capabilities.extensions.get_or_insert_default();
     extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
@@ -41,10 +41,10 @@ pub(super) async fn created(shared: &Shared, answer: &Answer) -> Result<CreateTa
     Ok(CreateTaskResult::new(task).with_meta(notice.meta.unwrap_or_default()))
 }
 
-/// A task as it stands: one's own.
+/// The present state of a task of this caller.
 pub(super) async fn get(
     shared: &Shared,
-    asker: &Asker,
+    asker: &McpCaller,
     task_id: &str,
 ) -> Result<GetTaskResult, ErrorData> {
     let known = own(shared, asker, task_id).await?;
@@ -61,10 +61,10 @@ pub(super) async fn get(
     Ok(GetTaskResult::new(DetailedTask::new(task(&known), payload)))
 }
 
-/// The run behind a task. Another principal's is as good as none.
+/// The run of a task. A run of another principal counts as unknown.
 pub(super) async fn own(
     shared: &Shared,
-    asker: &Asker,
+    asker: &McpCaller,
     task_id: &str,
 ) -> Result<Recollection, ErrorData> {
     let unknown = || ErrorData::invalid_params("there is no such task", None);

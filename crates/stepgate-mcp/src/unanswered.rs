@@ -1,38 +1,39 @@
-//! Calls whose answer nobody has got. MCP tells clients to send a lost call again under a new id, and
-//! without a key nothing in the second call names the first: here it is found by what it asks.
+//! Calls whose answer was not delivered. MCP tells clients to send a lost call again under a new id. Without an
+//! idempotency key nothing in the second call names the first, so it is found here by its content.
 //!
-//! A call comes in here when its answer's stream broke, when it was answered with a notice or with an
-//! error of the gateway's own only, or when the gateway stopped before it was over. The same call of the same principal takes it out, and
-//! gets its answer. Two calls that are both alive are two calls.
+//! A call is added when the stream of its answer broke, when it was answered only with a notice or with an error of
+//! the gateway, or when the gateway stopped before the call was over. An equal call of the same principal takes it
+//! out and gets its answer. Two equal calls that are both connected are two calls.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, ProposalId};
 use stepgate_core::json::{Map, Value};
+use stepgate_core::lock;
 use stepgate_core::run::Run;
 use stepgate_core::time::Timestamp;
 use uuid::Uuid;
 
-/// Most calls that are remembered. Beyond them the oldest is forgotten: its call again is a new call.
+/// Most calls that are remembered. Above that the oldest is forgotten: an equal call is then a new call.
 const CALLS_MAX: usize = 10_000;
-/// What the ids of calls without a key begin with, so that a later process knows them.
+/// Prefix of the ids of calls without a key, so that a later process recognises them.
 const MARK: [u8; 6] = *b"mcpcal";
 
-/// A stream of a session's, which its client can take up where it broke.
+/// A stream of a session, which its client can resume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stream {
     pub(super) session: String,
     pub(super) number: u64,
 }
 
-/// What makes two calls the same: who asks, for what.
+/// What makes two calls equal: the principal, the action and the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Sameness(Digest);
+pub(super) struct CallFingerprint(Digest);
 
-impl Sameness {
+impl CallFingerprint {
     pub(super) fn of(principal_id: &PrincipalId, action: &str, args: &Map<String, Value>) -> Self {
         Self(Digest::of(&(principal_id, action, args)))
     }
@@ -51,7 +52,7 @@ fn is_unkeyed(id: &str) -> bool {
         .is_ok_and(|id| id.get_version_num() == 8 && id.as_bytes().starts_with(&MARK))
 }
 
-/// The calls.
+/// The calls whose answer was not delivered.
 pub(super) struct Unanswered {
     calls: Mutex<Calls>,
     /// How long after its end a call can be joined.
@@ -60,15 +61,15 @@ pub(super) struct Unanswered {
 
 #[derive(Default)]
 struct Calls {
-    by_sameness: HashMap<Sameness, VecDeque<ProposalId>>,
-    /// In the order in which they came; some may have been taken out since.
+    by_sameness: HashMap<CallFingerprint, VecDeque<ProposalId>>,
+    /// In the order in which they were added.
     order: VecDeque<Waiting>,
 }
 
 struct Waiting {
-    sameness: Sameness,
+    sameness: CallFingerprint,
     proposal_id: ProposalId,
-    /// The stream over which the client may still get the answer.
+    /// The stream on which the client may still get the answer.
     stream: Option<Stream>,
 }
 
@@ -78,11 +79,16 @@ impl Unanswered {
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.calls)
     }
 
-    /// Nobody has got the answer of this call, and nobody will, but perhaps over this stream.
-    pub(super) fn add(&self, sameness: Sameness, proposal_id: ProposalId, stream: Option<Stream>) {
+    /// Adds a call whose answer was not delivered. The client can still get it only by resuming `stream`.
+    pub(super) fn add(
+        &self,
+        sameness: CallFingerprint,
+        proposal_id: ProposalId,
+        stream: Option<Stream>,
+    ) {
         let mut calls = self.calls();
         let same = calls.by_sameness.entry(sameness).or_default();
         if same.contains(&proposal_id) {
@@ -100,8 +106,8 @@ impl Unanswered {
         }
     }
 
-    /// A client takes up this stream, so it gets the answer of the call that was lost with it.
-    pub(super) fn resumed(&self, stream: &Stream) -> Option<(Sameness, ProposalId)> {
+    /// Takes the call that was lost with this stream: the client resumes the stream and gets the answer there.
+    pub(super) fn resumed(&self, stream: &Stream) -> Option<(CallFingerprint, ProposalId)> {
         let mut calls = self.calls();
         let waiting = calls.order.iter().find(|waiting| waiting.stream.as_ref() == Some(stream))?;
         let (sameness, proposal_id) = (waiting.sameness, waiting.proposal_id.clone());
@@ -109,31 +115,31 @@ impl Unanswered {
         Some((sameness, proposal_id))
     }
 
-    /// The session is let go: nobody takes up its streams any more.
+    /// Notes that a session was dropped: its streams cannot be resumed any more.
     pub(super) fn ended(&self, session: &str) {
         let is_its = |stream: &Stream| stream.session == session;
         self.calls().unbind(|waiting| waiting.stream.as_ref().is_some_and(is_its));
     }
 
-    /// The client asks after this call by its name, so the same call without a name is another one.
-    pub(super) fn named(&self, sameness: Sameness, proposal_id: &ProposalId) {
+    /// Forgets a call that the client names by its key: an equal call without a key is then a new call.
+    pub(super) fn named(&self, sameness: CallFingerprint, proposal_id: &ProposalId) {
         self.calls().forget(sameness, proposal_id);
     }
 
-    /// The oldest call that is the same, if there is one.
-    pub(super) fn take(&self, sameness: Sameness) -> Option<ProposalId> {
+    /// Takes the oldest equal call, if there is one.
+    pub(super) fn take(&self, sameness: CallFingerprint) -> Option<ProposalId> {
         let mut calls = self.calls();
         let proposal_id = calls.by_sameness.get(&sameness)?.front()?.clone();
         calls.forget(sameness, &proposal_id);
         Some(proposal_id)
     }
 
-    /// Whether a call that ended then may still be joined.
+    /// Whether a call that ended at this time may still be joined.
     pub(super) fn is_young(&self, ended: Timestamp, now: Timestamp) -> bool {
         u128::from(now.since_ms(ended)) <= self.join.as_millis()
     }
 
-    /// A run that was under way when the gateway stopped, where it came without a key.
+    /// Adds a run of the process before, if it came without a key.
     pub(super) fn take_up(&self, run: &Run) {
         let Ok(Value::Object(proposal)) = serde_json::from_slice(&run.arrival.payload.bytes) else {
             return;
@@ -147,20 +153,24 @@ impl Unanswered {
             return;
         }
         if let Ok(proposal_id) = ProposalId::parse(id) {
-            self.add(Sameness::of(&run.arrival.principal_id, action, args), proposal_id, None);
+            self.add(
+                CallFingerprint::of(&run.arrival.principal_id, action, args),
+                proposal_id,
+                None,
+            );
         }
     }
 }
 
 impl Calls {
-    /// No stream gives the answer of these any more.
+    /// Clears the stream of these calls: it cannot deliver their answer any more.
     fn unbind(&mut self, is_one: impl Fn(&Waiting) -> bool) {
         for waiting in self.order.iter_mut().filter(|waiting| is_one(waiting)) {
             waiting.stream = None;
         }
     }
 
-    fn forget(&mut self, sameness: Sameness, proposal_id: &ProposalId) {
+    fn forget(&mut self, sameness: CallFingerprint, proposal_id: &ProposalId) {
         if let Some(same) = self.by_sameness.get_mut(&sameness) {
             same.retain(|other| other != proposal_id);
             if same.is_empty() {

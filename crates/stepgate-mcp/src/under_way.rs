@@ -1,17 +1,18 @@
-//! The ids under which clients wait in their sessions. The SDK finds an answer's stream by the id alone,
-//! so one that is under way twice would give a call the other one's answer. A session where one is
-//! under way is in use, and is not let go.
+//! The ids of requests under way, by session. The SDK finds the stream of an answer by the request id alone, so a
+//! second request with the same id would get the other one's answer. A session with a request under way is in use
+//! and is not dropped.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
+use stepgate_core::lock;
 
-/// The ids that are under way, as JSON (`1` and `"1"` are two), by their sessions.
+/// The request ids under way, as JSON (`1` and `"1"` are different), by session.
 #[derive(Default)]
 pub(super) struct UnderWay(Mutex<HashMap<String, HashSet<String>>>);
 
-/// Holds an id until the request is answered, whoever still waits for it.
+/// Holds an id until the request is answered, even if the client has disconnected.
 pub(super) struct Claim {
     under_way: Arc<UnderWay>,
     session: String,
@@ -20,10 +21,10 @@ pub(super) struct Claim {
 
 impl UnderWay {
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, HashSet<String>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.0)
     }
 
-    /// Claims the id; none where it is under way already.
+    /// Claims the id; none if it is already under way.
     pub(super) fn claim(self: &Arc<Self>, session: &str, id: &Value) -> Option<Claim> {
         let (session, id) = (session.to_owned(), id.to_string());
         let is_new = self.sessions().entry(session.clone()).or_default().insert(id.clone());

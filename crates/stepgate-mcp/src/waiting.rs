@@ -1,10 +1,10 @@
-//! An answer that a person has to give first: how the client hears of it depends on what it can do.
+//! A call that waits for a person: what the client gets depends on its capabilities.
 //!
 //! | the client declares | it gets |
 //! |---|---|
-//! | the Tasks extension | a task at once, which it asks after |
-//! | URL elicitation | the address of the approval's page, for a person to open; one that declines waits like the next |
-//! | neither | progress, and after a while a notice that says how to ask again |
+//! | the Tasks extension | a task at once, which it polls |
+//! | URL elicitation | the URL of the approval page, for a person to open; if it declines, it waits as below |
+//! | neither | progress, and after a timeout a notice that says how to ask again |
 //!
 //! None of them lets the client decide: the page asks for an operator's login.
 
@@ -25,29 +25,29 @@ use super::call::{Call, KEY_META, NoAnswer, Return};
 use super::relay::Relay;
 use super::{Shared, result, tasks};
 
-/// How often a client that waits hears that it still does.
+/// How often a waiting client gets a progress notice.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
-/// What the input that a client is asked for is called.
+/// The name of the input that the client is asked for.
 pub(super) const INPUT: &str = "approval";
 
-/// What came of waiting.
+/// The result of waiting.
 pub(super) enum Waited {
     /// The run is over.
     Over(Answer),
-    /// The client is answered before it is.
+    /// The client is answered before the run is over.
     Answered(CallToolResponse),
 }
 
 /// What a client can do while a person decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Means {
-    /// Ask after a task.
+    /// Poll a task.
     Task,
-    /// Open a page, and come back with the same call.
+    /// Open a page, and send the same call again.
     PageAndBack,
-    /// Open a page while the call goes on.
+    /// Open a page while the call waits.
     Page,
-    /// Wait.
+    /// Only wait.
     Patience,
 }
 
@@ -66,7 +66,7 @@ impl Means {
     }
 }
 
-/// Waits in the way that the client understands.
+/// Waits in the way that the client supports.
 pub(super) async fn wait(
     shared: &Arc<Shared>,
     call: &Call,
@@ -86,19 +86,19 @@ pub(super) async fn wait(
             Ok(Waited::Answered(page.and_back(call).into()))
         }
         (Means::PageAndBack, Some(page)) if call.return_of == Return::WithPage => {
-            match patience(shared, first, None, context, relay).await? {
+            match max_wait(shared, first, None, context, relay).await? {
                 still if still.is_notice() => Ok(Waited::Answered(page.and_back(call).into())),
                 over => Ok(Waited::Over(over)),
             }
         }
         (Means::Page, Some(page)) => {
-            let answer = patience(shared, first, Some(&page), context, relay).await?;
+            let answer = max_wait(shared, first, Some(&page), context, relay).await?;
             Ok(told(shared, call, answer))
         }
         (Means::Patience, _)
         | (Means::PageAndBack, Some(_))
         | (Means::PageAndBack | Means::Page, None) => {
-            let answer = patience(shared, first, None, context, relay).await?;
+            let answer = max_wait(shared, first, None, context, relay).await?;
             Ok(told(shared, call, answer))
         }
     }
@@ -121,7 +121,7 @@ impl Page {
         }
     }
 
-    /// Asks the client to come back when a person has looked at the page.
+    /// Asks the client to send the call again after a person has seen the page.
     fn and_back(&self, call: &Call) -> InputRequiredResult {
         let request = InputRequest::Elicitation(ElicitRequest::new(self.request()));
         let requests = BTreeMap::from([(INPUT.to_owned(), request)]);
@@ -129,10 +129,10 @@ impl Page {
     }
 }
 
-/// Waits until the run is over, or for as long as calls wait. A page is shown meanwhile. What the client
-/// says of the page decides nothing: one that declines it waits like a client that cannot show pages,
-/// because an operator may still decide elsewhere.
-async fn patience(
+/// Waits until the run is over, at most `mcp.wait_ms`. Shows the page meanwhile, if there is one. The client's reply to
+/// the page decides nothing: a client that declines waits like one that cannot show pages, because an operator
+/// may still decide elsewhere.
+async fn max_wait(
     shared: &Arc<Shared>,
     first: Answer,
     page: Option<&Page>,

@@ -1,10 +1,9 @@
-//! The words for the model: what became of a call that has no result of its tool, and what to do now.
+//! The text for the model when a call has no tool result: what happened, and what to do now.
 //!
-//! The five-key response keeps one fixed message for each code. The words say more, because a model acts on
-//! them: which argument broke which rule, which limit was reached, whether something may have happened, and
-//! whether to try again. They never say anything of the host, of a policy, or of what an operator noted: a
-//! detail is repeated only where it is about the caller's own arguments, or where the gateway made it out of
-//! a limit or of the tool's result.
+//! The five-key response has one fixed message for each code. This text says more, because a model acts on it: which
+//! argument broke which rule, which limit was reached, whether there may have been an effect, and whether to try
+//! again. It reveals nothing about the host, the policies or an operator's note: a detail is repeated only if it is
+//! about the caller's own arguments, or if the gateway derived it from a limit or from the tool's result.
 
 use stepgate_core::failure::{ExecutionFailure, Failure};
 use stepgate_core::step::Recorded;
@@ -13,17 +12,17 @@ use stepgate_gateway::text;
 /// Most characters of a detail that are repeated.
 const DETAIL_CHARS_MAX: usize = 1000;
 
-/// What is known of a refusal beside its response.
+/// What is known of a refusal besides its response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
-    /// Whether the journal says that something may have happened all the same.
+    /// Whether the journal says that there may have been an effect.
     pub(super) is_in_doubt: bool,
-    /// Longest payload that the gate takes.
+    /// Longest payload that the gate accepts.
     pub(super) payload_bytes_max: usize,
 }
 
-/// The words of a refusal: the outcome, the code, the message, what the caller may know of the reason, and
-/// one sentence of advice.
+/// The text of a refusal: the outcome, the code, the message, the part of the reason that the caller may see, and one
+/// sentence of advice.
 pub(super) fn of_refusal(recorded: &Recorded, known: Known) -> String {
     let (outcome, detail) = (recorded.outcome.as_str(), recorded.detail.as_deref());
     let error = recorded.error.as_ref();
@@ -49,17 +48,17 @@ pub(super) fn of_refusal(recorded: &Recorded, known: Known) -> String {
     format!("{outcome} ({finer}): {message}{}. {advice}", reason.unwrap_or_default())
 }
 
-/// The failure that a record's detail begins with.
+/// The failure code at the start of a record's detail.
 fn execution(detail: Option<&str>) -> Option<ExecutionFailure> {
     ExecutionFailure::parse(detail?.split(':').next()?)
 }
 
-/// What follows the finer code.
+/// The text after the failure code.
 fn after_code(detail: Option<&str>) -> Option<&str> {
     detail?.split_once(": ").map(|(_, rest)| rest)
 }
 
-/// What the caller may know of a call that could not be done.
+/// What the caller may see of the reason, for a call that failed in execution.
 fn reason_of_execution(failure: ExecutionFailure, detail: Option<&str>) -> Option<String> {
     let said = after_code(detail);
     match failure {
@@ -67,11 +66,11 @@ fn reason_of_execution(failure: ExecutionFailure, detail: Option<&str>) -> Optio
             let said = said.unwrap_or("no answer in time");
             Some(format!("{said} (the limit is timeout_ms of its server)"))
         }
-        // The gateway's own judgement of what the tool gave.
+        // The gateway's own check of the tool's result.
         ExecutionFailure::OutputInvalid => said.map(str::to_owned),
         ExecutionFailure::FileTooLarge => Some("the limit is sandbox.file_bytes_max".to_owned()),
         ExecutionFailure::TooManyEntries => Some("the limit is sandbox.entries_max".to_owned()),
-        // What follows these may name the host: a path, a command, an error of the system.
+        // The rest of these details may name the host: a path, a command, an error of the system.
         ExecutionFailure::ToolFailed
         | ExecutionFailure::Unavailable
         | ExecutionFailure::Io
@@ -86,16 +85,16 @@ fn reason_of_execution(failure: ExecutionFailure, detail: Option<&str>) -> Optio
     }
 }
 
-/// What the caller may know of a call that was refused before anything was done.
+/// What the caller may see of the reason, for a call that was refused before it had any effect.
 fn reason_of_refusal(code: &str, detail: Option<&str>, known: Known) -> Option<String> {
     match code {
         "PAYLOAD_TOO_LARGE" => {
             Some(format!("limits.payload_bytes_max is {} bytes", known.payload_bytes_max))
         }
-        // About the caller's own words.
+        // About the caller's own input.
         "INVALID_JSON" | "INVALID_PROPOSAL" | "INVALID_ARGS" => detail.map(str::to_owned),
         "APPROVAL_DENIED" => too_many_open(detail).map(str::to_owned),
-        // A policy's name, or a rule that the operator made.
+        // The rest may name a policy, or a rule that the operator made.
         _ => None,
     }
 }
@@ -125,7 +124,7 @@ fn advice_after_refusal(code: &str, detail: Option<&str>) -> &'static str {
     }
 }
 
-/// The limit on open approvals, where it was what refused the call.
+/// The limit on open approvals, if that limit refused the call.
 fn too_many_open(detail: Option<&str>) -> Option<&str> {
     detail?.strip_prefix("TOO_MANY_OPEN: ")
 }

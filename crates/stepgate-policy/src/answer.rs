@@ -1,4 +1,4 @@
-//! What Cedar's response means here: any error denies, an approval wins over a plain permit.
+//! How Cedar's response is interpreted: any error denies, and a required approval overrides a plain permit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use crate::rule::{Effect, Rule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It may be done.
+    /// The call is allowed.
     Permit,
     /// A person decides.
     Approval,
-    /// It may not be done.
+    /// The call is not allowed.
     Deny,
 }
 
@@ -33,7 +33,7 @@ impl Verdict {
         }
     }
 
-    /// The answer of a decision.
+    /// The verdict of a decision.
     pub fn of(decision: &PolicyDecision) -> Self {
         match decision.verdict {
             PolicyVerdict::Permit => Self::Permit,
@@ -52,14 +52,14 @@ pub(crate) struct CedarAnswer {
     /// The names of the policies that decided.
     pub(crate) policies: BTreeSet<String>,
     pub(crate) caps: BTreeMap<String, i64>,
-    /// Why it is denied, where the policies' names do not say it.
+    /// Why it is denied, where the policies' names do not explain it.
     pub(crate) detail: Option<String>,
     /// The declared defaults that policies saw.
     pub(crate) defaults: Map<String, Value>,
 }
 
 impl CedarAnswer {
-    /// No policy speaks.
+    /// The answer where no policy applies: deny.
     pub(crate) fn silence() -> Self {
         Self::deny(BTreeSet::new())
     }
@@ -75,13 +75,13 @@ impl CedarAnswer {
         }
     }
 
-    /// A refusal that the names of these policies do not explain.
+    /// A denial that the names of these policies do not explain.
     pub(crate) fn refuse(policies: BTreeSet<String>, detail: String) -> Self {
         Self { detail: Some(detail), ..Self::deny(policies) }
     }
 
-    /// The answer to every question about an action, where all policies that it can match do match:
-    /// what Cedar would say, without asking it.
+    /// The answer to every question about an action, if all its policies are unconditional: the same answer
+    /// as Cedar's, without asking it.
     pub(crate) fn standing<'a>(rules: impl Iterator<Item = &'a Rule>) -> Option<Self> {
         let rules: Vec<&Rule> = rules.collect();
         if !rules.iter().all(|rule| rule.is_unconditional()) {
@@ -96,7 +96,7 @@ impl CedarAnswer {
         })
     }
 
-    /// What these permits come to together.
+    /// The joint answer of these permits.
     fn permitted(rules: &[&Rule]) -> Self {
         let mut answer = Self { verdict: Verdict::Permit, ..Self::silence() };
         for rule in rules {
@@ -110,7 +110,7 @@ impl CedarAnswer {
         answer
     }
 
-    /// What Cedar's response means. `rule` finds a policy by its id.
+    /// The meaning of Cedar's response. `rule` finds a policy by its id.
     pub(crate) fn of<'a>(
         rule: impl Fn(&PolicyId) -> Option<&'a Rule>,
         response: &Response,
@@ -123,7 +123,7 @@ impl CedarAnswer {
                 policies.extend(deciding.map(name_of));
                 Self::deny(policies)
             }
-            // Cedar alone would skip the policy that errors, also if it forbids.
+            // Cedar itself would skip a policy with an error, even one that forbids.
             Decision::Allow if has_errors => Self::deny(policies),
             Decision::Allow => {
                 let rules: Option<Vec<_>> = deciding.map(rule).collect();
@@ -152,7 +152,7 @@ impl CedarAnswer {
         self
     }
 
-    /// The answer as the gate takes it.
+    /// The answer in the gate's form.
     pub(crate) fn into_decision(self, policy_hash: Digest) -> PolicyDecision {
         let verdict = match self.verdict {
             Verdict::Permit => PolicyVerdict::Permit,
@@ -170,7 +170,7 @@ pub(crate) fn joined(reasons: &BTreeSet<String>) -> String {
     reasons.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
 }
 
-/// The name that a policy was keyed by, as it is.
+/// The name that is the policy's id, unescaped.
 fn name_of(id: &PolicyId) -> String {
     AsRef::<str>::as_ref(id).to_owned()
 }

@@ -1,10 +1,10 @@
-//! `@cap("volume <= 30; bass <= 5")`: what a permit asks of the arguments in return.
+//! `@cap("volume <= 30; bass <= 5")`: limits on the arguments that a permit sets.
 
 use std::collections::BTreeMap;
 
 use crate::limits::CAPS_MAX;
 
-/// Largest and smallest cap: beyond it a number of a proposal could not be told from its neighbour.
+/// Limit of a cap's absolute value: beyond it a double cannot hold every integer exactly.
 const CAP_MAX: i64 = (1 << 53) - 1;
 
 /// Why a text is not a list of caps.
@@ -13,18 +13,18 @@ pub(crate) enum CapError {
     /// Not of the form `ARGUMENT <= INTEGER`.
     #[error("`{0}` is not a cap; write `ARGUMENT <= INTEGER`, several separated by `;`")]
     Malformed(String),
-    /// The limit is no integer that a proposal could hold.
+    /// The limit is not an integer that a proposal can contain.
     #[error("`{0}` is not a whole number between -(2^53 - 1) and 2^53 - 1")]
     NotAnInteger(String),
     /// The same argument twice.
     #[error("`{0}` is capped twice; keep the smaller one")]
     Twice(String),
-    /// More than a policy may have.
+    /// More caps than a policy may have.
     #[error("more than {CAPS_MAX} caps; split the policy")]
     TooMany,
 }
 
-/// The caps that a text spells: the largest value of each argument.
+/// The caps in a text: the largest value of each argument.
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, i64>, CapError> {
     let mut caps = BTreeMap::new();
     for part in text.split(';') {
@@ -52,7 +52,7 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, i64>, CapError> {
     Ok(caps)
 }
 
-/// Both sets of caps at once: the smaller one wins.
+/// Merges two sets of caps: the smaller cap wins.
 pub(crate) fn unite(caps: &mut BTreeMap<String, i64>, others: &BTreeMap<String, i64>) {
     for (argument, limit) in others {
         caps.entry(argument.clone())

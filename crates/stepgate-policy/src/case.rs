@@ -1,4 +1,4 @@
-//! Cases: what the policies of a directory must decide, or the directory is not loaded.
+//! Test cases: the decisions that the policies of a directory must make, or the directory is not loaded.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct CasesFile {
     cases: Vec<Entry>,
 }
 
-/// A case as it is written.
+/// A case as written in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -40,7 +40,7 @@ struct Entry {
     caps: Option<BTreeMap<String, i64>>,
 }
 
-/// A case that can be tried.
+/// A case that can be run.
 pub(crate) struct Case {
     file: String,
     place: FilePosition,
@@ -137,7 +137,7 @@ fn json(value: toml::Value) -> Option<Value> {
 }
 
 impl Case {
-    /// What is wrong, where the policies do not decide as the case says.
+    /// Runs the case: a finding where the policies do not decide as it says.
     pub(crate) fn run(&self, set: &PolicySet, tools: &[ToolShape]) -> Option<Finding> {
         if !self.can_be_tried(tools) {
             let message = format!(
@@ -148,7 +148,7 @@ impl Case {
         }
         let message = match self.call(tools) {
             Ok(call) => {
-                // As the gate asks: redacted arguments are digests.
+                // As when the gate asks: redacted arguments are digests.
                 let call = call.written();
                 let request = PolicyRequest { principal_id: &self.principal_id, call: &call };
                 self.mismatch(&set.decide(request))?
@@ -159,7 +159,7 @@ impl Case {
         Some(Finding::at(Severity::Error, &self.file, Some(self.place), message))
     }
 
-    /// Whether it is about something that operators know.
+    /// Whether its action is one that an operator has accepted.
     pub(crate) fn can_be_tried(&self, tools: &[ToolShape]) -> bool {
         let is_about = |tool: &&ToolShape| tool.name.as_str() == self.action;
         tools.iter().find(is_about).is_none_or(|tool| tool.is_accepted)
@@ -204,7 +204,7 @@ impl Case {
         Ok(Call::Server(ServerCall { tool: Arc::new(stand_in(tool)), args }))
     }
 
-    /// A misspelled argument would make the case say nothing.
+    /// A misspelled argument would make the case meaningless.
     fn check_names(&self, tool: &ToolShape) -> Result<(), String> {
         let unknown = self.args.keys().find(|name| tool.argument(name).is_none());
         let missing = tool.required().find(|name| !self.args.contains_key(*name));
@@ -225,7 +225,7 @@ fn listed(caps: &BTreeMap<String, i64>) -> String {
     format!("`{}`", caps.join("; "))
 }
 
-/// A tool that policies can be asked about and that nobody can call.
+/// A stand-in for a tool: policies can decide on it, but it cannot be called.
 fn stand_in(tool: &ToolShape) -> Tool {
     struct Uncallable;
     impl Contract for Uncallable {

@@ -1,6 +1,6 @@
 //! Why policies cannot see an argument.
 
-/// The largest number up to which a double tells every integer from its neighbour: 2^53 − 1.
+/// The largest number up to which a double holds every integer exactly: 2^53 − 1.
 pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// Why policies cannot see an argument.
@@ -12,9 +12,9 @@ pub(crate) enum Cause {
     TooLarge,
     /// Cedar has no null.
     Null,
-    /// The schema gives several types, or none that Cedar has.
+    /// The schema gives several types, or no type that Cedar has.
     Untyped,
-    /// The value is of another type than its schema says.
+    /// The value has another type than its schema says.
     OtherType,
     /// A member that the schema allows without naming it.
     NotInSchema,
@@ -24,12 +24,12 @@ pub(crate) enum Cause {
     TooDeep,
     /// More arguments than `ATTRIBUTES_MAX`.
     TooMany,
-    /// The call omits it, and the schema declares several defaults, or one that cannot be found.
+    /// The call omits it, and the schema declares several defaults, or one that cannot be resolved.
     UnclearDefault,
 }
 
 impl Cause {
-    /// What the argument is, after "it is".
+    /// The cause as text, to follow "it is".
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Fraction => "a fraction",

@@ -1,4 +1,4 @@
-//! `policy check`: everything that can be found in a directory, without putting it in force.
+//! `policy check`: reports everything that can be found in a directory, without putting it in force.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use crate::compile::compile;
 use crate::finding::{Finding, Severity};
 use crate::shape::ToolShape;
 
-/// What was found in a directory of policies.
+/// The result of checking a directory of policies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// Errors, warnings and notes, in the order of files and lines.
     pub findings: Vec<Finding>,
-    /// How many policies there are, where the set could be loaded.
+    /// How many policies there are, if the set could be loaded.
     pub policies: usize,
-    /// How many cases were tried; none where the policies themselves have errors.
+    /// How many cases were run; none where the policies themselves have errors.
     pub cases: usize,
-    /// Digest of the set, where it could be loaded.
+    /// Digest of the set, if it could be loaded.
     pub policy_hash: Option<Digest>,
 }
 

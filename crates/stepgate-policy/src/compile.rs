@@ -1,5 +1,5 @@
-//! From a directory to a set: read, name, validate, index, try the cases. Everything that is wrong is
-//! found, and one error is enough for no set.
+//! From a directory to a set: read, name, validate, index, run the cases. All errors are reported, and a
+//! single error prevents the set.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::subject::Subject;
 use crate::validate;
 
 impl PolicySet {
-    /// Reads, validates and tries the policies of a directory, for these tools.
+    /// Reads, validates and tests the policies of a directory, for these tools.
     pub fn load(directory: &Path, tools: &[ToolShape]) -> Result<Self, LoadError> {
         let compiled = compile(directory, tools);
         let is_error = |finding: &Finding| finding.severity == Severity::Error;
@@ -35,13 +35,13 @@ impl PolicySet {
 /// A set, or why there is none.
 pub(crate) struct Compiled {
     pub(crate) set: Option<PolicySet>,
-    /// Everything that was found; for a set that is there, warnings and notes.
+    /// All findings; if there is a set, they are warnings and notes.
     pub(crate) findings: Vec<Finding>,
-    /// How many cases were tried.
+    /// How many cases were run.
     pub(crate) cases: usize,
 }
 
-/// Makes a set of a directory, on a stack that is large enough for Cedar.
+/// Makes a set from a directory, on a thread with a stack that is large enough for Cedar.
 pub(crate) fn compile(directory: &Path, tools: &[ToolShape]) -> Compiled {
     let compiled = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("policies".into()).stack_size(STACK_BYTES);
@@ -97,7 +97,7 @@ fn has_errors(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Error)
 }
 
-/// The policies of all files, each with a name of its own.
+/// The policies of all files, each with a unique name.
 fn read_rules(files: &[SourceFile], shown: &str, findings: &mut Vec<Finding>) -> Vec<Rule> {
     let mut rules = Vec::new();
     for file in files.iter().filter(|file| file.kind == Kind::Policies) {
@@ -141,7 +141,7 @@ fn check_tools(tools: &[ToolShape], shown: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The set, validated; its cases are not tried yet.
+/// The validated set; its cases are not run yet.
 fn assemble(
     files: &[SourceFile],
     rules: Vec<Rule>,
@@ -167,7 +167,7 @@ fn assemble(
     })
 }
 
-/// Every action with what can be known of it before a call.
+/// Every action, with everything that is known before a call.
 pub(crate) fn index(
     vocabulary: &Vocabulary,
     rules: &[Rule],

@@ -1,4 +1,4 @@
-//! Reads a directory of policies, within limits, in the order of the names.
+//! Reads a directory of policies, within limits, in the order of the file names.
 
 use std::fs;
 use std::io::Read;
@@ -11,12 +11,12 @@ use stepgate_core::digest::Digest;
 use crate::finding::{Finding, Severity};
 use crate::limits::{DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, TOTAL_BYTES_MAX};
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Policies, in Cedar.
     Policies,
-    /// Cases that the policies must decide as they say.
+    /// Cases with the decisions that the policies must make.
     Cases,
 }
 
@@ -25,15 +25,15 @@ pub(crate) enum Kind {
 pub(crate) struct SourceFile {
     /// Its name in the directory.
     pub(crate) name: String,
-    /// The way to it, for messages.
+    /// Its path, for messages.
     pub(crate) shown: String,
-    /// What it is for.
+    /// Its purpose.
     pub(crate) kind: Kind,
-    /// What is in it.
+    /// Its text.
     pub(crate) text: Arc<str>,
 }
 
-/// Everything in a directory that could be read, and what could not.
+/// The files of a directory that could be read; a finding for each other one.
 pub(crate) fn read(directory: &Path, findings: &mut Vec<Finding>) -> Vec<SourceFile> {
     let mut files = Vec::new();
     let mut total_bytes = 0_usize;
@@ -58,7 +58,7 @@ pub(crate) fn read(directory: &Path, findings: &mut Vec<Finding>) -> Vec<SourceF
     files
 }
 
-/// The digest of names and texts, cases included. What the tools are does not change it.
+/// The digest of names and texts, including the cases. The tools do not affect it.
 pub(crate) fn digest_of<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Digest {
     #[derive(Serialize)]
     struct Form<'a> {
@@ -69,7 +69,7 @@ pub(crate) fn digest_of<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> 
     Digest::of(&forms)
 }
 
-/// The files that count, in the order of their names.
+/// The files that are used, in the order of their names.
 fn names(directory: &Path, findings: &mut Vec<Finding>) -> Vec<(String, Kind)> {
     let shown = shown_of(directory);
     let refuse = |message: String| Finding::of_file(Severity::Error, &shown, message);
@@ -109,8 +109,8 @@ fn names(directory: &Path, findings: &mut Vec<Finding>) -> Vec<(String, Kind)> {
     names
 }
 
-/// What a file of this name is for. A file that is for nothing is said to be, because a policy in a
-/// file with a misspelled ending would be silently absent.
+/// The purpose of a file of this name. A file without a purpose is reported, because a policy in a file with
+/// a misspelled extension would be silently absent.
 fn classified(name: String, shown: &str, findings: &mut Vec<Finding>) -> Option<(String, Kind)> {
     let is_of_an_editor = name.starts_with('.') || name.ends_with('~');
     if is_of_an_editor {
@@ -136,7 +136,7 @@ fn classified(name: String, shown: &str, findings: &mut Vec<Finding>) -> Option<
 }
 
 fn read_file(path: &Path) -> Result<String, String> {
-    // A pipe would be waited for without end, so what it is comes before opening it.
+    // Opening a pipe would block without end, so the file type is checked first.
     let metadata = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
     if !metadata.is_file() {
         return Err("not a regular file; remove it, or rename it".to_owned());

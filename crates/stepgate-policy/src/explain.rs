@@ -1,4 +1,4 @@
-//! Why a call is decided as it is: every policy that was asked, with its file and line.
+//! Explains a decision: every policy that was evaluated, with its file and line.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use crate::unseen::{BlindSpot, ExplainedUnseen, blind_spots};
 /// Why a call is decided as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Who asks.
+    /// The principal.
     pub principal: PrincipalId,
-    /// What for.
+    /// The action.
     pub action: String,
     /// The answer.
     pub verdict: Verdict,
@@ -32,28 +32,28 @@ pub struct Explanation {
     pub caps: BTreeMap<String, i64>,
     /// Digest of the policy set.
     pub policy_hash: Digest,
-    /// Why Cedar was not asked, where it was not; that denies.
+    /// Why Cedar was not asked, if it was not; then the call is denied.
     pub not_asked: Option<String>,
-    /// Why it is denied, where the policies' names do not say it.
+    /// Why it is denied, where the policies' names do not explain it.
     pub detail: Option<String>,
-    /// What the tool would get and policies cannot see, with the policies that read it.
+    /// Arguments that the tool would get and policies cannot see, with the policies that read them.
     pub unseen: Vec<ExplainedUnseen>,
     /// The declared defaults that policies saw for omitted arguments, by JSON Pointer.
     pub defaults: Map<String, Value>,
-    /// What Cedar was asked: one request, or source and destination of a RENAME_FILE; then the same about
-    /// the call as its caps make it.
+    /// The requests to Cedar: one, or two for the source and the destination of a RENAME_FILE; then the same
+    /// for the call with its caps applied.
     pub requests: Vec<ExplainedRequest>,
-    /// Which values of the arguments that policies read would deny a call, because policies cannot see
-    /// them.
+    /// Values of the arguments that would deny a call, because policies read the arguments and cannot see
+    /// such values.
     pub notes: Vec<String>,
 }
 
 /// One request to Cedar.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedRequest {
-    /// What it is about, as a policy would name it.
+    /// The resource, as a policy would name it.
     pub resource: String,
-    /// Whether it is about the arguments as their caps make them.
+    /// Whether it is about the arguments with the caps applied.
     pub is_capped: bool,
     /// The answer.
     pub verdict: Verdict,
@@ -65,7 +65,7 @@ pub struct ExplainedRequest {
     pub policies: Vec<ExplainedPolicy>,
 }
 
-/// One policy that was asked.
+/// One policy that was evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedPolicy {
     /// Its name.
@@ -80,7 +80,7 @@ pub struct ExplainedPolicy {
     pub outcome: Outcome,
     /// Why a person must decide, where it matches.
     pub approval: Option<String>,
-    /// What it caps, where it matches.
+    /// Its caps, where it matches.
     pub caps: BTreeMap<String, i64>,
 }
 
@@ -93,22 +93,22 @@ impl From<cedar_policy::Effect> for Effect {
     }
 }
 
-/// What came of asking a policy.
+/// The result of evaluating a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// All its conditions are met.
     Matched,
-    /// One of them is not.
+    /// A condition is not met.
     NotMatched,
-    /// It could not be evaluated, which denies.
+    /// It could not be evaluated, so the call is denied.
     Errored(String),
 }
 
 impl PolicySet {
-    /// Why this call would be decided as it would.
+    /// Explains how this call would be decided.
     pub fn explain(&self, principal_id: &PrincipalId, call: &Call) -> Explanation {
-        // Redacted arguments are digests here, as they are when the gate asks.
+        // Redacted arguments are digests here, as when the gate asks.
         let call = call.written();
         let (mut requests, mut unseen) = (Vec::new(), Vec::new());
         let answer = self.judge(principal_id, &call, |entry, asked_call, asked| {
@@ -140,7 +140,7 @@ impl PolicySet {
         }
     }
 
-    /// What the policies that can match a call cannot see of such calls.
+    /// Values that the policies for a call like this cannot see.
     fn notes(&self, principal_id: &PrincipalId, call: &Call) -> Vec<String> {
         let Some(entry) = self.entries.get(call.name()) else { return Vec::new() };
         let Subject::Tool { args, .. } = &entry.subject else { return Vec::new() };
@@ -185,7 +185,7 @@ impl PolicySet {
         }
     }
 
-    /// Asks one policy alone, because Cedar does not tell which permits a forbid has overruled.
+    /// Evaluates one policy alone, because Cedar does not report which permits a forbid has overridden.
     fn outcome(&self, rule: &Rule, question: &CedarQuestion) -> Outcome {
         let Ok(alone) = cedar_policy::PolicySet::from_policies([rule.policy.clone()]) else {
             return Outcome::Errored("the policy cannot be asked alone".to_owned());

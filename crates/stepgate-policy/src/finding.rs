@@ -1,19 +1,19 @@
-//! What is wrong with a directory of policies, with the file, the line and the way out.
+//! Problems in a directory of policies, with the file, the line and the remedy.
 
 use std::fmt;
 
 use miette::Diagnostic;
 use serde::Serialize;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The set cannot be loaded.
     Error,
-    /// It can be loaded, and does probably not do what was meant.
+    /// It can be loaded, but probably does not do what was meant.
     Warning,
-    /// Worth knowing.
+    /// For information.
     Note,
 }
 
@@ -28,28 +28,28 @@ impl Severity {
     }
 }
 
-/// One thing that was found in a directory of policies.
+/// One problem in a directory of policies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// The file or directory, as the operator can open it.
+    /// The path of the file or directory, for the operator.
     pub file: String,
-    /// The line, from 1, where it is about a line.
+    /// The line, from 1, if it is about a line.
     pub line: Option<usize>,
-    /// The column in characters, from 1, where it is about a place in a line.
+    /// The column in characters, from 1, if it is about a place in a line.
     pub column: Option<usize>,
-    /// What is wrong, and the way out.
+    /// What is wrong, and the remedy.
     pub message: String,
 }
 
 impl Finding {
-    /// Something wrong with a whole file or directory.
+    /// A problem of a whole file or directory.
     pub(crate) fn of_file(severity: Severity, file: &str, message: impl Into<String>) -> Self {
         Self { severity, file: file.to_owned(), line: None, column: None, message: message.into() }
     }
 
-    /// Something wrong at a place.
+    /// A problem at a place.
     pub(crate) fn at(
         severity: Severity,
         file: &str,
@@ -117,7 +117,7 @@ pub(crate) struct FilePosition {
 }
 
 impl FilePosition {
-    /// The place of a byte in a text; the end of the text for what lies beyond it.
+    /// The place of a byte in a text; for an offset beyond the end, the end of the text.
     pub(crate) fn of_offset(text: &str, offset: usize) -> Self {
         let mut end = offset.min(text.len());
         while !text.is_char_boundary(end) {
@@ -132,12 +132,12 @@ impl FilePosition {
     }
 }
 
-/// Where Cedar says that something is wrong.
+/// The offset of a problem that Cedar reports.
 pub(crate) fn offset_of(diagnostic: &dyn Diagnostic) -> Option<usize> {
     diagnostic.labels()?.map(|label| label.offset()).next()
 }
 
-/// What Cedar says, in one line.
+/// Cedar's message, in one line.
 pub(crate) fn message_of(diagnostic: &dyn Diagnostic) -> String {
     let mut message = diagnostic.to_string();
     let labels = diagnostic.labels().into_iter().flatten();
@@ -152,7 +152,7 @@ pub(crate) fn message_of(diagnostic: &dyn Diagnostic) -> String {
     one_line(&message)
 }
 
-/// A text of several lines in one.
+/// A text of several lines as one line.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

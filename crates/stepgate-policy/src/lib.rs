@@ -1,8 +1,7 @@
-//! Asks Cedar whether a call is permitted, refused, or a person's to decide.
+//! Asks Cedar whether a call is permitted, denied, or needs a person's decision.
 //!
-//! Read `set.rs` first: a directory of policies becomes a set that cannot change, and the set
-//! decides. `live.rs` is what the gateway holds: it swaps one set for another, never a good one for
-//! a bad one.
+//! Read `set.rs` first: a directory of policies becomes an immutable set, and the set decides. `live.rs` is
+//! what the gateway holds: it replaces one set by another, but never a valid one by an invalid one.
 
 mod set;
 mod question;
@@ -40,15 +39,15 @@ pub use set::PolicySet;
 pub use shape::ToolShape;
 pub use unseen::ExplainedUnseen;
 
-/// Name and text of the files that a data directory begins with: core actions and tools that only look
-/// are allowed, tools that change the world need a person, everything else is denied.
+/// Name and text of the files in a new data directory: core actions and read-only tools are allowed, tools
+/// that change something need a person, everything else is denied.
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("10-core.cedar", include_str!("../../../policies/10-core.cedar")),
     ("20-tools.cedar", include_str!("../../../policies/20-tools.cedar")),
     ("defaults.cases.toml", include_str!("../../../policies/defaults.cases.toml")),
 ];
 
-/// The digest of a set that is the default one.
+/// The digest of the default set.
 pub fn defaults_digest() -> Digest {
     directory::digest_of(DEFAULTS.iter().copied())
 }

@@ -1,6 +1,6 @@
-//! What a directory of policies, and the tools that it speaks of, may cost.
+//! The limits of a directory of policies, and of the tools that it covers.
 
-/// Most entries in the directory, whatever they are.
+/// Most entries in the directory, of any kind.
 pub const DIRECTORY_ENTRIES_MAX: usize = 1_024;
 /// Most files of policies and cases.
 pub const FILES_MAX: usize = 256;
@@ -18,11 +18,11 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const REASON_BYTES_MAX: usize = 512;
 /// Most caps on one policy.
 pub const CAPS_MAX: usize = 16;
-/// Most tools that a set can speak of.
+/// Most tools in one set.
 pub const TOOLS_MAX: usize = 2_000;
-/// Most arguments of one tool that policies see, nested ones included. The rest is unseen.
+/// Most arguments of one tool that policies see, nested ones included. Further arguments are unseen.
 pub const ATTRIBUTES_MAX: usize = 256;
-/// Deepest nesting of arguments that policies see. What is deeper is unseen.
+/// Deepest nesting of arguments that policies see. Deeper values are unseen.
 pub const ARGS_DEPTH_MAX: usize = 8;
 /// Deepest nesting of one policy: brackets, every `if`, and chains like `a.b.c` and `1 + 2 + 3`.
 pub const NESTING_MAX: usize = 24;

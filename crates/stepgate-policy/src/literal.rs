@@ -1,5 +1,5 @@
-//! What policies name: a path, tool, server or principal that cannot exist would never match, and a
-//! `forbid` about it would forbid nothing.
+//! Checks the names in policies: a path, tool, server or principal that cannot exist would never match, and
+//! a `forbid` about it would forbid nothing.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ impl<'a> Known<'a> {
         Self { tools: names, servers: servers(tools).collect() }
     }
 
-    /// What is wrong with an entity that a policy names, and the way out.
+    /// The problem with an entity that a policy names, and the remedy.
     pub(crate) fn refusal(&self, entity: &EntityUid) -> Option<String> {
         let id: &str = entity.id().unescaped();
         match entity.type_name().basename() {
@@ -40,7 +40,7 @@ impl<'a> Known<'a> {
                 listed(self.servers.iter().copied().filter(|name| *name != CORE_SERVER))
             )),
             "Principal" => PrincipalId::parse(id).err().map(|error| error.to_string()),
-            // Cedar's validator knows types and actions.
+            // Cedar's validator checks types and actions.
             _ => None,
         }
     }
@@ -48,7 +48,7 @@ impl<'a> Known<'a> {
 
 fn wrong_path(id: &str) -> Option<String> {
     let path = match id {
-        // The root alone has a slash in the core's spelling.
+        // Only the root has a trailing slash in the core's spelling.
         "/sandbox" => SandboxPath::directory("/sandbox/"),
         _ => SandboxPath::directory(id),
     };
@@ -64,7 +64,7 @@ fn wrong_path(id: &str) -> Option<String> {
     }
 }
 
-/// Names for a message, as many as a reader wants.
+/// Names for a message, up to a limit.
 pub(crate) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const SHOWN_MAX: usize = 12;
     let mut shown: Vec<String> = names.map(|name| format!("`{name}`")).collect();

@@ -1,4 +1,4 @@
-//! The set in force. A bad set never replaces a good one.
+//! The set in force. An invalid set never replaces a valid one.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, RwLock};
@@ -13,27 +13,27 @@ use crate::finding::{Finding, LoadError};
 use crate::set::PolicySet;
 use crate::shape::ToolShape;
 
-/// The set in force, which can be replaced while steps run. A decision is taken by one set from
-/// beginning to end.
+/// The set in force, which can be replaced while steps run. Each decision uses one set from beginning to
+/// end.
 #[derive(Debug)]
 pub struct LivePolicy {
     current: RwLock<Arc<PolicySet>>,
-    /// One reload at a time, so that what was read first never replaces what was read later.
+    /// Serializes reloads, so that an earlier read never replaces a later one.
     reloading: Mutex<()>,
 }
 
-/// What a reload has put in force.
+/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reloaded {
     /// Digest of the set that is in force now.
     pub policy_hash: Digest,
-    /// Whether it is another one than before.
+    /// Whether it differs from the previous one.
     pub changed: bool,
     /// How many policies it has.
     pub policies: usize,
-    /// How many cases were tried.
+    /// How many cases were run.
     pub cases: usize,
-    /// What an operator should look at.
+    /// Warnings for the operator.
     pub warnings: Vec<Finding>,
 }
 
@@ -48,7 +48,7 @@ impl LivePolicy {
         Arc::clone(&lock::read(&self.current))
     }
 
-    /// Replaces the set in force by what the directory holds now, or keeps it and says why.
+    /// Replaces the set in force by the directory's present content. On an error the old set stays in force.
     pub fn reload(&self, directory: &Path, tools: &[ToolShape]) -> Result<Reloaded, LoadError> {
         let _one_at_a_time = locked(&self.reloading);
         let set = PolicySet::load(directory, tools)?;

@@ -1,16 +1,16 @@
-//! How deep a policy may be nested, judged before Cedar sees it.
+//! Limits the nesting of a policy, before Cedar sees it.
 //!
-//! Cedar reads, checks and evaluates a policy by recursion. Beyond some depth its parser overflows the
-//! stack, which ends the process; its validator stops without a finding, so that a policy would be in
-//! force that nobody has checked; and its evaluator gives up with an error, sooner on a smaller stack.
-//! All three were seen with version 4.14.
+//! Cedar parses, validates and evaluates a policy by recursion. Beyond some depth its parser overflows the
+//! stack, which ends the process; its validator stops without a finding, so that an unchecked policy would
+//! be in force; and its evaluator fails with an error, sooner on a smaller stack. All three were observed
+//! with version 4.14.
 
 use crate::limits::{NESTING_MAX, OPERATORS_MAX, POLICY_BYTES_MAX};
 
-/// The stack that policies within these limits are read and checked on.
+/// The stack size for parsing and validating policies within these limits.
 pub(crate) const STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// Where the first policy of a text that is too deep or too large begins to be, and the way out.
+/// The offset at which the first policy of a text exceeds a limit, and the remedy.
 pub(crate) fn excess(text: &str) -> Option<(usize, String)> {
     let mut scan = Scan::default();
     let mut rest = text;
@@ -26,7 +26,7 @@ pub(crate) fn excess(text: &str) -> Option<(usize, String)> {
     None
 }
 
-/// What one policy holds so far.
+/// The counters of one policy so far.
 #[derive(Default)]
 struct Scan {
     brackets: usize,
@@ -39,7 +39,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Takes the next token; what is too much with it, if anything is.
+    /// Takes the next token; returns a message if it exceeds a limit.
     fn take(&mut self, at: usize, first: char, word: &str) -> Option<String> {
         let is_blank = first.is_whitespace() || word.starts_with("//");
         if is_blank && !self.has_begun {
@@ -80,8 +80,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The bytes of the token at the beginning of a text: a comment, a string, a word, a run of operators,
-/// or one character.
+/// The length of the token at the beginning of a text: a comment, a string, a word, a run of operators, or
+/// one character.
 fn token_length(text: &str, first: char) -> usize {
     let until = |ends: &dyn Fn(char) -> bool| text.find(ends).unwrap_or(text.len());
     if text.starts_with("//") {

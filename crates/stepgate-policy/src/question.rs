@@ -1,4 +1,4 @@
-//! What Cedar is asked about a call: one request, or two for RENAME_FILE.
+//! The questions to Cedar about a call: one request, or two for RENAME_FILE.
 
 use std::collections::HashSet;
 
@@ -13,40 +13,40 @@ use crate::schema::{CORE_GROUP, Vocabulary};
 use crate::subject::Subject;
 use crate::view::{Unseen, View, view};
 
-/// One request to Cedar, with the entities that it is about.
+/// One request to Cedar, with its entities.
 pub(crate) struct CedarQuestion {
     pub(crate) request: Request,
     pub(crate) entities: Entities,
     pub(crate) resource: EntityUid,
 }
 
-/// Everything that is asked about a call.
+/// All questions about a call.
 pub(crate) struct Asked {
     /// At least one.
     pub(crate) questions: Vec<CedarQuestion>,
-    /// What the tool gets and policies cannot see.
+    /// Arguments that the tool gets and policies cannot see.
     pub(crate) unseen: Vec<Unseen>,
     /// The declared defaults that policies see, by JSON Pointer.
     pub(crate) defaults: Map<String, Value>,
 }
 
-/// Why a call cannot be put to Cedar, which denies it.
+/// Why a call cannot be put to Cedar; then it is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unaskable {
-    /// No such action when the policies were loaded.
+    /// The action did not exist when the policies were loaded.
     #[error("the policies were loaded without this tool; reload them")]
     UnknownAction,
-    /// The tool has another mode than when the policies were loaded.
+    /// The tool's mode has changed since the policies were loaded.
     #[error("the tool's mode has changed since the policies were loaded; reload them")]
     OtherMode,
-    /// The tool has another definition than when the policies were loaded: they would be asked about arguments
-    /// and defaults that it does not have.
+    /// The tool's definition has changed since the policies were loaded: they would decide on arguments and
+    /// defaults that the tool does not have.
     #[error(
         "the tool's definition is not the one that the policies in force were loaded for; see why they were \
          not reloaded"
     )]
     OtherDefinition,
-    /// Cedar did not take the values.
+    /// Cedar did not accept the values.
     #[error("the arguments cannot be put to the policies")]
     Values,
 }
@@ -94,7 +94,7 @@ pub(crate) fn asked(
     }
 }
 
-/// The schema is not given to Cedar again: contexts keep it by construction, and checking it costs
+/// The schema is not passed to Cedar again: contexts conform to it by construction, and checking it costs
 /// more than deciding. A test checks it for random calls.
 fn question(
     action: &EntityUid,
@@ -108,7 +108,7 @@ fn question(
     Ok(CedarQuestion { request, entities, resource })
 }
 
-/// What a core action is about: its paths, or itself where it has none.
+/// The resources of a core action: its paths, or the action itself where it has none.
 fn core_resources(vocabulary: &Vocabulary, call: &CoreCall) -> Vec<Entity> {
     let paths = call.paths();
     if paths.is_empty() {
@@ -127,7 +127,7 @@ fn path_entity(vocabulary: &Vocabulary, path: &SandboxPath) -> Entity {
     Entity::new_no_attrs(vocabulary.path(id), parents)
 }
 
-/// The one spelling of a path in policies: without a trailing slash, the sandbox's own included.
+/// The only spelling of a path in policies: without a trailing slash, also for the sandbox itself.
 pub(crate) fn path_id(path: &SandboxPath) -> &str {
     let text = path.as_str();
     text.strip_suffix('/').unwrap_or(text)

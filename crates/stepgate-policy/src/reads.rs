@@ -1,16 +1,16 @@
-//! Which arguments a policy reads, found once in Cedar's JSON form of it.
+//! The arguments that a policy reads, found once in Cedar's JSON form of the policy.
 
 use std::collections::BTreeSet;
 
 use cedar_policy::Policy;
 use serde_json::Value;
 
-/// The arguments that a policy reads, as paths from `context.args` down. The empty path is all of them.
+/// The arguments that a policy reads, as paths below `context.args`. The empty path means all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads(BTreeSet<Vec<String>>);
 
 impl Reads {
-    /// What a policy reads. What cannot be told counts as everything.
+    /// The arguments that a policy reads. If they cannot be determined, all arguments count as read.
     pub(crate) fn of(policy: &Policy) -> Self {
         let mut reads = Self::default();
         match policy.to_json() {
@@ -25,7 +25,7 @@ impl Reads {
         self.0.iter().map(Vec::as_slice)
     }
 
-    /// Whether it reads this place, something around it or something in it.
+    /// Whether it reads this place, an enclosing place or an inner one.
     pub(crate) fn touches(&self, path: &[String]) -> bool {
         self.paths().any(|read| read.iter().zip(path).all(|(read, name)| read == name))
     }
@@ -38,7 +38,7 @@ impl Reads {
         if let Some(mut names) = context_path(part) {
             let is_args = names.first().is_some_and(|name| *name == "args");
             match names.len() {
-                // All of the context, or all of the arguments.
+                // The whole context, or all arguments.
                 0 => self.read(Vec::new()),
                 _ if is_args => self.read(names.drain(1..).map(str::to_owned).collect()),
                 _ => {}
@@ -53,7 +53,7 @@ impl Reads {
     }
 }
 
-/// The attributes of `context.a.b` and of `context.a has b`; none where the part is something else.
+/// The attributes of `context.a.b` and of `context.a has b`; none for any other part.
 fn context_path(part: &Value) -> Option<Vec<&str>> {
     let Value::Object(members) = part else { return None };
     let (operator, operand) = members.iter().next().filter(|_| members.len() == 1)?;

@@ -1,4 +1,4 @@
-//! One policy with its annotations: a name, whether a person is asked, what is capped.
+//! One policy with its annotations: its name, whether it requires an approval, and its caps.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -18,13 +18,13 @@ use crate::nesting;
 use crate::reads::Reads;
 use crate::subject::{Reach, Subject};
 
-/// A policy that was read.
+/// A parsed policy.
 pub(crate) struct Rule {
-    /// What decisions call it: its `@id`, or `FILE#N`.
+    /// Its name in decisions: its `@id`, or `FILE#N`.
     pub(crate) name: String,
-    /// The way to its file.
+    /// The path of its file.
     pub(crate) file: String,
-    /// The text of its file, for the places of what Cedar finds later.
+    /// The text of its file, to locate what Cedar reports later.
     pub(crate) source: Arc<str>,
     /// Where it begins.
     pub(crate) place: Option<FilePosition>,
@@ -34,11 +34,11 @@ pub(crate) struct Rule {
     pub(crate) caps: BTreeMap<String, i64>,
     /// The arguments that its conditions read.
     pub(crate) reads: Reads,
-    /// Keyed by the name.
+    /// Its id is the name.
     pub(crate) policy: Policy,
 }
 
-/// What a policy does where it matches.
+/// The effect of a policy that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are Cedar's")]
@@ -66,12 +66,12 @@ impl Rule {
             && self.policy.resource_constraint() == ResourceConstraint::Any
     }
 
-    /// Which calls of one principal it can match, by its scope alone: what a condition says is only
-    /// known for a call.
+    /// Which calls of one principal it can match, by its scope alone: conditions are evaluated only for a
+    /// call.
     pub(crate) fn reach(&self, principal: &EntityUid, subject: &Subject) -> Reach {
         let principals = match self.policy.principal_constraint() {
             PrincipalConstraint::Any => Reach::EveryCall,
-            // A principal is in nothing but itself.
+            // A principal is a member of nothing but itself.
             PrincipalConstraint::Eq(only) | PrincipalConstraint::In(only) => {
                 Reach::whether(only == *principal)
             }
@@ -87,13 +87,13 @@ impl Rule {
         principals.min(subject.reach(&self.policy.resource_constraint())).min(condition)
     }
 
-    /// Something wrong with this policy.
+    /// A finding about this policy.
     pub(crate) fn finding(&self, severity: Severity, message: impl Into<String>) -> Finding {
         Finding::at(severity, &self.file, self.place, message)
     }
 }
 
-/// The policies of a file, in order, and what is wrong with the others.
+/// The policies of a file, in order, with a finding for each invalid one.
 pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> {
     if let Some((offset, message)) = nesting::excess(&file.text) {
         let place = FilePosition::of_offset(&file.text, offset);
@@ -176,7 +176,7 @@ fn annotated(
     Ok(Rule { name, file, source, place, effect, approval, caps, reads, policy })
 }
 
-/// A name that can stand in a journal and in a list.
+/// A valid name for journals and lists.
 fn named(text: &str) -> Result<String, String> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(is_allowed) {
@@ -188,7 +188,7 @@ fn named(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A reason that a person can read in one line.
+/// A valid reason for a person, on one line.
 fn reason(text: &str) -> Result<String, String> {
     let is_plain = !text.trim().is_empty() && !text.chars().any(char::is_control);
     if !is_plain || text.len() > REASON_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! Cedar's schema, generated: every action that exists, and nothing else, so that a policy about
-//! something that does not exist is refused.
+//! Cedar's schema, generated: exactly the actions that exist, so that a policy about anything else is
+//! refused.
 //!
 //! | type | id | in |
 //! |---|---|---|
@@ -20,7 +20,7 @@ use stepgate_core::tool::Mode;
 use crate::finding::{message_of, one_line};
 use crate::shape::{Attribute, Record, Shape, ToolShape};
 
-/// The group of the core actions, and what `context.mode` says of them.
+/// The group of the core actions, and their value of `context.mode`.
 pub(crate) const CORE_GROUP: &str = "core";
 
 /// Cedar's names of our types, parsed once.
@@ -46,7 +46,7 @@ impl Vocabulary {
         })
     }
 
-    // Ids are never parsed, so no spelling can break out of one.
+    // Ids are never parsed, so no spelling can escape from one.
 
     pub(crate) fn principal(&self, id: &str) -> EntityUid {
         EntityUid::from_type_name_and_id(self.principal.clone(), EntityId::new(id))
@@ -69,12 +69,12 @@ impl Vocabulary {
     }
 }
 
-/// The group that an action of this mode is in.
+/// The group of an action with this mode.
 pub(crate) fn group_of(mode: Option<Mode>) -> &'static str {
     mode.map_or(CORE_GROUP, Mode::as_str)
 }
 
-/// Every group, whether or not anything is in it.
+/// Every group, even if it is empty.
 pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
     std::iter::once(CORE_GROUP).chain(Mode::ALL.into_iter().map(Mode::as_str))
 }
@@ -94,7 +94,7 @@ pub(crate) fn of_tools(tools: &[ToolShape], shapes: &[Record]) -> Result<Schema,
         let group = tool.mode.as_str();
         let described = match tool.is_accepted {
             true => action_of(group, "Tool", shape),
-            // It can be named, and nothing is held against a schema that no operator has accepted.
+            // Policies can name it, but they are not checked against a schema that no operator has accepted.
             false => json!({ "memberOf": [{ "id": group }] }),
         };
         actions.insert(tool.name.to_string(), described);

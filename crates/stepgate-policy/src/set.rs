@@ -1,4 +1,4 @@
-//! A directory of policies as a set that cannot change, and the set's decision.
+//! A directory of policies as an immutable set, and the set's decision.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,7 +20,7 @@ use crate::subject::{Reach, Subject};
 use crate::unseen::{self, ExplainedUnseen};
 use crate::view::pointer;
 
-/// Policies that were validated, and whose cases hold. It never changes.
+/// Validated policies whose cases hold. A set never changes.
 pub struct PolicySet {
     pub(crate) digest: Digest,
     pub(crate) rules: Vec<Rule>,
@@ -35,13 +35,13 @@ pub struct PolicySet {
 /// An action, with everything about it that does not depend on the call.
 pub(crate) struct Entry {
     pub(crate) action: EntityUid,
-    /// Only the policies that the action can match: the others would be asked in vain.
+    /// Only the policies whose scope can match the action: evaluating the others would be useless.
     pub(crate) policies: Arc<cedar_policy::PolicySet>,
     /// The same policies, by their place in `PolicySet::rules`.
     pub(crate) rules: Vec<usize>,
     pub(crate) subject: Subject,
-    /// The answer to every call of a core action, where no policy looks at anything but the action:
-    /// then Cedar need not be asked, which is most of what a decision costs.
+    /// The answer to every call of a core action, if its policies depend on nothing but the action. Then
+    /// Cedar is not asked, which saves most of the cost of a decision.
     pub(crate) standing: Option<CedarAnswer>,
 }
 
@@ -56,12 +56,12 @@ impl PolicySet {
         self.rules.iter().map(|rule| rule.name.as_str())
     }
 
-    /// How many cases were tried.
+    /// How many cases were run.
     pub fn cases(&self) -> usize {
         self.cases
     }
 
-    /// What an operator should look at, although the set could be loaded.
+    /// Warnings for the operator, although the set could be loaded.
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
     }
@@ -70,7 +70,7 @@ impl PolicySet {
         self.rule_of.get(id).and_then(|index| self.rules.get(*index))
     }
 
-    /// The questions about a call, with the action that they are asked about.
+    /// The questions about a call, with the entry of its action.
     pub(crate) fn ask(
         &self,
         principal_id: &PrincipalId,
@@ -88,7 +88,7 @@ impl PolicySet {
         CedarAnswer::of(|id| self.rule(id), &response)
     }
 
-    /// The policies whose scope allows a call.
+    /// The policies whose scope can match a call.
     pub(crate) fn candidates<'a>(
         &'a self,
         entry: &'a Entry,
@@ -99,7 +99,7 @@ impl PolicySet {
         rules.filter(move |rule| rule.reach(&principal, &entry.subject) > Reach::None)
     }
 
-    /// What a call has that policies cannot see, with the policies that read it.
+    /// Arguments of a call that policies cannot see, with the policies that read them.
     pub(crate) fn unseen(
         &self,
         entry: &Entry,
@@ -112,8 +112,8 @@ impl PolicySet {
         unseen::read_by(&asked.unseen, self.candidates(entry, principal_id))
     }
 
-    /// The answer to all questions about a call: each must permit it. What a policy reads and cannot see
-    /// denies, whether or not it would match.
+    /// The answer to all questions about a call: each must permit it. If a policy reads an argument and
+    /// cannot see it, the call is denied, whether or not the policy would match.
     fn answer_all(&self, entry: &Entry, principal_id: &PrincipalId, asked: &Asked) -> CedarAnswer {
         let unseen = self.unseen(entry, principal_id, asked);
         if let Some(detail) = unseen::refusal(&unseen) {
@@ -124,8 +124,8 @@ impl PolicySet {
         answers.reduce(CedarAnswer::and).unwrap_or_else(CedarAnswer::silence)
     }
 
-    /// The answer about a call as it is asked for, and about what its caps make of it: both must permit
-    /// it. `look` is shown each.
+    /// The answer about the call as asked, and about the call with its caps applied: both must permit it.
+    /// `look` is called for each.
     pub(crate) fn judge<'a>(
         &'a self,
         principal_id: &PrincipalId,
@@ -136,7 +136,7 @@ impl PolicySet {
         let mut answer = self.answer_all(entry, principal_id, &asked);
         look(entry, call, &asked);
         let mut current = Cow::Borrowed(call);
-        // It ends: each time an argument becomes smaller, and there are only so many caps.
+        // The loop ends: each round lowers an argument, and the number of caps is finite.
         while let Some(capped) = capped(&current, &answer) {
             let (entry, asked) = self.ask(principal_id, &capped)?;
             answer = answer.and(self.answer_all(entry, principal_id, &asked));
@@ -151,7 +151,7 @@ impl PolicySet {
     }
 }
 
-/// The call with its arguments lowered; none where nothing is lowered, or the gate refuses to.
+/// The call with its arguments lowered; none where no argument is lowered, or a cap cannot be applied.
 fn capped(call: &Call, answer: &CedarAnswer) -> Option<Call> {
     if answer.verdict == Verdict::Deny || answer.caps.is_empty() {
         return None;
@@ -161,12 +161,12 @@ fn capped(call: &Call, answer: &CedarAnswer) -> Option<Call> {
     Some(Call::Server(ServerCall { tool: Arc::clone(tool), args }))
 }
 
-/// Why a cap cannot hold: an omitted argument cannot be lowered, and the tool would act on its default.
+/// Why a cap cannot hold: an omitted argument cannot be lowered, and the tool would use its default.
 fn default_above_cap(caps: &BTreeMap<String, i64>, asked: &Asked) -> Option<String> {
     let is_above = |(name, max): &(&String, &i64)| {
         match asked.defaults.get(&pointer([name.as_str()])) {
             Some(default) => default.as_number().is_none_or(|number| exceeds(number, **max)),
-            // One that is unclear, or redacted.
+            // A default that is unclear or redacted.
             None => {
                 let mut unseen = asked.unseen.iter();
                 unseen.any(|unseen| unseen.by_default && unseen.path == [name.as_str()])

@@ -1,8 +1,8 @@
-//! What policies see of a tool's arguments: the part of its JSON Schema that Cedar can type.
+//! The part of a tool's arguments that policies see: the part of its JSON Schema that Cedar can type.
 //!
-//! A shape is made once, when a set is loaded, and used twice: for Cedar's schema, and to turn the
-//! arguments of every call into values of exactly those types (`view.rs`). So a request keeps the
-//! schema by construction, and what does not fit is unseen and named.
+//! A shape is made once, when a set is loaded, and used twice: for Cedar's schema, and to convert the
+//! arguments of every call into values of exactly those types (`view.rs`). So a request conforms to the
+//! schema by construction, and a value that does not fit is unseen and reported.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -17,31 +17,31 @@ mod exact;
 
 pub(crate) use exact::scalar;
 
-/// What policies must know of a tool.
+/// What policies need to know about a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolShape {
-    /// Its name, which is the action's.
+    /// Its name, which is also the action's.
     pub name: ToolName,
-    /// What the configuration says that it does; the action group.
+    /// What it does, from the configuration; also the action group.
     pub mode: Mode,
     /// The JSON Schema of its arguments.
     pub input_schema: Value,
-    /// Arguments that policies do not see, because the gate shows them as digests.
+    /// Arguments that policies do not see, because the gate passes them as digests.
     pub redacted: Vec<String>,
-    /// The digest that decisions on the tool are bound to: a call of another definition is denied.
+    /// The digest that decisions on the tool are bound to: a call with another definition is denied.
     pub definition_digest: Digest,
-    /// Whether an operator has accepted this definition. Where not, no call comes as far as policies, and
-    /// they are not held to a schema that no operator has accepted.
+    /// Whether an operator has accepted this definition. If not, no call of the tool reaches policies, and
+    /// they are not checked against its schema.
     pub is_accepted: bool,
 }
 
 impl ToolShape {
-    /// The schema of an argument, where the tool has such a one.
+    /// The schema of an argument, if the tool has it.
     pub(crate) fn argument(&self, name: &str) -> Option<&Value> {
         self.input_schema.get("properties")?.get(name)
     }
 
-    /// What policies see of its arguments.
+    /// The part of its arguments that policies see.
     pub(crate) fn args(&self) -> Record {
         let mut args = of_args(&self.input_schema);
         for name in &self.redacted {
@@ -51,18 +51,18 @@ impl ToolShape {
         args
     }
 
-    /// Whether policies do not see an argument.
+    /// Whether an argument is redacted.
     pub(crate) fn is_redacted(&self, name: &str) -> bool {
         self.redacted.iter().any(|redacted| redacted == name)
     }
 
-    /// Whether an argument must be given.
+    /// The required arguments.
     pub(crate) fn required(&self) -> impl Iterator<Item = &str> {
         names_in(self.input_schema.get("required"))
     }
 }
 
-/// A type that Cedar has.
+/// A Cedar type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     String,
@@ -72,11 +72,11 @@ pub(crate) enum Shape {
     Record(Record),
 }
 
-/// An object whose members have names.
+/// An object with named members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) attributes: BTreeMap<String, Attribute>,
-    /// Whether it may have members that are not among the attributes.
+    /// Whether it may have members beyond the attributes.
     pub(crate) is_open: bool,
 }
 
@@ -87,9 +87,9 @@ pub(crate) struct Attribute {
     pub(crate) seen: Result<Shape, Cause>,
     /// Whether policies may read it without `has`.
     pub(crate) required: bool,
-    /// Which of its values policies do not see, although it has a type.
+    /// Kinds of values that policies do not see, although the attribute has a type.
     pub(crate) blind: BTreeSet<Cause>,
-    /// What the tool acts on where a call omits it.
+    /// The value that the tool uses if a call omits it.
     pub(crate) default: Option<Declared>,
 }
 
@@ -99,33 +99,33 @@ impl Attribute {
     }
 }
 
-/// What a schema declares that a tool acts on where a call omits an argument.
+/// The value that a tool uses, by its schema, if a call omits an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Declared {
-    /// This value. For null, null and nothing are the same to the tool.
+    /// This value. If it is null, the tool treats null and an omitted argument alike.
     Value(Value),
-    /// Several values, or one in a part of the schema that cannot be found.
+    /// Several values, or one in a part of the schema that cannot be resolved.
     Unclear,
 }
 
-/// What Cedar can type of the arguments of a tool.
+/// The part of a tool's arguments that Cedar can type.
 pub(crate) fn of_args(input_schema: &Value) -> Record {
     let mut reader = Reader { root: input_schema, attributes_left: ATTRIBUTES_MAX };
     reader.record(input_schema, ARGS_DEPTH_MAX)
 }
 
-/// Reads a JSON Schema as far as Cedar goes.
+/// Reads a JSON Schema as far as Cedar's types go.
 struct Reader<'a> {
     root: &'a Value,
     attributes_left: usize,
 }
 
-/// A shape, and how far the values that keep the schema have it.
+/// A shape, and which of the schema's values have it.
 struct Held {
     shape: Shape,
-    /// Whether all of them are of this type.
+    /// Whether all of them have this type.
     always: bool,
-    /// Which of them policies do not see.
+    /// Kinds of values that policies do not see.
     blind: BTreeSet<Cause>,
 }
 
@@ -151,8 +151,8 @@ impl<'a> Reader<'a> {
             attribute.required &= names_in(schema.get("required")).any(|demanded| demanded == name);
             record.attributes.insert(name.clone(), attribute);
         }
-        // Parts of the schema that judge the same object: a policy sees nothing that only they name,
-        // and the tool may still act on a default of theirs.
+        // Other parts of the schema that apply to the same object. Policies see nothing that only these
+        // parts name, but the tool may still use a default from them.
         let mut parts = Parts::of(self.root, schema);
         while let Some(part) = parts.next_part() {
             for (name, property) in properties(part) {
@@ -228,8 +228,8 @@ impl<'a> Reader<'a> {
                 Ok(Held { shape: Shape::Set(Box::new(shape)), always, blind })
             }
             "object" if schema.get("properties").is_some() => {
-                // Either all members of a nested object are read or none, so that no recursive schema
-                // makes more attributes than the limit and one object.
+                // Either all members of a nested object are read or none. So a recursive schema makes at
+                // most the limit of attributes plus one object.
                 if self.attributes_left == 0 {
                     return Err(Cause::TooMany);
                 }
@@ -239,7 +239,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A choice of fixed values of one type, or one type that may be null instead.
+    /// A choice of fixed values of one type, or one type or null.
     fn held_without_type(&mut self, schema: &'a Value, depth_left: usize) -> Result<Held, Cause> {
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
             return held_by_all(values);
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Record {
-    /// Why an object of this kind can have something that policies do not see.
+    /// Why an object of this kind can have values that policies do not see.
     fn blind(&self, causes: &mut BTreeSet<Cause>) {
         if self.is_open {
             causes.insert(Cause::NotInSchema);
@@ -287,12 +287,12 @@ impl Record {
     }
 }
 
-/// The other parts of a schema that judge the same value, each once.
+/// The other parts of a schema that apply to the same value, each once.
 struct Parts<'a> {
     root: &'a Value,
     seen: HashSet<*const Value>,
     next: Vec<&'a Value>,
-    /// Whether one of them cannot be found here.
+    /// Whether one of them cannot be resolved here.
     is_lacking: bool,
 }
 
@@ -336,8 +336,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What a schema says that a tool acts on where there is no value: its own word first, then that of
-/// the parts that judge the same value, if they agree.
+/// The default value of a schema: its own first, then that of the parts that apply to the same value, if
+/// they agree.
 fn default_of(root: &Value, schema: &Value) -> Option<Declared> {
     if let Some(own) = schema.get("default") {
         return Some(Declared::Value(own.clone()));
@@ -357,7 +357,7 @@ fn default_of(root: &Value, schema: &Value) -> Option<Declared> {
     }
 }
 
-/// What a reference leads to, in the schema itself: nothing is ever fetched.
+/// The target of a reference, within the schema itself: nothing is ever fetched.
 fn referred<'a>(root: &'a Value, reference: &Value) -> Option<&'a Value> {
     root.pointer(reference.as_str()?.strip_prefix('#')?)
 }
@@ -373,7 +373,7 @@ fn is_open(schema: &Value) -> bool {
     others.any(|others| *others != Value::Bool(false))
 }
 
-/// Whether every integer that keeps the schema is one that a double holds exactly.
+/// Whether a double holds every integer of the schema exactly.
 fn is_exact(schema: &Value) -> bool {
     let bound = |names: [&str; 2]| {
         let mut bounds = names.into_iter().filter_map(|name| schema.get(name)?.as_f64());
@@ -383,7 +383,7 @@ fn is_exact(schema: &Value) -> bool {
         || schema.get("enum").is_some()
 }
 
-/// The only choice that is not null, and whether null is another.
+/// The only choice that is not null, and whether null is allowed as well.
 fn the_one_beside_null(
     choices: &[Value],
     is_null: impl Fn(&Value) -> bool,

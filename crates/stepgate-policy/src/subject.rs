@@ -1,4 +1,4 @@
-//! What an action is about, and how many calls of it a policy's scope can match.
+//! The subject of an action, and how many of its calls a policy's scope can match.
 
 use cedar_policy::{Entities, Entity, EntityUid, ResourceConstraint};
 use stepgate_core::digest::Digest;
@@ -23,14 +23,14 @@ impl Reach {
     }
 }
 
-/// What an action is about.
+/// The subject of an action.
 pub(crate) enum Subject {
     /// The sandbox; `action` is the entity of the action, in its group.
     Core { action: Entity },
-    /// A tool; everything that Cedar must know of it is known.
+    /// A tool; everything that Cedar needs about it is known in advance.
     Tool {
         mode: Mode,
-        /// The definition that `args` is of; none where no operator has accepted it.
+        /// The definition that `args` comes from; none where no operator has accepted it.
         definition: Option<Digest>,
         resource: EntityUid,
         entities: Entities,
@@ -39,11 +39,11 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Which calls about it a policy can match whose scope says this of the resource.
+    /// Which calls about it a policy with this resource constraint can match.
     pub(crate) fn reach(&self, constraint: &ResourceConstraint) -> Reach {
         match (self, constraint) {
             (_, ResourceConstraint::Any) => Reach::EveryCall,
-            // Its resource is a path, or itself for two actions, and the call says which.
+            // The resource is a path, or for two actions the action itself; only the call says which.
             (
                 Self::Core { .. },
                 ResourceConstraint::Eq(_)

@@ -1,5 +1,5 @@
-//! Arguments that a tool gets and policies cannot see. A call is denied where a policy reads one: a
-//! condition that `has` makes false would otherwise let the call pass by how a value is written.
+//! Arguments that a tool gets and policies cannot see. A call is denied if a policy reads one: otherwise the
+//! spelling of a value could make a `has` condition false and let the call pass.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::rule::Rule;
 use crate::shape::{Attribute, Record, Shape};
 use crate::view::Unseen;
 
-/// An unseen argument of a call, as it is explained.
+/// An unseen argument of a call, for an explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedUnseen {
     /// `volume`, `options.level`.
@@ -21,7 +21,7 @@ pub struct ExplainedUnseen {
     pub read_by: Vec<String>,
 }
 
-/// The unseen arguments of a call, each with those of the policies that read it.
+/// The unseen arguments of a call, each with the policies that read it.
 pub(crate) fn read_by<'a>(
     unseen: &[Unseen],
     candidates: impl Iterator<Item = &'a Rule> + Clone,
@@ -48,7 +48,7 @@ pub(crate) fn refusal(explained: &[ExplainedUnseen]) -> Option<String> {
     ))
 }
 
-/// An argument that a policy reads, and which of its values policies cannot see.
+/// An argument that a policy reads, and the kinds of its values that policies cannot see.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlindSpot {
     pub(crate) argument: String,
@@ -65,7 +65,7 @@ impl BlindSpot {
     }
 }
 
-/// What a policy that reads these paths does not see of a tool's arguments.
+/// The values of a tool's arguments that a policy reads and cannot see.
 pub(crate) fn blind_spots(rule: &Rule, args: &Record) -> BTreeSet<BlindSpot> {
     let mut spots = BTreeSet::new();
     for path in rule.reads.paths() {

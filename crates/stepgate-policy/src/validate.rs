@@ -1,5 +1,5 @@
-//! Holds policies against the schema, and against what Cedar's validator cannot know: which tools and
-//! paths there are, and which arguments can be capped.
+//! Checks policies against the schema, and against what Cedar's validator cannot know: which tools and paths
+//! exist, and which arguments can be capped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,7 +18,7 @@ use crate::schema::{CORE_GROUP, Vocabulary, group_of, groups};
 use crate::shape::{Record, Shape, ToolShape};
 use crate::unseen::{BlindSpot, blind_spots};
 
-/// Everything that is wrong with policies which can be read.
+/// All problems of policies that could be parsed.
 pub(crate) fn validate(
     schema: Schema,
     vocabulary: &Vocabulary,
@@ -81,7 +81,7 @@ fn way_out(error: &ValidationError) -> &'static str {
     }
 }
 
-/// A warning of Cedar's, or a note where it only means that nothing is configured yet.
+/// A warning of Cedar, or a note where it only means that nothing is configured yet.
 #[expect(clippy::wildcard_enum_match_arm, reason = "Cedar's own enum, which may grow")]
 fn warned(
     vocabulary: &Vocabulary,
@@ -123,8 +123,8 @@ fn warned(
     }
 }
 
-/// The group that a policy is about, where nothing that it names has an action. Then it names groups alone: an
-/// action that is not there is an error before.
+/// The group that a policy is about, if it covers no action. Then it names only groups: a missing action has
+/// been reported as an error before.
 fn empty_group(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Option<&'static str> {
     let ActionConstraint::In(named) = rule.policy.action_constraint() else {
         return None;
@@ -145,7 +145,7 @@ fn covers_core(vocabulary: &Vocabulary, rule: &Rule) -> bool {
     Action::ALL.iter().any(|action| rule.can_match(&vocabulary.action(action.name()), &group))
 }
 
-/// Caps that could not be applied: they would be silently no caps, or refuse every call.
+/// Caps that could not be applied: they would be silently ignored, or refuse every call.
 fn wrong_caps(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Vec<Finding> {
     if rule.caps.is_empty() {
         return Vec::new();
@@ -198,14 +198,14 @@ fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
     ))
 }
 
-/// Whether an argument is a number, as far as its schema tells.
+/// Whether an argument is a number, as far as its schema says.
 fn can_be_capped(tool: &ToolShape, argument: &str) -> bool {
     let args = tool.args();
     let shape = args.attributes.get(argument).and_then(|attribute| attribute.seen.as_ref().ok());
     shape.is_none_or(Shape::is_numeric)
 }
 
-/// What a policy reads and cannot always see: a call that has such a value is denied.
+/// Arguments that a policy reads and cannot always see: a call with such a value is denied.
 fn unseen<'a>(
     vocabulary: &Vocabulary,
     rule: &Rule,
@@ -219,7 +219,7 @@ fn unseen<'a>(
         }
     }
     let found = blind.into_iter().map(|(spot, names)| {
-        // Honest calls seldom have such a number, so it is not told at every start.
+        // Legitimate calls seldom have such a number, so it is only a note and not reported at every start.
         let is_rare = spot.causes.iter().all(|cause| *cause == Cause::TooLarge);
         let severity = if is_rare { Severity::Note } else { Severity::Warning };
         let message = format!(

@@ -1,5 +1,5 @@
-//! The arguments of a call as policies see them: every value exactly, or named as unseen. What the
-//! tool acts on by a declared default is seen as if it had been given.
+//! The arguments of a call as policies see them: every value is exact, or listed as unseen. A declared
+//! default that the tool uses is seen as if the call had given it.
 
 use std::borrow::Cow;
 
@@ -9,24 +9,24 @@ use serde_json::{Map, Value};
 use crate::cause::Cause;
 use crate::shape::{Attribute, Declared, Record, Shape, scalar};
 
-/// What policies see of the arguments of a call.
+/// The arguments of a call as policies see them.
 pub(crate) struct View {
     pub(crate) args: RestrictedExpression,
-    /// What the tool gets beside it.
+    /// Arguments that the tool gets and policies do not see.
     pub(crate) unseen: Vec<Unseen>,
-    /// The declared defaults that apply, by JSON Pointer; those of redacted arguments are not among them.
+    /// The declared defaults that apply, by JSON Pointer, without those of redacted arguments.
     pub(crate) defaults: Map<String, Value>,
 }
 
 /// An argument that the tool gets and policies cannot see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unseen {
-    /// Where it is, from the arguments down.
+    /// Its path from the arguments down.
     pub(crate) path: Vec<String>,
     pub(crate) cause: Cause,
-    /// Whether one of its elements is the cause.
+    /// Whether the cause is in one of its elements.
     pub(crate) in_element: bool,
-    /// Whether the call omits it, and the tool acts on its declared default.
+    /// Whether the call omits it, and the tool uses its declared default.
     pub(crate) by_default: bool,
 }
 
@@ -36,7 +36,7 @@ impl Unseen {
         self.path.join(".")
     }
 
-    /// Why it cannot be seen, after its name.
+    /// Why it cannot be seen, to follow its name.
     pub(crate) fn why(&self) -> String {
         let Self { cause, in_element, by_default, .. } = self;
         let subject = match (in_element, by_default) {
@@ -60,7 +60,7 @@ impl Unseen {
     }
 }
 
-/// The arguments as policies see them; none where Cedar does not take them.
+/// The arguments as policies see them; none where Cedar does not accept them.
 pub(crate) fn view<'a>(record: &'a Record, args: &'a Map<String, Value>) -> Option<View> {
     let mut viewer = Viewer { path: Vec::new(), unseen: Vec::new(), defaults: Map::new() };
     let args = viewer.record(record, args, false)?;
@@ -102,7 +102,7 @@ impl<'a> Viewer<'a> {
         RestrictedExpression::new_record(seen).ok()
     }
 
-    /// A member that is omitted: the tool acts on its default.
+    /// An omitted member: the tool uses its default.
     fn omitted(
         &mut self,
         attribute: &'a Attribute,
@@ -131,7 +131,7 @@ impl<'a> Viewer<'a> {
         by_default: bool,
     ) -> Option<RestrictedExpression> {
         let shape = match attribute {
-            // To this tool, null is what an omitted argument is.
+            // This tool treats null like an omitted argument.
             Some(Attribute { default: Some(Declared::Value(Value::Null)), .. })
                 if value.is_null() =>
             {
@@ -165,8 +165,8 @@ impl<'a> Viewer<'a> {
                     self.path.push(Cow::Owned(index.to_string()));
                     let shown = self.value(element, value, by_default);
                     self.path.pop();
-                    // All elements or nothing: a set that lacks one, or a part of one, would answer
-                    // `contains` wrongly.
+                    // All elements or none: a set without one of its elements, or without a part of one,
+                    // would answer `contains` wrongly.
                     match self.unseen.drain(unseen_before..).next() {
                         Some(inside) => Err(Hidden { cause: inside.cause, in_element: true }),
                         None => shown.map_err(|hidden| Hidden { in_element: true, ..hidden }),
@@ -186,7 +186,7 @@ impl<'a> Viewer<'a> {
     }
 }
 
-/// Why a value cannot be seen, and whether one of its elements is the cause.
+/// Why a value cannot be seen, and whether the cause is in one of its elements.
 struct Hidden {
     cause: Cause,
     in_element: bool,

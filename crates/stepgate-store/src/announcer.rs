@@ -1,4 +1,4 @@
-//! Tells whoever waits what a write made durable.
+//! Announces what a write made durable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use stepgate_core::ports::{Announce, Announcement, StoreError};
 
 use crate::plan::Write;
 
-/// Who is told; nobody, unless somebody is named.
+/// The receiver of announcements; none by default.
 #[derive(Clone, Default)]
 pub(crate) struct Announcer(Option<Arc<dyn Announce>>);
 
@@ -16,7 +16,7 @@ impl Announcer {
         Self(Some(announce))
     }
 
-    /// What a write will announce.
+    /// The announcement that a write will make.
     pub(crate) fn announcement(write: &Write) -> Announcement {
         match write {
             Write::Step(step) => Announcement::of(step.commit()),
@@ -24,7 +24,8 @@ impl Announcer {
         }
     }
 
-    /// Announces a write that was answered like this. One whose answer was lost may be there.
+    /// Announces a write that had this answer. A write whose answer was lost is announced too: it may be
+    /// durable.
     pub(crate) fn tell<T>(&self, announcement: Announcement, written: &Result<T, StoreError>) {
         let is_written = matches!(written, Ok(_) | Err(StoreError::AnswerLost(_)));
         if let (Some(announce), true) = (&self.0, is_written) {

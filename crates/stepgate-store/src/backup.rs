@@ -1,9 +1,8 @@
-//! What a copy of a store carries from one engine to another: tables, column by column.
+//! The tables of a backup, column by column, for copying a store from one engine to another.
 //!
-//! A backup is a SQLite database with the store's own tables, whatever engine it was made of. Rows are
-//! carried as they stand, with their positions: what follows events goes on where it was, and `verify`
-//! finds in the copy what it found in the store. Left behind is what belongs to processes: nodes, leases,
-//! owners, epochs.
+//! A backup is a SQLite database with the store's own tables, whatever engine it was made from. Rows are
+//! copied unchanged, with their positions: readers of events continue where they were, and `verify` finds in
+//! the copy what it finds in the store. Data of processes is left out: nodes, leases, owners, epochs.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,13 +10,13 @@ use std::error::Error;
 /// How many rows of each table there are.
 pub type RowCounts = BTreeMap<String, u64>;
 
-/// Why there is no copy. Each message says the way out.
+/// Why a backup failed. Each message gives the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// An engine's store cannot be opened: to copy from, to make, or to fill.
+    /// A store cannot be opened: the source, the copy, or the database to restore into.
     #[error(transparent)]
     Open(Box<dyn Error + Send + Sync>),
-    /// There is a store already where one should be made.
+    /// A store exists already where one should be created.
     #[error(
         "there is a store at `{shown}` already; a backup is restored into an empty database alone: make one with `createdb`, and name it"
     )]
@@ -25,7 +24,7 @@ pub enum BackupError {
         /// Where, without a password.
         shown: String,
     },
-    /// A row is not what its table says.
+    /// A row does not fit its table.
     #[error("{table}, column {column}: {why}; `stepgate verify` names the row")]
     Row {
         /// The table.
@@ -35,7 +34,7 @@ pub enum BackupError {
         /// What is there instead.
         why: String,
     },
-    /// Nobody says anything.
+    /// The server does not answer.
     #[error(
         "PostgreSQL at `{shown}` was silent for {seconds} s; check the server and its network, and begin again"
     )]
@@ -47,17 +46,17 @@ pub enum BackupError {
     },
 }
 
-/// How a column is kept.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Number,
     Text,
-    /// A text of somebody else's making, which PostgreSQL keeps escaped.
+    /// A text from outside Stepgate, which PostgreSQL stores escaped.
     FreeText,
     Bytes,
 }
 
-/// A table as a copy carries it.
+/// A table in a backup.
 #[derive(Debug)]
 pub(crate) struct CopiedTable {
     pub(crate) name: &'static str,
@@ -83,7 +82,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// About how much memory it takes.
+    /// Its approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Nothing | Self::Number(_) => 8,
@@ -95,7 +94,7 @@ impl Cell {
 
 use Kind::{Bytes, FreeText, Number, Text};
 
-/// Every table of a store, except what belongs to processes.
+/// Every table of a store, except those with data of processes.
 pub(crate) const TABLES: [CopiedTable; 9] = [
     CopiedTable {
         name: "sessions",

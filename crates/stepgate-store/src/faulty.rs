@@ -1,4 +1,4 @@
-//! A store that crashes on demand, for tests of everything that must survive a crash.
+//! A store that crashes on demand, for tests of crash recovery.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,12 +37,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// A plan that stops there.
+    /// A plan that stops at this point.
     pub fn new(stop: StopAt) -> Arc<Self> {
         Arc::new(Self { stop, writes: AtomicU64::new(0), has_crashed: AtomicBool::new(false) })
     }
 
-    /// How many writes were asked for, the one that stopped included.
+    /// How many writes were requested, including the one that stopped.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::SeqCst)
     }
@@ -52,7 +52,7 @@ impl Faults {
         self.has_crashed.load(Ordering::SeqCst)
     }
 
-    /// Stops the store now, wherever it is.
+    /// Stops the store now.
     pub fn crash(&self) {
         self.has_crashed.store(true, Ordering::SeqCst);
     }
@@ -72,8 +72,8 @@ impl Faults {
         Ok(number)
     }
 
-    /// Stops after a write where the plan says so. A write that was refused applied nothing, so its
-    /// answer is lost like any other.
+    /// Stops after a write where the plan says so. A refused write applied nothing, but its answer is lost
+    /// as well.
     fn end_write<T>(&self, number: u64, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         if self.stop == StopAt::After(number) {
             self.crash();
@@ -84,8 +84,8 @@ impl Faults {
     }
 }
 
-/// Any store of one process, with a crash in it. After the stop every call fails; what the inner store holds is what
-/// a restart would find.
+/// Any store of one process, with a planned crash. After the stop every call fails; the inner store holds
+/// what a restart would find.
 #[derive(Debug)]
 pub struct FaultyStore<S> {
     inner: S,
@@ -95,7 +95,7 @@ pub struct FaultyStore<S> {
 impl<S: Store> Alone for FaultyStore<S> {}
 
 impl<S: Store> FaultyStore<S> {
-    /// Puts the plan around a store.
+    /// Wraps a store with the plan.
     pub fn new(inner: S, faults: Arc<Faults>) -> Self {
         Self { inner, faults }
     }

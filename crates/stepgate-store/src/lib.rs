@@ -1,9 +1,8 @@
-//! Everything that remembers: the contract of `stepgate_core::ports::Store` over two engines
-//! of SQL, and in memory.
+//! Storage: the contract of `stepgate_core::ports::Store` over two SQL engines, and in memory.
 //!
-//! What a write changes is decided once, in `plan`, by a pure function; an engine reads the few facts
-//! that the plan asks for and writes out the rows that it describes. So the engines cannot disagree
-//! on what is legal, and only this crate knows SQL.
+//! What a write changes is decided in one place, in `plan`, by a pure function. An engine reads the few
+//! facts that the plan asks for and writes the rows that it describes. So the engines cannot disagree on
+//! what is legal, and only this crate contains SQL.
 
 mod plan;
 mod rows;

@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 
 use crate::plan::refusal;
 
-/// How long a caller waits for a trace's lock, unless told otherwise.
+/// Default limit of the wait for a trace's lock.
 pub(crate) const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// Which traces are locked, and who waits for each, in order.
+/// The locked traces, with the queue of waiters for each.
 #[derive(Debug)]
 pub(crate) struct TraceLocks {
     wait: Duration,
@@ -24,7 +24,7 @@ pub(crate) struct TraceLocks {
 }
 
 impl TraceLocks {
-    /// No trace is locked; a caller waits so long.
+    /// No trace is locked; `wait` limits how long a caller waits.
     pub(crate) fn new(wait: Duration) -> Self {
         Self { wait, held: Mutex::default() }
     }
@@ -43,7 +43,8 @@ impl TraceLocks {
         Err(refusal(StateCode::LockAcquireFailed, detail))
     }
 
-    /// Gives the lock to whoever waits longest. Releasing what is not held changes nothing.
+    /// Passes the lock to the waiter that has waited longest. Releasing a lock that is not held does
+    /// nothing.
     pub(crate) fn release(&self, trace_id: RunId) {
         let mut held = self.lock();
         let Some(waiters) = held.get_mut(&trace_id) else {
@@ -75,8 +76,8 @@ impl TraceLocks {
     }
 }
 
-/// A place in the queue. A caller who leaves it, by the time limit or by being dropped, may have been
-/// given the lock in the same instant: then it goes on to the next.
+/// A place in the queue. A waiter that leaves, by timeout or by being dropped, may have been given the lock
+/// in the same instant: then the lock passes to the next waiter.
 struct Waiting<'a> {
     locks: &'a TraceLocks,
     trace_id: RunId,

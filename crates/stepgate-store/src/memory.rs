@@ -1,4 +1,4 @@
-//! The store in memory: an implementation like any other, and the one that crash tests reopen.
+//! The store in memory: a full implementation, and the one that crash tests reopen.
 
 mod data;
 
@@ -36,7 +36,7 @@ pub struct MemoryStore {
 
 impl Alone for MemoryStore {}
 
-/// What a restart forgets.
+/// The state that a restart loses.
 #[derive(Debug)]
 struct Process {
     locks: TraceLocks,
@@ -62,18 +62,18 @@ impl MemoryStore {
         Self::with_lock_wait(LOCK_WAIT_DEFAULT)
     }
 
-    /// An empty store whose callers wait so long for a trace's lock.
+    /// An empty store with this limit of the wait for a trace's lock.
     pub fn with_lock_wait(lock_wait: Duration) -> Self {
         let process = Process::new(lock_wait);
         Self { data: Arc::default(), process, announcer: Announcer::default() }
     }
 
-    /// The same rows after a restart: no lock is held, and step indexes go on from the rows.
+    /// The same rows after a restart: no lock is held, and step indexes continue from the rows.
     pub fn reopened(&self) -> Self {
         Self { process: Process::new(self.process.lock_wait), ..self.clone() }
     }
 
-    /// The same store, which announces what this handle and its clones write from now on.
+    /// The same store, which announces writes of this handle and its clones from now on.
     pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
         Self { announcer: Announcer::to(announce), ..self }
     }
@@ -85,7 +85,8 @@ impl MemoryStore {
     }
 
     fn rows(&self) -> MutexGuard<'_, Data> {
-        // A write is planned first and applied by code that does not panic.
+        // The lock cannot guard half a write: a write is planned first and applied by code that does not
+        // panic.
         locked(&self.data)
     }
 }

@@ -1,8 +1,8 @@
-//! What a write changes, decided before anything is written.
+//! Decides what a write changes, before anything is written.
 //!
-//! [`plan`] checks every condition of a write against the little that a [`View`] shows of the store,
-//! numbers the session links, and describes the rows. It never writes, so a write that is refused
-//! leaves nothing behind, whatever the engine.
+//! [`plan`] checks every condition of a write against the few facts that a [`View`] gives of the store,
+//! numbers the session links, and describes the rows. It never writes, so a refused write leaves nothing
+//! behind, on any engine.
 
 mod check;
 
@@ -28,21 +28,21 @@ pub(crate) enum Write {
     Session(Box<Session>, Box<Event>),
 }
 
-/// A step's commit, with every digest that can be computed before the store is looked at: the one
-/// thread that writes has better things to do.
+/// A step's commit, with every digest that can be computed without the store. They are computed in advance,
+/// to save time on the single thread that writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     commit: StepCommit,
     /// The first entry whose digest is not that of its fields.
     unhashed: Option<u64>,
-    /// Whether its checkpoint, if it has one, is all that a checkpoint says of itself.
+    /// Whether its checkpoint, if it has one, is consistent in itself.
     has_sound_checkpoint: bool,
     /// Digest of the arrival and of the events, where an OPEN link will need them.
     opening: Option<(Digest, Digest)>,
 }
 
 impl Step {
-    /// Weighs a commit, on the caller's thread.
+    /// Computes the digests of a commit, on the caller's thread.
     pub(crate) fn of(commit: StepCommit) -> Self {
         let mut entries = commit.entries.iter().map(|appended| &appended.entry);
         let unhashed = entries.find(|entry| !entry.has_its_digest());
@@ -67,7 +67,7 @@ impl Step {
     }
 }
 
-/// Where a trace stands: what a commit on it is judged by.
+/// The state of a trace: what a commit on it is checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     /// The session of its run.
@@ -76,12 +76,12 @@ pub(crate) struct Trace {
     pub(crate) status: Status,
     /// The end of its journal.
     pub(crate) tail: Tail,
-    /// Whether its payload is kept apart, to be erased with the record. Known from the opening on, so
-    /// that the record of every other run costs no statement more.
+    /// Whether its original payload is stored apart, to be erased with the record. It is known from the
+    /// opening on, so that the record of every other run costs no further statement.
     pub(crate) is_sealed: bool,
 }
 
-/// Where a session stands: what changes in its row.
+/// The state of a session: the changing part of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     /// The end of its chain.
@@ -97,17 +97,17 @@ impl Chain {
 
 /// The facts that a plan may ask for. All of them are found by a key.
 pub(crate) trait View {
-    /// Where a trace stands; none where there is no such run.
+    /// The state of a trace; none where there is no such run.
     fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError>;
 
-    /// Where a session stands; none where there is no such session.
+    /// The state of a session; none where there is no such session.
     fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError>;
 
     /// A whole session, for opening it again.
     fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError>;
 
-    /// The session that is in the way of opening this one, where there is one of its kind: in the
-    /// store, or for its principal.
+    /// The existing session that prevents opening this one, where its kind is unique: in the store, or for
+    /// its principal.
     fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError>;
 
     /// A whole run, for a genesis that comes after the commit that opened the run.
@@ -116,7 +116,7 @@ pub(crate) trait View {
     /// What a key is bound to.
     fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
 
-    /// Whether a key is bound to anything: what every step asks.
+    /// Whether a key is bound at all: the question of every step.
     fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool, StoreError> {
         Ok(self.binding(key)?.is_some())
     }
@@ -139,12 +139,12 @@ pub(crate) trait View {
     fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError>;
 }
 
-/// The rows that a write comes to. An engine writes them out as they are.
+/// The rows of a write. An engine writes them unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct Rows<'a> {
-    /// A session that comes into being, with an empty chain.
+    /// A new session, with an empty chain.
     pub(crate) session: Option<&'a Session>,
-    /// A run that comes into being.
+    /// A new run.
     pub(crate) run: Option<NewRun<'a>>,
     /// Entries, with the OPEN link in the genesis row.
     pub(crate) entries: Vec<(&'a Appended, Option<Link>)>,
@@ -154,23 +154,23 @@ pub(crate) struct Rows<'a> {
     pub(crate) approval: Option<&'a ApprovalChange>,
     /// A key that is bound or settled.
     pub(crate) key: Option<&'a KeyChange>,
-    /// What becomes of a run that was there before.
+    /// The change to an existing run.
     pub(crate) change: Option<RunChange<'a>>,
     /// Events, with the links of those that no OPEN or CLOSE covers.
     pub(crate) events: Vec<(&'a Event, Option<Link>)>,
-    /// A payload that is kept apart, or erased.
+    /// An original payload that is stored apart, or erased.
     pub(crate) sealed: Option<SealedChange<'a>>,
     /// The record with its CLOSE link.
     pub(crate) record: Option<(&'a Record, Link)>,
-    /// Where the trace stands afterwards.
+    /// The state of the trace afterwards.
     pub(crate) trace: Option<(RunId, Trace)>,
-    /// Where the session stands afterwards.
+    /// The state of the session afterwards.
     pub(crate) chain: Option<(SessionId, Chain)>,
-    /// The session that is answered, where one was to be opened.
+    /// The session to return, where one was to be opened.
     pub(crate) answer: Option<Session>,
 }
 
-/// A row of `tool_runs` that comes into being, perhaps over at once.
+/// A new row of `tool_runs`, which may have ended already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRun<'a> {
     /// The run as it arrived.
@@ -181,16 +181,16 @@ pub(crate) struct NewRun<'a> {
     pub(crate) ending: Option<&'a Ending>,
 }
 
-/// What becomes of a row of `tool_runs`.
+/// The change to a row of `tool_runs`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RunChange<'a> {
-    /// It goes on.
+    /// It continues with this status.
     Status(RunId, Status),
-    /// It is over.
+    /// It ends.
     End(&'a Record),
 }
 
-/// What becomes of the payload that is kept apart.
+/// The change to an original payload that is stored apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SealedChange<'a> {
     /// It is kept until the record is written.
@@ -230,7 +230,7 @@ impl Rows<'_> {
     }
 }
 
-/// Decides a write: the rows that it comes to, or why nothing is written.
+/// Decides a write: its rows, or why nothing is written.
 pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
     match write {
         Write::Step(step) => plan_step(step, view),
@@ -284,7 +284,7 @@ fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>, Store
     Ok(rows)
 }
 
-/// The change to a run that was there before this commit.
+/// The change to a run that existed before this commit.
 fn change_of(commit: &StepCommit) -> Option<RunChange<'_>> {
     if commit.open.is_some() {
         return None;
@@ -296,7 +296,7 @@ fn change_of(commit: &StepCommit) -> Option<RunChange<'_>> {
     }
 }
 
-/// A payload is kept from the opening to the record. Where both come at once, it is never written.
+/// A payload is stored from the opening to the record. Where both come in one commit, it is never written.
 fn sealed_change_of<'a>(
     commit: &'a StepCommit,
     before: Option<&Trace>,
@@ -360,11 +360,11 @@ fn plan_session<'a>(
     view: &mut impl View,
 ) -> Result<Rows<'a>, StoreError> {
     if let Some(there) = session_there(session, view)? {
-        // Another principal's session is none that the caller could know of.
+        // To the caller, another principal's session does not exist.
         if there.principal_id != session.principal_id {
             return Err(StoreError::UnknownSession(session.session_id));
         }
-        // The row of a session that other writes of a batch have changed lags behind its chain.
+        // The session's row lags behind its chain where earlier writes of the batch have changed it.
         let Chain { head, last_step_index } = known_chain(there.session_id, view)?;
         let answer = Some(Session { head, last_step_index, ..there });
         return Ok(Rows { answer, ..Rows::default() });
@@ -381,7 +381,7 @@ fn plan_session<'a>(
     Ok(Rows { session: Some(session), answer: Some(answer), ..rows })
 }
 
-/// The session that stands where another was to be opened: the same, or the only one of its kind.
+/// The existing session that answers a request to open one: the same, or the only one of its kind.
 fn session_there(asked: &Session, view: &mut impl View) -> Result<Option<Session>, StoreError> {
     match view.session(asked.session_id)? {
         Some(same) => Ok(Some(same)),
@@ -389,8 +389,8 @@ fn session_there(asked: &Session, view: &mut impl View) -> Result<Option<Session
     }
 }
 
-/// Whether a session is in the way of another: of a kind of which there is one in the store, or one for
-/// each principal on each node.
+/// Whether an existing session prevents opening another: its kind is unique in the store, or for each
+/// principal on each node.
 pub(crate) fn is_only_one(there: &Session, asked: &Session) -> bool {
     there.kind == asked.kind
         && match asked.kind.uniqueness() {
@@ -417,7 +417,7 @@ fn known_chain(session_id: SessionId, view: &mut impl View) -> Result<Chain, Sto
     view.chain(session_id)?.ok_or(StoreError::UnknownSession(session_id))
 }
 
-/// What a write is answered: the session, where one was to be opened.
+/// The answer to a write: the session, where one was to be opened.
 pub(crate) type WriteResult = Result<Option<Session>, StoreError>;
 
 /// A refusal with its code. Nothing was written.

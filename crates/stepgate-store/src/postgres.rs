@@ -62,7 +62,7 @@ use open::{Address, Lines};
 use point::{Durability, Point, told};
 use writer::Writer;
 
-/// How many runs are asked for in one round trip.
+/// How many runs are read in one round trip.
 const RUNS_AT_ONCE: usize = 32;
 
 /// A store in a PostgreSQL database.
@@ -71,12 +71,12 @@ pub struct PostgresStore {
     readers: Readers,
     point: Arc<Point>,
     locks: TraceLocks,
-    /// None where the store was opened for reading alone.
+    /// None where the store was opened for reading only.
     desk: Option<Desk>,
     announcer: Announcer,
 }
 
-/// What a node needs to write.
+/// What a node needs for writing.
 #[derive(Debug)]
 struct Desk {
     writer: Writer,
@@ -84,7 +84,7 @@ struct Desk {
     lines: Lines,
     listener: Listener,
     renewing: JoinHandle<()>,
-    /// Says that the store is left.
+    /// Signals that the node leaves the store.
     leaving: watch::Sender<bool>,
 }
 
@@ -95,7 +95,7 @@ impl Drop for Desk {
             return;
         }
         let node = Arc::clone(&self.node);
-        // Where the runtime is gone too, the lease expires by itself.
+        // If the runtime is gone too, the lease expires by itself.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { node.leave().await });
         }
@@ -103,7 +103,7 @@ impl Drop for Desk {
 }
 
 impl PostgresStore {
-    /// Opens a store as one of its nodes, and makes or updates its tables as needed.
+    /// Opens a store as one of its nodes, and creates or migrates its tables as needed.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
         let address = Address::of(url, &options)?;
         let pool = address.pool(&options, false);
@@ -128,14 +128,14 @@ impl PostgresStore {
         })
     }
 
-    /// Opens a store that is there, for reading alone. Nothing in it changes, and everything that is
-    /// read is of one moment, whatever nodes write meanwhile.
+    /// Opens an existing store for reading only. Nothing in it changes, and all reads see one snapshot,
+    /// whatever nodes write meanwhile.
     pub async fn open_read_only(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
         let address = Address::of(url, &options)?;
         let pool = address.pool(&options, true);
         let connection = open::first(&pool, &address.shown, true).await?;
         let lines = Lines::new(&address, &options);
-        // The moment is that of the first read.
+        // The snapshot is taken by the first read.
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
                      SET LOCAL idle_in_transaction_session_timeout = 0;
                      SELECT count(*) FROM stepgate_store";
@@ -151,13 +151,13 @@ impl PostgresStore {
         })
     }
 
-    /// Announces what it writes from now on. What other nodes write is told by `elsewhere`.
+    /// Announces its own writes from now on. Writes of other nodes come through `elsewhere`.
     pub fn announcing_to(self, announce: Arc<dyn Announce>) -> Self {
         Self { announcer: Announcer::to(announce), ..self }
     }
 
-    /// Renews this node's lease now instead of when it is due. Where it has lapsed, the node comes back as
-    /// another incarnation.
+    /// Renews this node's lease now instead of when it is due. If the lease has expired, the node registers
+    /// as a new incarnation.
     pub async fn renew_lease(&self) -> Result<(), StoreError> {
         self.desk()?.node.renew().await
     }
@@ -195,7 +195,7 @@ enum Source {
 }
 
 impl Readers {
-    /// The rows of each query, all of one moment.
+    /// The rows of each query, all from one snapshot.
     async fn read(&self, queries: &[Query]) -> Result<Vec<Vec<Row>>, StoreError> {
         let answer = match &self.source {
             Source::Pool(pool) => {
@@ -203,7 +203,7 @@ impl Readers {
                 let client = pool.get().await.map_err(|error| error::while_waiting(&error))?;
                 let answer = send(&client, around, queries, self.patience).await;
                 if matches!(answer, Err(Failed::Silent(_))) {
-                    // Whatever it still answers is for nobody.
+                    // No caller waits for its answer any more, so the connection does not go back to the pool.
                     drop(Object::take(client));
                 }
                 answer
@@ -244,7 +244,7 @@ impl Locks for PostgresStore {
     async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
         self.locks.acquire(trace_id).await?;
         let Some(desk) = &self.desk else { return Ok(()) };
-        // A caller who leaves while another node is asked leaves no lock behind.
+        // A caller that is dropped while another node is asked leaves no lock behind.
         let held = Held { locks: &self.locks, trace_id: Some(trace_id) };
         desk.node.claim(trace_id).await?;
         held.keep();
@@ -306,7 +306,7 @@ impl Runs for PostgresStore {
         read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
     }
 
-    /// Many runs to a round trip.
+    /// Reads many runs in one round trip.
     async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
         let mut found = Vec::new();
         for run_ids in run_ids.chunks(RUNS_AT_ONCE) {
@@ -424,7 +424,7 @@ impl Audits for PostgresStore {
         Ok(Moment::of_all(self).await)
     }
 
-    /// Many runs to a round trip.
+    /// Reads many runs in one round trip.
     async fn audit(
         &self,
         _last: &Counts,
@@ -530,7 +530,7 @@ impl Nodes for PostgresStore {
     }
 }
 
-/// A lock that is given back unless it is kept.
+/// A lock that is released on drop, unless it is kept.
 struct Held<'a> {
     locks: &'a TraceLocks,
     trace_id: Option<RunId>,

@@ -1,5 +1,5 @@
-//! Rows back into what they were, whatever engine kept them. What does not parse back was changed by
-//! someone else: the error names the table, the row and the column, and `verify` reports it.
+//! Parses rows of any engine. A row that does not parse was not written by Stepgate: the error names the
+//! table, the row and the column, and `verify` reports it.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ use stepgate_core::session::{Head, Link, Session, SessionKind};
 
 use crate::plan::Chain;
 
-/// A table, with the column that names its rows to people.
+/// A table, with the column that identifies its rows in messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
     pub(crate) name: &'static str,
@@ -43,7 +43,7 @@ const fn table(name: &'static str, key: &'static str) -> Table {
     Table { name, key }
 }
 
-/// One row as an engine gives it. The error says what is in the cell instead.
+/// One row of an engine. The error says what the cell contains instead.
 pub(crate) trait Row {
     /// A text, where there is one.
     fn text(&self, column: &str) -> Result<Option<&str>, String>;
@@ -54,7 +54,7 @@ pub(crate) trait Row {
     /// Bytes.
     fn bytes(&self, column: &str) -> Result<&[u8], String>;
 
-    /// A text of somebody else's making, where there is one: it may have any character in it.
+    /// A text from outside Stepgate, where there is one: it may contain any character.
     fn free_text(&self, column: &str) -> Result<Option<String>, String> {
         Ok(self.text(column)?.map(str::to_owned))
     }
@@ -71,7 +71,7 @@ impl<'a> Cells<'a> {
         Self { row, table }
     }
 
-    /// The refusal of a cell.
+    /// The error for a cell.
     pub(crate) fn mismatch(&self, column: &str, why: impl Display) -> StoreError {
         let Table { name, key } = self.table;
         let key = self.row.text(key).ok().flatten().unwrap_or("?");
@@ -131,7 +131,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A text that one of our enums spells.
+    /// A text that is a variant of one of our enums.
     pub(crate) fn spelled<T>(
         &self,
         column: &str,
@@ -141,7 +141,7 @@ impl<'a> Cells<'a> {
         parse(text).ok_or_else(|| self.mismatch(column, format!("`{text}` is unknown")))
     }
 
-    /// The link that stands in the row: all three of its columns, or none.
+    /// The link in the row: all three of its columns, or none.
     pub(crate) fn maybe_link(&self) -> Result<Option<Link>, StoreError> {
         let number = self.maybe_number("link_number")?;
         let prev: Option<Digest> = self.maybe_parsed("link_prev")?;
@@ -158,7 +158,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Where a session stands.
+/// The state of a session.
 pub(crate) fn chain_from(cells: &Cells<'_>) -> Result<Chain, StoreError> {
     Ok(Chain { head: head_of(cells)?, last_step_index: cells.number("last_step_index")? })
 }
@@ -178,7 +178,7 @@ pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail, StoreError> {
     })
 }
 
-/// A row of the journal, with the link that stands in it.
+/// A row of the journal, with the link in it.
 pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>), StoreError> {
     let entry = entry_from(cells)?;
     let artifact = Sealed {
@@ -195,12 +195,12 @@ pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>
     Ok((Appended { entry, artifact }, link))
 }
 
-/// The record of a run, with the status and the ending that the run's row holds of it.
+/// The record of a run, with the status and the ending from the run's row.
 pub(crate) fn record_from(cells: &Cells<'_>, run: &Run) -> Result<(Record, Link), StoreError> {
     sealed_record_from(cells)?.of(run)
 }
 
-/// A row of `records`, without what the run's row holds of it.
+/// A row of `records`, without the columns of the run's row.
 pub(crate) struct SealedRecord {
     text: String,
     digest: Digest,
@@ -376,7 +376,7 @@ pub(crate) fn unfinished_from(cells: &Cells<'_>) -> Result<Unfinished, StoreErro
     })
 }
 
-/// An event, with the link that stands in its row.
+/// An event, with the link in its row.
 pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent, StoreError> {
     let text = cells.text("payload_json")?;
     let payload = strict::parse(text.as_bytes(), strict::DEPTH_MAX, strict::Integers::Any)

@@ -46,13 +46,14 @@ use writer::Writer;
 /// A store in one SQLite file.
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// Before the writer, so that its last act, to move the log into the file, meets no reader.
+    /// Declared before the writer, so that the readers are dropped first: the writer's last act, the
+    /// checkpoint of the write-ahead log, then meets no reader.
     readers: Arc<Readers>,
-    /// None where the store was opened for reading alone.
+    /// None where the store was opened for reading only.
     writer: Option<Writer>,
     locks: TraceLocks,
-    /// The last index given in each session that was used since the start. Never forgotten: an index
-    /// that was given and is not yet committed stands nowhere else.
+    /// The last index given in each session that was used since the start. It is never evicted: an index
+    /// that was given and is not committed yet is recorded nowhere else.
     indexes: Mutex<HashMap<SessionId, u64>>,
     announcer: Announcer,
 }
@@ -60,7 +61,8 @@ pub struct SqliteStore {
 impl Alone for SqliteStore {}
 
 impl SqliteStore {
-    /// Opens a store, and makes or updates the file as needed. The caller holds the data directory.
+    /// Opens a store, and creates or migrates the file as needed. The caller must hold the lock of the data
+    /// directory.
     pub fn open(path: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
         let connection = open::writer(path, &options)?;
         let readers = Readers::open(path, &options)?;
@@ -75,9 +77,9 @@ impl SqliteStore {
         })
     }
 
-    /// Opens a store that is there, for reading alone. Nothing in the file changes. Each call reads what is
-    /// there at its moment, and no transaction outlasts it: another process that writes meanwhile can
-    /// start its log over.
+    /// Opens an existing store for reading only. Nothing in the file changes. Each call reads the state at
+    /// its moment and leaves no transaction open, so another process that writes can reset its write-ahead
+    /// log.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         let options = SqliteOptions::default();
         Ok(Self {
@@ -94,12 +96,13 @@ impl SqliteStore {
         Self { announcer: Announcer::to(announce), ..self }
     }
 
-    /// What SQLite finds wrong with the file, without reading the indexes' content.
+    /// The damage that SQLite finds in the file, without a check of the indexes' content.
     pub async fn quick_check(&self) -> Result<Vec<String>, StoreError> {
         self.check(Care::Quick).await
     }
 
-    /// Table by table, each in a transaction of its own: the log cannot start over while SQLite checks.
+    /// Table by table, each in a transaction of its own: the write-ahead log cannot be reset while SQLite
+    /// checks.
     async fn check(&self, care: Care) -> Result<Vec<String>, StoreError> {
         let mut found = Vec::new();
         for table in list::CHECKED_TABLES {
@@ -130,7 +133,7 @@ struct Readers {
     /// How many may read at a time.
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
-    /// For the one look-up that every step makes (see [`Readers::point`]).
+    /// For the look-up that every step makes (see [`Readers::point`]).
     point: Mutex<Connection>,
 }
 
@@ -145,7 +148,7 @@ impl Readers {
         }))
     }
 
-    /// Reads on a thread that may block. One transaction, so everything read is of one moment.
+    /// Reads on a blocking thread, in one transaction, so that all reads see one snapshot.
     async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         query: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -155,7 +158,7 @@ impl Readers {
         let gone = |_| StoreError::Unavailable("the store is closing".into());
         let permit = permits.acquire_owned().await.map_err(gone)?;
         let reading = tokio::task::spawn_blocking(move || {
-            // Kept by the reading itself: a caller who leaves does not end it.
+            // The blocking task keeps the permit: if the caller is dropped, the read still runs.
             let _permit = permit;
             readers.read_now(query)
         });
@@ -182,7 +185,7 @@ impl Readers {
         answer
     }
 
-    /// Reads one row by a unique key, at once, on the caller's thread.
+    /// Reads one row by a unique key, on the caller's thread.
     fn point<T>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -320,7 +323,7 @@ impl Sessions for SqliteStore {
             .readers
             .point(|connection| read::chain(connection, session_id))?
             .ok_or(StoreError::UnknownSession(session_id))?;
-        // Another caller may have come first meanwhile.
+        // Another caller may have inserted it meanwhile.
         let mut indexes = locked(&self.indexes);
         let given = indexes.entry(session_id).or_insert(chain.last_step_index);
         *given += 1;

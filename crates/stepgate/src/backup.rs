@@ -1,15 +1,15 @@
-//! What a backup is made of: one directory, the same for both engines.
+//! The format of a backup: one directory, the same for both engines.
 //!
 //! ```text
-//! manifest.json   what is in it, with the digest of every file; written last
-//! stepgate.db     the store at one moment, in SQLite, whatever engine it came from
-//! heads.json      the ends of its chains, as `verify --heads` takes them
-//! stepgate.toml   the configuration file, where there is one
+//! manifest.json   the contents, with the digest of every file; written last
+//! stepgate.db     a consistent snapshot of the store, in SQLite, whatever engine it came from
+//! heads.json      the heads of its chains, as `verify --heads` takes them
+//! stepgate.toml   the configuration file, if there is one
 //! policies/       the policies
-//! sandbox/        the files, as they were a little after that moment
+//! sandbox/        the files, copied shortly after the snapshot
 //! ```
 //!
-//! Tokens are not in it: the store has their digests, which is all that it needs to know them again.
+//! Tokens are not included: the store has their digests, which is enough to recognise them.
 
 pub(crate) mod manifest;
 mod source;
@@ -37,7 +37,7 @@ pub(crate) const CONFIG: &str = "stepgate.toml";
 pub(crate) const POLICIES: &str = "policies";
 pub(crate) const SANDBOX: &str = "sandbox";
 
-/// The files that calls under way are told by: those that they would rename, delete or replace.
+/// The files by which calls under way are recognised: those that they would rename, delete or replace.
 pub(crate) async fn files_under_way(store: &dyn Store) -> Result<Vec<Identity>, StoreError> {
     let mut files = Vec::new();
     for run_id in store.unfinished_runs().await? {
@@ -46,12 +46,12 @@ pub(crate) async fn files_under_way(store: &dyn Store) -> Result<Vec<Identity>, 
     Ok(files)
 }
 
-/// Those of one run.
+/// The same for one run.
 pub(crate) async fn files_of(
     store: &dyn Store,
     run_id: RunId,
 ) -> Result<Vec<Identity>, StoreError> {
-    // One that does not verify is quarantined, so nobody goes on with it.
+    // A run that does not verify is quarantined, so recovery does not continue it.
     let replayed = match store.dossier(run_id).await {
         Ok(Some(dossier)) => replay(&dossier.entries).ok(),
         Ok(None) | Err(StoreError::State(_)) => None,
@@ -70,7 +70,7 @@ pub(crate) async fn files_of(
     Ok(files.collect())
 }
 
-/// Shows on a terminal how far the work has come; nowhere else.
+/// A progress bar, shown only on a terminal.
 pub(crate) fn progress(what: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -82,19 +82,19 @@ pub(crate) fn progress(what: &'static str) -> ProgressBar {
     }
 }
 
-/// A number of things.
+/// A count with its noun.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// What runs, journal entries and sessions there are.
+/// A summary of the counts of runs, journal entries and sessions.
 pub(crate) fn contents(runs: u64, entries: u64, sessions: u64) -> String {
     let runs = counted(runs, "run", "runs");
     let entries = counted(entries, "journal entry", "journal entries");
     format!("{runs}, {entries}, {}", counted(sessions, "session", "sessions"))
 }
 
-/// What an operator can do about a file that cannot be written.
+/// An error for a file that cannot be written, with what the operator can do.
 pub(crate) fn cannot_write(path: &Path, error: io::Error) -> anyhow::Error {
     let way_out = if error.kind() == io::ErrorKind::StorageFull {
         "free some space on its disk, and begin again"

@@ -666,7 +666,7 @@ Examples:
     },
 }
 
-/// The roles by their names.
+/// Parses a role by its name.
 fn role() -> impl TypedValueParser<Value = Role> {
     PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|name| name.parse::<Role>())
 }
@@ -686,14 +686,14 @@ pub(crate) enum McpClient {
     Codex,
 }
 
-/// How long a token is good for, in seconds.
+/// The lifetime of a token, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life(pub(crate) u64);
 
 impl FromStr for Life {
     type Err = anyhow::Error;
 
-    /// A number with its unit, such as `30d`.
+    /// Parses a number with its unit, such as `30d`.
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let what = || format!("`{text}` is no time: write it like `12h`, `30d` or `1y`");
         let unit = text.chars().last().with_context(what)?;

@@ -1,7 +1,7 @@
-//! The command line as a client: one way to ask, whoever holds the data directory.
+//! The command line as a client: one interface, whichever process holds the data directory.
 //!
-//! A request goes to the process that holds the directory, through its socket; or to `--url`; or, where
-//! nobody holds the directory, to the same router in this process, over the directory held meanwhile.
+//! A request goes to the process that holds the directory, through its socket; or to `--url`; or, if no process holds
+//! the directory, to the same router in this process, which holds the directory meanwhile.
 
 mod connection;
 mod tls;
@@ -27,17 +27,17 @@ use crate::data_dir::DataDir;
 use crate::start::{self, Held};
 use connection::{Connection, Target};
 
-/// Rows that one request asks for: as many as a gateway gives.
+/// Rows per request: the gateway's maximum.
 const PAGE_MAX: usize = 1000;
 
-/// As whom a command acts on its own directory.
+/// The role in which a command acts on its own directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum As {
-    /// What proposes.
+    /// Proposes.
     Agent,
-    /// What only reads: all that the files of the directory hold anyway.
+    /// Only reads: nothing that the files of the directory do not show anyway.
     Auditor,
-    /// What decides: with a token, or with a person at this process's terminal.
+    /// Decides: with a token, or with a person at this process's terminal.
     Operator,
 }
 
@@ -51,7 +51,7 @@ impl As {
     }
 }
 
-/// An answer with all of its body.
+/// A response with its whole body.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -59,7 +59,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// The body, where the answer is a success; the way out otherwise.
+    /// The body of a successful response; otherwise an error that says what to do.
     pub(crate) fn json(&self) -> anyhow::Result<Value> {
         if !self.status.is_success() {
             return Err(self.refusal());
@@ -67,7 +67,7 @@ impl Reply {
         serde_json::from_slice(&self.body).context("the answer is not JSON: is it a Stepgate?")
     }
 
-    /// What an answer that is no success says.
+    /// The error of a response that is not a success.
     pub(crate) fn refusal(&self) -> anyhow::Error {
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let message = body.get("error").and_then(|error| error.get("message"));
@@ -82,16 +82,16 @@ impl Reply {
     }
 }
 
-/// A way to ask.
+/// A client of a gateway, or of the router in this process.
 pub(crate) struct Client {
     door: Door,
     who: Who,
 }
 
-/// Who asks on the directory of this machine.
+/// How the client authenticates on the directory of this machine.
 struct Who {
     role: As,
-    /// An operator's token, where the command line has one.
+    /// An operator's token, if the command line gives one.
     token: Option<String>,
 }
 
@@ -106,9 +106,9 @@ impl Who {
 }
 
 enum Door {
-    /// The process that holds the directory, or a gateway elsewhere.
+    /// The process that holds the directory, or a remote gateway.
     Wire(Connection),
-    /// This process, which holds the directory until the client is closed.
+    /// This process, which holds the directory until the client is dropped.
     Here(Box<Here>),
 }
 
@@ -118,7 +118,7 @@ struct Here {
     _held: Held,
 }
 
-/// Where the command line says that the gateway is, if not at the data directory.
+/// The gateway that `--url` names, if any.
 pub(crate) fn remote(global: &Global) -> anyhow::Result<Option<Target>> {
     let Some(url) = &global.url else {
         return Ok(None);
@@ -126,7 +126,7 @@ pub(crate) fn remote(global: &Global) -> anyhow::Result<Option<Target>> {
     Target::url(url, &token(global)?.unwrap_or_default()).map(Some)
 }
 
-/// The token of the command line or of the environment.
+/// The token from the command line or the environment.
 fn token(global: &Global) -> anyhow::Result<Option<String>> {
     let token = match &global.token_file {
         Some(file) => std::fs::read_to_string(file)
@@ -142,7 +142,7 @@ pub(crate) fn socket(data: &DataDir) -> Target {
     Target::Socket(data.socket())
 }
 
-/// The process that holds the directory, where it listens.
+/// A connection to the process that holds the directory, if it listens.
 async fn holder(data: &DataDir) -> Option<Connection> {
     data.holder()?;
     Connection::open(socket(data)).await.ok()
@@ -168,7 +168,7 @@ impl Client {
         Ok(connection.map(|connection| Self { door: Door::Wire(connection), who }))
     }
 
-    /// A client of whoever there is, and of this process where there is nobody.
+    /// A client of a running gateway, or of this process if there is none.
     pub(crate) async fn of(global: &Global, data: &DataDir, role: As) -> anyhow::Result<Self> {
         if let Some(client) = Self::elsewhere(global, data, role).await? {
             return Ok(client);
@@ -191,7 +191,7 @@ impl Client {
         Ok(Self { door: Door::Here(Box::new(here)), who })
     }
 
-    /// Whether it is a person at the terminal who acts, and not a token.
+    /// Whether a person at the terminal acts, not a token.
     pub(crate) fn is_at_terminal(&self) -> bool {
         let is_local = match &self.door {
             Door::Wire(connection) => matches!(connection.target(), Target::Socket(_)),
@@ -200,7 +200,7 @@ impl Client {
         is_local && self.who.token.is_none()
     }
 
-    /// Asks, and reads the whole answer.
+    /// Sends a request, and reads the whole response.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -224,14 +224,14 @@ impl Client {
                 let response = here.router.clone().oneshot(request).await?;
                 let status = response.status();
                 let body = response.into_body().collect().await?.to_bytes();
-                // The command ends next: what goes on behind an answer must end before.
+                // The command ends next, so tasks that continue after the answer must end first.
                 here.app.service.idle().await;
                 Ok(Reply { status, body })
             }
         }
     }
 
-    /// Asks with a JSON body, or with none.
+    /// Sends a request with a JSON body, or without a body.
     pub(crate) async fn ask(
         &mut self,
         method: Method,
@@ -247,8 +247,7 @@ impl Client {
         }
     }
 
-    /// The rows of a list, page after page: at most so many, older than one of them, and as the filter
-    /// says.
+    /// Reads the rows of a list, page by page: at most `limit`, older than `before`, and matching the filter.
     pub(crate) async fn list(
         &mut self,
         name: &str,
@@ -271,7 +270,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// Asks for a stream of events, after one of them or after the `latest`.
+    /// Opens a stream of events, after the given id or after `latest`.
     pub(crate) async fn events(&mut self, after: &str) -> anyhow::Result<sse::Events> {
         let path = format!("/v1/events?after={after}");
         let request = self.request(Method::GET, &path, &[], Bytes::new())?;
@@ -302,7 +301,7 @@ impl Client {
     }
 }
 
-/// A request of somebody who is known there: by the token, or by being on this machine.
+/// Builds an authenticated request: with a token, or by the local socket.
 fn request(
     target: Option<&Target>,
     who: &Who,
@@ -341,14 +340,14 @@ fn request(
     Ok(request)
 }
 
-/// Asks a gateway several things at the same time, each over a connection of its own.
+/// Sends concurrent requests to a gateway, each on its own connection.
 pub(crate) struct Line {
     target: Target,
     who: Who,
 }
 
 impl Line {
-    /// As the directory's agent, or as the token of the target.
+    /// As the directory's agent, or with the token of the target.
     pub(crate) fn of_agent(target: Target) -> Self {
         Self { target, who: Who { role: As::Agent, token: None } }
     }
@@ -358,8 +357,8 @@ impl Line {
         Ok(Self { target: socket(data), who: Who::of(global, As::Operator)? })
     }
 
-    /// Asks; the body of the answer is still to come.
-    pub(crate) async fn exchange(
+    /// Sends a request. The body of the response arrives later.
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
@@ -381,6 +380,6 @@ impl Exchange for Line {
         headers: &[(&'static str, String)],
         body: Vec<u8>,
     ) -> anyhow::Result<Response<Body>> {
-        self.exchange(method, path, headers, body).await
+        self.send(method, path, headers, body).await
     }
 }

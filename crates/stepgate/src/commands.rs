@@ -42,13 +42,13 @@ use crate::log::{self, Audience};
 use crate::show;
 use decide::Decision;
 
-/// The exit code of anything that is not an outcome.
+/// The exit code of everything that is not an outcome.
 pub(crate) const FAULT: u8 = 1;
 
-/// The exit code of what waits for a person.
+/// The exit code of a run that waits for a person.
 const WAITING: u8 = 13;
 
-/// Runs a command; the exit code is its answer.
+/// Runs a command, and returns its exit code.
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
     let Cli { global, command } = cli;
@@ -57,7 +57,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     }
     let needs = needs(&command);
     let data = place(&global, needs)?;
-    begin_log(&data, &global, &command, needs);
+    begin_log(&data, &global, &command);
     tell_of_earlier_version(&global, &data, needs);
     refuse_missing(&global, &data, needs)?;
     let done = on(&data, global, command).await;
@@ -65,16 +65,15 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     done
 }
 
-/// Begins the log as the command line and the configuration say. A configuration that is not valid is refused by
-/// the command itself.
-fn begin_log(data: &DataDir, global: &Global, command: &Command, needs: Needs) {
-    let config = match needs {
-        Needs::Nothing => None,
-        Needs::Place | Needs::Store | Needs::Directory => data.load_config().ok(),
+/// Begins the log as the command line says, and for a process that serves also as the configuration says. A
+/// configuration that is not valid is refused by the command itself.
+fn begin_log(data: &DataDir, global: &Global, command: &Command) {
+    let is_service = matches!(command, Command::Serve(_) | Command::Mcp(McpArgs { command: None }));
+    let (audience, config) = match is_service && global.url.is_none() {
+        true => (Audience::Service, data.load_config().ok()),
+        false => (Audience::Command, None),
     };
     let LogConfig { format, level } = config.map(|config| config.log).unwrap_or_default();
-    let is_service = matches!(command, Command::Serve(_) | Command::Mcp(McpArgs { command: None }));
-    let audience = if is_service { Audience::Service } else { Audience::Command };
     log::begin(global.log_format.unwrap_or(format), level, audience);
 }
 
@@ -111,7 +110,7 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
         Command::Doctor => doctor::doctor(&global, data, json).await,
         Command::Bench(args) => bench::bench(args, global.store, json).await,
         Command::Completions { shell } => {
-            // Made first and written then: the maker panics where it cannot write.
+            // Generated into memory first: the generator panics if it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "stepgate", &mut script);
             show::plain(String::from_utf8(script)?.trim_end())?;
@@ -120,17 +119,17 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
     }
 }
 
-/// What a command finds before it begins.
+/// What a command needs before it begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needs {
     /// Nothing.
     Nothing,
-    /// A place for a data directory, which it makes where there is none.
+    /// A place for a data directory, which the command creates if there is none.
     Place,
     /// A store to read, wherever it is.
     Store,
-    /// A data directory: where there is none, nothing waits, nothing is recorded and no token is valid, and
-    /// to say so would be an answer about another directory than the one that was meant.
+    /// A data directory. Without one the answers would be "nothing waits", "no token is valid", which would mislead
+    /// a user who meant another directory.
     Directory,
 }
 
@@ -171,7 +170,7 @@ fn needs(command: &Command) -> Needs {
     }
 }
 
-/// Tells of a data directory of an earlier version that is not the one in use.
+/// Points out a data directory of an earlier version that is not the one in use.
 fn tell_of_earlier_version(global: &Global, data: &DataDir, needs: Needs) {
     if needs == Needs::Nothing || global.url.is_some() || global.data.is_some() {
         return;
@@ -189,13 +188,13 @@ fn tell_of_earlier_version(global: &Global, data: &DataDir, needs: Needs) {
 /// The data directory of a command.
 fn place(global: &Global, needs: Needs) -> anyhow::Result<DataDir> {
     if needs == Needs::Nothing || global.url.is_some() {
-        // Never looked at, so a machine without a home does not need one.
+        // The path is never used, so a machine without a home directory works too.
         return Ok(DataDir::of(global).unwrap_or_else(|_| DataDir::at(Path::new(""))));
     }
     DataDir::of(global)
 }
 
-/// Refuses a directory that does not have what the command needs.
+/// Refuses a directory that lacks what the command needs.
 fn refuse_missing(global: &Global, data: &DataDir, needs: Needs) -> anyhow::Result<()> {
     if global.url.is_some() {
         return Ok(());
@@ -211,8 +210,8 @@ fn refuse_missing(global: &Global, data: &DataDir, needs: Needs) -> anyhow::Resu
     }
 }
 
-/// Whether a command works on the data directory alone: with --url it would answer for another store than
-/// the one that was meant.
+/// Whether a command works only on the data directory: with --url it would answer for another store than the user
+/// meant.
 fn works_on_the_directory(command: &Command) -> bool {
     match command {
         Command::Serve(_)
@@ -240,7 +239,7 @@ fn works_on_the_directory(command: &Command) -> bool {
     }
 }
 
-/// The exit code of a response that came over the wire.
+/// The exit code of a response received from a gateway.
 fn exit_code_of(outcome: &str) -> Option<u8> {
     let outcomes = Outcome::ALL.map(Word::Outcome);
     let notices = [Notice::ApprovalRequired, Notice::InProgress].map(Word::Notice);

@@ -1,4 +1,4 @@
-//! The data directory: one process holds it to write; readers need no permission of that process.
+//! The data directory: one process locks it to write; readers do not need the lock.
 
 mod lock;
 mod place;
@@ -22,7 +22,7 @@ pub(crate) use restoring::{Extent, Staging};
 /// The file with this node's name.
 const NODE_ID: &str = "node_id";
 
-/// Where things are in a data directory.
+/// The paths in a data directory.
 #[derive(Clone)]
 pub(crate) struct DataDir {
     root: PathBuf,
@@ -31,12 +31,12 @@ pub(crate) struct DataDir {
     store: Option<String>,
     /// Secret files that the command line names.
     secrets: Vec<PathBuf>,
-    /// Stores in which other nodes see this process.
+    /// The shared stores that this process has joined as a node.
     pub(crate) joined: Joined,
 }
 
 impl DataDir {
-    /// The directory that the command line names, or the user's own.
+    /// The directory that the command line names, or the user's default one.
     pub(crate) fn of(global: &Global) -> anyhow::Result<Self> {
         let root = match &global.data {
             Some(named) => named.clone(),
@@ -51,12 +51,12 @@ impl DataDir {
         Self { root: root.to_owned(), config, store, secrets, joined: Joined::default() }
     }
 
-    /// The same directory, with the store elsewhere.
+    /// The same directory, with another store.
     pub(crate) fn with_store(self, store: Option<String>) -> Self {
         Self { store, ..self }
     }
 
-    /// The same directory, with a file that tool servers must not read either.
+    /// The same directory, with one more file that tool servers must not read.
     pub(crate) fn with_secret(mut self, file: PathBuf) -> Self {
         self.secrets.push(file);
         self
@@ -89,17 +89,17 @@ impl DataDir {
         self.root.join("sandbox")
     }
 
-    /// Where the process that holds the directory listens.
+    /// The socket of the process that holds the directory.
     pub(crate) fn socket(&self) -> PathBuf {
         self.root.join("stepgate.sock")
     }
 
-    /// The configuration file, where there is one.
+    /// The configuration file, if there is one.
     pub(crate) fn config_file(&self) -> Option<PathBuf> {
         let inside = self.root.join("stepgate.toml");
         match &self.config {
             Some(file) => Some(file.clone()),
-            // A link that leads nowhere is there: what it should lead to is missed, and not ignored.
+            // A dangling link counts as a file: reading it reports the missing target instead of ignoring it.
             None => inside.symlink_metadata().is_ok().then_some(inside),
         }
     }
@@ -109,19 +109,19 @@ impl DataDir {
         self.config_file().unwrap_or_else(|| self.root.join("stepgate.toml")).display().to_string()
     }
 
-    /// The configuration file's text, for messages that name a line of it.
+    /// The configuration file's text, for messages that name a line.
     pub(crate) fn config_text(&self) -> Option<String> {
         fs::read_to_string(self.config_file()?).ok()
     }
 
-    /// What relative paths in the configuration are relative to: the directory of its file.
+    /// The base of relative paths in the configuration: the directory of its file.
     pub(crate) fn base(&self) -> PathBuf {
         let file = self.config_file();
         let directory = file.as_deref().and_then(Path::parent).unwrap_or(&self.root);
         std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned())
     }
 
-    /// Free space on the volume that holds the directory, or would.
+    /// Free space on the volume of the directory, even if the directory does not exist yet.
     pub(crate) fn free_bytes(&self) -> io::Result<u64> {
         let existing = self.root.ancestors().find(|path| path.exists());
         let place = existing.unwrap_or_else(|| Path::new("."));
@@ -129,8 +129,8 @@ impl DataDir {
         Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
     }
 
-    /// Adds what is most likely behind a fault on a full disk: its own text may name only the file
-    /// that could not grow.
+    /// Adds the most likely cause of a fault if the disk is full: the fault's own text may name only the file that
+    /// could not grow.
     pub(crate) fn explain(&self, fault: anyhow::Error) -> anyhow::Error {
         const FREE_BYTES_MIN: u64 = 1024 * 1024;
         match self.free_bytes() {
@@ -148,8 +148,8 @@ impl DataDir {
     }
 }
 
-/// Makes a directory and what is missing above it, so that a power cut does not take it back: nothing
-/// that is durable inside is, unless its directory is too.
+/// Creates a directory and its missing parents durably: files inside survive a power cut only if their directory
+/// does.
 fn create_durably(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
@@ -161,14 +161,14 @@ fn create_durably(directory: &Path) -> io::Result<()> {
     };
     create_durably(parent)?;
     match fs::DirBuilder::new().mode(0o700).create(directory) {
-        // Another process was faster, and has made it durable.
+        // Another process won the race, and has made it durable.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
         Err(error) => Err(error),
         Ok(()) => File::open(parent)?.sync_all(),
     }
 }
 
-/// The same, with the way out.
+/// The same, with an error that says what to do.
 pub(crate) fn create(directory: &Path) -> anyhow::Result<()> {
     create_durably(directory).map_err(|error| {
         let way_out = way_out(&error);
@@ -177,7 +177,7 @@ pub(crate) fn create(directory: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// What an operator can do about it.
+/// What an operator can do about an error.
 fn way_out(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::StorageFull {
         "free some space on the disk, and start again"

@@ -2,7 +2,7 @@
 //! machines.
 
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
 use anstyle::Style;
@@ -18,10 +18,12 @@ use tracing::{Event, Level, Metadata, Subscriber, error};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-use crate::show::{self, printable_lines};
+use crate::show::{self, printable, printable_lines};
 
 /// What targets of our own crates begin with. What libraries log is left out.
 const OWN_TARGETS: &str = "stepgate";
+/// Fields that a line of text always has, also where the sentence happens to contain their value.
+const ALWAYS: [&str; 2] = ["node", "request_id"];
 /// The field that holds the sentence.
 const MESSAGE: &str = "message";
 
@@ -129,7 +131,8 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        *metadata.level() <= self.level && metadata.target().starts_with(OWN_TARGETS)
+        let is_told = metadata.is_span() || *metadata.level() <= self.level;
+        is_told && metadata.target().starts_with(OWN_TARGETS)
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
@@ -142,13 +145,17 @@ where
             fields.0.insert("node".to_owned(), node.as_str().into());
         }
         let level = *event.metadata().level();
-        let line = match (self.format, self.audience) {
-            (LogFormat::Json, _) => json(level, fields),
-            (LogFormat::Text, Audience::Command) => told(level, fields),
-            (LogFormat::Text, Audience::Service) => text(level, fields),
-        };
         // Where standard error is closed, there is no place to say so.
-        let _ = writeln!(anstream::stderr().lock(), "{line}");
+        let _ = match (self.format, self.audience) {
+            // Nothing for a program goes through a filter for terminals.
+            (LogFormat::Json, _) => writeln!(io::stderr().lock(), "{}", json(level, fields)),
+            (LogFormat::Text, Audience::Command) => {
+                writeln!(anstream::stderr().lock(), "{}", told(level, fields))
+            }
+            (LogFormat::Text, Audience::Service) => {
+                writeln!(anstream::stderr().lock(), "{}", text(level, fields))
+            }
+        };
     }
 }
 
@@ -160,7 +167,7 @@ where
     if let Some(span) = context.span(id) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
-        span.extensions_mut().insert(fields);
+        span.extensions_mut().replace(fields);
     }
 }
 
@@ -170,7 +177,8 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     let mut fields = Fields::default();
-    for span in context.event_scope(event).into_iter().flatten() {
+    let scope = context.event_scope(event);
+    for span in scope.into_iter().flat_map(|scope| scope.from_root()) {
         if let Some(outer) = span.extensions().get::<Fields>() {
             fields.0.extend(outer.0.clone());
         }
@@ -196,14 +204,14 @@ fn json(level: Level, Fields(mut fields): Fields) -> String {
 
 /// A line with its time and level, and what the message does not say itself.
 fn text(level: Level, Fields(mut fields): Fields) -> String {
-    let message = message(&mut fields);
+    // A line that goes on is indented: no text from outside can look like a line of its own.
+    let message = message(&mut fields).replace('\n', "\n    ");
     let style = style(level);
     let mut line =
         format!("{}{}{:#} {style}{level:<5}{style:#} {message}", show::DIM, now(), show::DIM);
     for (name, value) in fields {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        if !message.contains(&value) {
-            let value = printable_lines(&value);
+        let value = value.as_str().map_or_else(|| value.to_string(), printable);
+        if ALWAYS.contains(&name.as_str()) || !message.contains(&value) {
             let _ = write!(line, " {}{name}={value}{:#}", show::DIM, show::DIM);
         }
     }

@@ -1,7 +1,7 @@
 //! Stepgate: the gate that every action of an AI agent passes.
 //!
-//! This crate is the program: the command line, the configuration and what people see. What runs is in
-//! `stepgate-gateway`, what listens in `stepgate-http` and `stepgate-mcp`.
+//! This crate is the program: the command line, the configuration and the output. The service itself is in
+//! `stepgate-gateway`, the listeners are in `stepgate-http` and `stepgate-mcp`.
 
 mod backup;
 mod cli;
@@ -21,8 +21,8 @@ use clap::Parser;
 use stepgate_exec::launcher;
 use stepgate_gateway::panics;
 
-/// A step makes some hundreds of small allocations, on one thread and frees them on another: what the
-/// system's allocator is worst at.
+/// A step makes some hundreds of small allocations on one thread and frees them on another. The system's allocator is
+/// slow at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -31,9 +31,9 @@ fn main() -> ExitCode {
     if launcher::is_called(arguments.next().as_deref()) {
         return launcher::run(arguments);
     }
-    // A sandbox without this call still works, and a tool server gets no capability to look with.
+    // A container may forbid this call. The program still works there, and tool servers cannot get CAP_SYS_PTRACE.
     let _ = launcher::protect_this_process();
-    panics::count_and_log();
+    panics::watch();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(refused) => return usage(&refused),
@@ -52,10 +52,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help that was asked for is a success. A wrong usage has no code of its own: 2 and above are
-/// outcomes of steps, or could become some.
+/// Requested help is a success. Wrong usage has the general exit code: 2 and above are reserved for outcomes of
+/// steps.
 fn usage(refused: &clap::Error) -> ExitCode {
-    // Where even this cannot be written, the exit code is all that is left.
+    // If this cannot be written, only the exit code is left.
     let _ = refused.print();
     if refused.use_stderr() { ExitCode::from(commands::FAULT) } else { ExitCode::SUCCESS }
 }

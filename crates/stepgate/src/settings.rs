@@ -1,4 +1,4 @@
-//! The configuration and the data directory, as settings: each part of the gateway is given its own.
+//! Turns the configuration and the data directory into settings for each part of the gateway.
 
 mod out_of_reach;
 mod permissions;
@@ -22,11 +22,11 @@ use crate::data_dir::DataDir;
 pub(crate) use out_of_reach::warnings as out_of_reach;
 pub(crate) use permissions::refuse_open_to_others;
 
-/// What tells two nodes of one machine apart.
-const NODE_CHANCE_CHARS: usize = 6;
+/// Random characters that distinguish two nodes of one machine.
+const NODE_RANDOM_CHARS: usize = 6;
 
 impl DataDir {
-    /// The configuration: the file, where there is one, and the environment.
+    /// The configuration: the file, if there is one, and the environment.
     pub(crate) fn load_config(&self) -> anyhow::Result<Config> {
         let file = self.config_file();
         let mut config = Config::load(file.as_deref(), |name| std::env::var(name).ok())?;
@@ -43,7 +43,7 @@ impl DataDir {
         self.base().join(&config.policy.directory)
     }
 
-    /// The URL of the store, where it is not in the directory.
+    /// The URL of the store, if it is not in the directory.
     pub(crate) fn store_url(&self, config: &Config) -> anyhow::Result<Option<String>> {
         let url = self.named_store().unwrap_or(&config.store.url);
         match url.split_once("://") {
@@ -55,19 +55,19 @@ impl DataDir {
         }
     }
 
-    /// This node's name, where the store may have others.
+    /// This node's name, if the store may be shared.
     pub(crate) fn node_id(&self, config: &Config) -> anyhow::Result<Option<String>> {
         Ok(self.store_url(config)?.map(|_| config.node_id()))
     }
 
-    /// Names this node for good, where the configuration does not: what it reaches is named after it, and
-    /// two directories of one machine are two nodes.
+    /// Gives this node a permanent name, if the configuration does not: its executors are named after it, and two
+    /// directories on one machine are two nodes.
     pub(crate) fn name_node(&self, config: &mut Config) -> anyhow::Result<()> {
         if !config.store.node_id.is_empty() || self.store_url(config)?.is_none() {
             return Ok(());
         }
         let mut chance = uuid::Uuid::new_v4().simple().to_string();
-        chance.truncate(NODE_CHANCE_CHARS);
+        chance.truncate(NODE_RANDOM_CHARS);
         let (path, node_id) = (self.node_file(), format!("{}-{chance}", config.node_id()));
         let written = durable::write(&path, format!("{node_id}\n").as_bytes());
         written.with_context(|| format!("cannot write `{}`", path.display()))?;
@@ -75,8 +75,8 @@ impl DataDir {
         Ok(())
     }
 
-    /// What tool servers must not reach: the directory itself, what decides about their tools, and every
-    /// file that a secret comes from. Absolute, whatever the servers' own directories are.
+    /// What tool servers must not reach: the data directory, the policies and configuration that control them, and
+    /// every file with a secret. Absolute paths, because servers run in their own directories.
     fn hidden(&self, config: &Config) -> anyhow::Result<Vec<PathBuf>> {
         let base = self.base();
         let root = self.root().to_owned();
@@ -89,7 +89,7 @@ impl DataDir {
     }
 }
 
-/// The settings of a gateway; it waits so long for tool servers that do not answer.
+/// The settings of a gateway; `wait`: how long it waits for tool servers that do not answer.
 pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow::Result<Settings> {
     let store = match data.store_url(config)? {
         None => StoreSettings::File(data.database()),
@@ -123,7 +123,7 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
     })
 }
 
-/// The settings of the agent, where the configuration names a model.
+/// The settings of the agent, if the configuration names a model.
 pub(crate) fn agent(data: &DataDir, config: &Config) -> anyhow::Result<Option<AgentSettings>> {
     let environment = |name: &str| std::env::var(name).ok();
     let settings = config.agent.settings(&data.base(), &environment);
@@ -139,7 +139,7 @@ pub(crate) fn server_specs(data: &DataDir, config: &Config) -> anyhow::Result<Ve
         .map_err(|error| error.context(format!("`{}` is not valid", data.config_shown())))
 }
 
-/// The error of a start; where a tool server is to blame, with its place in the configuration.
+/// The error of a start. If a tool server caused it, with its place in the configuration.
 pub(crate) fn located(data: &DataDir, error: anyhow::Error) -> anyhow::Error {
     let error = match error.downcast::<StartError>() {
         Ok(error) => error,

@@ -1,4 +1,4 @@
-//! How things look: clean tables, colour on a terminal, JSON that stays the same.
+//! Output: tables, colour on a terminal, and stable JSON.
 
 pub(crate) mod attention;
 pub(crate) mod timeline;
@@ -14,37 +14,37 @@ use stepgate_core::run::Status;
 
 pub(crate) use stepgate_gateway::text::{printable, printable_lines, shortened};
 
-/// What went wrong.
+/// Style of errors.
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
-/// What holds.
+/// Style of success.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
-/// What waits.
+/// Style of what waits.
 pub(crate) const WAITING: Style = AnsiColor::Yellow.on_default().bold();
-/// What matters less.
+/// Style of what matters less.
 pub(crate) const DIM: Style = Style::new().dimmed();
 
-/// Set once standard output has no reader any more.
+/// Set once standard output has no reader any more (broken pipe).
 static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
 
-/// One JSON value on one line, byte for byte.
+/// Prints one JSON value on one line, byte for byte.
 pub(crate) fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
     plain(serde_json::to_string(value)?)
 }
 
-/// A line for a program, or several, byte for byte.
+/// Prints one or more lines for a program, byte for byte.
 ///
-/// INVARIANT: nothing for a program goes through a terminal filter. The filter drops control characters,
-/// and a digest over the rest would not match.
+/// INVARIANT: output for a program never passes a terminal filter. The filter drops control characters, and a digest
+/// over the rest would not match.
 pub(crate) fn plain(text: impl Display) -> anyhow::Result<()> {
     written(writeln_to(io::stdout().lock(), text))
 }
 
-/// A line for a person, or several. Styles are removed where standard output is no terminal.
+/// Prints one or more lines for a person. Styles are removed if standard output is not a terminal.
 pub(crate) fn say(text: impl Display) -> anyhow::Result<()> {
     written(writeln_to(anstream::stdout().lock(), text))
 }
 
-/// A piece of a line for a person.
+/// Prints a part of a line for a person.
 pub(crate) fn say_piece(text: impl Display) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     written(write!(out, "{text}").and_then(|()| out.flush()))
@@ -55,9 +55,8 @@ fn writeln_to(mut out: impl Write, text: impl Display) -> io::Result<()> {
     out.flush()
 }
 
-/// A reader that has seen enough, such as `head`, is no error, and it does not change the answer: the
-/// command goes on to its own exit code. A step's response is not written with this: a caller that does
-/// not get it must be told.
+/// A reader that closes the pipe early, such as `head`, is not an error and does not change the exit code. The response
+/// of a step is not written with this function: a caller that does not get it must be told.
 fn written(written: io::Result<()>) -> anyhow::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -68,27 +67,27 @@ fn written(written: io::Result<()>) -> anyhow::Result<()> {
     }
 }
 
-/// Whether standard output has a reader, as far as known: commands without an end stop when it has none.
+/// Whether standard output still has a reader, as far as known. Commands that run forever stop when it has none.
 pub(crate) fn has_reader() -> bool {
     !READER_IS_GONE.load(Ordering::Relaxed)
 }
 
-/// A line about the work, beside what was asked for.
+/// Prints a line about the progress of the work to standard error.
 pub(crate) fn note(text: impl Display) {
-    // Whoever closed standard error does not want to know.
+    // If standard error is closed, the note is not wanted.
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// Longest cell of a table, but for the last of its row: one long name must not pad every row.
+/// Longest cell of a table, except in the last column: one long name must not pad every row.
 const CELL_CHARS_MAX: usize = 128;
 
-/// A table without lines: columns as wide as their widest cell.
+/// A table without borders: columns as wide as their widest cell.
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[Cell; N]>,
 }
 
-/// A text in its style; the style is stripped where nobody sees it. The text may be a server's or an agent's,
-/// so it is always printable.
+/// A text with a style; the style is removed if the output is not a terminal. The text may come from a server or an
+/// agent, so it is always made printable.
 pub(crate) struct Cell {
     text: String,
     style: Style,
@@ -99,7 +98,7 @@ impl Cell {
         Self { text: printable(&text.to_string()), style: Style::new() }
     }
 
-    /// What an operator should look at.
+    /// A value that an operator should check.
     pub(crate) fn alarming(text: impl ToString) -> Self {
         Self { text: printable(&text.to_string()), style: ERROR }
     }

@@ -22,13 +22,13 @@ use crate::config::Config;
 use crate::data_dir::{self, DataDir, Lock};
 use crate::{log, settings, show};
 
-/// The name under which the directory's local agent acts.
+/// The principal name of the directory's local agent.
 const LOCAL_AGENT: &str = "agent";
 
 /// A data directory that this process holds, recovered and ready.
 pub(crate) struct Held {
     started: Started,
-    /// The configuration that it was opened with.
+    /// The configuration with which it was opened.
     pub(crate) config: Config,
     _lock: Lock,
 }
@@ -41,15 +41,15 @@ impl Deref for Held {
     }
 }
 
-/// Takes the directory, creating what is missing, and finishes interrupted runs of core actions. A gateway goes
-/// on with those of tool servers beside the requests; it waits so long for servers that do not answer.
+/// Locks the directory, creates what is missing, and finishes interrupted runs of core actions. A gateway recovers runs
+/// of tool servers in the background. It waits `serve.servers_wait_ms` for servers that do not answer.
 pub(crate) async fn hold_for_gateway(data: &DataDir) -> anyhow::Result<Held> {
     let wait = data.load_config()?.serve.servers_wait();
     hold(data, wait).await
 }
 
-/// Takes the directory for one command, and finishes all interrupted runs first: a gateway that would do it may
-/// never be started.
+/// Locks the directory for one command, and finishes all interrupted runs first: a gateway that would do so may never
+/// be started.
 pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
     let mut held = hold(data, WAIT_FOR_ALL).await?;
     let unfinished = held.gate.store.unfinished().await?;
@@ -71,7 +71,7 @@ async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
     data.refuse_backup()?;
     data_dir::create(data.root())?;
     let lock = Lock::take(data.root())?;
-    // Nothing is made in a directory that a restore is to fill.
+    // Checked before anything is created: an interrupted restore must find the directory unchanged.
     data.refuse_restoring()?;
     settings::refuse_open_to_others(data, &config)?;
     data_dir::create(&data.sandbox())?;
@@ -84,7 +84,7 @@ async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
     Ok(Held { started, config, _lock: lock })
 }
 
-/// Starts the tool servers to look at their tools, and waits for each. Results that come late go nowhere.
+/// Starts the tool servers to list their tools, and waits for each. Late results are dropped.
 pub(crate) async fn servers(
     data: &DataDir,
     config: &Config,
@@ -97,7 +97,7 @@ pub(crate) async fn servers(
 }
 
 impl Held {
-    /// Tells people, on standard error, what was recovered and what needs them.
+    /// Reports on standard error what was recovered and which runs need a person.
     pub(crate) async fn tell(&self) {
         self.tell_finished();
         match attention::of(&self.gate).await {
@@ -109,7 +109,7 @@ impl Held {
         }
     }
 
-    /// Tells people how many runs were finished.
+    /// Reports how many runs were finished.
     pub(crate) fn tell_finished(&self) {
         match self.recovered.finished.len() {
             0 => {}
@@ -117,7 +117,7 @@ impl Held {
         }
     }
 
-    /// The local agent's session: the one that is named, or its default one.
+    /// A session of the local agent: the named one, or its default one.
     pub(crate) async fn session(&self, named: Option<SessionId>) -> Result<Session, Fault> {
         let principal = local_agent()?;
         match named {

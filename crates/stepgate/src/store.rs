@@ -1,4 +1,4 @@
-//! Where the store is: a file of the data directory, or a PostgreSQL that several nodes share.
+//! Opens the store: a file in the data directory, or a PostgreSQL database that several nodes share.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use stepgate_store::{PostgresOptions, PostgresStore, SqliteStore};
 
 use crate::data_dir::DataDir;
 
-/// Opens the store to read, without recovery, whoever else has it open.
+/// Opens the store for reading, without recovery, even if other processes have it open.
 pub(crate) async fn read(data: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
     let config = data.load_config()?;
     if let Some(url) = data.store_url(&config)? {

@@ -1,5 +1,5 @@
-//! An answer that comes as a whole. Members that nobody needs may be there; those that are needed must
-//! be what they should be.
+//! An answer that comes as a whole. Unknown members are ignored; the members that are used must have the
+//! right type.
 
 use serde_json::{Map, Value};
 use stepgate_core::json::strict::{self, Integers};
@@ -36,7 +36,7 @@ pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ModelError> {
     }
 }
 
-/// We ask for one answer, and take no other number of them.
+/// One answer was requested, and no other number is accepted.
 fn only_choice(root: &Map<String, Value>) -> Result<&Map<String, Value>, ModelError> {
     let choices = root.get("choices").and_then(Value::as_array);
     match choices.map(Vec::as_slice) {
@@ -72,7 +72,7 @@ fn call(call: &Value) -> Result<RequestedCall, ModelError> {
     })
 }
 
-/// A text, or nothing; anything else is refused.
+/// A text, or none; any other type is refused.
 pub(super) fn text(members: &Map<String, Value>, name: &str) -> Result<Option<String>, ModelError> {
     match members.get(name) {
         None | Some(Value::Null) => Ok(None),
@@ -83,7 +83,7 @@ pub(super) fn text(members: &Map<String, Value>, name: &str) -> Result<Option<St
     }
 }
 
-/// What it cost, where it says so.
+/// The tokens used, if the answer states them.
 pub(super) fn usage(root: &Map<String, Value>) -> Result<Option<Usage>, ModelError> {
     let members = match root.get("usage") {
         None | Some(Value::Null) => return Ok(None),
@@ -98,7 +98,7 @@ pub(super) fn usage(root: &Map<String, Value>) -> Result<Option<Usage>, ModelErr
     }
 }
 
-/// Why an answer is not whole.
+/// Why an answer is incomplete.
 pub(super) fn cut_off(finish_reason: Option<&str>) -> Option<String> {
     match finish_reason {
         Some("length") => Some("the answer was cut off at the model's limit".to_owned()),
@@ -107,7 +107,7 @@ pub(super) fn cut_off(finish_reason: Option<&str>) -> Option<String> {
     }
 }
 
-/// Calls that were cut off are not the calls that were meant.
+/// Calls in an incomplete answer may not be the calls that the model meant.
 pub(super) fn whole(completion: Completion) -> Result<Completion, ModelError> {
     match (&completion.cut_off, completion.calls.is_empty()) {
         (Some(_), false) => Err(invalid("it was cut off in the middle of its calls")),

@@ -1,13 +1,13 @@
-//! The key of an endpoint, and how it is kept from whatever the endpoint says.
+//! The key of an endpoint, and how it is kept out of the endpoint's texts.
 
 use std::fmt;
 
 use crate::model::{Completion, RequestedCall};
 
-/// Shortest key that is looked for in answers. What is shorter is a word such as `ollama`, which stands
-/// where an endpoint wants any key at all, and which a model may well say.
+/// Shortest key that is searched for in answers. A shorter one is a placeholder such as `ollama`, for
+/// endpoints that require any key at all, and a model may well say that word.
 const SECRET_BYTES_MIN: usize = 16;
-/// What stands in the key's place.
+/// The replacement for the key.
 const MASK: &str = "***";
 
 /// The key of an endpoint. It has no `Debug` that shows it.
@@ -20,12 +20,12 @@ impl ModelKey {
         Self(text.trim().to_owned())
     }
 
-    /// What the endpoint knows us by.
+    /// The value of the authorization header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }
 
-    /// A text without the key, for the operator. Some write JSON with each slash escaped.
+    /// A text without the key, for the operator. Some endpoints write JSON with each slash escaped.
     pub(super) fn masked(&self, text: &str) -> String {
         if self.0.is_empty() {
             return text.to_owned();
@@ -33,7 +33,7 @@ impl ModelKey {
         text.replace(&self.0, MASK).replace(&self.0.replace('/', "\\/"), MASK)
     }
 
-    /// Whether an answer repeats the key. What is said is never changed, so such an answer is refused.
+    /// Whether an answer repeats the key. Answers are never changed, so such an answer is refused.
     pub(super) fn is_in(&self, completion: &Completion) -> bool {
         let Completion { model, text, calls, usage: _, cut_off: _ } = completion;
         let of_calls = calls.iter().flat_map(|call| {
@@ -44,7 +44,7 @@ impl ModelKey {
         self.is_secret() && texts.any(|text| text.contains(&self.0))
     }
 
-    /// How much of a text that is not over yet can be told: up to where the key may have begun.
+    /// The length of the prefix of an unfinished text that may be shown: up to where the key may begin.
     pub(super) fn tellable(&self, text: &str) -> usize {
         if !self.is_secret() {
             return text.len();

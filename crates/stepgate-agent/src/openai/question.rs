@@ -1,4 +1,4 @@
-//! A question as the endpoint reads it.
+//! The request to the endpoint.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! An answer that comes piece by piece.
+//! An answer that comes as a stream.
 
 use serde_json::{Map, Value};
 use stepgate_core::sse::{Parser, Unreadable};
@@ -12,7 +12,7 @@ use crate::ports::Told;
 /// Longest event.
 const EVENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Reads pieces until the end, and tells text as it comes.
+/// Reads events until the end, and passes text on as it comes.
 pub(super) async fn read(
     mut response: Response,
     key: &ModelKey,
@@ -37,29 +37,29 @@ pub(super) async fn read(
             }
         }
     }
-    // Some endpoints forget the last line; one that said why it ended has said everything.
+    // Some endpoints omit the last line; if there was a finish reason, the answer is complete.
     match pieces.finish_reason {
         Some(_) => pieces.end(told).map_err(Trouble::Final),
         None => Err(pieces.broken(Trouble::again("the stream broke off"))),
     }
 }
 
-/// What came so far.
+/// The answer so far.
 pub(super) struct Pieces<'a> {
     key: &'a ModelKey,
     completion: Completion,
     finish_reason: Option<String>,
-    /// How much of the text was told.
+    /// How much of the text was passed on.
     told_bytes: usize,
 }
 
 impl<'a> Pieces<'a> {
-    /// Nothing yet, of an endpoint with this key.
+    /// An empty answer of an endpoint with this key.
     pub(super) fn of(key: &'a ModelKey) -> Self {
         Self { key, completion: Completion::default(), finish_reason: None, told_bytes: 0 }
     }
 
-    /// Adds a piece: the text that can be told now.
+    /// Adds an event; returns the text that can be passed on now.
     pub(super) fn add(&mut self, event: &[u8]) -> Result<Option<String>, Trouble> {
         let root = object(event).map_err(Trouble::Final)?;
         if let Some(error) = root.get("error").filter(|error| !error.is_null()) {
@@ -68,7 +68,7 @@ impl<'a> Pieces<'a> {
             return Err(self.broken(Trouble::again(format!("in the stream: {said}"))));
         }
         self.take(&root).map_err(Trouble::Final)?;
-        // INVARIANT: the key does not begin in what was told, so the rest alone is looked at.
+        // INVARIANT: the key does not begin in the text that was passed on, so only the rest is searched.
         let text = self.completion.text.as_deref().unwrap_or_default();
         let rest = text.get(self.told_bytes..).unwrap_or_default();
         let new = rest.get(..self.key.tellable(rest)).filter(|new| !new.is_empty());
@@ -143,7 +143,7 @@ impl<'a> Pieces<'a> {
         Ok(())
     }
 
-    /// The whole answer. What was kept back of its text is told, unless it is the key.
+    /// The whole answer. The text that was held back is passed on, unless the answer contains the key.
     pub(super) fn end(self, told: &Told<'_>) -> Result<Completion, ModelError> {
         let cut_off = cut_off(self.finish_reason.as_deref());
         let completion = whole(Completion { cut_off, ..self.completion })?;
@@ -155,7 +155,7 @@ impl<'a> Pieces<'a> {
         Ok(completion)
     }
 
-    /// What was told cannot be taken back, so nothing is tried again behind the caller's back.
+    /// Text that was passed on cannot be taken back, so the try is not repeated after that.
     pub(super) fn broken(&self, trouble: Trouble) -> Trouble {
         match trouble {
             Trouble::Again(why, _) if self.told_bytes > 0 => Trouble::BrokeOff(why),
@@ -167,7 +167,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// A name comes once, or again as it was.
+/// A name comes once, or again unchanged.
 fn once(known: &mut String, new: Option<String>) -> Result<(), ModelError> {
     match new.filter(|new| !new.is_empty()) {
         Some(new) if known.is_empty() => *known = new,

@@ -1,4 +1,4 @@
-//! Answers as endpoints send them, whole and in pieces, and what is refused.
+//! Answers of endpoints, as a whole and as streams, and what is refused.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! RequestHandler: what came becomes a context, with what is known about it. Its type follows from what is
-//! there. The rules after this step judge the whole request; only the steps that follow write.
+//! RequestHandler: turns the request into a context, with what is known about it. Its type follows from the
+//! fields that are present. The rules after this step check the whole request; only later steps write.
 
 use crate::context::Known;
 use crate::envelope::ContextType;
@@ -10,7 +10,7 @@ use crate::turns;
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let known = known(flow).await?;
     let context = &mut flow.context;
-    // A mixture that is of no type stays without one, and the rules say so.
+    // A combination without a type stays without one, and the rules report it.
     let context_type = ContextType::of(context.envelope());
     context.context_type = context_type.map_or("", ContextType::as_str).to_owned();
     context.time_stamp = flow.agent.gate.world.now().to_string();
@@ -19,7 +19,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What the request names, as far as it is there. A text that is no id names nothing.
+/// The session and turns that the request names, if they exist. A text that is not an id names none.
 async fn known(flow: &Flow<'_>) -> Result<Known, Stop> {
     let (gate, envelope) = (&flow.agent.gate, flow.context.envelope());
     let session = match envelope.session_id.as_deref().map(str::parse) {

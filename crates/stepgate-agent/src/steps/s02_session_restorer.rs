@@ -1,7 +1,7 @@
-//! SessionRestorer: the session that the request names, and a new turn in it.
+//! SessionRestorer: loads the session that the request names, and opens a new turn in it.
 //!
-//! For the results of a caller's tools the new turn is provisional: the next step puts the named one in
-//! its place, and nothing of it is ever stored.
+//! If the request brings results of the caller's tools, the new turn is provisional: the next step replaces
+//! it by the named one, and it is never stored.
 
 use stepgate_core::ids::SessionId;
 
@@ -36,13 +36,13 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     }
 }
 
-/// The turn that the request names, as it was when the request was judged.
+/// The turn that the request names, as it was when the request was checked.
 pub(super) fn named_turn(flow: &Flow<'_>) -> Result<Turn, Stop> {
     let named = flow.context.known.named.as_ref();
     named.map(|(_, turn)| turn.clone()).ok_or_else(|| missing("named turn"))
 }
 
-/// Opens the turn of this request, or finds it open where the request came before.
+/// Opens the turn of this request, or finds it open if the request came before.
 pub(super) async fn open(
     flow: &mut Flow<'_>,
     session_id: SessionId,

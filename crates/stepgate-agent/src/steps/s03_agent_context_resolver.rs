@@ -1,4 +1,4 @@
-//! AgentContextResolver: who the agent is, for a conversation that begins.
+//! AgentContextResolver: the agent's settings, for a new conversation.
 
 use crate::context::{AgentContext, ConversationContext};
 use crate::flow::Flow;
@@ -13,7 +13,7 @@ pub(crate) fn run(flow: &mut Flow<'_>) {
     });
 }
 
-/// The agent is the same in every conversation.
+/// The agent's settings are the same in every conversation.
 pub(super) fn agent_context(flow: &Flow<'_>) -> AgentContext {
     AgentContext {
         model: flow.agent.model.name().to_owned(),

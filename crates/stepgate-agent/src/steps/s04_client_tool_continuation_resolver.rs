@@ -1,8 +1,8 @@
-//! ClientToolContinuationResolver: the results of the caller's tools beside the calls that they answer.
+//! ClientToolContinuationResolver: matches the results of the caller's tools with the calls that they
+//! answer.
 //!
-//! The turn that the request names takes the place of the provisional one. The manifest was judged with
-//! the request, on this same state of the turn, so results become durable only where they fit, and only
-//! once.
+//! The turn that the request names replaces the provisional one. The manifest was checked with the request,
+//! on this same state of the turn, so results become durable only where they fit, and only once.
 
 use crate::context::ToolCallManifest;
 use crate::flow::Flow;

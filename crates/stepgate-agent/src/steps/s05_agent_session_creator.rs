@@ -1,4 +1,4 @@
-//! AgentSessionCreator: a session of its own for a conversation that begins, and its first turn.
+//! AgentSessionCreator: opens a session for a new conversation, and its first turn.
 
 use stepgate_core::ids::SessionId;
 

@@ -1,4 +1,4 @@
-//! AgentContextLoader: who the agent is and what was said before, for a conversation that goes on.
+//! AgentContextLoader: the agent's settings and the earlier turns, for a conversation that continues.
 
 use crate::context::ConversationContext;
 use crate::flow::Flow;
@@ -22,7 +22,8 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The turns before this one, oldest first; none where there are too many. Each names the one before it.
+/// The turns before this one, oldest first; none where there are too many. Each turn names the one before
+/// it.
 async fn earlier(flow: &Flow<'_>) -> Result<Option<Vec<Turn>>, Stop> {
     let mut earlier: Vec<Turn> = Vec::new();
     let mut previous = flow.turn()?.opened().and_then(|opened| opened.previous);
@@ -38,8 +39,8 @@ async fn earlier(flow: &Flow<'_>) -> Result<Option<Vec<Turn>>, Stop> {
     Ok(Some(earlier))
 }
 
-/// The conversation has too many turns. One that only waits to be asked is over; where the limit was
-/// lowered later the turn can be anywhere, and stays what it is.
+/// The conversation has too many turns. A turn that waits for the model is ended. If the limit was lowered
+/// later, the turn can be in any other state, and keeps it.
 async fn too_long(flow: &mut Flow<'_>) -> Result<Stop, Stop> {
     let turns_max = flow.agent.limits.turns_max;
     let message = format!("the conversation has {turns_max} turns: begin another one");

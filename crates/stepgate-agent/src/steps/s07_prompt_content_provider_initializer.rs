@@ -1,4 +1,4 @@
-//! PromptContentProviderInitializer: everything that the model is told, and what it may ask for.
+//! PromptContentProviderInitializer: builds the model's prompt, and the list of tools that it may ask for.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
         messages.extend(whole(told(flow, turn, &responses).await?));
     }
     messages.extend(told(flow, flow.turn()?, &responses).await?);
-    // A turn that is over asks for nothing, whatever is offered by now.
+    // A turn that is over needs no offers, whatever is offered now.
     let offers = if flow.turn()?.is_open() { offers(flow)? } else { Vec::new() };
     flow.context.prompt_knowledge = PromptKnowledge::Ready(PromptContent { messages, offers });
     Ok(())
@@ -64,8 +64,8 @@ async fn told(
     Ok(messages)
 }
 
-/// What became of calls that the gate had when their turn was ended: the turn itself does not say it, and
-/// a model that does not know would make them again.
+/// The results of calls that were already at the gate when their turn was ended. The turn itself does not
+/// have them, and without them the model would make the calls again.
 async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
     let gate = &flow.agent.gate;
     let mut messages = Vec::new();
@@ -83,8 +83,8 @@ async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
     Ok(messages)
 }
 
-/// A turn that failed may end with calls that nothing answered, and no model takes those. Calls that were
-/// answered stay: a model that does not know what it did would do it again.
+/// A failed turn may end with calls that have no result, and models do not accept those. Calls with a result
+/// stay: otherwise the model would make them again.
 fn whole(mut messages: Vec<Message>) -> Vec<Message> {
     let asked = messages.iter().rposition(|message| match message {
         Message::Assistant { calls, .. } => !calls.is_empty(),
@@ -105,7 +105,7 @@ fn whole(mut messages: Vec<Message>) -> Vec<Message> {
     messages
 }
 
-/// The call that a message answers.
+/// The call whose result a message is.
 fn answers(message: &Message) -> Option<String> {
     match message {
         Message::Tool { tool_call_id, .. } => Some(tool_call_id.clone()),
@@ -120,7 +120,7 @@ fn has_words(envelope: &Envelope) -> bool {
         || !envelope.clip_board_images.is_empty()
 }
 
-/// What the user said, with the texts that they added.
+/// The user's message, with the attached texts.
 fn said(envelope: &Envelope) -> Message {
     let mut text = envelope.instructions.clone().unwrap_or_default();
     for artifact in &envelope.input_artifacts {

@@ -1,4 +1,4 @@
-//! Reasoner: asks the model, runs what it asks of the server, one call after the other, and asks again.
+//! Reasoner: asks the model, runs the server's calls one after the other, and asks again.
 
 use stepgate_core::run::Payload;
 
@@ -23,7 +23,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
         TurnState::Failed(result) => return Err(Stop::Invoke(result)),
     };
     loop {
-        // The client's PRE holds before every round, its POST after the one that ends it.
+        // LLMClient's PRE is checked before every round, its POST after the last one.
         let found = validate_pre_step(&flow.context, Step::LlmClient);
         flow.judged(found).await?;
         match s09_llm_client::run(flow).await? {
@@ -31,7 +31,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
             Round::ServerCalls(calls) => {
                 let rounds_max = flow.agent.limits.rounds_max;
                 let is_last = flow.turn()?.rounds() >= rounds_max;
-                // Where nobody would be told the results, nothing is run.
+                // If the model will not see the results, the calls are not run.
                 if is_last && !flow.turn()?.asks_client() {
                     return Err(exhausted(flow).await?);
                 }
@@ -56,10 +56,10 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     let session_id = flow.session_id()?;
     let mut answer = flow.agent.tools.run(&flow.principal_id, session_id, proposal).await?;
     if answer.is_notice() {
-        // Where it cannot be noted, the turn goes on with the same request again, and not by itself.
+        // If the wait cannot be recorded, the turn continues only when the same request comes again.
         let _noted = waits::note(flow, &tool_call_id, answer.run_id).await;
         flow.listener.hear(Progress::Waiting(Waiting::of(&tool_call_id, &answer)));
-        answer = flow.agent.tools.outlast(answer.run_id).await?;
+        answer = flow.agent.tools.wait_until_finished(answer.run_id).await?;
     }
     let ended = ToolEnded::of(&tool_call_id, &answer);
     let called = Progress::Called {
@@ -73,9 +73,9 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The call as a proposal. Its id follows from turn and call, so that it is made once however often the
-/// turn is repeated. The arguments go in as the model spelled them: they are one whole JSON object, or
-/// the answer would have been refused, and the gate's own parser judges the rest.
+/// The call as a proposal. Its id follows from the turn and the call, so that the call is made once, however
+/// often the turn is repeated. The arguments are inserted as the model spelled them: they are a complete
+/// JSON object, or the answer would have been refused, and the gate's own parser checks the rest.
 fn proposal(flow: &Flow<'_>, call: &AskedCall) -> Result<Payload, Stop> {
     let turn = flow.turn()?;
     let text = turn.last_answer().and_then(|answer| answer.text.clone());
@@ -92,7 +92,7 @@ fn proposal(flow: &Flow<'_>, call: &AskedCall) -> Result<Payload, Stop> {
     Ok(Payload::whole(format!("{head},\"args\":{}}}", call.arguments_json).into_bytes()))
 }
 
-/// The beginning of a text, up to so many bytes.
+/// The beginning of a text, up to this many bytes.
 fn beginning(text: &str, bytes_max: usize) -> &str {
     let mut end = bytes_max.min(text.len());
     while !text.is_char_boundary(end) {
@@ -101,7 +101,7 @@ fn beginning(text: &str, bytes_max: usize) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// The model went round and round: the turn is over, durably.
+/// The model used all its rounds without an answer: the turn ends, durably.
 async fn exhausted(flow: &mut Flow<'_>) -> Result<Stop, Stop> {
     let rounds_max = flow.agent.limits.rounds_max;
     let message = format!("the model asked for tools {rounds_max} times and gave no answer");

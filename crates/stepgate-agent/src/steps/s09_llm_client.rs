@@ -1,5 +1,5 @@
-//! LLMClient: one round with the model. Its answer is untrusted until it is judged here, and durable
-//! before any of its calls runs.
+//! LLMClient: one round with the model. Its answer is untrusted until it is checked here, and durable before
+//! any of its calls runs.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,15 +16,15 @@ use crate::turn::{Answered, AskedCall, Entry, Turn, TurnState};
 
 use super::s08_reasoner::fail;
 
-/// What a round came to.
+/// The result of a round.
 pub(crate) enum Round {
-    /// The model's last word, or calls for the caller, stand in the context.
+    /// The model's final answer, or calls for the caller, are in the context.
     Ended,
     /// The server makes these calls, and the model is asked again.
     ServerCalls(Vec<AskedCall>),
 }
 
-/// Goes on with what is recorded, and asks the model where nothing is.
+/// Continues with the recorded answer, and asks the model if there is none.
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<Round, Stop> {
     if flow.turn()?.state() == TurnState::Asking {
         ask(flow).await?;
@@ -52,7 +52,7 @@ async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
         let message = format!(
             "the conversation has {bytes} bytes, and a model is told {bytes_max}: begin another one"
         );
-        // Asked again it is no shorter: the turn is over, so that nobody waits for it.
+        // A retry would be no shorter: the turn ends, so that no caller waits for it.
         return Err(fail(flow, Code::ConversationTooLong.error(message)).await?);
     }
     let answered = match answer(flow, content).await {
@@ -67,11 +67,11 @@ async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
             flow.tell(message);
             Ok(())
         }
-        // What the model said is part of the turn, also where it is nothing that can be used.
+        // An invalid answer of the model ends the turn, and is part of it.
         Err(ModelError::Invalid(why)) => {
             Err(fail(flow, Code::ModelOutputInvalid.error(why)).await?)
         }
-        // Nothing was said: the same request again asks again.
+        // The model gave no answer: the same request, sent again, asks again.
         Err(error @ ModelError::TimedOut) => Err(Code::ModelTimedOut.stop(error.to_string())),
         Err(error @ ModelError::Unavailable(_)) => {
             Err(Code::ModelUnavailable.stop(error.to_string()))
@@ -88,7 +88,7 @@ async fn answer(flow: &Flow<'_>, content: &PromptContent) -> Result<Completion, 
         flow.listener.hear(Progress::Text(text.to_owned()));
     };
     let completion = flow.agent.model.complete(Ask { messages, offers }, &told).await?;
-    // An endpoint may answer as a whole where a stream was asked for.
+    // An endpoint may send a whole answer where a stream was requested.
     if let Some(text) = completion.text.as_deref().filter(|_| !has_told.load(Ordering::Relaxed)) {
         told(text);
     }
@@ -102,7 +102,7 @@ fn prompt<'a>(flow: &'a Flow<'_>) -> Result<&'a PromptContent, Stop> {
     }
 }
 
-/// The answer, where all of it can be used.
+/// The answer, if all of it is valid.
 fn judge(turn: &Turn, offers: &[Offer], completion: Completion) -> Result<Answered, ModelError> {
     let Completion { model, text, calls, usage, cut_off } = completion;
     let text = text.filter(|text| !text.trim().is_empty());
@@ -156,7 +156,7 @@ fn invalid<T>(why: impl Into<String>) -> Result<T, ModelError> {
     Err(ModelError::Invalid(why.into()))
 }
 
-/// Enough of a model's text for a message.
+/// The beginning of a model's text, for a message.
 fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(64).collect()
 }

@@ -1,4 +1,4 @@
-//! ResponseBuilder: what the caller gets (AGN-033).
+//! ResponseBuilder: builds the response to the caller (AGN-033).
 
 use stepgate_core::ids::SessionId;
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What every response has.
+/// The members of every response.
 pub(crate) fn head(session_id: SessionId, turn: &Turn, mode_display_name: &str) -> Response {
     Response {
         session_id: Some(session_id.to_string()),
@@ -40,7 +40,7 @@ pub(crate) fn head(session_id: SessionId, turn: &Turn, mode_display_name: &str) 
     }
 }
 
-/// The turn is over.
+/// The response that ends the turn.
 pub(crate) async fn last_word(
     agent: &Agent,
     turn: &Turn,
@@ -60,7 +60,7 @@ pub(crate) async fn last_word(
     })
 }
 
-/// The caller goes on.
+/// The response with calls for the caller.
 pub(crate) fn calls_for_client(turn: &Turn, head: Response, calls: &[ToolCall]) -> Response {
     Response {
         kind: ResponseKind::ClientToolContinuation.as_str().to_owned(),

@@ -94,7 +94,7 @@ async fn a_turn_with_as_many_events_as_a_query_reads_and_one_more_is_read_whole(
     }
 }
 
-/// The answer to a write may be lost: whoever writes the same again finds it written.
+/// The answer to a write may be lost: a task that writes the same entry again finds it written.
 #[tokio::test]
 async fn the_same_entry_is_written_once_and_another_in_its_place_is_refused() {
     let (gate, session_id, turn) = desk().await;

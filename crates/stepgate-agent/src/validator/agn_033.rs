@@ -12,7 +12,7 @@ pub(super) fn check(context: &Context, response: &Response, found: &mut Findings
         ResponseType::ToolContinuation => Some(ResponseKind::ClientToolContinuation),
         ResponseType::NotReady => None,
     };
-    // Without anything to respond with there is another rule that is broken.
+    // If there is nothing to respond with, another rule reports it.
     found.must(kind.is_some() && (expected.is_none() || kind == expected), rule::RESPONSE_KIND);
     let session = context.session.as_ref().map(|session| session.id.to_string());
     found.must(session.is_some() && response.session_id == session, rule::RESPONSE_SESSION);

@@ -1,4 +1,4 @@
-//! Section 3: what must always be true after a context is made.
+//! Section 3: rules that hold for every context.
 
 use super::rule::{self, Findings};
 use crate::context::Context;

@@ -1,6 +1,6 @@
-//! Section 5: when results answer calls.
+//! Section 5: whether results answer calls.
 //!
-//! "Any failure is a hard gate", and it is bubbled with the tool's id, its name and the reason.
+//! "Any failure is a hard gate", and it is reported with the tool's id, its name and the reason.
 
 use stepgate_core::json::strict::{self, Integers};
 
@@ -44,7 +44,7 @@ fn is_given(result: &ToolCallResult) -> Result<(), Box<InvokeError>> {
     }
 }
 
-/// Too few or too many: the first call that nothing answers, or else the first result that is too much.
+/// Too few or too many results: the first call without a result, or else the first surplus result.
 fn uncounted(calls: &[ToolCall], results: &[ToolCallResult]) -> Box<InvokeError> {
     let is_answered =
         |call: &&ToolCall| results.iter().any(|result| result.tool_call_id == call.tool_call_id);
@@ -77,7 +77,7 @@ fn misplaced(
     problem(rule, result, reason)
 }
 
-/// Unknown, a second time, or only in the wrong place.
+/// The id is unknown, repeated, or only in the wrong place.
 fn why_misplaced(
     calls: &[ToolCall],
     results: &[ToolCallResult],

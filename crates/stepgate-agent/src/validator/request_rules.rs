@@ -1,5 +1,5 @@
-//! What a request must be beyond section 3: its parts within their limits, and in its place in the
-//! conversation. All of it is judged after RequestHandler, before anything is durable.
+//! Rules for a request beyond section 3: its parts are within their limits, and it fits its place in the
+//! conversation. All of them are checked after RequestHandler, before anything is durable.
 
 mod form;
 
@@ -14,11 +14,11 @@ use crate::turn::{Turn, TurnState};
 /// A rule that is broken.
 type Broken = Box<InvokeError>;
 
-/// The core rules and the request's form are judged as a whole; its place only where both hold.
+/// The core rules and the request's form are checked completely; its place only if both hold.
 pub(super) fn check(context: &Context) -> InvokeResult {
     let mut found = Findings::default();
     found.include(core_rules::check(context));
-    // What is recorded was judged when it came, and must get its recorded answer.
+    // A recorded request was checked when it came, and must get its recorded answer.
     if is_recorded(context) {
         return found.done();
     }
@@ -29,7 +29,7 @@ pub(super) fn check(context: &Context) -> InvokeResult {
     found.done()
 }
 
-/// Whether this very request came before.
+/// Whether this same request came before.
 fn is_recorded(context: &Context) -> bool {
     let Known { own, named, request_digest, .. } = &context.known;
     let recorded = match ContextType::parse(&context.context_type) {
@@ -47,7 +47,7 @@ fn is_recorded(context: &Context) -> bool {
     recorded.is_some() && recorded == *request_digest
 }
 
-/// Whether the request fits where it says that it belongs.
+/// Whether the request fits the place in the conversation that it names.
 fn place(context: &Context) -> Result<(), Broken> {
     let known = &context.known;
     match ContextType::parse(&context.context_type) {
@@ -60,7 +60,7 @@ fn place(context: &Context) -> Result<(), Broken> {
         }
         Some(ContextType::ClientToolCallContinuation) => {
             let named = named_turn(known)?;
-            // The key of results counts in their turn too.
+            // A key that brought results is also used up within their turn.
             match named.continued_by(&context.correlation_id) {
                 Some(_) => return Err(key_taken()),
                 None => is_free(known)?,
@@ -73,7 +73,7 @@ fn place(context: &Context) -> Result<(), Broken> {
     }
 }
 
-/// Another principal's session is not there.
+/// Another principal's session counts as missing.
 fn own_session(known: &Known) -> Result<(), Broken> {
     match (&known.session, &known.asker) {
         (Some(session), Some(asker)) if session.principal_id == *asker => Ok(()),
@@ -95,7 +95,7 @@ fn named_turn(known: &Known) -> Result<&Turn, Broken> {
     }
 }
 
-/// A key that opened a turn opens no other and brings no results.
+/// A key that opened a turn can neither open another one nor bring results.
 fn is_free(known: &Known) -> Result<(), Broken> {
     if known.own.is_none() { Ok(()) } else { Err(key_taken()) }
 }
@@ -114,8 +114,8 @@ fn is_over(turn: &Turn) -> Result<(), Broken> {
     Err(Code::TurnNotFinished.error(why).with("turnId", turn.id).into())
 }
 
-/// The calls that wait for the caller; a hard failure where none does, or where a result is for a tool
-/// that the server runs.
+/// The calls that wait for the caller. It is an error if there are none, or if a result is for a tool that
+/// the server runs.
 fn awaited(turn: &Turn, results: &[ToolCallResult]) -> Result<Vec<ToolCall>, Broken> {
     let is_on_server = |result: &&ToolCallResult| {
         let mut asked = turn.answers().flat_map(|answer| &answer.calls);

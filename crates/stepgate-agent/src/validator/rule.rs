@@ -1,4 +1,4 @@
-//! The rules by name. What breaks one is reported with its id, its field and its message.
+//! The rules by name. A broken rule is reported with its id, its field and its message.
 
 use crate::invoke::{InvokeError, InvokeResult};
 
@@ -7,32 +7,32 @@ use crate::invoke::{InvokeError, InvokeResult};
 pub struct Rule {
     /// `AGN-036/SECTION/WHEN/FIELD`, or `AGN-033/FIELD`.
     pub id: &'static str,
-    /// What it is about, in the specification's spelling.
+    /// The field, in the specification's spelling.
     pub field: &'static str,
     /// What must hold.
     pub message: &'static str,
 }
 
 impl Rule {
-    /// The error that says that it is broken.
+    /// The error for a broken rule.
     pub(super) fn broken(&self) -> InvokeError {
         InvokeError::new(self.id, self.message).with("field", self.field)
     }
 }
 
-/// Everything that was found so far.
+/// The errors and warnings found so far.
 #[derive(Default)]
 pub(super) struct Findings(InvokeResult);
 
 impl Findings {
-    /// Notes a rule that does not hold.
+    /// Adds an error if the rule does not hold.
     pub(super) fn must(&mut self, holds: bool, rule: Rule) {
         if !holds {
             self.0.errors.push(rule.broken());
         }
     }
 
-    /// Notes one thing that is wrong.
+    /// Adds an error.
     pub(in crate::validator) fn add(&mut self, error: InvokeError) {
         self.0.errors.push(error);
     }
@@ -42,7 +42,7 @@ impl Findings {
         self.0.errors.is_empty()
     }
 
-    /// Notes what another check found.
+    /// Adds the result of another check.
     pub(super) fn include(&mut self, found: InvokeResult) {
         self.0.errors.extend(found.errors);
         self.0.warnings.extend(found.warnings);

@@ -1,4 +1,4 @@
-//! Section 4: what must be true before and after each step.
+//! Section 4: rules before and after each step.
 
 use std::collections::HashSet;
 
@@ -145,7 +145,7 @@ fn is_ready(context: &Context) -> bool {
     }
 }
 
-/// Whether no two offers have one name.
+/// Whether the names of the offers are unique.
 fn has_names_of_their_own(context: &Context) -> bool {
     match &context.prompt_knowledge {
         PromptKnowledge::NotReady => true,

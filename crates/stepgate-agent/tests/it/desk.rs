@@ -80,7 +80,7 @@ impl Tools for GateTools {
         step::run(&self.gate, Submission { session_id, principal_id, payload }).await
     }
 
-    async fn outlast(&self, run_id: RunId) -> Result<Answer, Fault> {
+    async fn wait_until_finished(&self, run_id: RunId) -> Result<Answer, Fault> {
         loop {
             let answer = step::answer_of(&self.gate, run_id).await?;
             match answer.word() {

@@ -96,9 +96,9 @@ impl Tools for Together {
         self.inner.run(principal_id, session_id, proposal).await
     }
 
-    async fn outlast(&self, run_id: RunId) -> Result<Answer, Fault> {
+    async fn wait_until_finished(&self, run_id: RunId) -> Result<Answer, Fault> {
         self.all.wait().await;
-        self.inner.outlast(run_id).await
+        self.inner.wait_until_finished(run_id).await
     }
 }
 

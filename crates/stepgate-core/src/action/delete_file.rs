@@ -1,5 +1,6 @@
-//! DELETE_FILE: a regular file. A second dispatch deletes the file that was there before the first, and is
-//! done if that one is gone, whatever stands there now. Where nobody can tell, a person says.
+//! DELETE_FILE: deletes a regular file. A second dispatch deletes the file that existed before the first
+//! dispatch. If that file is gone, the second dispatch counts as done, whatever stands at the path now.
+//! Where the executor cannot tell, a person decides.
 
 use super::CoreCall;
 use super::args::{self, InvalidArgs};

@@ -1,4 +1,4 @@
-//! FINISH: gives the final response. CoreCall and effect are committed at once, so there is no second
+//! FINISH: gives the final response. The call and its effect are committed together, so there is no second
 //! dispatch.
 
 use super::CoreCall;

@@ -1,5 +1,6 @@
-//! RENAME_FILE: a regular file, to a name that is free. A second dispatch is done if the destination is the
-//! file that the source was, and renames it if it still is the source. Otherwise a person says.
+//! RENAME_FILE: renames a regular file to a name that is free. A second dispatch counts as done if the
+//! destination is the file that the source was. It renames the file if it is still at the source. Otherwise
+//! a person decides.
 
 use super::CoreCall;
 use super::args::{self, InvalidArgs};

@@ -1,4 +1,4 @@
-//! THINK: no arguments, no effect. CoreCall and effect are committed at once, so there is no second
+//! THINK: no arguments, no effect. The call and its effect are committed together, so there is no second
 //! dispatch.
 
 use super::CoreCall;

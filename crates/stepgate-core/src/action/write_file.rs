@@ -1,6 +1,7 @@
-//! WRITE_FILE: replaces a file whole; its directory must exist. The content has at least one
-//! character, and no more than the payload allows. A second dispatch is done if the new content is there,
-//! or somebody's who wrote after it, and replaces what was there before. Where nobody can tell, a person says.
+//! WRITE_FILE: replaces a whole file; its directory must exist. The content has at least one character, and
+//! no more than the payload allows. A second dispatch counts as done if it finds the new content, or content
+//! that another writer wrote after it. It replaces the content that was there before the first dispatch.
+//! Where the executor cannot tell, a person decides.
 
 use super::CoreCall;
 use super::args::{self, InvalidArgs};

@@ -22,7 +22,7 @@ pub enum Kind {
     SupervisorDecision,
     /// What is sent to the executor.
     ToolCall,
-    /// What came of it.
+    /// The result of the call.
     ToolEffect,
 }
 
@@ -94,7 +94,7 @@ pub enum Verdict {
     NeedsApproval,
 }
 
-/// What an effect came to.
+/// How an effect ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EffectStatus {
@@ -104,7 +104,7 @@ pub enum EffectStatus {
     Failure,
     /// It was refused after it had been authorized.
     Denied,
-    /// It was done or not, and what came back is not usable.
+    /// It may have been done, but the answer is not usable.
     Error,
 }
 
@@ -307,7 +307,7 @@ pub struct CallMeta {
     /// The executor that was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor_id: Option<String>,
-    /// What stood there before the act; recovery compares with it.
+    /// The state before the call; recovery compares with it.
     #[serde(default, deserialize_with = "strict::some_value")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pre_state: Option<Value>,
@@ -317,12 +317,12 @@ pub struct CallMeta {
 }
 
 artifact! {
-    /// What came of the call.
+    /// The result of the call.
     ToolEffect, "talos.tga.tool_effect", Kind::ToolEffect, tool_effect_id,
     {
         /// What must be provable.
         meta: EffectMeta,
-        /// What it came to.
+        /// How it ended.
         outcome: EffectOutcome,
         /// Digest of the call.
         tool_call_digest: Digest,
@@ -356,11 +356,11 @@ pub enum Guarantee {
     ExactlyOnce,
     /// Once or more: the executor cannot tell.
     AtLeastOnce,
-    /// Once or not at all: nothing sends it again but a person.
+    /// Once or not at all: only a person can send it again.
     AtMostOnce,
 }
 
-/// What an effect came to.
+/// How an effect ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EffectOutcome {
@@ -390,7 +390,7 @@ pub enum Artifact {
     SupervisorDecision(SupervisorDecision),
     /// What is sent to the executor.
     ToolCall(ToolCall),
-    /// What came of it.
+    /// The result of the call.
     ToolEffect(ToolEffect),
 }
 
@@ -504,8 +504,8 @@ impl Sealed {
         }
     }
 
-    /// An artifact whose seal is the text, byte by byte, is all of that. It costs one look at the text
-    /// instead of three.
+    /// The fast path: if sealing the parsed artifact gives the same text byte for byte, the text is
+    /// canonical, complete and has its digest. This reads the text once instead of three times.
     fn reseal(kind: Kind, text: &str) -> Option<(Self, Artifact)> {
         let (_digest, members) = text.strip_prefix("{\"_digest\":\"")?.split_once("\",")?;
         let body = format!("{{{members}");
@@ -524,7 +524,7 @@ impl Sealed {
         (sealed.text == text).then_some((sealed, artifact))
     }
 
-    /// Step by step, to say what is wrong with a text.
+    /// The slow path: checks step by step, to report what is wrong with a text.
     fn examine(kind: Kind, text: &str) -> Result<(Self, Artifact), StateError> {
         let mismatch = |why: &str| StateError::checksum(format!("{} {why}", kind.as_str()));
         let value =

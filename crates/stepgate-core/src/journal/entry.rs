@@ -1,4 +1,4 @@
-//! Log entries, and the one judgement on whether an entry continues a journal.
+//! Log entries, and the only check of whether an entry continues a journal.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct Entry {
     pub entry_digest: Digest,
     /// The state before.
     pub from_state: State,
-    /// The key of a call and of its effect.
+    /// The idempotency key, for a call and for its effect.
     pub idempotency_key: Option<IdempotencyKey>,
     /// Digest of the entry before; zeros for the first.
     pub prev_entry_digest: Digest,
@@ -45,11 +45,11 @@ pub struct Entry {
     pub sequence_number: u64,
     /// The state after.
     pub to_state: State,
-    /// The call of a call and of its effect.
+    /// The id of the call, for a call and for its effect.
     pub tool_call_id: Option<ArtifactId>,
     /// The trace.
     pub trace_id: RunId,
-    /// The artifact's instant.
+    /// When the artifact was made.
     pub ts: Timestamp,
 }
 
@@ -111,7 +111,7 @@ impl Entry {
         self.entry_digest == self.recomputed_digest()
     }
 
-    /// The refusal of an entry whose digest is another.
+    /// The error for an entry whose digest does not match its fields.
     pub fn without_its_digest(&self) -> StateError {
         let detail =
             format!("entry {} does not have the digest of its fields", self.sequence_number);
@@ -138,7 +138,7 @@ impl Entry {
     }
 }
 
-/// The end of a journal: all that is needed to judge the next entry.
+/// The end of a journal: all that is needed to check the next entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The state; none before genesis.
@@ -156,7 +156,7 @@ impl Tail {
     /// The tail after this entry, or why the entry does not continue the journal. Checked in the
     /// fixed order: sequence, previous digest, transition, recomputed digest.
     ///
-    /// Judges the entry alone; [`Appended::prove`] judges its artifact.
+    /// Checks the entry alone; [`Appended::prove`] checks its artifact.
     pub fn accept(&self, entry: &Entry) -> Result<Self, StateError> {
         let next = self.accept_hashed(entry)?;
         if entry.has_its_digest() { Ok(next) } else { Err(entry.without_its_digest()) }
@@ -231,7 +231,7 @@ impl Entry {
 }
 
 impl Appended {
-    /// Proves the artifact: its text, its digest, and that the entry says of it what it is.
+    /// Proves the artifact: its text, its digest, and that the entry describes it correctly.
     pub fn prove(&self) -> Result<Artifact, StateError> {
         let entry = &self.entry;
         let (sealed, artifact) = Sealed::open(entry.artifact_type, &self.artifact.text)?;

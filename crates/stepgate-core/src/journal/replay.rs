@@ -6,7 +6,7 @@ use crate::time::Timestamp;
 
 use super::{Appended, Checkpoint, Reference, StateCode, StateError, Tail};
 
-/// A journal that holds together.
+/// A journal whose entries were all proven.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Its end.
@@ -15,7 +15,7 @@ pub struct Replayed {
     pub artifacts: Vec<Artifact>,
     /// How to name them.
     pub references: Vec<Reference>,
-    /// The end after each entry and its instant, for checkpoints.
+    /// The tail after each entry and the time of the entry, for checkpoints.
     tails: Vec<(Tail, Timestamp)>,
 }
 

@@ -1,8 +1,8 @@
 //! RFC 8785: one spelling for every value, so that a digest means the value.
 //!
-//! A serializer of its own, because anything that can be serialised can then be hashed without
-//! building a tree first. Members are written as they come and put in order only where they came
-//! out of order, so a struct whose fields are declared in order costs nothing extra.
+//! It has its own serializer, so that a value can be hashed without building a tree first. Members are
+//! written in the order in which they come and sorted only if they came out of order, so a struct whose
+//! fields are declared in order costs nothing extra.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -30,7 +30,7 @@ pub fn to_text<T: Serialize + ?Sized>(value: &T) -> Result<String, NotJson> {
     String::from_utf8(writer.out).map_err(ser::Error::custom)
 }
 
-/// A value that JSON cannot say.
+/// A value that JSON cannot represent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotJson(String);
@@ -41,7 +41,8 @@ impl ser::Error for NotJson {
     }
 }
 
-/// Room is made beforehand for so many members of an object, whatever it announces.
+/// Limit of the capacity that is reserved in advance for the members of an object, whatever length it
+/// announces.
 const MEMBERS_EXPECTED_MAX: usize = 64;
 
 struct Writer {
@@ -51,7 +52,8 @@ struct Writer {
 impl Writer {
     fn string(&mut self, text: &str) {
         self.out.push(b'"');
-        // Nearly all are plain. A look at every byte, without an early end, is done many bytes at a time.
+        // Nearly all strings need no escape. The loop has no early exit, so that the compiler can check many
+        // bytes at a time.
         if text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
             self.escaped(text.as_bytes());
         } else {
@@ -106,7 +108,7 @@ impl Writer {
     }
 }
 
-/// Whether a byte of a string cannot stand for itself.
+/// Whether a byte of a string must be escaped.
 fn needs_escape(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
@@ -293,7 +295,7 @@ impl ser::SerializeTuple for Array<'_> {
     }
 }
 
-/// An object in the making: each member's bytes end with a comma until the object is closed.
+/// An object that is being written: each member's bytes end with a comma until the object is closed.
 struct Object<'a> {
     writer: &'a mut Writer,
     start: usize,
@@ -307,7 +309,7 @@ struct Member {
 }
 
 impl Object<'_> {
-    /// Goes on with a member whose name is written.
+    /// Goes on with a member whose name has been written.
     fn named(&mut self, name: Cow<'static, str>) {
         if let Some(last) = self.members.last() {
             self.in_order &= utf16_order(&last.name, &name) == Ordering::Less;
@@ -366,7 +368,7 @@ impl ser::SerializeMap for Object<'_> {
         let start = self.writer.out.len();
         key.serialize(&mut *self.writer)?;
         let written = self.writer.out.get(start..).unwrap_or_default();
-        // Names without an escape, nearly all of them, are what stands between the quotes.
+        // Nearly all names have no escape: then the name is the text between the quotes.
         let plain = written.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
         let name = match plain {
             Some(plain) if !plain.contains(&b'\\') => String::from_utf8(plain.to_vec()).ok(),

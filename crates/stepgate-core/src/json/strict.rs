@@ -1,4 +1,4 @@
-//! A parser that refuses what other parsers repair.
+//! A parser that rejects what other parsers repair.
 //!
 //! `serde_json` reads the tokens; the visitor adds what it lacks: duplicate keys are refused at any
 //! depth, and nesting has our limit. Integers that RFC 8785 could not tell apart are refused by a
@@ -64,7 +64,7 @@ pub fn parse(bytes: &[u8], depth_max: usize, integers: Integers) -> Result<Value
     }
 }
 
-/// Reads a text that Stepgate has stored: as deep and with such numbers as can be stored.
+/// Reads a text that Stepgate has stored: up to the greatest depth, with any finite number.
 pub fn stored(text: &str) -> Result<Value, Refusal> {
     parse(text.as_bytes(), DEPTH_MAX, Integers::Any)
 }
@@ -86,7 +86,7 @@ pub fn some_value<'de, D: de::Deserializer<'de>>(
     value(deserializer).map(Some)
 }
 
-/// [`value`] for a field that is null where there is nothing.
+/// [`value`] for a field that is null where it has no value.
 pub fn nullable_value<'de, D: de::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Value>, D::Error> {
@@ -103,7 +103,7 @@ pub fn values<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Vec<Valu
     }
 }
 
-/// The parser reports an overflowing number as an error of syntax; the record tells them apart.
+/// `serde_json` reports a number that overflows as a syntax error; the record distinguishes the two.
 fn name_of_syntax_error(text: &str) -> Refusal {
     let overflows = |token: &str| token.parse().is_ok_and(f64::is_infinite);
     if has_number(text, overflows) { Refusal::NumberRange } else { Refusal::Syntax }

@@ -61,7 +61,7 @@ fn a_commit_passes_the_fence_with_the_claim_of_the_owner_or_where_no_other_node_
         (Some(ME), None, true),
         (Some(OTHER), None, false),
         (None, None, true),
-        // The claim of an incarnation that the node was before is as good as its own.
+        // A claim that this node made in an earlier incarnation is accepted like its own.
         (Some(OTHER), claim(OTHER, 3), true),
     ] {
         assert_eq!(held(owner).admits(believed, ME), expected, "{owner:?} {believed:?}");

@@ -1,4 +1,4 @@
-//! What acts: the sandbox's executor, and the tool servers.
+//! The ports that act: the sandbox's executor, and the tool servers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::ids::{ArtifactId, IdempotencyKey, RunId};
 use crate::json::Value;
 use crate::tool::{Tool, ToolName};
 
-/// What is kept from being touched by others until the effect is committed.
+/// Keeps other calls away from what this call uses, until the effect is committed.
 pub type Hold = Box<dyn Any + Send>;
 
-/// A call that an executor has looked at and is ready for.
+/// A call that an executor has checked and is ready to run.
 pub struct Prepared {
-    /// What stood there before the act.
+    /// The state before the call.
     pub pre_state: Option<Value>,
     /// Dropped when the effect is committed.
     pub hold: Hold,
@@ -29,33 +29,33 @@ pub struct Prepared {
 pub enum Dispatch {
     /// It was not sent before.
     First,
-    /// It may have been sent before a crash: compare with the state before the act.
+    /// It may have been sent before a crash: the executor compares with the recorded state before the call.
     Again,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Done; the result as canonical JSON, where there is one.
     Done(Option<String>),
-    /// Not done, or done and unusable.
+    /// Not done, or done with an unusable result.
     Failed(Failed),
-    /// Refused at the moment of use, by this rule.
+    /// Refused at the moment of use by this sandbox rule.
     Refused(&'static str),
-    /// The executor itself stopped: nothing is known, recovery decides.
+    /// The executor itself stopped: the result is unknown, and recovery decides.
     Unknown(String),
 }
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// What the caller is told.
+    /// The failure that the caller is told.
     pub failure: ExecutionFailure,
-    /// What only the record is told.
+    /// The detail that goes to the record alone.
     pub detail: Option<String>,
-    /// What the tool itself said about it.
+    /// What the tool itself returned.
     pub said: Said,
-    /// Whether the tool may have acted, or may still act, without having said so.
+    /// Whether the tool may have acted, or may still act, without reporting it.
     pub in_doubt: bool,
 }
 
@@ -65,44 +65,44 @@ impl From<ExecutionFailure> for Failed {
     }
 }
 
-/// What a tool said about a call that failed.
+/// What a tool returned for a call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Nothing, or nothing that can be kept.
     Nothing,
-    /// A result of its own that says that it failed, in the form of a result: it is kept with the run.
+    /// A well-formed result in which the tool reports an error: it is kept with the run.
     Error(String),
     /// A result that cannot be used: only its SHA-256 is kept.
     Unusable(Digest),
 }
 
-/// What acts on the sandbox.
+/// Runs core actions on the sandbox.
 #[async_trait]
 pub trait Executor: Send + Sync {
     /// The executor's name, for the tool_call.
     fn id(&self) -> &str;
 
-    /// Whether what became of a call to the executor of this name can be found out here. One that was
-    /// put back from a copy also answers for what it was.
+    /// Whether this executor can find out what became of a call that was sent to the executor of this name.
+    /// A sandbox that was restored from a backup also answers for its earlier name.
     fn answers_for(&self, executor_id: &str) -> bool {
         executor_id == self.id()
     }
 
-    /// AUTHORIZE's look at the world: resolves what the call touches, holds what it changes, reads
-    /// what stands there. The error is the sandbox rule that says no.
+    /// AUTHORIZE's check of the sandbox: resolves the call's paths, takes the hold on what it changes, and
+    /// reads the current state. The error is the sandbox rule that refuses the call.
     async fn prepare(&self, call: &CoreCall) -> Result<Prepared, &'static str>;
 
-    /// Whether the file that a person was asked about is the one that stands there now. Both are states before
-    /// the act of one call, as `prepare` reads them.
+    /// Whether the file that a person was asked about is the file that is there now. Both values are states
+    /// before the call, as `prepare` reads them.
     fn is_as_asked(&self, asked: &Value, now: &Value) -> bool {
         asked == now
     }
 
-    /// Holds what the call changes, for a call whose state before the act is already recorded. None where
-    /// others hold it for longer than recovery should wait: another node may wait for what this one holds.
+    /// Takes the hold for a call whose state before the call is already recorded. None where other calls
+    /// keep it for longer than recovery should wait: another node may be waiting for what this one holds.
     async fn hold(&self, call: &CoreCall) -> Option<Hold>;
 
-    /// Acts.
+    /// Runs the call.
     async fn dispatch(
         &self,
         call: &CoreCall,
@@ -111,20 +111,20 @@ pub trait Executor: Send + Sync {
     ) -> Effect;
 }
 
-/// A call on its way to a tool server.
+/// A call that is about to be sent to a tool server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sending {
     /// The run.
     pub run_id: RunId,
-    /// The tool_call, the same at every dispatch.
+    /// The tool_call's id, the same at every dispatch.
     pub tool_call_id: ArtifactId,
-    /// The key under which the tool acts once, where it honours one.
+    /// The idempotency key. A tool that honours it acts once.
     pub key: IdempotencyKey,
     /// Whether it is sent for the first time.
     pub dispatch: Dispatch,
 }
 
-/// What acts through tool servers.
+/// Calls the tools of tool servers.
 #[async_trait]
 pub trait ToolServers: Send + Sync {
     /// The tool of this name, as it is known now.
@@ -133,21 +133,21 @@ pub trait ToolServers: Send + Sync {
     /// Every tool, in the order of their names.
     fn tools(&self) -> Vec<Arc<Tool>>;
 
-    /// Whether any tool has arguments that are not written down, also one that is not known now.
+    /// Whether any tool has redacted arguments, also one that is not known now.
     fn has_redacted(&self) -> bool {
         self.tools().iter().any(|tool| !tool.redacted.is_empty())
     }
 
-    /// The name of what acts for this server here, for the tool_call; none where nothing does.
+    /// The id of the executor that acts for this server here, for the tool_call; none where there is none.
     fn executor_id(&self, server: &str) -> Option<String> {
         Some(server.to_owned())
     }
 
-    /// Takes the server's permit for one call. An error means that nothing can be sent now, and
-    /// nothing was.
+    /// Takes the server's permit for one call. An error means that the call cannot be sent now, and was not
+    /// sent.
     async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed>;
 
-    /// Sends it and waits for the answer, no longer than the tool may take.
+    /// Sends the call and waits for the answer, until the tool's timeout at most.
     async fn dispatch(&self, call: &ServerCall, sending: &Sending) -> Effect;
 }
 

@@ -1,4 +1,4 @@
-//! What decides: a policy.
+//! The port that decides: a policy.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use crate::digest::Digest;
 use crate::ids::PrincipalId;
 use crate::json::{Map, Value};
 
-/// What a policy is asked. Reasoning, clock and payload text are not in it.
+/// The question to a policy. Reasoning, clock and payload text are not part of it.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyRequest<'a> {
     /// Who asks.
     pub principal_id: &'a PrincipalId,
-    /// What for; redacted arguments as their digests.
+    /// The call; redacted arguments as their digests.
     pub call: &'a Call,
 }
 
-/// What a policy answers. No rule, doubt and errors are `Deny`.
+/// A policy's answer. It is `Deny` where no rule matches, in doubt, and after an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyVerdict {
-    /// It may be done.
+    /// The call is allowed.
     Permit,
     /// A person decides; the reason is for the person.
     RequireApproval(String),
-    /// It may not be done.
+    /// The call is not allowed.
     Deny,
 }
 
-/// A decision with what makes it provable.
+/// A policy's decision, with the evidence for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyDecision {
     /// The answer.
@@ -45,13 +45,14 @@ pub struct PolicyDecision {
     pub defaults: Map<String, Value>,
 }
 
-/// What permits.
+/// Decides which calls are permitted.
 pub trait Policy: Send + Sync {
-    /// Decides. Always the same for the same request and policy set.
+    /// Decides. The answer is always the same for the same request and policy set.
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision;
 
-    /// Whether there can be a call of this action that the principal may make, with a person's approval
-    /// or without. It decides nothing: what can never be permitted is only not offered.
+    /// Whether any call of this action could be permitted to the principal, with a person's approval or
+    /// without. It decides nothing: an action that can never be permitted is only left out of the offered
+    /// list.
     fn could_permit(&self, _principal_id: &PrincipalId, _action: &str) -> bool {
         true
     }

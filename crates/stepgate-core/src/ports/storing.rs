@@ -1,7 +1,7 @@
-//! What remembers: small traits by purpose, and [`Store`] for all of them.
+//! The port that stores: small traits by purpose, and [`Store`] for all of them.
 //!
-//! No trait has a default that an engine could forget to replace. What follows from the other methods alone
-//! is written once, in [`Store`] itself.
+//! No trait has a default that an engine could forget to replace. Methods that follow from the others alone
+//! are written once, in [`Store`] itself.
 
 use async_trait::async_trait;
 
@@ -18,7 +18,7 @@ use crate::journal::{Appended, Checkpoint, ExecutionState};
 use crate::run::Run;
 use crate::session::{Session, SessionKind};
 
-/// Everything that the gate asks of a store. Seven operations are spec 004's, under its names: `load_state`,
+/// Everything that the gate asks of a store. Seven operations have the names of spec 004: `load_state`,
 /// `append_log_entry`, `list_log_entries`, `write_checkpoint`, `load_latest_checkpoint`,
 /// `acquire_trace_lock` and `release_trace_lock`.
 #[async_trait]
@@ -38,7 +38,7 @@ pub trait Store:
         self.commit(StepCommit { checkpoint: Some(checkpoint), ..StepCommit::at(place) }).await
     }
 
-    /// What the answer to a known proposal is made of.
+    /// The data for answering a known proposal again.
     async fn recall(&self, run_id: RunId) -> Result<Option<Recollection>, StoreError> {
         Ok(self.recollections(&[run_id]).await?.pop())
     }
@@ -65,12 +65,11 @@ impl<T> Store for T where
 {
 }
 
-/// What is written. Each call writes everything or nothing, durably; whoever the store announces to is told
-/// afterwards.
+/// Writes. Each call writes everything or nothing, durably. The store sends its announcement afterwards.
 #[async_trait]
 pub trait Writes: Send + Sync {
-    /// Commits a part of a step. The conditions are the journal's tail, a free key, and a pending approval;
-    /// links are numbered here.
+    /// Commits a part of a step. It is refused unless the entries continue the journal's tail, the key is
+    /// free and the approval is pending. The store numbers the links here.
     async fn commit(&self, commit: StepCommit) -> Result<(), StoreError>;
 
     /// Appends an event outside any step, with a link of its own.
@@ -81,17 +80,17 @@ pub trait Writes: Send + Sync {
     async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError>;
 }
 
-/// Who may go on with a trace.
+/// Locks: at most one task works on a trace.
 #[async_trait]
 pub trait Locks: Send + Sync {
     /// Takes the trace's lock, or STATE_LOCK_ACQUIRE_FAILED after the wait.
     async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
 
-    /// Gives it back.
+    /// Releases it.
     async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError>;
 
-    /// Whether a call of this trace may be sent now: STATE_CONCURRENT_EXECUTION where another node may
-    /// have taken the trace over. A store that one process holds has no other node.
+    /// Whether a call of this trace may be sent now: STATE_CONCURRENT_EXECUTION where another node may have
+    /// taken the trace over. A store that only one process can open has no other node.
     async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError>;
 }
 
@@ -124,8 +123,7 @@ pub trait Runs: Send + Sync {
     /// Everything about one run.
     async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError>;
 
-    /// What the answers to known proposals are made of, for each of these runs that there is, in their
-    /// order.
+    /// The data for answering known proposals again, for each of these runs that exists, in their order.
     async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError>;
 
     /// Runs, newest first.
@@ -180,8 +178,9 @@ pub trait Events: Send + Sync {
     /// Events, oldest first.
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;
 
-    /// The position of the last event; 0 where there is none. No event comes at a smaller position later, so
-    /// whoever asks this first, then reads events and finds none, need never look up to here again.
+    /// The position of the last event; 0 where there is none. No event is added later at a smaller position.
+    /// So a reader that asks for this first, then reads events and finds none, need not read up to this
+    /// position again.
     async fn last_position(&self) -> Result<u64, StoreError>;
 
     /// Events that belong to no run, after a position, oldest first, each with its position.
@@ -201,7 +200,8 @@ pub trait Audits: Send + Sync {
     /// The moment that `verify` reads up to.
     async fn moment(&self) -> Result<Moment, StoreError>;
 
-    /// A page of the runs that were there at the moment, newest first. No transaction outlasts the call.
+    /// A page of the runs that existed at the moment, newest first. Each call uses transactions of its own
+    /// and leaves none open.
     async fn audit(
         &self,
         last: &Counts,
@@ -209,60 +209,62 @@ pub trait Audits: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Audited>, StoreError>;
 
-    /// Keys under which more than one trace is bound, at most so many (I2: there is none). Told by the
-    /// rows and not by the index that should have kept the second away, in bounded memory.
+    /// Keys that are bound to more than one trace, at most `limit` (I2: there is none). Found from the rows,
+    /// not from the unique index that should have prevented the second, and in bounded memory.
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError>;
 
-    /// What the engine itself finds wrong with its files, a line each. None where it cannot be asked.
+    /// Damage that the engine itself finds in its files, a line each. Empty where the engine has no such
+    /// check.
     async fn damage(&self) -> Result<Vec<String>, StoreError>;
 }
 
-/// What differs where several processes share a store. One that only a single process can open is [`Alone`].
+/// Operations that differ where several processes share a store. A store that only one process can open is
+/// [`Alone`].
 #[async_trait]
 pub trait Nodes: Send + Sync {
-    /// How this process calls itself among those that share the store; none where only one process can
-    /// have it.
+    /// The name of this process among those that share the store; none where only one process can open it.
     fn node_id(&self) -> Option<String>;
 
     /// The nodes that have the store open, oldest first; none where only one process can.
     async fn nodes(&self) -> Result<Vec<Node>, StoreError>;
 
-    /// Whether a node is gone that worked on runs which are not over.
+    /// Whether a node is gone while it owned runs that are not over.
     async fn has_stray_runs(&self) -> Result<bool, StoreError>;
 
-    /// Runs that nobody can go on with, because no living node reaches what their call was sent to.
+    /// Runs that no node can continue, because no living node reaches the executor that their call was sent
+    /// to.
     async fn unreached(&self) -> Result<Vec<Unreached>, StoreError>;
 
-    /// Takes the lock of a trace that is about to come into being. Nobody else knows its id, so no other node
-    /// has to be asked.
+    /// Takes the lock of a trace that is about to be created. No other node knows its id yet, so none has to
+    /// be asked.
     async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError>;
 
-    /// The default session that the principal's callers join here: on this node, where several share the
-    /// store.
+    /// The default session of this principal on this node.
     async fn default_session_of(
         &self,
         principal_id: &PrincipalId,
     ) -> Result<Option<Session>, StoreError>;
 
-    /// Tells the other nodes which policies are in force on this one.
+    /// Reports to the other nodes which policies are in force on this one.
     async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError>;
 
-    /// Tells the other nodes which executors this one reaches.
+    /// Reports to the other nodes which executors this one reaches.
     async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError>;
 
-    /// Records which sandbox the name of an executor stands for, unless one is recorded already, and answers which
-    /// one it is. Two sandboxes under one name would be asked about each other's calls.
+    /// Records which sandbox an executor's name refers to, unless one is recorded already, and returns the
+    /// recorded one. If two sandboxes had one name, each could be asked about the other's calls.
     async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError>;
 
-    /// Lets go of the store in an orderly way, so that other nodes need not wait for this one. Nothing is
-    /// asked of the store afterwards.
+    /// Closes the store in an orderly way, so that other nodes need not wait for this one's lease to expire.
+    /// The store must not be used afterwards.
     async fn leave(&self);
 
-    /// Waits for what another node does. For ever, where there is no other.
+    /// Waits for a change by another node; for ever where there is no other node.
     async fn elsewhere(&self) -> Announcement;
 }
 
-/// A store that one process at a time can have: there are no other nodes, and it reaches every executor.
+/// A store that only one process at a time can open: there are no other nodes, and it reaches every
+/// executor.
 pub trait Alone: Locks + Sessions {}
 
 #[async_trait]

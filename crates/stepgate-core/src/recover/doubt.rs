@@ -1,5 +1,5 @@
-//! A call in doubt whose tool can be asked (decision 12, `query`): a named tool that only looks says
-//! whether it was done. The question is a run of its own, linked by the event that settles the call.
+//! A call in doubt whose tool has a status tool (decision 12, `query`): a read-only tool that says whether
+//! the call was done. The question is a run of its own; the event that settles the call links to it.
 
 use super::Left;
 use crate::call::{Call, ServerCall};
@@ -53,7 +53,7 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
         // The next recovery asks again.
         Ok(None) => Ok(Left::InDoubt),
         Err(Refused::Fault(fault)) => Err(fault),
-        // Somebody else settled it in the meantime.
+        // It was settled by another request in the meantime.
         Err(
             Refused::NoSuchApproval
             | Refused::AlreadyDecided
@@ -75,8 +75,8 @@ impl Question {
     }
 }
 
-/// Whether asking does nothing but look, and needs nobody: what policy denies, or a person would have to
-/// permit, would leave one more run, or one more open approval, at every recovery.
+/// Whether the question only reads and needs no person. A question that policy denies would leave one more
+/// run at every recovery; one that a person must permit would leave one more open approval.
 fn may_be_asked(gate: &Gate, principal_id: &PrincipalId, question: &Question) -> bool {
     let Some(tool) = gate.tools.tool(&question.status_tool) else { return false };
     let only_looks = tool.class() == ToolClass::Read && tool.standing == Standing::Accepted;
@@ -102,8 +102,8 @@ fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateErr
     Ok(None)
 }
 
-/// What a status tool's answer means: `{"status": "done", "result": …}` or `{"status": "not_done"}` in
-/// its structured content. Anything else settles nothing.
+/// The meaning of a status tool's answer: `{"status": "done", "result": …}` or `{"status": "not_done"}` in
+/// its structured content. Any other answer settles nothing.
 fn settlement(result: &Value) -> Option<Settlement> {
     let said = result.get("structuredContent")?;
     match said.get("status")?.as_str()? {

@@ -4,7 +4,7 @@ fn event(data: &str, id: Option<&str>) -> Event {
     Event { data: Some(data.to_owned()), id: id.map(str::to_owned), event_type: None }
 }
 
-/// The events of a text, the same whether it comes at once or byte by byte.
+/// The events of a text; the result must be the same for the whole text and for one byte at a time.
 fn events(text: &str) -> Vec<Event> {
     let whole = Parser::new(100).feed(text.as_bytes()).unwrap();
     let mut parser = Parser::new(100);

@@ -1,4 +1,4 @@
-//! What the caller of a step gets: typed, until [`Answer::body`] makes the text that is sent.
+//! The answer to the caller of a step. It is typed until [`Answer::body`] makes the text that is sent.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::need::Kind;
 use crate::record::RecordBody;
 use crate::run::{Notice, Run, Word};
 
-/// What the caller gets.
+/// The answer to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The proposal's id, where it could be read.
@@ -44,23 +44,24 @@ pub enum Reply {
     InProgress(Option<Kind>),
 }
 
-/// How a step ended. The response shows outcome, result and error; the rest is for doors that say more.
+/// How a step ended. The response shows outcome, result and error; the rest is for interfaces that show
+/// more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The outcome.
     pub outcome: Outcome,
-    /// The result, as the bytes that are answered; of a run that failed, what its tool said about that,
-    /// which is not answered.
+    /// The result, as the bytes of the response. Where the run failed, the error result of its tool, which
+    /// is not part of the response.
     pub output_json: Option<String>,
     /// The error, where there is one.
     pub error: Option<ErrorBody>,
-    /// The record's detail. Only parts of it are for the caller.
+    /// The record's detail. Only parts of it may be shown to the caller.
     pub detail: Option<String>,
     /// The end of the journal, where there is one.
     pub last_entry_digest: Option<Digest>,
 }
 
-/// The error as it is answered. The version error has two fields more (decision 3).
+/// The error in the response. The version error has two more fields (decision 3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorBody {
@@ -130,7 +131,7 @@ impl Answer {
         }
     }
 
-    /// What stands in the response's `result`.
+    /// The value of the response's `result`.
     pub fn result(&self) -> Value {
         let run_id = self.run_id;
         match &self.reply {
@@ -163,7 +164,7 @@ impl Answer {
 
     /// The answer of a run that is over: a view of its row and its record.
     ///
-    /// Its body is the text that was recorded, byte for byte, or there is no answer.
+    /// Its body is the recorded text, byte for byte; otherwise this is an error.
     pub(super) fn recorded(run: &Run, body: &RecordBody) -> Result<Self, StateError> {
         let changed = || StateError::checksum("the recorded response has changed");
         let ending = run.ending.as_ref();
@@ -214,7 +215,7 @@ impl ErrorBody {
         }
     }
 
-    /// The bytes that are answered and stored.
+    /// The bytes that are sent and stored.
     pub(super) fn text(&self) -> String {
         canonical::text_of(self)
     }
@@ -226,7 +227,7 @@ impl ErrorBody {
     }
 }
 
-/// The response that a recorded run was answered with, from the texts as they are stored.
+/// The response to a recorded run, from the stored texts.
 pub fn response_of(run: &Run, record: &RecordBody) -> String {
     let ending = run.ending.as_ref();
     compose(
@@ -238,8 +239,8 @@ pub fn response_of(run: &Run, record: &RecordBody) -> String {
     )
 }
 
-/// The result that is answered. What a tool said about its failure stands in the run's row and nowhere in
-/// the response, whose texts are fixed.
+/// The result in the response. A tool's error result is in the run's row, but not in the response, whose
+/// error texts are fixed.
 fn answered(outcome: Outcome, output_json: Option<&str>) -> Option<&str> {
     match outcome {
         Outcome::Success => output_json,

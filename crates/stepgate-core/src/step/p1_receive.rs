@@ -1,4 +1,4 @@
-//! RECEIVE: bytes in, a step begun. The payload is kept as it came.
+//! RECEIVE: takes the bytes and begins a step. The payload is kept as received.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) struct StepContext {
     pub(super) payload: Arc<[u8]>,
 }
 
-/// Begins a step. The trail exists also where the payload is refused: every step gets a run.
+/// Begins a step. The trail is made even if the payload is refused: every step gets a run.
 ///
 /// Spec 000, RECEIVE: "MUST preserve the original payload (immutable)", "MUST generate step_index".
 pub(super) async fn receive(
@@ -35,7 +35,7 @@ pub(super) async fn receive(
     Ok((Trail::begin(arrival), context))
 }
 
-/// The beginning of a step that will not be one: nothing is asked of the store.
+/// Begins a step that will not be recorded: the store is not used.
 pub(super) fn rehearse(
     gate: &Gate,
     submission: &Submission,
@@ -53,7 +53,7 @@ pub(super) fn rehearse(
     (Trail::begin(arrival), context)
 }
 
-/// What is kept of a payload, and whether it may be parsed.
+/// The part of a payload that is kept, and whether it may be parsed.
 fn look(gate: &Gate, payload: Payload) -> (Payload, Result<StepContext, Failure>) {
     let limit = gate.limits.payload_bytes_max;
     let length = payload.length;

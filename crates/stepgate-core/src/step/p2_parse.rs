@@ -14,7 +14,7 @@ pub(super) fn parse(gate: &Gate, context: StepContext) -> Result<ProposalObject,
     parse_within(&context, gate.limits.json_depth_max)
 }
 
-/// Parses with this depth: recovery allows what the limit of the day allowed then.
+/// Parses with this depth limit: recovery must accept what an earlier limit accepted.
 pub(super) fn parse_within(
     context: &StepContext,
     depth_max: usize,

@@ -18,12 +18,12 @@ const SUPPORTED_MAJOR: &str = "1";
 const VERSION_DIGITS_MAX: usize = 9;
 const FIELDS: [&str; 5] = ["schema_version", "id", "reasoning", "action", "args"];
 
-/// A proposal with its five fields. Reasoning is not among them: it went into the trail.
+/// A valid proposal. Reasoning is left out: it is in the trail.
 pub(super) struct ValidatedProposal {
     pub(super) id: ProposalId,
     pub(super) action: String,
     pub(super) args: Map<String, Value>,
-    /// The arguments as they are written down, where that is not as they are.
+    /// The arguments as they are stored, where that differs because some are redacted.
     pub(super) written: Option<Map<String, Value>>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn validate_schema(
     object: ProposalObject,
 ) -> Result<ValidatedProposal, Failure> {
     let fields = fields(trail, object)?;
-    // Before anything is refused: what is refused is written down too.
+    // Before any check can refuse the proposal: a refused proposal is stored too.
     let written = redacted(gate, &fields);
     if let Some(written) = &written {
         trail.seal(&fields, written);
@@ -42,7 +42,7 @@ pub(super) fn validate_schema(
     proposal(fields, written)
 }
 
-/// A proposal that was accepted before, as it was written down then.
+/// A proposal that was accepted before, from its stored form.
 pub(super) fn recall_schema(
     trail: &mut Trail,
     object: ProposalObject,
@@ -58,7 +58,7 @@ fn fields(trail: &mut Trail, object: ProposalObject) -> Result<Map<String, Value
     Ok(fields)
 }
 
-/// The arguments as they may be written down, where a tool says that some may not.
+/// The arguments with redaction applied, where the tool has redacted arguments.
 fn redacted(gate: &Gate, fields: &Map<String, Value>) -> Option<Map<String, Value>> {
     let name = ToolName::parse(fields.get("action")?.as_str()?).ok()?;
     let args = fields.get("args")?.as_object()?;
@@ -98,7 +98,7 @@ fn proposal(
     }
 }
 
-/// What could be read of a proposal, whether or not it is one.
+/// The fields that could be read from a payload, whether or not it is a valid proposal.
 #[derive(Default)]
 pub(crate) struct Readable {
     pub(crate) schema_version: Option<String>,
@@ -109,7 +109,7 @@ pub(crate) struct Readable {
 }
 
 impl Readable {
-    /// What can be read of stored bytes, whatever the limits of the day were.
+    /// The fields that can be read from stored bytes, whatever the limits were at that time.
     pub(crate) fn of_payload(bytes: &[u8]) -> Option<Self> {
         match strict::parse(bytes, strict::DEPTH_MAX, strict::Integers::Exact) {
             Ok(Value::Object(fields)) => Some(Self::of(&fields)),
@@ -117,8 +117,8 @@ impl Readable {
         }
     }
 
-    /// The arguments of a payload that was kept apart, where the row has some of them as digests. An
-    /// error where it is not the one that was written down.
+    /// The arguments of the original payload, which is stored apart where the row has some of them as
+    /// digests. An error where it does not match what the row has.
     pub(crate) fn unsealed(
         sealed: Option<&[u8]>,
         payload: &Payload,
@@ -150,7 +150,7 @@ impl Readable {
     }
 }
 
-/// Whether a text can name an action: rows, events and answers repeat it.
+/// Whether a text is short enough to name an action: rows, events and answers repeat it.
 fn is_name(action: &str) -> bool {
     action.len() <= Limits::ACTION_BYTES_MAX
 }
@@ -177,7 +177,7 @@ fn check_version(version: Option<&Value>) -> Result<(), Failure> {
         [major, minor, patch] if [major, minor, patch].iter().all(|group| is_number(group)) => {
             match *major {
                 SUPPORTED_MAJOR => Ok(()),
-                // `01` is no other MAJOR; it is no MAJOR at all.
+                // `01` is not another MAJOR; it is not a valid MAJOR.
                 _ if major.parse() == SUPPORTED_MAJOR.parse::<u32>() => {
                     Err(broken("schema_version", "a MAJOR with leading zeros"))
                 }

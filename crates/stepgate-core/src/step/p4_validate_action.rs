@@ -10,16 +10,16 @@ use crate::ids::ProposalId;
 use crate::json::{Map, Value};
 use crate::tool::{Tool, ToolName};
 
-/// A registered action with arguments that nobody has looked at yet.
+/// A registered action with arguments that are not checked yet.
 pub(super) struct ValidatedAction {
     pub(super) id: ProposalId,
     pub(super) action: Registered,
     pub(super) args: Map<String, Value>,
-    /// The arguments as they are written down, where that is not as they are.
+    /// The arguments as they are stored, where that differs because some are redacted.
     pub(super) written: Option<Map<String, Value>>,
 }
 
-/// What an action's name stands for.
+/// What an action's name refers to.
 pub(super) enum Registered {
     Core(Action),
     Tool(Arc<Tool>),
@@ -42,8 +42,8 @@ pub(super) fn validate_action(
     Ok(ValidatedAction { id, action, args, written })
 }
 
-/// The action of a proposal that was accepted before. A tool that is no longer there is known as gone,
-/// so that its run can be read and decided on, and never called.
+/// The action of a proposal that was accepted before. A tool that no longer exists is represented as gone,
+/// so that its run can be read and decided on, but never called.
 pub(super) fn recall_action(
     gate: &Gate,
     proposal: ValidatedProposal,

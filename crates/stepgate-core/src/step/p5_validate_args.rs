@@ -18,20 +18,20 @@ use crate::json::{Map, Value};
 #[derive(Clone)]
 pub(super) struct ValidatedArgs {
     pub(super) call: Call,
-    /// The arguments as asked, and as they are written down.
+    /// The arguments as proposed, in their stored form.
     pub(super) args: Value,
     pub(super) key: IdempotencyKey,
     pub(super) asked: Digest,
 }
 
-/// What was asked, as the key remembers it.
+/// The action and arguments that an idempotency key is bound to.
 #[derive(Serialize)]
 struct Asked<'a> {
     action: &'a str,
     args: &'a Value,
 }
 
-/// The digest of action and args as asked.
+/// The digest of the action and arguments as proposed.
 pub(crate) fn asked_digest(action: &str, args: &Value) -> Digest {
     Digest::of(&Asked { action, args })
 }
@@ -54,8 +54,8 @@ pub(super) fn validate_args(
     }
 }
 
-/// The arguments of a proposal that was accepted before. A tool's contract may be another today, and
-/// the arguments that were redacted come from the payload as it came.
+/// The arguments of a proposal that was accepted before. The tool's contract is not checked again, because
+/// it may have changed. Redacted arguments come from the original payload.
 pub(super) fn recall_args(
     trail: &Trail,
     action: ValidatedAction,
@@ -92,7 +92,7 @@ fn validated(
     ValidatedArgs { call, args, key: IdempotencyKey::of(trail.principal_id(), &id), asked }
 }
 
-/// Asks whether the key is free. It binds when the journal opens; the commit checks again.
+/// Checks whether the key is free. It is bound when the journal opens; the commit checks again.
 ///
 /// Spec 004, I2: the same key "MUST NOT re-execute; return cached tool_effect".
 pub(super) async fn claim_key(gate: &Gate, args: &ValidatedArgs) -> Result<(), Stop> {
@@ -102,7 +102,7 @@ pub(super) async fn claim_key(gate: &Gate, args: &ValidatedArgs) -> Result<(), S
     }
 }
 
-/// What a key that was taken in the meantime means for this step.
+/// The outcome of this step where another step bound the key in the meantime.
 pub(super) async fn known(gate: &Gate, key: &IdempotencyKey, asked: Digest) -> Result<Stop, Fault> {
     match gate.store.binding(key).await? {
         Some(binding) => Ok(judge(binding, asked)),

@@ -1,4 +1,5 @@
-//! AUTHORIZE: names, extensions, pins, policy, and the world itself. Silence means no.
+//! AUTHORIZE: names, extensions, pins, policy, and the state of the sandbox. Without a permit the answer is
+//! no.
 //!
 //! An [`AuthorizedRequest`] can only be made here, and only together with its decision in the
 //! journal. What a person adds to it is in `person.rs`, how a policy lowers arguments in `cap.rs`.
@@ -35,18 +36,18 @@ pub(super) use cap::{applied, tighten};
 pub(crate) use person::approved_digest;
 pub(super) use person::authorize_by_person;
 
-/// A call that was decided in favour of. EXECUTE takes nothing else.
+/// A call that was permitted. EXECUTE takes nothing else.
 pub(super) struct AuthorizedRequest {
-    /// As it is sent.
+    /// The call as it is sent.
     pub(super) call: Call,
-    /// Its arguments as they are written down.
+    /// Its arguments in their stored form.
     pub(super) args: Value,
     pub(super) key: IdempotencyKey,
     pub(super) pre_state: Option<Value>,
-    /// Why nothing can be sent, although it may be.
+    /// Why the call cannot be sent although it is permitted.
     pub(super) unready: Option<Failed>,
     pub(super) decision: Reference,
-    /// Nobody outside this folder can make one.
+    /// Private, so that only this module can make an `AuthorizedRequest`.
     _authority: Authority,
 }
 
@@ -107,8 +108,8 @@ pub(super) async fn decide(
     }
 }
 
-/// Judges. A call that has to wait for its server's place is an accepted request: it gets its row before it
-/// waits, so that operators see it and a crash does not forget it.
+/// Decides. A call that has to wait for a permit of its server is an accepted request: its row is written
+/// before it waits, so that operators see it and a crash does not lose it.
 async fn judge_visibly(
     gate: &Gate,
     trail: &mut Trail,
@@ -129,7 +130,7 @@ async fn judge_visibly(
     Ok(judging.await)
 }
 
-/// What a future gives without waiting; none where it has to wait.
+/// Polls a future once: its output, or none where it has to wait.
 async fn at_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
     match polled {
@@ -150,15 +151,15 @@ fn authorized(
     AuthorizedRequest { call, args, key, pre_state, unready, decision, _authority: Authority }
 }
 
-/// What names, pins, policy and the world say together. The arguments are as they would be sent.
+/// The joint ruling of names, pins, policy and sandbox. The arguments are as they would be sent.
 enum Ruling {
     Permit(Ground, ValidatedArgs, Ready),
-    /// With what stands where the call would act, where a decision is about that too.
+    /// The last value is the state before the call, where the person decides on that too.
     Ask(Ground, ValidatedArgs, Option<Value>),
     Deny(Ground),
 }
 
-/// What an executor has looked at and is ready for.
+/// A call that an executor has checked and is ready to run.
 struct Ready {
     pre_state: Option<Value>,
     hold: Hold,
@@ -193,13 +194,13 @@ impl Ground {
         }
     }
 
-    /// A policy that permits, with caps that the call cannot have.
+    /// A policy permits the call, but with caps that its contract does not allow.
     fn of_cap(policy: &PolicyDecision, rule: &str) -> Self {
         let caps = policy.caps.iter().map(|(name, max)| (name.clone(), Value::from(*max)));
         Self::of_policy(policy, Some(Value::Object(caps.collect())), format!("cap: {rule}"))
     }
 
-    /// A rule that no policy can lift: of the sandbox, of the pins.
+    /// A rule of the sandbox or of the pins, which no policy can override.
     fn of_rule(keeper: &str, rule: &str) -> Self {
         Self {
             rationale: format!("{keeper}: {rule}"),
@@ -209,7 +210,7 @@ impl Ground {
     }
 }
 
-/// Names first, then policy, then the world: what is refused by its name is never looked at.
+/// Names first, then policy, then the sandbox: a call that is refused by its name never reaches the sandbox.
 async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> Ruling {
     if let Some(ground) = judge_name(gate, &args.call) {
         return Ruling::Deny(ground);
@@ -239,7 +240,7 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
             }
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
         },
-        // Nothing is held while a person thinks.
+        // No hold is kept while a person decides.
         Some(reason) => match look(gate, &args.call).await {
             Ok(shown) => Ruling::Ask(Ground::of_policy(&policy, cap, reason), args, shown),
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
@@ -247,18 +248,18 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
     }
 }
 
-/// What names, pins and policy say of a call before the world is asked.
+/// What names, pins and policy say about a call, before the executor is asked.
 #[derive(Clone, Debug)]
 pub struct Weighed {
-    /// What was asked for.
+    /// The call.
     pub call: Call,
-    /// The rule that refuses it whatever policy says: of the sandbox, of the pins, or of the caps.
+    /// The rule that refuses it whatever policy says: a rule of the sandbox, of the pins, or of the caps.
     pub rule: Option<String>,
     /// What policy says.
     pub decision: PolicyDecision,
 }
 
-/// Says what would be decided, and decides nothing.
+/// Reports what would be decided, and decides nothing.
 pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> Weighed {
     let written = args.call.written().into_owned();
     let decision = gate.policy.decide(PolicyRequest { principal_id, call: &written });
@@ -273,7 +274,7 @@ pub(super) fn weigh(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs
     Weighed { call: written, rule: ground.map(|ground| ground.rationale), decision }
 }
 
-/// What is refused by its name, or by what its name stands for.
+/// Refuses a call for its name, or for the standing of the tool that the name refers to.
 fn judge_name(gate: &Gate, call: &Call) -> Option<Ground> {
     match call {
         Call::Core(call) => {
@@ -292,7 +293,7 @@ fn judge_name(gate: &Gate, call: &Call) -> Option<Ground> {
     }
 }
 
-/// Asks the executor for everything that the act needs.
+/// Asks the executor for everything that the call needs.
 async fn make_ready(gate: &Gate, call: &Call) -> Result<Ready, &'static str> {
     match call {
         Call::Core(call) => match call.touch() {
@@ -309,8 +310,8 @@ async fn make_ready(gate: &Gate, call: &Call) -> Result<Ready, &'static str> {
     }
 }
 
-/// Asks the executor whether it would refuse, and keeps nothing but what a person decides on beside the
-/// call itself: which file is deleted or renamed, whatever comes to stand at its path.
+/// Asks the executor whether it would refuse. Keeps only the state that a person decides on beside the call:
+/// which file is deleted or renamed, even if another file is at its path later.
 async fn look(gate: &Gate, call: &Call) -> Result<Option<Value>, &'static str> {
     match call {
         Call::Core(core) => {
@@ -368,8 +369,8 @@ fn decision(
     ))
 }
 
-/// Policy again, for a request that was authorized before a crash. What is refused now is recorded as
-/// a call with effect DENIED, and nothing is dispatched (decision 11).
+/// Asks policy again for a request that was authorized before a crash. If it is refused now, a call with
+/// effect DENIED is recorded and nothing is dispatched (decision 11).
 pub(super) async fn authorize_again(
     gate: &Gate,
     trail: &mut Trail,
@@ -377,7 +378,7 @@ pub(super) async fn authorize_again(
     caps: &BTreeMap<String, i64>,
 ) -> Result<AuthorizedRequest, Stop> {
     let decision = trail.journal().reference(Kind::SupervisorDecision)?;
-    // The call that the decision was about: nothing else may go on under it.
+    // The call that the decision was about: only this call may go on under it.
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
     let ready = match judge(gate, trail.principal_id(), args).await {
         Ruling::Permit(_, args, _) | Ruling::Ask(_, args, _) if args.args != decided.args => {

@@ -22,7 +22,7 @@ use crate::json::{canonical, strict};
 use crate::ports::{Dispatch, Effect, Failed, Said, Sending, StoreError};
 use crate::tool::Delivery;
 
-/// A done action: its result, as canonical JSON, where it has one.
+/// The result of a successful action as canonical JSON, if it has one.
 #[derive(Debug)]
 pub(super) struct ExecutionResult {
     pub(super) output_json: Option<String>,
@@ -40,13 +40,13 @@ pub(super) async fn execute(
     append_call(gate, trail, &request)?;
     let AuthorizedRequest { call, key, pre_state, unready, .. } = request;
     if let Some(failed) = unready {
-        // Nothing is sent, so call and effect become durable together, and nothing is promised.
+        // Nothing is sent, so call and effect become durable together, and there is no delivery guarantee.
         return settle(gate, trail, &key, Effect::Failed(failed), EffectMeta::default());
     }
     let payload = serde_json::json!({ "tool": call.name(), "idempotency_key": key });
     trail.note(gate, EventType::ToolCalled, payload);
     match call.touch() {
-        // Nothing to lose: RECORD commits call and effect together.
+        // No effect can be lost: RECORD commits call and effect together.
         Touch::Nothing => {}
         Touch::Reads | Touch::Writes => trail.commit_call(gate).await?,
     }
@@ -55,7 +55,7 @@ pub(super) async fn execute(
     act(gate, trail, &sent, Dispatch::First).await
 }
 
-/// Sends a call again whose effect no journal knows (decision 12).
+/// Sends a call again whose effect is not in the journal (decision 12).
 ///
 /// Spec 004, I3: "If tool_effect NOT recorded: recovery MUST retry dispatch (same tool_call_id,
 /// idempotency_key)."
@@ -68,14 +68,14 @@ pub(super) async fn execute_again(
     let payload = serde_json::json!({ "tool": sent.call.name() });
     trail.note(gate, EventType::ToolRedispatched, payload);
     match &sent.call {
-        // A second dispatch in the sandbox does nothing twice.
+        // A second dispatch in the sandbox has no second effect.
         Call::Core(_) => {}
         Call::Server(_) => trail.commit_events(gate).await?,
     }
     act(gate, trail, &sent, Dispatch::Again).await
 }
 
-/// Holds what the first dispatch held.
+/// Takes the same hold as the first dispatch.
 async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), Stop> {
     let hold = match (gate.parked.take(trail.run_id()), call) {
         (Some(hold), _) => hold,
@@ -91,23 +91,23 @@ async fn hold_again(gate: &Gate, trail: &mut Trail, call: &Call) -> Result<(), S
     Ok(())
 }
 
-/// What somebody who looked says about a call in doubt.
+/// How an operator or a status tool settles a call in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// It was done; the result as JSON, where it is known.
     Succeeded(Option<String>),
-    /// It was not done, and shall not be.
+    /// It was not done, and must not be sent again.
     Failed,
-    /// It shall be sent again, with the same call and key.
+    /// It must be sent again, with the same call and key.
     Redispatch,
 }
 
 impl Settlement {
-    /// How an event names the last of them.
+    /// The name of `Redispatch` in events.
     pub(super) const REDISPATCH: &str = "redispatch";
 }
 
-/// Ends a call in doubt as somebody says.
+/// Ends a call in doubt as the settlement says.
 pub(super) async fn settle_doubt(
     gate: &Gate,
     trail: &mut Trail,
@@ -145,7 +145,7 @@ pub(super) async fn settle_doubt(
     trail.note(gate, EventType::RunResolved, payload);
     let effect = match effect {
         Some(effect) => {
-            // Nothing goes out any more: what is still held is held until the record is written.
+            // Nothing is sent any more: a parked hold is kept until the record is written.
             gate.parked.take(trail.run_id()).into_iter().for_each(|hold| trail.keep(hold));
             effect
         }
@@ -162,8 +162,9 @@ pub(super) async fn settle_doubt(
     settle(gate, trail, &sent.key, effect, meta)
 }
 
-/// Nothing goes to a tool that no operator has accepted. A person may send a call again to a tool whose
-/// definition was accepted anew; what a status tool found is good for the one that was called.
+/// A call is never sent to a tool that no operator has accepted. A person may send a call again to a tool
+/// whose changed definition was accepted; the answer of a status tool is valid only for the definition that
+/// was called.
 fn may_go_out_again(gate: &Gate, sent: &Sent, query_run_id: Option<RunId>) -> Result<(), Fault> {
     sent.is_reached(gate)?;
     let why = match query_run_id {
@@ -230,8 +231,8 @@ async fn act(
     settle(gate, trail, &sent.key, effect, meta)
 }
 
-/// Sends a call and waits for what comes of it, if the trace is still ours. The trail stays behind: what
-/// it holds is not for others to see while this waits.
+/// Sends a call and waits for its effect, if this node still owns the trace. The trail is not borrowed here:
+/// its hold is not `Sync`, so a reference to it cannot be kept while this waits.
 async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> Result<Effect, StoreError> {
     match &sent.call {
         Call::Core(call) => match call.touch() {
@@ -253,13 +254,13 @@ async fn send(gate: &Gate, sent: &Sent, sending: Sending) -> Result<Effect, Stor
     }
 }
 
-/// How a call goes out: the same tool_call at every dispatch.
+/// The parameters of a dispatch: the same tool_call every time.
 fn sending(trail: &Trail, sent: &Sent, dispatch: Dispatch) -> Result<Sending, StateError> {
     let tool_call_id = trail.journal().reference(Kind::ToolCall)?.id;
     Ok(Sending { run_id: trail.run_id(), tool_call_id, key: sent.key.clone(), dispatch })
 }
 
-/// A second dispatch that got no answer tells nothing about the first: the call stays in doubt.
+/// A second dispatch without an answer says nothing about the first: the call stays in doubt.
 fn still_in_doubt(effect: Effect) -> Effect {
     let Effect::Failed(failed) = effect else {
         return effect;
@@ -282,14 +283,14 @@ fn still_in_doubt(effect: Effect) -> Effect {
         | ExecutionFailure::StorageFull => false,
     };
     match was_answered {
-        // It failed this time. Whether the first one did nobody said.
+        // The second dispatch failed. Whether the first one failed is still unknown.
         true => Effect::Failed(Failed { in_doubt: true, ..failed }),
         false => Effect::Unknown(failed.detail.unwrap_or_else(|| failed.failure.message().into())),
     }
 }
 
-/// How often the effect of a call can have happened: what its tool promises, unless it went out again
-/// on no more than somebody's word.
+/// How often the effect of a call can have happened: the guarantee of its tool, unless the call was sent
+/// again without knowing the result of the first dispatch.
 fn guarantee_of(trail: &Trail, call: &Call) -> Guarantee {
     match call {
         Call::Core(_) => Guarantee::ExactlyOnce,
@@ -304,7 +305,7 @@ fn guarantee_of(trail: &Trail, call: &Call) -> Guarantee {
     }
 }
 
-/// The result of an action that touches nothing.
+/// The result of an action without an effect.
 fn result_of(call: &CoreCall) -> Option<String> {
     #[derive(Serialize)]
     struct FinishResult<'a> {
@@ -324,7 +325,7 @@ fn result_of(call: &CoreCall) -> Option<String> {
     }
 }
 
-/// Puts the effect into the journal; RECORD makes it durable with everything that follows from it.
+/// Appends the effect to the journal; RECORD commits it with everything that follows from it.
 fn settle(
     gate: &Gate,
     trail: &mut Trail,
@@ -363,8 +364,8 @@ fn settle(
     }
 }
 
-/// What stays of what a tool said about its failure: a digest, and its text where the run keeps it.
-/// `verify` tells by the failure alone which of both to expect.
+/// What is kept of a tool's error result: a digest, and its text where the run keeps it. `verify` can tell
+/// from the failure alone which of the two to expect.
 fn kept(failure: ExecutionFailure, said: Said) -> (Option<Digest>, Option<String>) {
     match (said, failure.keeps_what_was_said()) {
         (Said::Error(text), true) => (Some(Digest::of_bytes(text.as_bytes())), Some(text)),

@@ -20,9 +20,9 @@ pub(super) struct TraceRecord {
 
 /// Writes the record, and with it everything that is not yet durable.
 ///
-/// Spec 000, RECORD: "MUST record" the nine fields, "MUST store reasoning for audit purposes". If the
-/// store cannot write, the result is kept and tried again while the trace is ours; without a record
-/// there is no answer.
+/// Spec 000, RECORD: "MUST record" the nine fields, "MUST store reasoning for audit purposes". If the store
+/// cannot write, the result is kept and the write is retried while this node owns the trace; without a
+/// record there is no answer.
 pub(super) async fn record(
     gate: &Gate,
     trail: &mut Trail,
@@ -65,7 +65,7 @@ pub(super) async fn record(
     Ok(TraceRecord { answer })
 }
 
-/// Commits, again and again while that is safe and within the limit.
+/// Commits, with retries while they are safe and within the limit.
 async fn write(gate: &Gate, commit: StepCommit) -> Result<(), StoreError> {
     let run_id = commit.place.run_id;
     let ours = commit.record.as_ref().map(|record| record.digest);

@@ -17,17 +17,17 @@ pub(super) fn respond(record: TraceRecord) -> Answer {
     record.answer
 }
 
-/// The notice that a person is asked.
+/// The notice that the step waits for a person.
 pub(super) fn paused(trail: &Trail, approval_id: ApprovalId) -> Answer {
     trail.answer(Reply::ApprovalRequired(approval_id))
 }
 
-/// The notice that nobody knows yet what became of a call.
+/// The notice that the result of a call is unknown.
 pub(super) fn in_doubt(trail: &Trail) -> Answer {
     trail.answer(Reply::InProgress(None))
 }
 
-/// The answer to a proposal that is known already. A replay is no step: an event, no run.
+/// The answer to a proposal that is known already. A replay is not a step: it writes an event, not a run.
 pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     let known = recall(gate, run_id).await?;
     if known.record.is_none() {
@@ -45,14 +45,14 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
         ts: gate.world.now(),
     };
     match gate.store.append_event(event).await {
-        // The answer itself is durable. A disk that is too full to note the replay is no reason to keep it.
+        // The answer itself is durable. It is given even if the disk is too full to record the replay.
         Ok(()) | Err(StoreError::Unavailable(_)) => Ok(answer),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The answer to a run as it stands: the recorded one, or its notice. Nothing is written: whoever
-/// waited for an answer has not asked again.
+/// The answer to a run as it is now: the recorded one, or its notice. No replay event is written: a caller
+/// that waited for an answer has not asked again.
 pub async fn answer_of(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
     let known = recall(gate, run_id).await?;
     if known.record.is_some() {
@@ -73,7 +73,7 @@ pub(super) async fn recorded(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
     replayed(&recall(gate, run_id).await?)
 }
 
-/// Costs the same however often it was asked: the events of earlier replays are not read.
+/// The cost does not grow with the number of replays: their events are not read.
 async fn recall(gate: &Gate, run_id: RunId) -> Result<Recollection, Fault> {
     Ok(gate.store.recall(run_id).await?.ok_or_else(|| unknown(run_id))?)
 }
@@ -92,8 +92,9 @@ fn replayed(known: &Recollection) -> Result<Answer, Fault> {
     Ok(Answer::recorded(run, &body)?)
 }
 
-/// The notice for a known proposal that is not over: the same question again, or patience. Nothing is proven
-/// to print two ids: recovery proves the run, and so does whoever decides on it.
+/// The notice for a known proposal that is not over: the pending approval, or that it is in progress. The
+/// run is not verified here, because the notice only shows two ids: recovery verifies it, and so does the
+/// request that decides on it.
 fn notice(gate: &Gate, dossier: &Dossier) -> Result<Answer, Fault> {
     let Arrival { run_id, session_id, step_index, ref payload, .. } = dossier.run.arrival;
     let pending =

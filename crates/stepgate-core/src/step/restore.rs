@@ -1,4 +1,4 @@
-//! A stopped step, rebuilt from what the store knows of it and nothing else.
+//! A stopped step, rebuilt from the store's data alone.
 
 use std::collections::BTreeMap;
 
@@ -25,19 +25,19 @@ pub(super) struct Sent {
     pub(super) call: Call,
     pub(super) key: IdempotencyKey,
     pub(super) pre_state: Option<Value>,
-    /// What the tool's name stood for when it was called.
+    /// The tool's definition and class when it was called.
     pub(super) called: (Option<Digest>, ToolClass),
-    /// What it was sent to.
+    /// The executor that it was sent to.
     pub(super) executor_id: Option<String>,
 }
 
 impl Sent {
-    /// Whether the tool's name still stands for what was called, and an operator knows it.
+    /// Whether the tool is the same as when it was called, and accepted by an operator.
     pub(super) fn is_still_the_same_tool(&self) -> bool {
         self.is_accepted() && self.called == self.call.identity()
     }
 
-    /// Whether an operator knows the tool as it is.
+    /// Whether an operator has accepted the tool as it is now.
     pub(super) fn is_accepted(&self) -> bool {
         match &self.call {
             Call::Core(_) => true,
@@ -45,7 +45,7 @@ impl Sent {
         }
     }
 
-    /// Whether what it was sent to is there to be asked, or sent to again.
+    /// Whether this node reaches the executor that the call was sent to.
     pub(super) fn is_reached(&self, gate: &Gate) -> Result<(), Fault> {
         match &self.executor_id {
             Some(id) if !gate.answers_for(self.call.tool_server(), id) => Err(Fault::Executor(
@@ -56,7 +56,7 @@ impl Sent {
     }
 }
 
-/// A step that can go on.
+/// A step that can continue.
 pub(super) struct Restored {
     pub(super) trail: Trail,
     pub(super) args: ValidatedArgs,
@@ -74,7 +74,7 @@ pub(super) async fn restore(gate: &Gate, run_id: RunId) -> Result<Restored, Faul
         gate.store.dossier(run_id).await?.ok_or_else(|| failed(run_id, "there is no such run"))?;
     let restored = rebuild(gate, &dossier).map_err(|error| failed(run_id, &error.to_string()))?;
     if restored.state != State::Executing {
-        // The call is not durable after all: whoever goes on takes hold anew.
+        // The call is not durable after all: the next attempt takes a new hold.
         drop(gate.parked.take(run_id));
     }
     Ok(restored)
@@ -111,14 +111,14 @@ fn rebuild(gate: &Gate, dossier: &Dossier) -> Result<Restored, StateError> {
     Ok(Restored { trail, args, state, caps, sent })
 }
 
-/// The call that the journal says was sent: what was asked, lowered by the decision's caps.
+/// The call that was sent according to the journal: the request, lowered by the decision's caps.
 fn as_sent(
     asked: ValidatedArgs,
     caps: &BTreeMap<String, i64>,
     call: &ToolCall,
 ) -> Result<Sent, StateError> {
     let lowered = p6_authorize::tighten(asked, caps).map_err(StateError::checksum)?;
-    // By their digests: the journal spells a number in its own way, and a payload in the agent's.
+    // Compared by digest: the journal and the agent's payload may spell the same number differently.
     if Digest::of(&lowered.args) != Digest::of(&call.call.args) {
         return Err(StateError::checksum("the journal's call is not the one that was decided on"));
     }
@@ -131,8 +131,8 @@ fn as_sent(
     })
 }
 
-/// The proposal of a run whose journal is open, through the same phases as the first time. Limits and
-/// contracts of the day do not count: what was accepted stays accepted.
+/// The proposal of a run whose journal is open, through the same phases as the first time. Today's limits
+/// and contracts do not apply: a proposal that was accepted stays accepted.
 fn proposal(
     gate: &Gate,
     trail: &mut Trail,
@@ -146,7 +146,7 @@ fn proposal(
     let proposal = p3_validate_schema::recall_schema(trail, object).map_err(unreadable)?;
     let action = p4_validate_action::recall_action(gate, proposal).map_err(unreadable)?;
     let sealed = match dossier.record {
-        // Erased: nothing is sent any more.
+        // The original payload was erased: nothing is sent any more.
         Some(_) => None,
         None => Readable::unsealed(dossier.sealed.as_deref(), payload, &action.args)?,
     };

@@ -1,4 +1,4 @@
-//! The chains of all sessions: dense, linked, and ending where the session says.
+//! The chains of all sessions: without gaps, linked, and ending where the session's row says.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ pub(super) struct Chains {
 }
 
 impl Chains {
-    /// Adds a link, and says where its digest does not follow from what it links.
+    /// Adds a link. Returns a problem where its digest does not follow from what it links.
     pub(super) fn add(
         &mut self,
         session_id: SessionId,
@@ -28,8 +28,8 @@ impl Chains {
         broken(session_id, kind, run_id, body, link)
     }
 
-    /// Checks that a session's links are dense and come to its head. The other value is the number of the
-    /// last link, where that is behind the head.
+    /// Checks that a session's links have no gaps and end at its head. The second value is the number of the
+    /// last link, where that is after the head.
     pub(super) fn check(&mut self, session: &Session) -> (Vec<Problem>, Option<u64>) {
         let session_id = session.session_id;
         let links = self.links.entry(session_id).or_default();
@@ -56,7 +56,7 @@ impl Chains {
         (problems, last.filter(|number| *number > session.head.number))
     }
 
-    /// Links of sessions that are not there.
+    /// Links of sessions that do not exist.
     pub(super) fn outside(&self, known: &HashSet<SessionId>) -> Vec<Problem> {
         self.links
             .keys()
@@ -86,7 +86,7 @@ impl Chains {
     }
 }
 
-/// What is wrong with a link whose digest does not follow from what it links.
+/// The problem of a link whose digest does not follow from what it links.
 pub(super) fn broken(
     session_id: SessionId,
     kind: LinkKind,

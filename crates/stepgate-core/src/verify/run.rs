@@ -1,4 +1,4 @@
-//! One run: its journal, its record, its row and everything around them, each from the others.
+//! One run: its journal, record and row and the rows around them, each checked against the others.
 
 use std::cell::OnceCell;
 
@@ -29,7 +29,7 @@ pub(super) fn check(dossier: &Dossier) -> Vec<Problem> {
     }
 }
 
-/// Everything that does not follow from a journal that does.
+/// Everything that does not follow from a journal that was proven.
 fn check_against(dossier: &Dossier, replayed: &Replayed) -> Vec<Problem> {
     let mut problems = Problems::about(&dossier.run);
     let record = dossier.record.as_ref().and_then(|(record, _)| problems.body(record));
@@ -56,8 +56,8 @@ fn check_against(dossier: &Dossier, replayed: &Replayed) -> Vec<Problem> {
     problems.found
 }
 
-/// The journal of a run that is all that it says of itself: nobody goes on with another. Whether the
-/// links around its own are there is for [`super::verify`] to say.
+/// Proves a run completely, and returns its journal: only a run that passes is continued. Whether the
+/// neighbouring links of the chain exist is checked by [`super::verify`].
 pub(crate) fn prove(dossier: &Dossier) -> Result<Replayed, StateError> {
     let replayed = replay(&dossier.entries)?;
     for checkpoint in &dossier.checkpoints {
@@ -162,7 +162,7 @@ fn closes(event_type: EventType) -> bool {
     }
 }
 
-/// What an event of this type says of an approval, where it decides one.
+/// The status that an event of this type gives to an approval, where it decides one.
 fn decided(event_type: EventType) -> Option<ApprovalStatus> {
     match event_type {
         EventType::ApprovalGranted => Some(ApprovalStatus::Approved),
@@ -193,7 +193,7 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
     }
 }
 
-/// Whether a run took so long. Runs that were recorded before the person's time was left out have it in.
+/// Whether a run had this latency. In records of older versions it includes the person's time.
 fn is_latency(latency_ms: u64, body: &RecordBody, replayed: &Replayed) -> bool {
     let whole_ms = body.completed_at.since_ms(body.received_at);
     let person_ms = match body.approval_digest {
@@ -203,7 +203,7 @@ fn is_latency(latency_ms: u64, body: &RecordBody, replayed: &Replayed) -> bool {
     [whole_ms, whole_ms.saturating_sub(person_ms)].contains(&latency_ms)
 }
 
-/// The events up to the closing one; what came later has links of its own.
+/// The events up to the closing one; later events have links of their own.
 fn covered_by_record(dossier: &Dossier) -> impl Iterator<Item = &Event> {
     let events = dossier.events.iter().map(|linked| &linked.event);
     let closing = dossier.events.iter().position(|linked| closes(linked.event.event_type));
@@ -213,12 +213,12 @@ fn covered_by_record(dossier: &Dossier) -> impl Iterator<Item = &Event> {
 /// Checks on one run, and what they found.
 pub(crate) struct Problems<'a> {
     run: &'a Run,
-    /// What can be read of the payload, once it was asked for.
+    /// The fields of the payload, parsed on first use.
     readable: OnceCell<Option<ReadPayload>>,
     pub(crate) found: Vec<Problem>,
 }
 
-/// What can be read of a payload.
+/// The fields that can be read from a payload.
 struct ReadPayload {
     proposal: Readable,
     /// Its arguments in canonical form.
@@ -279,7 +279,7 @@ impl<'a> Problems<'a> {
         }
     }
 
-    /// What was called is what was asked for, lowered by the caps that the decision names.
+    /// The call is the request, lowered by the caps that the decision names.
     fn call(&mut self, replayed: &Replayed) {
         let (mut asked, mut cap) = (None, None);
         for artifact in &replayed.artifacts {
@@ -315,7 +315,7 @@ impl<'a> Problems<'a> {
         }
     }
 
-    /// What came is what the journal says was asked, under the key that it names.
+    /// The payload is the request that the journal names, under the same key.
     pub(crate) fn payload(&mut self, replayed: &Replayed) {
         let readable = self.readable();
         let id: Option<&ProposalId> = readable.and_then(|it| it.proposal.id.as_ref());
@@ -365,7 +365,7 @@ impl<'a> Problems<'a> {
             ("status", body.status == run.status),
             ("tool_name", body.action == run.tool_name),
             ("latency_ms", is_latency(ending.latency_ms, body, replayed)),
-            // The response has `null` for an error that is absent, and for one that says `null`.
+            // The response has `null` both for an absent error and for an error whose text is `null`.
             ("error_json", ending.error_json.is_some() == body.error_code.is_some()),
             (
                 "output_json or error_json",
@@ -392,7 +392,7 @@ impl<'a> Problems<'a> {
         self.expect("records", body.guarantee == guaranteed, "guarantee");
     }
 
-    /// The record repeats what the payload says, where it could be read.
+    /// The record repeats the fields of the payload, where they could be read.
     fn said(&mut self, body: &RecordBody) {
         let readable = self.readable().filter(|_| was_parsed(body));
         let said = readable.map(|it| &it.proposal);
@@ -438,7 +438,7 @@ impl<'a> Problems<'a> {
         let payload = &run.arrival.payload;
         let sealed = Readable::unsealed(dossier.sealed.as_deref(), payload, &written);
         self.note("sealed_payloads", sealed);
-        // There is no record that could cover them.
+        // There is no record yet that could cover them.
         let mut later = dossier.events.iter().skip(opening(dossier).count());
         let are_linked = later.all(|later| later.link.is_some());
         self.expect("events", are_linked, "an event after the opening without a link");
@@ -451,7 +451,7 @@ impl<'a> Problems<'a> {
                 && event.run_id == Some(self.run.arrival.run_id);
             self.expect("events", is_ours, "the place of an event");
         }
-        // No link covers the last entries of a run that is not over, but its events say how many there
+        // No link covers the last entries of a run that is not over, but its events state how many there
         // were.
         let are_whole = dossier.has_what_its_events_saw(replayed.tail.sequence_number);
         self.expect("journal", are_whole, "the absence of an entry that an event tells of");
@@ -464,7 +464,7 @@ impl<'a> Problems<'a> {
         self.expect("events", are_in_order, "the order of the events");
     }
 
-    /// What a person was asked is what the event says, and the decision is the journal's.
+    /// The approval is as the event recorded it, and its decision is the one in the journal.
     fn approval(&mut self, dossier: &Dossier, replayed: &Replayed) {
         let requested = dossier
             .events
@@ -497,8 +497,8 @@ impl<'a> Problems<'a> {
         }
     }
 
-    /// A decided approval is as its event says, also while there is no record; one that waits has no
-    /// such event.
+    /// A decided approval is as its event says, also while there is no record; a pending one has no such
+    /// event.
     fn decision(&mut self, dossier: &Dossier) {
         let events = dossier.events.iter().map(|linked| &linked.event);
         let told: Vec<(ApprovalStatus, Option<&str>)> = events
@@ -542,8 +542,8 @@ impl<'a> Problems<'a> {
     }
 }
 
-/// The digest of what the row must keep of an effect's result. Where the result could not be used, it
-/// keeps nothing, and the digest stands in the journal alone.
+/// The digest of the result that the row must keep for an effect. An unusable result is not kept in the row,
+/// and its digest is in the journal alone.
 fn kept_digest(effect: &ToolEffect) -> Option<Digest> {
     let error = effect.outcome.error.as_ref();
     let failure = error.and_then(|error| ExecutionFailure::parse(&error.code));
@@ -551,7 +551,7 @@ fn kept_digest(effect: &ToolEffect) -> Option<Digest> {
     effect.meta.result_digest.filter(|_| is_kept)
 }
 
-/// Whether a decision names the approval, the question and the person that there are.
+/// Whether a decision names the run's approval, its question and its approver.
 fn follows_from(
     meta: &DecisionMeta,
     approval: Option<&Approval>,
@@ -581,7 +581,7 @@ fn lowered(asked: &Invocation, cap: Option<&Value>) -> Option<Invocation> {
     Some(lowered)
 }
 
-/// Whether a step came so far that its proposal was read.
+/// Whether a step got so far that its proposal was parsed.
 fn was_parsed(body: &RecordBody) -> bool {
     match body.phase_failed_at {
         Some(Phase::Receive | Phase::Parse) => false,
@@ -598,8 +598,8 @@ fn was_parsed(body: &RecordBody) -> bool {
     }
 }
 
-/// Whether a record may repeat a value like this: as it is, with long strings as length and digest. How
-/// long a string must be for that is a limit that may have been another then.
+/// Whether a record may have this summary of a value: equal, except that long strings are a length and a
+/// digest. The length limit is not checked, because it may have been different then.
 fn is_summary(value: &Value, summary: &Value) -> bool {
     match (value, summary) {
         (Value::Array(items), Value::Array(summaries)) => {

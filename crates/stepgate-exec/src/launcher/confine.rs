@@ -1,7 +1,7 @@
-//! Landlock: a process that gives up every right beneath some directories, and on some files.
+//! Landlock: a process gives up all rights beneath some directories and on some files.
 //!
-//! Landlock knows only what is allowed, with everything beneath it. So what is allowed here is every
-//! neighbour on the way from the root to a hidden directory, and nothing on the way itself:
+//! Landlock rules only allow, always with everything beneath. So the rules allow every sibling on the way
+//! from the root to a hidden directory, and nothing on the way itself:
 //!
 //! ```text
 //! /            not allowed as a whole
@@ -11,9 +11,9 @@
 //!     └── data hidden
 //! ```
 //!
-//! The directories on the way can be passed through, and their files opened, and neither listed nor
-//! changed: no new entry can be made directly in `/` or `/srv`. A link is not followed: a neighbour
-//! that is a link to the hidden directory allows nothing. What appears on the way after the start is
+//! The directories on the way can be traversed, and their files opened, but they can be neither listed nor
+//! changed: no new entry can be made directly in `/` or `/srv`. Symbolic links are not followed: a sibling
+//! that links to the hidden directory allows nothing. An entry that appears on the way after the start is
 //! not allowed.
 
 use std::ffi::OsString;
@@ -27,19 +27,19 @@ use landlock::{
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-/// The newest rights that are handled, where the kernel knows them. From this one on a socket beneath a
-/// hidden directory cannot be connected to either.
+/// The newest Landlock version whose rights are handled, where the kernel knows them. From this version on,
+/// a socket beneath a hidden directory cannot be connected to either.
 const NEWEST: ABI = ABI::V9;
 
-/// Most neighbours that are allowed. Beyond it fewer rights are given, never more.
+/// Limit of the siblings that are allowed. Beyond it fewer rights are given, never more.
 const NEIGHBOURS_MAX: usize = 65_536;
 
-/// What stands between a tool server and what is hidden from it.
+/// Whether a tool server is kept away from the hidden paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wall {
-    /// The kernel keeps it away.
+    /// The kernel enforces it.
     Stands,
-    /// The kernel cannot.
+    /// The kernel has no Landlock.
     Missing,
 }
 
@@ -52,8 +52,8 @@ pub fn is_available() -> bool {
         .is_ok()
 }
 
-/// Gives up every right of this thread, and of what it starts, beneath these directories, and the right
-/// to signal anybody outside.
+/// Gives up every right of this thread, and of the processes that it starts, beneath these directories, and
+/// the right to signal processes outside its Landlock domain.
 pub(super) fn keep_away_from(hidden: &[&Path]) -> io::Result<Wall> {
     if hidden.is_empty() {
         return Ok(Wall::Stands);
@@ -90,8 +90,8 @@ pub(super) fn keep_away_from(hidden: &[&Path]) -> io::Result<Wall> {
     }
 }
 
-/// Where a path leads. A file that is not there now, such as a secret that is just replaced, is hidden by
-/// its name: what appears there later is not allowed.
+/// The resolved path. A file that does not exist now, such as a secret that is being replaced, is hidden by
+/// its name: a file that appears there later is not allowed.
 fn resolved(path: &Path) -> io::Result<PathBuf> {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
@@ -101,14 +101,14 @@ fn resolved(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The entries of a directory. One that cannot be listed allows nothing.
+/// The entries of a directory. A directory that cannot be listed allows nothing.
 fn names_in(directory: &Path) -> Vec<OsString> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries.flatten().map(|entry| entry.file_name()).collect()
 }
 
-/// A neighbour, itself and not what it links to, with the rights that make sense for it. One that has
-/// gone away in the meantime is none.
+/// Opens a sibling, without following a link, with the rights that apply to its type. None where it no
+/// longer exists.
 fn open(path: &Path) -> Option<(OwnedFd, BitFlags<AccessFs>)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let entry = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;

@@ -1,4 +1,4 @@
-//! What a tool server's process must not have of the gateway: its capabilities, and a look into its memory.
+//! What a tool server's process must not share with the gateway: its capabilities, and access to its memory.
 
 use rustix::io::{Errno, Result};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -8,14 +8,15 @@ use rustix::thread::{
 };
 
 /// Closes `/proc/PID/environ`, `mem`, `fd` and the like of this process to every process without
-/// CAP_SYS_PTRACE, those of the same user included. It leaves no core dump either. The environment has
-/// secrets, and nothing can take them out of it while other threads may read it.
+/// CAP_SYS_PTRACE, also to processes of the same user. It also disables core dumps. The environment has
+/// secrets, and they cannot be removed from it while other threads may read it.
 pub fn protect_this_process() -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
-/// Gives up every capability, for this process and all that it starts. Run by root, a command would otherwise
-/// have CAP_SYS_PTRACE and read the gateway's memory, and CAP_SYS_ADMIN and undo everything else.
+/// Gives up every capability, for this process and all that it starts. A command run as root would otherwise
+/// have CAP_SYS_PTRACE, with which it could read the gateway's memory, and CAP_SYS_ADMIN, with which it
+/// could undo everything else.
 pub(super) fn give_up() -> Result<()> {
     // INVARIANT: from here on no program gives a capability back, neither by its owner nor by its file.
     set_no_new_privs(true)?;
@@ -29,7 +30,7 @@ pub(super) fn give_up() -> Result<()> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
-/// Without CAP_SETPCAP the set stays as it is, and `no_new_privs` alone keeps programs from using it.
+/// Without CAP_SETPCAP the set cannot be changed; then `no_new_privs` alone keeps programs from using it.
 fn empty_bounding_set() -> Result<()> {
     for number in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << number);
@@ -40,7 +41,7 @@ fn empty_bounding_set() -> Result<()> {
                 Err(errno) => return Err(errno),
             },
             Ok(false) => {}
-            // The kernel knows no more of them.
+            // The kernel has no more capabilities.
             Err(Errno::INVAL) => return Ok(()),
             Err(errno) => return Err(errno),
         }

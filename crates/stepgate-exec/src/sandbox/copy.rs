@@ -1,9 +1,9 @@
-//! The files of a sandbox, copied elsewhere while they may change.
+//! Copies the files of a sandbox while they may change.
 //!
-//! Every file is whole, because actions replace files and never write into them. But a file can get
-//! another name while the directories are walked, and be missed at both; so the walk is repeated until no
-//! directory has changed since the one before it, or for a number of times. What then vanished between two
-//! walks is kept, unless it has another name: it was there when the copy began.
+//! Every copied file is complete, because actions replace files and never write into them. But a file can be
+//! renamed during a walk of the directories and be missed under both names. So the walk is repeated until no
+//! directory has changed since the previous walk, or up to a limit. A file that vanished between two walks
+//! is kept, unless it now has another name: it existed when the copy began.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -21,29 +21,29 @@ use super::identity::Identity;
 use super::resolve::{Root, kind, kind_of, stat_of, stat_of_open};
 use super::{SandboxError, SandboxLimits};
 
-/// Most walks. A sandbox that never rests is copied as the last one found it.
+/// Limit of the walks. A sandbox that never stops changing is copied as the last walk found it.
 pub const COPY_WALKS_MAX: u32 = 4;
-/// How long to wait before a sandbox that has just changed is walked again.
+/// Pause before a sandbox that has just changed is walked again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A file system tells times no finer than this: what changed so shortly before a look may change again
-/// and look the same.
+/// Resolution of file system times: a file that changed this shortly before it was read may change again
+/// without a new time.
 const TICK: Duration = Duration::from_millis(20);
 /// Most files and directories that are copied.
 pub const COPY_ENTRIES_MAX: usize = 1_000_000;
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxCopy {
-    /// Directories beneath the root, each after those above it.
+    /// Directories beneath the root, parents first.
     pub directories: Vec<String>,
-    /// The permissions of the originals, and of the root, which has no name. The copies are their owner's
-    /// alone.
+    /// The permissions of the originals, and of the root under the empty name. The copies are readable by
+    /// their owner only.
     pub directory_modes: BTreeMap<String, u32>,
     /// Files.
     pub files: Vec<CopiedFile>,
-    /// What was left out.
+    /// The entries that were left out.
     pub skipped: Skipped,
-    /// Whether nothing changed while it was copied, so that it is of one moment.
+    /// Whether nothing changed during the copy, so that it shows a single moment.
     pub is_settled: bool,
 }
 
@@ -52,9 +52,9 @@ pub struct SandboxCopy {
 pub struct Skipped {
     /// Neither files nor directories: symbolic links, devices, pipes and sockets.
     pub special: u64,
-    /// Files with more than one name: the others may be anywhere, and a copy would have but one.
+    /// Files with more than one hard link: the other names may be anywhere, and a copy would have only one.
     pub linked: u64,
-    /// Files and directories with names that are no UTF-8.
+    /// Files and directories with names that are not UTF-8.
     pub unnamed: u64,
 }
 
@@ -67,14 +67,14 @@ pub struct CopiedFile {
     pub bytes: u64,
     /// The content's digest.
     pub sha256: Digest,
-    /// The permissions of the original. The copy is its owner's alone.
+    /// The permissions of the original. The copy is readable by its owner only.
     pub mode: u32,
-    /// Which file it was.
+    /// The identity of the original file.
     pub identity: Identity,
 }
 
-/// Copies everything that actions can reach in a sandbox into a directory that is empty. `progress` is
-/// told the files so far. Nothing is made durable here.
+/// Copies everything that actions can reach in a sandbox into an empty directory. `progress` gets the number
+/// of files so far. The copy is not synced to disk here.
 pub fn copy(
     sandbox: &Path,
     to: &Path,
@@ -87,7 +87,7 @@ pub fn copy(
         let found = copy.walk()?;
         copy.follow(&found, &mut progress)?;
         let again = copy.walk()?;
-        // INVARIANT: what was the same before and after stood there in between, all of it at once.
+        // INVARIANT: what was the same before and after was there in between, all at the same time.
         let is_settled =
             found.was_quiet && found.directories == again.directories && copy.has(&again);
         walks += 1;
@@ -98,14 +98,14 @@ pub fn copy(
     }
 }
 
-/// The files that actions can reach in a sandbox, as they stand now. Nothing is copied.
+/// The files that actions can reach in a sandbox now. Nothing is copied.
 pub fn files_in(sandbox: &Path) -> Result<Vec<Identity>, SandboxError> {
     let root = Root::open(sandbox, SandboxLimits::default())?;
     let copy = Copy { root, to: sandbox, files: BTreeMap::new(), directories: BTreeSet::new() };
     Ok(copy.walk()?.files.into_values().map(|fingerprint| fingerprint.identity).collect())
 }
 
-/// What a walk found: a file or directory has changed when any of this differs.
+/// The state of a file or directory in a walk. It has changed if any field differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fingerprint {
     identity: Identity,
@@ -133,9 +133,9 @@ impl Fingerprint {
 
 #[derive(Default)]
 struct Found {
-    /// With the root itself, which has no name.
+    /// Includes the root, under the empty name.
     directories: BTreeMap<String, Fingerprint>,
-    /// Whether no directory had changed so shortly before that it may have changed again unseen.
+    /// Whether no directory changed so shortly before that a further change could go unnoticed.
     was_quiet: bool,
     files: BTreeMap<String, Fingerprint>,
     skipped: Skipped,
@@ -154,7 +154,7 @@ impl Copy<'_> {
         let mut waiting = vec![String::new()];
         while let Some(beneath) = waiting.pop() {
             match self.look_into(&beneath, &mut found, &mut waiting) {
-                // Gone meanwhile, or replaced: the next walk sees by what.
+                // Removed or replaced meanwhile: the next walk finds the new state.
                 Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
                 Err(errno) => return Err(failed(&beneath, errno)),
             }
@@ -172,7 +172,7 @@ impl Copy<'_> {
         waiting: &mut Vec<String>,
     ) -> Result<(), Errno> {
         let directory = self.root.open_directory(beneath)?;
-        // Before it is read: what changes from here on shows in the next walk.
+        // Before it is read: a change from here on shows in the next walk.
         let fingerprint = Fingerprint::of(&stat_of_open(&directory)?);
         found.was_quiet &= fingerprint.is_older_than(TICK);
         found.directories.insert(beneath.to_owned(), fingerprint);
@@ -183,7 +183,7 @@ impl Copy<'_> {
                 found.skipped.unnamed += 1;
                 continue;
             };
-            // Temporary files and locks are nobody's content.
+            // Temporary files and lock files are not content.
             if name == "." || name == ".." || name.starts_with(TEMPORARY_PREFIX) {
                 continue;
             }
@@ -205,7 +205,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Adds what a walk found to the copy. What it did not find stays for now.
+    /// Adds what a walk found to the copy. Files that it did not find stay for now.
     fn follow(&mut self, found: &Found, progress: &mut dyn FnMut(u64)) -> Result<(), SandboxError> {
         for path in found.directories.keys().filter(|path| !path.is_empty()) {
             if self.files.remove(path).is_some() {
@@ -228,7 +228,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Makes way for a file.
+    /// Removes a directory from the copy, to make room for a file.
     fn remove_directory(&mut self, path: &str) -> Result<(), SandboxError> {
         let beneath = format!("{path}/");
         self.directories.retain(|other| other != path && !other.starts_with(&beneath));
@@ -236,7 +236,7 @@ impl Copy<'_> {
         fs::remove_dir_all(self.to.join(path)).map_err(|error| wrote(path, error))
     }
 
-    /// Copies one file, unless it is gone.
+    /// Copies one file, unless it no longer exists.
     fn take(&mut self, path: &str) -> Result<(), SandboxError> {
         let mut from = match self.root.open_file(path) {
             Ok(file) => File::from(file),
@@ -281,7 +281,7 @@ impl Copy<'_> {
         found.files.iter().all(is_copied)
     }
 
-    /// Takes out of the copy what is not there any more.
+    /// Removes from the copy what no longer exists.
     fn done(mut self, found: &Found, is_settled: bool) -> Result<SandboxCopy, SandboxError> {
         let is_there = |path: &String| found.files.contains_key(path);
         let there = self.files.iter().filter(|(path, _)| is_there(path));
@@ -295,7 +295,7 @@ impl Copy<'_> {
             fs::remove_file(self.to.join(&path)).map_err(|error| wrote(&path, error))?;
             self.files.remove(&path);
         }
-        // The deepest first; one that still has files stays with them.
+        // The deepest first; a directory that still has files stays.
         let gone =
             self.directories.iter().rev().filter(|path| !found.directories.contains_key(*path));
         for path in gone.cloned().collect::<Vec<_>>() {

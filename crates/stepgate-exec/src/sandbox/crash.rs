@@ -1,10 +1,11 @@
-//! The places between two durable sub-steps of a changing action, where a test may stop it as a
-//! crash would. Without the feature `crashpoints` passing one is nothing.
+//! The places between two durable sub-steps of a changing action, where a test may stop it as a crash would.
+//! Without the feature `crashpoints` they do nothing.
 
 use super::error::ActionError;
+#[cfg(feature = "crashpoints")]
 use stepgate_core::lock::locked;
 
-/// A place inside an action. Named by what has just happened.
+/// A place inside an action, named after the sub-step that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CrashPoint {
     /// WRITE_FILE: the temporary file exists, empty.
@@ -15,17 +16,17 @@ pub enum CrashPoint {
     WriteTemporarySynced,
     /// WRITE_FILE: it has taken the file's place, not yet durably.
     WriteRenamed,
-    /// WRITE_FILE: everything is durable, and nobody knows.
+    /// WRITE_FILE: everything is durable, but the effect is not recorded yet.
     WriteDirectorySynced,
     /// DELETE_FILE: the name is gone, not yet durably.
     DeleteUnlinked,
-    /// DELETE_FILE: everything is durable, and nobody knows.
+    /// DELETE_FILE: everything is durable, but the effect is not recorded yet.
     DeleteDirectorySynced,
     /// RENAME_FILE: the file has its new name, not yet durably.
     RenameRenamed,
     /// RENAME_FILE: the destination's directory is durable, the source's perhaps not.
     RenameDestinationSynced,
-    /// RENAME_FILE: everything is durable, and nobody knows.
+    /// RENAME_FILE: everything is durable, but the effect is not recorded yet.
     RenameSourceSynced,
     /// CREATE_DIRECTORY: one directory exists, not yet durably. Passed for each that is made.
     CreateMade,
@@ -73,17 +74,17 @@ impl CrashPoint {
 #[cfg(feature = "crashpoints")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtCrashPoint {
-    /// Nothing happens.
+    /// Continue.
     GoOn,
-    /// The action ends here: what it left stays, and its effect is unknown.
+    /// The action ends here: its changes so far stay, and its effect is unknown.
     Crash,
 }
 
-/// Asked at every crash point, on the thread that acts.
+/// Called at every crash point, on the thread that acts.
 #[cfg(feature = "crashpoints")]
 pub type CrashHook = std::sync::Arc<dyn Fn(CrashPoint) -> AtCrashPoint + Send + Sync>;
 
-/// Who is asked.
+/// The hook, if there is one.
 #[cfg(feature = "crashpoints")]
 #[derive(Default)]
 pub(super) struct CrashPoints(std::sync::Mutex<Option<CrashHook>>);
@@ -95,7 +96,7 @@ impl CrashPoints {
     }
 
     pub(super) fn pass(&self, point: CrashPoint) -> Result<(), ActionError> {
-        // Cloned, so that a hook that waits does not keep others from being asked.
+        // Cloned, so that a hook that blocks does not block other threads at their crash points.
         let hook = self.hook().clone();
         match hook.map_or(AtCrashPoint::GoOn, |hook| hook(point)) {
             AtCrashPoint::GoOn => Ok(()),
@@ -110,7 +111,7 @@ impl CrashPoints {
     }
 }
 
-/// Nobody is asked.
+/// Without the feature there is no hook.
 #[cfg(not(feature = "crashpoints"))]
 #[derive(Default)]
 pub(super) struct CrashPoints(());

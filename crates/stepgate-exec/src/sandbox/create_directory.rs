@@ -1,5 +1,5 @@
-//! CREATE_DIRECTORY: the directory and whatever is missing above it. One that exists is success, so
-//! a second dispatch is the same as the first.
+//! CREATE_DIRECTORY: creates the directory and its missing parents. An existing directory is a success, so a
+//! second dispatch is the same as the first.
 
 use std::os::fd::OwnedFd;
 
@@ -19,7 +19,7 @@ pub(super) fn create_directory(root: &Root, path: &SandboxPath) -> Result<(), Ac
         let place = Dentry { directory, name };
         directory = match place.open_directory() {
             Ok(next) => {
-                // It may be another call's, or a crashed one's, and not durable yet.
+                // Another call, or one before a crash, may have created it, and it may not be durable yet.
                 place.sync()?;
                 next
             }
@@ -36,7 +36,7 @@ pub(super) fn create_directory(root: &Root, path: &SandboxPath) -> Result<(), Ac
 
 fn make(root: &Root, place: &Dentry<'_>) -> Result<OwnedFd, ActionError> {
     match rustix::fs::mkdirat(&place.directory, place.name, Mode::from_raw_mode(0o777)) {
-        // Another call was faster.
+        // Another call created it first.
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno.into()),
     }

@@ -5,8 +5,8 @@
 //! | at the path stands | it |
 //! |---|---|
 //! | the recorded file, untouched or changed since | deletes it: it was not deleted |
-//! | nothing, or another file, whatever its inode | is done: the recorded one is gone, and nobody decided on this one |
-//! | a file that may be the recorded one | leaves it, and a person says what became of the call |
+//! | nothing, or another file with any inode | is done: the recorded one is gone, and this one was not decided on |
+//! | a file that may be the recorded one | leaves it, and a person decides what became of the call |
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use super::identity::Likeness;
 use super::recorded::{IN_DOUBT, Recorded};
 use super::resolve::{Dentry, Root, Seen};
 
-/// Deletes it. `recorded` is the file that stood there before a first dispatch that may have acted.
+/// Deletes the file. `recorded` is the file that was there before a first dispatch that may have acted.
 pub(super) fn delete_file(
     root: &Root,
     path: &SandboxPath,

@@ -1,7 +1,7 @@
-//! A sandbox that was put back from a copy: what it was before, for calls that were under way then.
+//! What a sandbox was before it was restored from a backup, for calls that were unfinished then.
 //!
-//! A second dispatch tells by the identity of a file whether the first one acted, and a copied file is
-//! another file. So whoever puts a copy back says which file became which, and recovery looks for that one.
+//! A second dispatch tells by the identity of a file whether the first one acted, and a restored file has a
+//! new identity. So the restore records which file became which, and recovery looks for the new one.
 
 use std::path::Path;
 
@@ -13,17 +13,17 @@ use super::pre_state;
 use super::recorded::Recorded;
 use super::resolve::stat_of;
 
-/// Why nobody can go on with a call.
+/// Why recovery cannot continue a call.
 const UNKNOWN: &str = "the files of the sandbox were put back from elsewhere, so none of them tells whether \
                        the call was done: look, and say so with `stepgate runs resolve`";
 
-/// What a sandbox was before it was put back.
+/// What a sandbox was before it was restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Earlier {
-    /// How it called itself, each time.
+    /// Its executor ids, one for each restore.
     pub executor_ids: Vec<String>,
-    /// The files that calls under way had to do with.
+    /// The files that unfinished calls had recorded.
     pub files: Vec<Moved>,
 }
 
@@ -31,27 +31,27 @@ pub struct Earlier {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moved {
-    /// What a call recorded.
+    /// The identity that a call recorded.
     pub was: Identity,
-    /// What it is now.
+    /// What became of it.
     pub now: Now,
 }
 
-/// What a file is now that was another one.
+/// What became of a file in a restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Now {
-    /// This one.
+    /// It is this file now.
     Is(Identity),
-    /// The copy does not have it.
+    /// The backup does not have it.
     Gone,
-    /// Nobody knows which file it is: somebody else put the files back, or what was recorded fits another
-    /// file as well.
+    /// It is unknown which file it is: the files were restored by other means, or the recorded identity fits
+    /// another file as well.
     Unknown,
 }
 
 impl Earlier {
-    /// What became of a file; none where nothing was said of it, so that it is a file of this sandbox.
+    /// What became of a file; none where it is not listed, so that it is a file of this sandbox.
     pub fn became(&self, was: &Identity) -> Option<&Now> {
         self.files.iter().find(|moved| moved.was == *was).map(|moved| &moved.now)
     }
@@ -67,13 +67,13 @@ impl Earlier {
     }
 }
 
-/// The file that a call recorded before it acted, where it is one that is known by its identity.
+/// The file that a call recorded before it acted, where it recorded an identity.
 pub fn recorded_file(pre_state: &Value) -> Option<Identity> {
     let at = |key| pre_state::recorded_file(Some(pre_state), key);
     at(None).or_else(|| at(Some("source")))
 }
 
-/// Which file stands at a path; none where there is none.
+/// The identity of the file at a path; none where there is none.
 pub fn file_at(path: &Path) -> Option<Identity> {
     stat_of(rustix::fs::CWD, path).ok().map(|stat| Identity::of(&stat))
 }

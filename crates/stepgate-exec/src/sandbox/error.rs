@@ -1,4 +1,4 @@
-//! Why an action did not end in a result, and what an error number of the host becomes.
+//! Why an action has no result, and how error numbers of the host are mapped.
 
 use rustix::io::Errno;
 use stepgate_core::failure::ExecutionFailure;
@@ -8,27 +8,27 @@ use super::rule;
 /// Why an action has no result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ActionError {
-    /// A rule says no.
+    /// A sandbox rule refuses it.
     Refused(&'static str),
     /// It was not done.
     Failed(ExecutionFailure),
-    /// It was done or not: only a comparison with the state before can tell.
+    /// It was done or not: only a comparison with the state before the call can tell.
     Unknown(String),
 }
 
 impl ActionError {
-    /// What an error means while a path is resolved.
+    /// The meaning of an error while a path is resolved.
     pub(super) fn resolving(errno: Errno, missing: ExecutionFailure) -> Self {
         match errno {
             Errno::LOOP | Errno::XDEV => Self::Refused(rule::SYMBOLIC_LINK),
-            // What a socket, or a device without a driver, answers to an open.
+            // The error of opening a socket, or a device without a driver.
             Errno::NXIO | Errno::NODEV => Self::Refused(rule::SPECIAL_FILE),
             Errno::NOENT => Self::Failed(missing),
             other => Self::from(other),
         }
     }
 
-    /// Whether this says that nothing stands at the path.
+    /// Whether this means that there is nothing at the path.
     pub(super) fn is_absence(&self) -> bool {
         match self {
             Self::Failed(failure) => matches!(
@@ -43,7 +43,7 @@ impl ActionError {
 }
 
 impl From<Errno> for ActionError {
-    /// The one failure that the closed table has for an error; its text stays here.
+    /// The failure of the closed table for an error number; the host's error text is not passed on.
     fn from(errno: Errno) -> Self {
         Self::Failed(match errno {
             Errno::NOENT => ExecutionFailure::PathNotFound,
@@ -52,7 +52,7 @@ impl From<Errno> for ActionError {
             Errno::EXIST => ExecutionFailure::AlreadyExists,
             Errno::FBIG => ExecutionFailure::FileTooLarge,
             Errno::NOSPC | Errno::DQUOT => ExecutionFailure::StorageFull,
-            // The host has nothing to give at this moment, and the file is as good as before.
+            // The host is out of resources at this moment; the file is unaffected.
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => ExecutionFailure::Unavailable,
             Errno::ACCESS | Errno::PERM | Errno::ROFS => ExecutionFailure::PermissionDenied,
             _ => ExecutionFailure::Io,

@@ -1,10 +1,9 @@
-//! Which file it is, whatever it is called: how a second dispatch tells the file that was decided on from
-//! one that was made since.
+//! The identity of a file, independent of its name: how a second dispatch tells the file that was decided on
+//! from a file that was created since.
 //!
-//! A device and an inode are not enough: a file system gives the inode of a deleted file to the next one
-//! that is made. What tells the two apart is when each was born, and where a file system does not say, when
-//! it was changed last, which nobody can set. Where neither can be compared nothing is certain, and then
-//! nothing is done on the strength of it.
+//! A device and an inode are not enough: a file system gives the inode of a deleted file to the next new
+//! one. The birth time tells the two apart. Where a file system does not report it, the change time does,
+//! which programs cannot set. Where neither can be compared, nothing is certain, and no action relies on it.
 
 use std::time::{Duration, Instant};
 
@@ -12,26 +11,27 @@ use rustix::fs::{Statx, StatxFlags, StatxTimestamp, makedev};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// What is asked of the host about a file.
+/// The fields that are requested from `statx`.
 pub(super) const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// How long a look waits until whatever is made afterwards is certainly born later. The clock by which
-/// files are born goes on every few milliseconds.
+/// How long recording an identity waits until every file that is created afterwards certainly has a later
+/// birth time. The clock for file times advances every few milliseconds.
 const LATER_WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// A file. Texts, because JSON numbers end at 2^53; times are seconds and nanoseconds.
+/// A file's identity. The fields are texts, because JSON numbers end at 2^53; times are seconds and
+/// nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     pub(super) device: String,
     pub(super) inode: String,
-    /// When it was made. None where the file system does not say, and in what earlier builds recorded.
+    /// When it was created. None where the file system does not report it, and in records of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) born: Option<String>,
-    /// When its content, its name or its permissions were changed last.
+    /// The change time: when its content, its name or its permissions last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<String>,
-    /// When its content was changed last, or what somebody set this to.
+    /// The modification time: when its content last changed, or a value that a program set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) modified: Option<String>,
 }
@@ -43,7 +43,7 @@ pub(super) enum Likeness {
     Same,
     /// It is not, or there is none.
     Other,
-    /// Nobody can tell.
+    /// It cannot be determined.
     Unsure,
 }
 
@@ -58,8 +58,8 @@ impl Identity {
         }
     }
 
-    /// The same, for a record: certain to differ from every file that is made after this call. What a
-    /// clock that was set back makes uncertain is left out.
+    /// The identity for a record: certain to differ from every file that is created after this call. Times
+    /// that a clock set back makes uncertain are left out.
     pub(super) fn to_record(stat: &Statx) -> Self {
         let told = Self::of(stat);
         if is_in_the_past(birth(stat).unwrap_or(stat.stx_ctime)) {
@@ -68,14 +68,15 @@ impl Identity {
         Self { born: None, changed: None, ..told }
     }
 
-    /// Whether a file that stands somewhere now is this one, which was recorded.
+    /// Whether a file that exists now is this recorded one.
     pub(super) fn likeness(&self, now: &Self) -> Likeness {
         let born = same(&self.born, &now.born);
         let unchanged = same(&self.changed, &now.changed);
         if self.device != now.device {
-            // A device gets its number when it is mounted, and may have another one after a restart; or the
-            // files were copied to another device. So the number proves nothing, and neither does another
-            // inode. But no copy has the inode and, to the nanosecond, the birth of its original.
+            // A device gets its number when it is mounted, and the number may change after a restart; or the
+            // files were copied to another device. So a different device number proves nothing, and neither
+            // does a different inode. But no copy has both the inode and, to the nanosecond, the birth time
+            // of its original.
             return match self.inode == now.inode && born == Some(true) {
                 true => Likeness::Same,
                 false => Likeness::Unsure,
@@ -84,46 +85,46 @@ impl Identity {
         match (self.inode == now.inode, born, unchanged) {
             (false, _, _) | (true, Some(false), _) => Likeness::Other,
             (true, Some(true), _) | (true, None, Some(true)) => Likeness::Same,
-            // A new file with the inode, or this one after somebody renamed it or wrote to it.
+            // A new file with the same inode, or this file after it was renamed or written to.
             (true, None, Some(false) | None) => Likeness::Unsure,
         }
     }
 
-    /// Whether a file is this one, and nothing was done to it since: to its content, its name or its
-    /// permissions.
+    /// Whether a file is this one, and neither its content, its name nor its permissions have changed since.
     pub(super) fn is_untouched(&self, now: &Self) -> bool {
         self.likeness(now) == Likeness::Same && same(&self.changed, &now.changed) == Some(true)
     }
 
-    /// Whether a file is certainly this one, which was recorded.
+    /// Whether a file is certainly this recorded one.
     pub fn is_certainly(&self, now: &Self) -> bool {
         self.likeness(now) == Likeness::Same
     }
 
-    /// Whether this can be told from a file that is made later, also after it was renamed.
+    /// Whether this file can be told from a file that is created later, also after a rename.
     pub fn is_unmistakable(&self) -> bool {
         self.born.is_some()
     }
 
-    /// Whether a file has this one's inode and its content is as old: it would have to be set so by hand
-    /// for another file. Enough to say that something was done, never to do something.
+    /// Whether a file has this one's inode and modification time; for another file a program would have to
+    /// set the time. This is enough to conclude that a call was done, but never to act.
     pub(super) fn looks_like(&self, now: &Self) -> bool {
         (&self.device, &self.inode) == (&now.device, &now.inode)
             && same(&self.modified, &now.modified) == Some(true)
     }
 
-    /// What a copy of the file has not; none where its file system does not say when it was made.
+    /// A value that a copy of the file does not have; none where its file system does not report birth
+    /// times.
     pub(super) fn place(&self) -> Option<String> {
         Some(format!("{} {}", self.inode, self.born.as_ref()?))
     }
 
-    /// What stays the same while a file lives.
+    /// The fields that stay the same while a file exists.
     pub(super) fn lasting(&self) -> (&str, &str, Option<&str>) {
         (&self.device, &self.inode, self.born.as_deref())
     }
 }
 
-/// None where one of them is not known.
+/// None where one of them is unknown.
 fn same(one: &Option<String>, other: &Option<String>) -> Option<bool> {
     Some(one.as_ref()? == other.as_ref()?)
 }
@@ -136,8 +137,8 @@ fn text(time: StatxTimestamp) -> String {
     format!("{}.{:09}", time.tv_sec, time.tv_nsec)
 }
 
-/// Waits until the clock by which files are born has passed this time. INVARIANT: whatever is made
-/// afterwards is born later. False where the clock is behind for longer than that takes.
+/// Waits until the clock for file times has passed this time. INVARIANT: every file that is created
+/// afterwards has a later birth time. False where the clock is too far behind.
 fn is_in_the_past(time: StatxTimestamp) -> bool {
     let begun = Instant::now();
     loop {

@@ -1,8 +1,8 @@
 //! LIST_FILES: the names in a directory, in the order of their bytes.
 //!
-//! A link or a special file is listed as neither file nor directory: its name is taken, though
-//! nothing can be done with it. A name that is not UTF-8 is left out: no proposal can say it.
-//! Stepgate's temporary files are left out too.
+//! A link or a special file is listed as neither file nor directory: its name is taken, but no action can
+//! use it. A name that is not UTF-8 is left out, because no proposal can name it. Stepgate's temporary files
+//! are left out too.
 
 use std::os::fd::OwnedFd;
 
@@ -36,7 +36,7 @@ pub(super) fn list_files(root: &Root, path: &SandboxPath) -> Result<String, Acti
     Ok(canonical::text_of(&json!({ "files": files })))
 }
 
-/// A thing that is no directory may also be one that a rule refuses.
+/// If the path is not a directory, a rule may refuse it as well.
 fn why_not(root: &Root, path: &SandboxPath, errno: Errno) -> ActionError {
     let stop = ActionError::resolving(errno, ExecutionFailure::PathNotFound);
     if errno != Errno::NOTDIR {
@@ -69,7 +69,7 @@ fn entries(directory: OwnedFd, entries_max: usize) -> Result<Vec<(String, FileTy
         };
         match kind_of(&reader, &entry) {
             Ok(kind) => entries.push((name.to_owned(), kind)),
-            // Gone since it was read.
+            // Removed since the directory was read.
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }

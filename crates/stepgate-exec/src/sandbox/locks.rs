@@ -1,5 +1,5 @@
-//! One lock per path that is being changed, held from the look before the act until its effect is
-//! committed. Text is enough to tell paths apart, because no link is ever followed.
+//! One lock per path that is being changed, held from the first read of its state until the effect is
+//! committed. The text of a path is enough as a key, because links are never followed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,28 +9,28 @@ use stepgate_core::lock::locked;
 use stepgate_core::path::SandboxPath;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// How long a new call waits for its paths. A call whose effect could not be recorded keeps its paths
-/// until recovery has ended it, and nobody should wait for that without end.
+/// How long a new call waits for its paths. A call whose effect could not be recorded keeps its paths until
+/// recovery has ended it, and other calls should not wait for that without a limit.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
 
-/// How long recovery waits for the paths of a call before it goes on with the next run. Two nodes that recover
-/// each other's runs would otherwise wait for each other without end.
+/// How long recovery waits for the paths of a call before it goes on with the next run. Otherwise two nodes
+/// that recover each other's runs would deadlock.
 pub(super) const WAIT_AGAIN: Duration = Duration::from_secs(3);
 
-/// The locks that somebody holds or waits for, and no others.
+/// The locks that are held or waited for, and no others.
 #[derive(Clone, Default)]
 pub(super) struct Locks(Arc<Mutex<HashMap<SandboxPath, Entry>>>);
 
 #[derive(Default)]
 struct Entry {
     lock: Arc<AsyncMutex<()>>,
-    /// Who holds it or waits for it. The last one takes the entry away.
+    /// How many callers hold it or wait for it. The last one removes the entry.
     tickets: usize,
 }
 
 impl Locks {
-    /// Waits for all of the paths. Taken in the order of their text and each once, so that two
-    /// calls on the same paths never wait for each other, nor a call for itself.
+    /// Waits for all of the paths. They are taken in the order of their text and each once, so that two
+    /// calls on the same paths cannot deadlock, nor a call with itself.
     pub(super) async fn acquire(&self, mut paths: Vec<&SandboxPath>) -> Vec<PathLock> {
         paths.sort_unstable();
         paths.dedup();
@@ -56,13 +56,13 @@ impl Locks {
     }
 }
 
-/// A path that nobody else changes. The guard goes first: fields drop in their order.
+/// A locked path. The guard is released first: fields drop in declaration order.
 pub(super) struct PathLock {
     _guard: OwnedMutexGuard<()>,
     _ticket: Ticket,
 }
 
-/// An interest in a path's lock, held or waited for. A caller who stops waiting drops it too.
+/// One holder of, or waiter for, a path's lock. A caller that stops waiting drops it too.
 struct Ticket {
     path: SandboxPath,
     locks: Locks,

@@ -1,8 +1,9 @@
-//! The sandbox's own mark: a file in it that no action reaches, with a random id.
+//! The sandbox's mark: a file in it with a random id, which no action can reach.
 //!
-//! Nodes that call two directories by one name would recover calls in the wrong one: a deletion looks done
-//! where the file never was. So the store keeps the mark of the directory that had the name first. The file
-//! also tells its own inode and birth, where only one node uses the directory: a copy has others.
+//! If nodes gave two directories the same name, they would recover calls in the wrong one: a deletion looks
+//! done where the file never existed. So the store keeps the mark of the first directory with that name.
+//! Where only one node uses the directory, the file also holds its own inode and birth time: a copy of it
+//! has other values.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -14,7 +15,7 @@ use super::SandboxError;
 use super::identity::Identity;
 use super::resolve::{Root, stat_of_open};
 
-/// The file's name. It begins as those of all files that are Stepgate's own, which no path can name.
+/// The file's name. It has the prefix of Stepgate's own files, which no path can name.
 pub(super) const NAME: &str = ".stepgate-mark";
 
 /// Longest text of a mark.
@@ -24,7 +25,7 @@ const BYTES_MAX: u64 = 256;
 pub(super) fn mark(root: &Root, is_shared: bool) -> Result<String, SandboxError> {
     let failed = SandboxError::Mark;
     let mut file = File::from(root.own_file(NAME).map_err(|errno| failed(errno.into()))?);
-    // Another node may make it at the same time. The lock ends with the file.
+    // Another node may create it at the same time. The lock is released when the file is closed.
     rustix::fs::flock(&file, FlockOperation::LockExclusive)
         .map_err(|errno| failed(errno.into()))?;
     let mut text = String::new();

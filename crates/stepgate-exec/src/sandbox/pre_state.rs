@@ -1,15 +1,16 @@
-//! What stands at a call's paths before the act: judged for every call, recorded for a changing one.
+//! The state at a call's paths before it acts: checked for every call, recorded for a changing one.
 //!
 //! | action | recorded |
 //! |---|---|
-//! | WRITE_FILE | `{exists, sha256}`, for a file with its identity; the digest is null for what is no file, too large or unreadable |
+//! | WRITE_FILE | `{exists, sha256}`, with the identity of a file; no digest: no file, too large or unreadable |
 //! | DELETE_FILE | `{exists}` with the identity of a file |
 //! | RENAME_FILE | `{source: {exists}, destination: {exists}}`, the source with the identity of a file |
 //! | CREATE_DIRECTORY | `{exists}` |
-//! | any of these, where nobody could look | `{failure}`: its code, which is then the effect |
+//! | any of these, where the state could not be read | `{failure}`: its code, which is then the effect |
 //!
-//! An identity is `device`, `inode`, `born`, `changed` and `modified`; device and inode are null for what is no
-//! file. Journals of earlier builds have the first two alone, and a file that is written has none of them.
+//! An identity is `device`, `inode`, `born`, `changed` and `modified`; device and inode are null where there
+//! is no file. Journals of earlier builds have only the first two, and none of them for a file that is
+//! written.
 
 use rustix::fs::{OFlags, Statx};
 use serde_json::json;
@@ -25,8 +26,8 @@ use super::read_file::read_up_to;
 use super::resolve::{Root, Seen, judge};
 use super::rule;
 
-/// Judges the call's paths and reads what a second dispatch will need; the error is the rule that
-/// says no. That nothing stands there is no reason to refuse: the act will say so.
+/// Checks the call's paths and reads what a second dispatch will need; the error is the rule that refuses
+/// the call. A missing file is no reason to refuse: the dispatch will report it.
 pub(super) fn read(root: &Root, call: &CoreCall) -> Result<Option<Value>, &'static str> {
     rule::judge_names(call)?;
     match look(root, call) {
@@ -37,17 +38,17 @@ pub(super) fn read(root: &Root, call: &CoreCall) -> Result<Option<Value>, &'stat
     }
 }
 
-/// The state before an act that must not happen, because nobody could look.
+/// The recorded state of a call that must not act, because its state could not be read.
 pub(super) fn of_failure(failure: ExecutionFailure) -> Value {
     json!({ "failure": failure.code() })
 }
 
-/// The failure of the look before the act, where it failed.
+/// The failure to read the state before the call, where it failed.
 pub(super) fn failure(pre_state: Option<&Value>) -> Option<ExecutionFailure> {
     ExecutionFailure::parse(pre_state?.get("failure")?.as_str()?)
 }
 
-/// Which file stood there before the act, where one did; under `key`, or at the top.
+/// The file that was there before the call, if there was one; under `key`, or at the top.
 pub(super) fn recorded_file(pre_state: Option<&Value>, key: Option<&str>) -> Option<Identity> {
     let place = match key {
         Some(key) => pre_state?.get(key)?,
@@ -63,8 +64,8 @@ pub(super) fn recorded_file(pre_state: Option<&Value>, key: Option<&str>) -> Opt
     })
 }
 
-/// How the first dispatch can only have failed, where there was no file to delete or to rename before the
-/// act. What stands there now was made after the decision.
+/// The failure that the first dispatch must have had, where there was no file to delete or to rename before
+/// the call. A file that is there now was created after the decision.
 pub(super) fn foregone(call: &CoreCall, pre_state: Option<&Value>) -> Option<ExecutionFailure> {
     let place = match call {
         CoreCall::DeleteFile { .. } => pre_state?,
@@ -83,20 +84,20 @@ pub(super) fn foregone(call: &CoreCall, pre_state: Option<&Value>) -> Option<Exe
     }
 }
 
-/// What stood at the path of a file to be written.
+/// What was at the path of a file to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     /// Nothing.
     Nothing,
     /// A file with this content.
     Content(Digest),
-    /// A file that could not be read, or no file.
+    /// An unreadable file, or something that is not a file.
     Something,
-    /// Nobody recorded it.
+    /// It was not recorded.
     Unknown,
 }
 
-/// What stood at the path of a file to be written, before the act.
+/// What was at the path of a file to be written, before the call.
 pub(super) fn recorded_content(pre_state: Option<&Value>) -> Before {
     let exists = pre_state.and_then(|seen| seen.get("exists")?.as_bool());
     let digest = pre_state.and_then(|seen| seen.get("sha256")?.as_str()?.parse().ok());
@@ -112,7 +113,7 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, ActionError> {
     Ok(match call {
         CoreCall::Think | CoreCall::Finish { .. } => None,
         CoreCall::ReadFile { path } | CoreCall::ListFiles { path } => {
-            // A read that cannot look will say why when it acts.
+            // If the state cannot be read, the dispatch of the read will report why.
             match seen(root, path) {
                 Err(ActionError::Refused(rule)) => return Err(ActionError::Refused(rule)),
                 Ok(_) | Err(ActionError::Failed(_) | ActionError::Unknown(_)) => None,
@@ -132,7 +133,7 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, ActionError> {
     })
 }
 
-/// What stands at a path, judged, with what identifies a file.
+/// What is at a path, after the rules were checked, with the attributes of a file.
 enum Stood {
     Nothing,
     Directory,
@@ -177,8 +178,8 @@ fn with(mut recorded: Value, name: &str, field: Value) -> Value {
     recorded
 }
 
-/// The file's digest, for the record. A file that cannot be read, or is larger than any that may be,
-/// goes without: then its identity alone tells whether it was replaced.
+/// The file's digest, for the record. None for a file that cannot be read or is over the size limit: then
+/// its identity alone tells whether it was replaced.
 fn digest(root: &Root, path: &SandboxPath) -> Result<Option<Digest>, ActionError> {
     let place = root.place_to_look(path, ExecutionFailure::FileNotFound)?;
     let read = place

@@ -22,18 +22,18 @@ pub(super) fn read_file(root: &Root, path: &SandboxPath) -> Result<String, Actio
     Ok(canonical::text_of(&json!({ "content": content })))
 }
 
-/// Up to this size a file is read where the look at it was: on the caller's thread. The way to another
-/// thread and back takes longer than the read, and no caller is kept longer than by an fsync.
+/// Up to this size a file is read on the caller's thread. Switching to another thread and back takes longer
+/// than the read, and the caller is not blocked longer than by an fsync.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
-/// Whether reading is short: the file is small, or there is none to read.
+/// Whether reading is short: the file is small, or does not exist.
 pub(super) fn is_short(root: &Root, path: &SandboxPath) -> bool {
     root.place_to_look(path, ExecutionFailure::FileNotFound)
         .and_then(|place| place.size())
         .is_ok_and(|size| size.is_none_or(|size| size <= SMALL_BYTES_MAX))
 }
 
-/// The whole file, if it has at most so many bytes. Its size as the host tells it is no proof: it
+/// The whole file, if it has at most this many bytes. The size that the host reports is not enough: the file
 /// may grow meanwhile.
 pub(super) fn read_up_to(file: OwnedFd, bytes_max: u64) -> Result<Vec<u8>, ActionError> {
     let too_large = ActionError::Failed(ExecutionFailure::FileTooLarge);

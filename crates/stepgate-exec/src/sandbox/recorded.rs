@@ -1,26 +1,26 @@
-//! The file that a call found before its first dispatch, as a second one looks for it.
+//! The file that was there before a call's first dispatch, for the second dispatch to look for.
 
 use super::error::ActionError;
 use super::identity::{Identity, Likeness};
 use super::resolve::Dentry;
 
-/// Why nobody can go on with a call.
+/// Why recovery cannot continue a call.
 pub(super) const IN_DOUBT: &str = "what stands in the sandbox now does not tell whether the call was done: \
                                    look, and say so with `stepgate runs resolve`";
 
-/// What is known of that file.
+/// What is known about that file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
-    /// It is this one.
+    /// It is this file.
     File(Identity),
-    /// It was this one, and no file is it any more: the files were put back without it.
+    /// It no longer exists: the sandbox was restored without it.
     Gone,
-    /// Nothing, for this reason.
+    /// Nothing is known, for this reason.
     Unknown(&'static str),
 }
 
 impl Recorded {
-    /// Whether anything is known of it.
+    /// Whether anything is known about it.
     pub(super) fn is_known(&self) -> bool {
         match self {
             Self::File(_) | Self::Gone => true,
@@ -28,8 +28,8 @@ impl Recorded {
         }
     }
 
-    /// Whether the file stands at a place. An error means that nobody can say: what keeps a second
-    /// dispatch from looking does not tell what the first one did.
+    /// Whether the file is at a place. An error means that this cannot be determined: an error that stops
+    /// the second dispatch says nothing about what the first one did.
     pub(super) fn at(
         &self,
         place: &Result<Dentry<'_>, ActionError>,
@@ -47,7 +47,7 @@ impl Recorded {
         }
     }
 
-    /// Whether what stands at a place has the file's inode and is as old: see [`Identity::looks_like`].
+    /// Whether the file at a place has the same inode and modification time: see [`Identity::looks_like`].
     pub(super) fn seems_to_be_at(&self, place: &Result<Dentry<'_>, ActionError>) -> bool {
         match (self, place) {
             (Self::File(file), Ok(place)) => {

@@ -1,4 +1,4 @@
-//! RENAME_FILE: one regular file gets another path. Nothing is ever replaced.
+//! RENAME_FILE: moves one regular file to another path. Nothing is ever replaced.
 //!
 //! A second dispatch renames the file that was decided on and no other:
 //!
@@ -6,10 +6,11 @@
 //! |---|---|
 //! | the source | was not renamed: renames it, or fails as the first would |
 //! | the destination | is done |
-//! | neither, as far as anybody can tell | does nothing, and a person says what became of the call |
+//! | neither, or it cannot be determined | does nothing, and a person decides what became of the call |
 //!
-//! In the last case somebody moved or removed the file: before the call could rename it, which is a
-//! failure, or after it had, which is a success. Both leave the same names behind, so nobody may choose.
+//! In the last case another program moved or removed the file: either before the call could rename it, which
+//! is a failure, or after the call had renamed it, which is a success. Both leave the same names behind, so
+//! recovery must not choose.
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use super::identity::Likeness;
 use super::recorded::{IN_DOUBT, Recorded};
 use super::resolve::{Dentry, Root, Seen};
 
-/// Renames it. `recorded` is the source file before a first dispatch that may have acted.
+/// Renames the file. `recorded` is the source file before a first dispatch that may have acted.
 pub(super) fn rename_file(
     root: &Root,
     source: &SandboxPath,
@@ -33,8 +34,8 @@ pub(super) fn rename_file(
     let to = root.place_to_change(destination, ExecutionFailure::PathNotFound);
     let Some(recorded) = recorded else { return move_file(root, from, to) };
     if recorded == Recorded::Gone {
-        // In the sandbox that was put back it never was, so nothing was renamed there. What became of it
-        // in the other one is forgotten, with all that came after the copy.
+        // The restored sandbox never had the file, so no rename happened there. Its fate in the original
+        // sandbox is lost, like everything after the backup.
         return Err(ActionError::Failed(ExecutionFailure::FileNotFound));
     }
     let at_source = recorded.at(&from)?;
@@ -42,9 +43,9 @@ pub(super) fn rename_file(
         return move_file(root, from, to);
     }
     let is_done = match recorded.at(&to)? {
-        // Every file that is acted on has one name, so it left the other one.
+        // Every file that actions touch has one name, so it no longer has the other one.
         Likeness::Same => true,
-        // A file system that tells no birth cannot prove more of a file that was renamed.
+        // On a file system without birth times no more can be proven about a renamed file.
         Likeness::Unsure => at_source == Likeness::Other && recorded.seems_to_be_at(&to),
         Likeness::Other => false,
     };
@@ -52,7 +53,7 @@ pub(super) fn rename_file(
         return Err(ActionError::Unknown(IN_DOUBT.into()));
     }
     to?.sync()?;
-    // A source whose directory is gone has nothing left to make durable.
+    // If the source's directory is gone, there is nothing left to sync.
     from.map_or(Ok(()), |from| from.sync())
 }
 
@@ -76,7 +77,7 @@ fn move_file(
     }
     rename(&from, &to)?;
     root.crash_point(CrashPoint::RenameRenamed)?;
-    // The destination first: a power cut between the two then leaves two names, never none.
+    // The destination first: a power failure between the two then leaves two names, never none.
     to.sync()?;
     root.crash_point(CrashPoint::RenameDestinationSynced)?;
     from.sync()?;
@@ -86,14 +87,15 @@ fn move_file(
 fn rename(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), ActionError> {
     let (old, new) = (&from.directory, &to.directory);
     match rustix::fs::renameat_with(old, from.name, new, to.name, RenameFlags::NOREPLACE) {
-        // Some file systems do not know the flag, such as NFS and many in user space.
+        // Some file systems do not support the flag, such as NFS and many in user space.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_onto_own_file(from, to),
         renamed => renamed.map_err(renaming),
     }
 }
 
-/// The same in two steps. The first makes an empty file, and only where nothing stands; the second replaces that
-/// one. A crash between the two leaves it: then the source was not renamed, and the destination exists.
+/// The same in two steps. The first creates an empty file, only if the destination is free; the second
+/// replaces that file. A crash between the two leaves the empty file: then the source was not renamed, and
+/// the destination exists.
 fn rename_onto_own_file(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), ActionError> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::openat(&to.directory, to.name, flags, Mode::RUSR | Mode::WUSR)?);

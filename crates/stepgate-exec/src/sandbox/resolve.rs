@@ -1,7 +1,7 @@
-//! From a path's text to a handle, beneath the root, at the moment of use.
+//! From the text of a path to a handle beneath the root, at the moment of use.
 //!
-//! Mount points beneath the root are crossed (`NO_XDEV` is not set): only who administers the host
-//! can mount, and a volume mounted into the sandbox is how containers give it one.
+//! Mount points beneath the root are crossed (`NO_XDEV` is not set): only an administrator of the host can
+//! mount, and containers provide the sandbox as a mounted volume.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -17,21 +17,22 @@ use super::error::ActionError;
 use super::identity::{ASKED, Identity};
 use super::{SandboxError, SandboxLimits, rule};
 
-/// How every path is resolved: never above the handle, and over no link of any kind.
+/// Flags for resolving every path: never above the handle, and never over a link of any kind.
 const RESOLVE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// A directory to look from. Needs no right to read it.
+/// Opens a directory only as a starting point. Needs no right to read it.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory to read, or to change and make durable.
+/// Opens a directory to read it, or to change it and sync it.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// With whatever access a file is opened: a fifo does not block, a terminal does not become ours.
+/// Flags for every open of a file: a fifo does not block, and a terminal does not become the controlling
+/// one.
 const FILE: OFlags =
     OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// How often a file is opened that keeps changing under the open. A write of ours that comes between
+/// Limit of the attempts to open a file that keeps changing. A write by another call of ours in between
 /// costs one more attempt.
 const OPEN_ATTEMPTS_MAX: usize = 16;
 
@@ -56,7 +57,7 @@ impl Root {
         }
     }
 
-    /// Opens a file of ours in the root itself, making it where it is not there yet.
+    /// Opens one of Stepgate's own files in the root, and creates it where it does not exist.
     pub(super) fn own_file(&self, name: &str) -> Result<OwnedFd, Errno> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR)
@@ -67,12 +68,12 @@ impl Root {
         open_beneath(&self.handle, beneath, DIRECTORY)
     }
 
-    /// Opens whatever stands at a path relative to the root, to read it.
+    /// Opens whatever is at a path relative to the root, to read it.
     pub(super) fn open_file(&self, beneath: &str) -> Result<OwnedFd, Errno> {
         open_beneath(&self.handle, beneath, OFlags::RDONLY | FILE)
     }
 
-    /// Where the path's last component stands, to look at it. An absent parent is `missing`.
+    /// The place of the path's last component, to read its state. An absent parent is `missing`.
     pub(super) fn place_to_look<'a>(
         &self,
         path: &'a SandboxPath,
@@ -81,7 +82,7 @@ impl Root {
         self.place(path, LOOK, missing)
     }
 
-    /// Where the path's last component stands, to change it. An absent parent is `missing`.
+    /// The place of the path's last component, to change it. An absent parent is `missing`.
     pub(super) fn place_to_change<'a>(
         &self,
         path: &'a SandboxPath,
@@ -102,7 +103,7 @@ impl Root {
         Ok(Dentry { directory, name })
     }
 
-    /// A place where a test may stop the action as a crash would; nothing without the feature.
+    /// A place where a test may stop the action as a crash would; it does nothing without the feature.
     pub(super) fn crash_point(&self, point: CrashPoint) -> Result<(), ActionError> {
         self.crash_points.pass(point)
     }
@@ -114,31 +115,31 @@ fn open_beneath(handle: &OwnedFd, beneath: &str, flags: OFlags) -> Result<OwnedF
     rustix::fs::openat2(handle, beneath, flags, Mode::empty(), RESOLVE)
 }
 
-/// One name in one open directory. Everything that changes goes through the directory's handle, so
-/// whatever happens to the path meanwhile, the change lands where the judgement was.
+/// One name in one open directory. Every change goes through the directory's handle, so it happens in the
+/// directory that was checked, whatever happens to the path meanwhile.
 pub(super) struct Dentry<'a> {
     pub(super) directory: OwnedFd,
     pub(super) name: &'a str,
 }
 
 impl Dentry<'_> {
-    /// What stands there, judged.
+    /// What is there, after the rules were checked.
     pub(super) fn look(&self) -> Result<Seen, ActionError> {
         self.stat()?.map_or(Ok(Seen::Nothing), |stat| judge(&stat))
     }
 
-    /// How large it is, where there is something.
+    /// Its size, if there is something.
     pub(super) fn size(&self) -> Result<Option<u64>, ActionError> {
         Ok(self.stat()?.map(|stat| stat.stx_size))
     }
 
-    /// The regular file there, whatever the rules say about it.
+    /// The regular file there, without checking the rules.
     pub(super) fn file(&self) -> Result<Option<Identity>, ActionError> {
         let is_file = |stat: &Statx| kind(stat) == FileType::RegularFile;
         Ok(self.stat()?.filter(is_file).map(|stat| Identity::of(&stat)))
     }
 
-    /// What stands there, as the host tells it; none where there is nothing.
+    /// The attributes of what is there; none where there is nothing.
     pub(super) fn stat(&self) -> Result<Option<Statx>, ActionError> {
         match stat_of(&self.directory, self.name) {
             Ok(stat) => Ok(Some(stat)),
@@ -147,8 +148,8 @@ impl Dentry<'_> {
         }
     }
 
-    /// Opens the file there, and judges what was really opened. The look before the open spares a
-    /// device the open, which could already do something to it.
+    /// Opens the file there, and checks what was really opened. The check before the open avoids opening a
+    /// device, which could already have an effect on it.
     pub(super) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Statx), ActionError> {
         for _ in 0..OPEN_ATTEMPTS_MAX {
             match self.look()? {
@@ -166,13 +167,13 @@ impl Dentry<'_> {
         Err(ActionError::Failed(ExecutionFailure::Io))
     }
 
-    /// Whether the open file's one name is the name here. While a name is being taken away, a file
-    /// with a second one elsewhere already counts one name and is still found under this one. So
-    /// whoever is changing the directory is waited for, and then the file must stand here
-    /// unchanged: a name that went and came again shows in its change time.
+    /// Whether the open file's only name is the name here. While another process removes one of two names,
+    /// the link count may already be one although the file is still found under this name. So this waits
+    /// until that change of the directory is finished. Then the file must still be here unchanged: a name
+    /// that was removed and added again shows in its change time.
     fn has_only_this_name(&self, opened: &Statx) -> Result<bool, ActionError> {
-        // To rename a thing to itself does nothing, and does it when nobody else is at it. Where
-        // it fails, the file system is read-only or the name is gone, which the look will tell.
+        // Renaming a file to itself has no effect, but waits for any other change of the directory. If it
+        // fails, the file system is read-only or the name is gone, which the `stat` below will show.
         let _ = rustix::fs::renameat(&self.directory, self.name, &self.directory, self.name);
         let as_it_is = |stat: &Statx| {
             let changed = stat.stx_ctime;
@@ -187,18 +188,18 @@ impl Dentry<'_> {
         open_beneath(&self.directory, self.name, DIRECTORY)
     }
 
-    /// Makes what changed in the directory durable. If that fails after a change, nobody knows
-    /// whether the change survives, so recovery decides.
+    /// Makes the changes in the directory durable. If that fails after a change, it is unknown whether the
+    /// change survives, so recovery decides.
     pub(super) fn sync(&self) -> Result<(), ActionError> {
         match rustix::fs::fsync(&self.directory) {
-            // A file system that knows no such thing as a directory's fsync says so.
+            // A file system that does not support fsync on directories returns this error.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(_) => Err(ActionError::Unknown("a directory could not be made durable".into())),
         }
     }
 }
 
-/// What stands at a place.
+/// What is at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// Nothing.
@@ -209,7 +210,7 @@ pub(super) enum Seen {
     Directory,
 }
 
-/// The rules on what stands at a path.
+/// The rules about what may be at a path.
 pub(super) fn judge(stat: &Statx) -> Result<Seen, ActionError> {
     match kind(stat) {
         FileType::Directory => Ok(Seen::Directory),
@@ -224,22 +225,22 @@ pub(super) fn judge(stat: &Statx) -> Result<Seen, ActionError> {
     }
 }
 
-/// What the host says about a name in a directory, over no link.
+/// The attributes of a name in a directory, without following a link.
 pub(super) fn stat_of(directory: impl AsFd, name: impl Arg) -> Result<Statx, Errno> {
     rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, ASKED)
 }
 
-/// What the host says about something open.
+/// The attributes of an open file.
 pub(super) fn stat_of_open(open: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, ASKED)
 }
 
-/// What kind of thing it is.
+/// The file type.
 pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// What an entry of a directory is. Some file systems do not say until they are asked.
+/// The type of a directory entry. Some file systems do not report it while listing.
 pub(super) fn kind_of(reader: &Dir, entry: &DirEntry) -> Result<FileType, Errno> {
     let told = entry.file_type();
     if told != FileType::Unknown {

@@ -1,4 +1,4 @@
-//! What a crash leaves behind: temporary files that never took their place.
+//! Removes what a crash leaves behind: temporary files that were never renamed into place.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,13 +12,13 @@ use super::mark;
 use super::resolve::{Root, kind_of};
 use super::shared;
 
-/// In a directory that several processes write, nothing younger is taken for left behind.
+/// In a directory that several processes write, a younger file is not treated as left behind.
 pub(super) const SHARED_AGE_MIN: Duration = Duration::from_secs(60 * 60);
 
-/// Removes them, wherever a call could have put one: in any directory that a path can name. Links
-/// are not followed, and what only has such a name without being a file is left alone.
+/// Removes them from every directory that a path can name. Links are not followed, and an entry with such a
+/// name that is not a regular file is left alone.
 ///
-/// Those that are younger than this are left: another process may be writing them.
+/// Files younger than `age_min` are left: another process may be writing them.
 pub(super) fn sweep(root: &Root, age_min: Duration) -> Result<u64, SandboxError> {
     let failed = |errno: Errno| SandboxError::Sweep(errno.into());
     let mut removed = 0;
@@ -26,7 +26,7 @@ pub(super) fn sweep(root: &Root, age_min: Duration) -> Result<u64, SandboxError>
     while let Some((beneath, depth)) = waiting.pop() {
         let directory = match root.open_directory(&beneath) {
             Ok(directory) => directory,
-            // Gone, replaced or not ours to read: no call of ours can have written there.
+            // Removed, replaced or not readable: no call of ours can have written there.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
             Err(errno) => return Err(failed(errno)),
         };
@@ -77,8 +77,8 @@ fn sweep_directory(directory: OwnedFd, age_min: Duration) -> Result<Found, Errno
     for name in temporary {
         match rustix::fs::unlinkat(reader.fd()?, &name, AtFlags::empty()) {
             Ok(()) => removed += 1,
-            // Gone, or put there by somebody whose directory is not ours to change: none of our
-            // writes can have left it.
+            // Removed already, or in a directory that this process may not change: none of our writes can
+            // have left it.
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::ROFS) => {}
             Err(errno) => return Err(errno),
         }
@@ -86,7 +86,7 @@ fn sweep_directory(directory: OwnedFd, age_min: Duration) -> Result<Found, Errno
     Ok(Found { removed, directories })
 }
 
-/// Whether a file was written so long ago. One that is gone is none of ours any more.
+/// Whether a file was last written at least this long ago. False for a file that no longer exists.
 fn is_older(reader: &Dir, name: &str, age_min: Duration) -> Result<bool, Errno> {
     if age_min.is_zero() {
         return Ok(true);

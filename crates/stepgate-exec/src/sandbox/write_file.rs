@@ -1,8 +1,8 @@
-//! WRITE_FILE: a temporary file in the same directory, made durable, takes the file's place at once.
-//! A reader sees the old content or the new one, and so does recovery.
+//! WRITE_FILE: writes a temporary file in the same directory, syncs it, and renames it over the file. A
+//! reader sees the old content or the new one, and so does recovery.
 //!
-//! The new file keeps the permissions of the one it replaces, and a file that may not be written
-//! is not replaced, though the host would allow it.
+//! The new file keeps the permissions of the file that it replaces. A file without write permission is not
+//! replaced, although the host would allow it.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,15 +23,15 @@ use super::resolve::{Dentry, Root, Seen};
 
 /// What a second dispatch compares with.
 pub(super) struct First {
-    /// What stood there before the first one.
+    /// What was there before the first dispatch.
     pub(super) before: Before,
-    /// Which file that was, where it was one; none where nobody knows.
+    /// Which file that was, if it was one; none where it was not recorded.
     pub(super) recorded: Option<Recorded>,
-    /// Whether the sandbox was put back since: what came after the copy is forgotten, by everybody.
+    /// Whether the sandbox was restored since: everything after the backup is lost.
     pub(super) was_put_back: bool,
 }
 
-/// Writes it. `first` tells of a first dispatch that may have acted.
+/// Writes the file. `first` describes a first dispatch that may have acted.
 pub(super) fn write_file(
     root: &Root,
     path: &SandboxPath,
@@ -59,12 +59,12 @@ pub(super) fn write_file(
     root.crash_point(CrashPoint::WriteDirectorySynced)
 }
 
-/// Whether the write is done, so far as what stands there tells; in doubt an error. False means that what
-/// was there before still is, so that nobody's work is lost when it is replaced.
+/// Whether the write is done, as far as the present state tells; an error in doubt. False means that the
+/// earlier content is still there, so that replacing it loses no other writer's work.
 ///
-/// Another content than before and than this one is somebody else's, who wrote while nobody went on with
-/// this call. Then this write is done, and that one came after it; made again, it would undo what others
-/// were told is done.
+/// If the content is neither the earlier one nor this one, another writer wrote it while this call was
+/// interrupted. Then this write counts as done, and the other one came after it. Writing again would undo a
+/// change that was already reported as done.
 fn is_done(
     root: &Root,
     place: &Result<Dentry<'_>, ActionError>,
@@ -75,15 +75,15 @@ fn is_done(
     let seen = match place.as_ref().map(Dentry::look) {
         Ok(Ok(seen)) => seen,
         Err(stop) if stop.is_absence() => Seen::Nothing,
-        // The act will say why it cannot be done.
+        // The dispatch will report why the write cannot be done.
         Ok(Err(_)) | Err(_) if first.before == Before::Unknown => return Ok(false),
         Ok(Err(_)) | Err(_) => return in_doubt(),
     };
     match (seen, first.before) {
         (Seen::Nothing, Before::Nothing | Before::Unknown) => Ok(false),
         (Seen::Nothing, _) if first.was_put_back => Ok(false),
-        // It was there. Whether it was removed before the write or after it, nobody can tell: to write
-        // could bring back what others were told is gone.
+        // The file existed before. Whether it was removed before the write or after it cannot be determined.
+        // Writing could bring back a file whose removal was already reported.
         (Seen::Nothing, Before::Content(_) | Before::Something) => in_doubt(),
         (Seen::Directory, Before::Something | Before::Unknown) => Ok(false),
         (Seen::Directory, Before::Nothing | Before::Content(_)) => in_doubt(),
@@ -98,8 +98,8 @@ fn is_done(
                 (Before::Content(_), Some(_)) => true,
                 (Before::Content(_) | Before::Something | Before::Unknown, _) => false,
             };
-            // The same content may be another file, which somebody wrote after this call had: only the
-            // file tells. Where it was not recorded, the content must do.
+            // A file with the same content may be another file, written after this call's write: only the
+            // identity tells. Where no identity was recorded, the content must be enough.
             match &first.recorded {
                 Some(recorded) if recorded.at(place)? == Likeness::Same => Ok(false),
                 None if is_as_before => Ok(false),
@@ -109,8 +109,8 @@ fn is_done(
     }
 }
 
-/// Whether the file has this content already: the first dispatch got as far as the rename. It is
-/// made durable here, since a crash may have come before.
+/// Whether the file has this content already: the first dispatch got as far as the rename. It is synced
+/// here, because a crash may have come before the sync.
 fn holds(place: &Dentry<'_>, content: &str) -> Result<bool, ActionError> {
     let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
     let read = place
@@ -126,7 +126,7 @@ fn holds(place: &Dentry<'_>, content: &str) -> Result<bool, ActionError> {
     }
 }
 
-/// The digest of what the file holds; none where it cannot be read.
+/// The digest of the file's content; none where it cannot be read.
 fn content_of(root: &Root, place: &Dentry<'_>) -> Result<Option<Digest>, ActionError> {
     let read = place
         .open_file(OFlags::RDONLY)
@@ -138,8 +138,8 @@ fn content_of(root: &Root, place: &Dentry<'_>) -> Result<Option<Digest>, ActionE
     }
 }
 
-/// The permissions of the file that will be replaced, if it may be written: the host is asked by
-/// opening it, and nothing is written that way.
+/// The permissions of the file that will be replaced, if it may be written: it is opened for writing to
+/// check that, and nothing is written.
 fn mode_of_writable(place: &Dentry<'_>) -> Result<Mode, ActionError> {
     let (_, stat) = place.open_file(OFlags::WRONLY)?;
     Ok(Mode::from_raw_mode(stat.stx_mode.into()) & (Mode::RWXU | Mode::RWXG | Mode::RWXO))
@@ -157,10 +157,10 @@ fn replace(
             .map_err(ActionError::from)
     });
     match &replaced {
-        // After a crash nobody cleans up here; recovery sweeps.
+        // After a crash nothing is cleaned up here; the sweep at recovery does that.
         Ok(()) | Err(ActionError::Unknown(_)) => {}
         Err(ActionError::Failed(_) | ActionError::Refused(_)) => {
-            // What cannot be removed now is removed by the next sweep, and is never listed.
+            // If the removal fails, the next sweep removes the file; it is never listed.
             let _ = rustix::fs::unlinkat(&place.directory, &temporary, AtFlags::empty());
         }
     }

@@ -1,4 +1,4 @@
-//! A circuit breaker: a server that fails again and again is left alone for a while.
+//! A circuit breaker: a server that fails repeatedly gets no calls for a while.
 //!
 //! ```text
 //! closed ──failures in a row──▶ open ──the pause is over──▶ half open ──an answer──▶ closed
@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Whether a server is sent anything.
+/// Whether calls are sent to a server.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     failures_max: u32,
@@ -23,14 +23,14 @@ enum State {
     HalfOpen { is_tried: bool },
 }
 
-/// What a call may do.
+/// Whether a call may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may be sent.
+    /// It may.
     Pass,
-    /// It may be sent, as the one that tries whether the server is well again.
+    /// It may, as the trial that shows whether the server works again.
     Trial,
-    /// Nothing is sent.
+    /// It may not.
     Refused,
 }
 
@@ -51,14 +51,14 @@ impl Breaker {
         }
     }
 
-    /// A call that was to try the server is over, sent or not.
+    /// The trial call is over, sent or not.
     pub(crate) fn trial_is_over(&mut self) {
         if let State::HalfOpen { is_tried } = &mut self.state {
             *is_tried = false;
         }
     }
 
-    /// The server answered, whatever it said.
+    /// The server answered, with any result.
     pub(crate) fn answered(&mut self) {
         self.state = State::Closed { failures: 0 };
     }
@@ -76,7 +76,7 @@ impl Breaker {
         };
     }
 
-    /// The server did what no server may do: nothing is sent to it for a while, however well it did before.
+    /// The server broke the protocol or a rate limit: the breaker opens at once, whatever the server did before.
     pub(crate) fn trip(&mut self, now: Instant) {
         self.state = State::Open { until: now + self.pause };
     }

@@ -1,4 +1,4 @@
-//! One call: its turn, its time, its answer, and what comes too late.
+//! One call: its permit, its timeout, its answer, and an answer that comes too late.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,10 +20,10 @@ use super::progress::Listener;
 use super::server::{ConnectionState, Server};
 use super::spec::ServerLimits;
 
-/// What a call's record says when the breaker is open.
+/// The detail of a call's record when the breaker is open.
 const BREAKER_OPEN: &str = "BREAKER_OPEN";
 
-/// A call's turn. Dropped when its effect is committed.
+/// A call's permit. Dropped when its effect is committed.
 pub(super) struct Turn {
     _permit: OwnedSemaphorePermit,
     server: Arc<Server>,
@@ -38,16 +38,16 @@ impl Drop for Turn {
     }
 }
 
-/// Nothing was sent.
+/// The failure of a call that was not sent.
 fn unavailable(detail: impl Into<String>) -> Failed {
     let detail = Some(outcome::shortened(&detail.into()));
     Failed { detail, ..ExecutionFailure::Unavailable.into() }
 }
 
-/// Waits for the call's turn.
+/// Waits for the call's permit.
 pub(super) async fn prepare(server: &Arc<Server>) -> Result<Turn, Failed> {
     let wait = server.spec.limits.permit_wait;
-    // A server that is down keeps nobody waiting.
+    // A call to a server that is down fails without waiting.
     connection(server)?;
     let permit = tokio::time::timeout(wait, Arc::clone(&server.permits).acquire_owned()).await;
     let Ok(Ok(permit)) = permit else {
@@ -111,7 +111,7 @@ pub(super) async fn dispatch(
     judged.effect
 }
 
-/// The tool as it is offered now, if it is still the one that the call was decided for.
+/// The tool as it is offered now, if it is still the one that the decision was about.
 fn current(server: &Server, call: &ServerCall) -> Result<super::catalog::Offer, Failed> {
     let offer = lock::read(&server.catalog).offer(&call.tool.name).cloned();
     let offer = offer.ok_or_else(|| unavailable("the server has no such tool"))?;
@@ -126,7 +126,7 @@ fn current(server: &Server, call: &ServerCall) -> Result<super::catalog::Offer, 
     }
 }
 
-/// What travels beside the arguments, so that the server can act once.
+/// Metadata that is sent beside the arguments, so that the server can act only once.
 fn meta(sending: &Sending) -> Map<String, Value> {
     let dispatch = match sending.dispatch {
         Dispatch::First => "first",
@@ -140,7 +140,7 @@ fn meta(sending: &Sending) -> Map<String, Value> {
     members.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value))).collect()
 }
 
-/// Tells the server that nobody waits, and listens on all the same: what still comes is an event.
+/// Cancels the request, but keeps listening: a late answer is recorded as an event.
 fn listen(
     server: &Server,
     connection: Arc<Connection>,

@@ -1,8 +1,8 @@
-//! The tools of one server: what it describes, what the configuration says, what an operator accepted.
+//! The tools of one server: its descriptions, the configuration, and what an operator accepted.
 //!
 //! A tool that is not as configured, or whose definition cannot be used, is off; its server and the other
-//! tools go on. Only what could leave a rule of the operator without effect (a table for a tool that is not
-//! there, a redaction that hides nothing) turns the whole server off.
+//! tools continue. Only an error that could leave a rule of the operator without effect (a table for a tool
+//! that does not exist, a redaction that hides nothing) turns the whole server off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub(super) struct Entry {
     pub(super) state: State,
 }
 
-/// What becomes of a tool.
+/// Whether a tool is offered.
 #[derive(Clone)]
 pub(super) enum State {
     /// The configuration gives it no mode.
     Unclassified,
-    /// The configuration says that it is off.
+    /// The configuration turns it off.
     TurnedOff,
-    /// It cannot be offered, and why.
+    /// It cannot be offered, with the reason.
     Unusable(StartError),
     /// It is offered.
     Offered(Offer),
@@ -46,21 +46,21 @@ pub(super) struct Offer {
     arguments: Arguments,
 }
 
-/// The tools of one server, by the names that it gives them.
+/// The tools of one server, by the server's names for them.
 #[derive(Clone, Default)]
 pub(super) struct Catalog {
     entries: BTreeMap<String, Entry>,
-    /// What stood in the list and is no tool.
+    /// Entries of the list that are not tools.
     unread: Vec<NoDefinition>,
     /// Whether a list was ever read.
     is_known: bool,
-    /// What the server says about itself, for models.
+    /// The server's own instructions for models.
     pub(super) instructions: Option<String>,
 }
 
 impl Catalog {
-    /// Reads the list of the server, where this is what it had before. What is missing now is gone. The error
-    /// is one of the whole server.
+    /// Reads the server's list; `self` is the catalog before. A tool that is missing now is gone. The error
+    /// concerns the whole server.
     pub(super) fn read(
         self,
         spec: &ServerSpec,
@@ -102,8 +102,8 @@ impl Catalog {
         self.entries.insert(name, Entry { definition, state });
     }
 
-    /// A table of the configuration must be about a tool that is there, or was: a name with a mistake would
-    /// leave the tool that was meant with the mode of its server.
+    /// A table of the configuration must be about a tool that exists or existed. If a table's name were
+    /// misspelled, the tool that was meant would get the mode of its server.
     fn check_tables(
         &self,
         spec: &ServerSpec,
@@ -127,12 +127,12 @@ impl Catalog {
         }
     }
 
-    /// What a server redacts for all of its tools, one of them must have.
+    /// At least one tool must have each argument that the server's table redacts.
     fn check_redacted(&self, spec: &ServerSpec) -> Result<(), StartError> {
         let arguments: Vec<&Arguments> = self.offers().map(|offer| &offer.arguments).collect();
         let is_unreadable =
             |entry: &Entry| matches!(entry.state, State::Unusable(StartError::Definition { .. }));
-        // Without tools there is nothing to hide, and of a schema that cannot be used nothing is known.
+        // Without tools there is nothing to hide, and the arguments of an unusable schema are unknown.
         if arguments.is_empty() || self.entries.values().any(is_unreadable) {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Catalog {
         }
     }
 
-    /// A tool whose status tool cannot be asked is off.
+    /// Turns off every tool whose status tool cannot be used.
     fn check_status_tools(&mut self, spec: &ServerSpec) {
         let refused: Vec<(String, StartError)> = self
             .offers()
@@ -189,12 +189,12 @@ impl Catalog {
         self.entries.get(name.tool())
     }
 
-    /// What stood in the list and is no tool.
+    /// Entries of the list that are not tools.
     pub(super) fn unread(&self) -> &[NoDefinition] {
         &self.unread
     }
 
-    /// Whether a list was ever read: otherwise nothing is known of the server's tools.
+    /// Whether a list was ever read: otherwise nothing is known about the server's tools.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
     }
@@ -221,14 +221,14 @@ impl Catalog {
         self.entry(name)?.offer()
     }
 
-    /// Compares a tool with what is accepted now.
+    /// Compares a tool with its accepted definition.
     pub(super) fn compare(&mut self, name: &ToolName, spec: &ServerSpec, pins: &Pins) {
         if let Some(entry) = self.entries.get_mut(name.tool()) {
             entry.compare(spec, pins);
         }
     }
 
-    /// Compares every tool with what is accepted now.
+    /// Compares every tool with its accepted definition.
     pub(super) fn compare_all(&mut self, spec: &ServerSpec, pins: &Pins) {
         self.entries.values_mut().for_each(|entry| entry.compare(spec, pins));
     }
@@ -263,12 +263,12 @@ impl Offer {
     }
 }
 
-/// Whether a name is one that nothing can enable (decision 5).
+/// Whether a name is one that no configuration can enable (decision 5).
 fn starts_processes(tool: &str) -> bool {
     ["run_command", "spawn_process"].iter().any(|name| tool.eq_ignore_ascii_case(name))
 }
 
-/// What the configuration makes of a definition. The error says why the tool cannot be offered.
+/// The state of a definition under the configuration. The error says why the tool cannot be offered.
 fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<State, StartError> {
     let (server, tool) = (spec.name.clone(), definition.name.clone());
     if starts_processes(&tool) {
@@ -306,7 +306,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
     Ok(State::Offered(Offer { tool: Arc::new(tool), output, timeout, arguments }))
 }
 
-/// What a tool's own table redacts, the tool must have.
+/// The tool must have each argument that its own table redacts.
 fn check_redacted(spec: &ServerSpec, tool: &str, arguments: &Arguments) -> Result<(), StartError> {
     let redacted = spec.tools.get(tool).and_then(|tool| tool.redacted.as_ref());
     match redacted.into_iter().flatten().find(|name| !arguments.has(name)) {
@@ -320,7 +320,7 @@ fn check_redacted(spec: &ServerSpec, tool: &str, arguments: &Arguments) -> Resul
     }
 }
 
-/// What a tool asks and promises, compiled.
+/// The compiled input and output schemas of a tool.
 fn promises(definition: &Definition) -> Result<(Input, Option<Output>), SchemaError> {
     let input = Input::compile(&definition.input_schema)?;
     let output = definition.output_schema.as_ref().map(Output::compile).transpose()?;
@@ -334,7 +334,7 @@ fn delivery(
     said: Option<DeliverySpec>,
 ) -> Result<Delivery, StartError> {
     match (mode, said) {
-        // To look twice changes nothing.
+        // Reading twice changes nothing.
         (Mode::ReadOnly, _) => Ok(Delivery::Redispatch),
         (Mode::Draft | Mode::ExecuteGated, Some(said)) => match said {
             DeliverySpec::HonoursKey => Ok(Delivery::HonoursKey),

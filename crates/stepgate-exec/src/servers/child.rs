@@ -1,4 +1,4 @@
-//! The process of a tool server: its environment, its last words, and its end.
+//! The process of a tool server: its environment, the end of its standard error, and how it is ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -16,19 +16,19 @@ use tokio::task::JoinHandle;
 use super::spec::{STDERR_LINE_BYTES_MAX, STDERR_LINES_MAX};
 use crate::launcher::{self, Launcher};
 
-/// What of our own environment a tool server gets.
+/// The variables of our own environment that a tool server gets.
 const PASSED_ON: [&str; 3] = ["PATH", "HOME", "LANG"];
 
-/// A process with everything that it has started. Dropped, it is killed.
+/// A process with everything that it has started. It is killed on drop.
 pub(super) struct Child {
-    // The launcher's process leads the group; until it is waited for, its id is nobody else's.
+    // The launcher's process leads the group. Until it is waited for, no other process can get its id.
     process: tokio::process::Child,
     stderr: JoinHandle<()>,
     last_words: LastWords,
     flood: watch::Receiver<Option<String>>,
 }
 
-/// The two ends that a server is spoken to through.
+/// The server's standard input and output.
 pub(super) struct Ends {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
@@ -83,7 +83,7 @@ impl Child {
         let why = flood.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
             Some(why) => why,
-            // It was listened to until the end.
+            // Standard error was read to its end.
             None => std::future::pending().await,
         }
     }
@@ -92,17 +92,17 @@ impl Child {
         self.flood.borrow().is_some()
     }
 
-    /// Lets the process end by itself, and kills it where it does not.
+    /// Waits for the process to end by itself, and kills it where it does not.
     pub(super) async fn leave(mut self, wait: Duration) {
         // The launcher ends the whole group when the command has ended.
         let _ = tokio::time::timeout(wait, self.process.wait()).await;
     }
 
-    /// Ends the process, and gives what it said last.
+    /// Ends the process, and returns the last lines of its standard error.
     pub(super) async fn end(mut self) -> Vec<String> {
-        /// What was written before the end may still be on its way.
+        /// Output from before the end may still be in the pipe.
         const LISTEN_MAX: Duration = Duration::from_millis(500);
-        // One that has ended by itself says why, through the launcher; one that has not is not asked.
+        // If the process has ended by itself, the launcher says why; otherwise it is killed after the wait.
         let ended = tokio::time::timeout(LISTEN_MAX, &mut self.stderr);
         if ended.await.is_err() {
             self.kill();
@@ -112,9 +112,9 @@ impl Child {
 
     fn kill(&mut self) {
         let leader = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        // The launcher ends last and by itself: it ends what has left the group, too. Only where it has
-        // not started anything yet there is nobody but itself to end. One look can miss a child whose
-        // old parent ended meanwhile; the next one sees it.
+        // The launcher ends last and by itself: it also ends processes that have left the group. Only if it
+        // has not started any process yet, the launcher itself must be killed. One look can miss a child
+        // whose parent ended meanwhile; the second look finds it.
         if let Some(leader) = leader
             && (0..2).all(|_| launcher::end_children_of(leader) == 0)
         {
@@ -147,7 +147,8 @@ impl LastWords {
         lines.push_back(String::from_utf8_lossy(line).trim_end().to_owned());
     }
 
-    /// Reads to the end, and keeps the beginning of each line. The error says that there is too much.
+    /// Reads to the end, and keeps the beginning of each line. The error says that the output exceeds the
+    /// rate limit.
     async fn listen(
         self,
         stderr: impl AsyncRead + Unpin,

@@ -1,4 +1,4 @@
-//! A tool as its server describes it: what an operator accepts, and what the digest pins.
+//! A tool as its server describes it: the definition that an operator accepts and the digest pins.
 
 mod canonical;
 
@@ -17,10 +17,10 @@ pub(crate) struct Definition {
     pub(crate) input_schema: Value,
     pub(crate) output_schema: Option<Value>,
     pub(crate) icons: Option<Value>,
-    /// Its `_meta`. It is no part of what is pinned, because it may hold what changes with every build: one that
-    /// was not accepted with the definition is kept from models, and the tool can be called all the same.
+    /// Its `_meta`. It is not pinned, because it may contain values that change with every build. If it was
+    /// not accepted with the definition, it is not shown to models, but the tool can still be called.
     pub(crate) meta: Option<Value>,
-    /// Everything that is pinned, as the server gave it.
+    /// Everything that is pinned, as the server sent it.
     pub(crate) pinned: Value,
     pub(crate) digest: Digest,
     /// The digest without icons, as earlier versions pinned it.
@@ -30,12 +30,12 @@ pub(crate) struct Definition {
 /// An entry of a list of tools that is not a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NoDefinition {
-    /// What it calls itself, where it does.
+    /// Its name, if it has one.
     pub(crate) name: Option<String>,
     pub(crate) why: String,
 }
 
-/// What the digest covers: everything that tells a model, or a person, what the tool is.
+/// The fields that the digest covers: everything that tells a model, or a person, what the tool is.
 #[derive(Serialize)]
 struct Pinned<'a> {
     annotations: Option<&'a Value>,
@@ -51,7 +51,7 @@ struct Pinned<'a> {
 }
 
 impl Definition {
-    /// Reads one entry of a list of tools, as it came.
+    /// Reads one entry of a list of tools.
     pub(crate) fn read(entry: &Value) -> Result<Self, NoDefinition> {
         let nameless = |why: &str| NoDefinition { name: None, why: why.to_owned() };
         let Value::Object(members) = entry else {
@@ -92,7 +92,7 @@ impl Definition {
     }
 }
 
-/// A member that is there and not null.
+/// A member that is present and not null.
 fn present<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     members.get(name).filter(|value| !value.is_null())
 }

@@ -1,9 +1,9 @@
-//! Why a tool server, or one of its tools, is off. For the operator, with the way out.
+//! Why a tool server, or one of its tools, is off. For the operator, with a remedy.
 
-/// Why a tool server, or one of its tools, is off. Where a server is required, nothing starts then.
+/// Why a tool server, or one of its tools, is off. If the server is required, the gateway does not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// A name that no server can have, or that two have.
+    /// A name that no server can have, or that two servers have.
     #[error(
         "`{server}` cannot be the name of a tool server: one to 32 of a-z, 0-9, `_` and `-`, not \
          `core`, and each once; rename [servers.{server}]"
@@ -12,7 +12,7 @@ pub enum StartError {
         /// As configured.
         server: String,
     },
-    /// It does not run, does not answer, or does not say which tools it has.
+    /// It does not run, does not answer, or does not list its tools.
     #[error("the tool server `{server}` did not start: {why}{}", last_words(.stderr))]
     Start {
         /// The server.
@@ -22,7 +22,7 @@ pub enum StartError {
         /// The last lines of its standard error.
         stderr: Vec<String>,
     },
-    /// It has a tool that nothing can enable.
+    /// It has a tool that no configuration can enable.
     #[error(
         "the tool server `{server}` has a tool `{tool}`: generic command execution cannot be enabled, \
          and it is never offered"
@@ -43,10 +43,10 @@ pub enum StartError {
         server: String,
         /// As configured.
         tool: String,
-        /// What it has.
+        /// The tools that it has.
         known: Vec<String>,
     },
-    /// The configuration hides an argument that there is not, so that it would hide nothing.
+    /// The configuration redacts an argument that does not exist, so the redaction would hide nothing.
     #[error(
         "`{argument}` cannot be redacted for {}: no such argument is in the schema; correct \
          `redacted`, which has names of arguments and not paths into them; {} {}",
@@ -55,14 +55,14 @@ pub enum StartError {
     Redacted {
         /// The server.
         server: String,
-        /// The tool whose table names it; none, where the server's does.
+        /// The tool whose table names it; none where the server's table does.
         tool: Option<String>,
         /// As configured.
         argument: String,
-        /// What there is.
+        /// The arguments that exist.
         known: Vec<String>,
     },
-    /// A tool that writes, and nobody has said what becomes of a call in doubt.
+    /// The tool writes, and the configuration does not say what happens to a call in doubt.
     #[error(
         "the tool `{server}.{tool}` writes, and nothing says what becomes of a call in doubt: set \
          `honours_key = true` if the server acts once per key, or `in_doubt` to \"redispatch\", \
@@ -74,7 +74,7 @@ pub enum StartError {
         /// The tool.
         tool: String,
     },
-    /// The tool that shall say whether a call was done cannot.
+    /// The configured status tool cannot be used.
     #[error(
         "the tool `{server}.{tool}` names `{status_tool}` as its status tool, and that {why}: \
          `status_tool` must be a tool of the same server with mode \"read_only\""
@@ -89,7 +89,7 @@ pub enum StartError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A tool that is to be offered, and whose definition cannot be used.
+    /// The tool should be offered, but its definition cannot be used.
     #[error(
         "the tool `{tool}` of the server `{server}` cannot be offered: {why}; set its `mode` to \"off\", \
          or correct the server"
@@ -105,7 +105,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// What happened, where the server and the tool are named already, with the end of its last words.
+    /// The error without the names of the server and the tool, with the last lines of standard error.
     pub(super) fn in_short(&self) -> String {
         const LAST_WORDS_MAX: usize = 3;
         match self {

@@ -1,8 +1,9 @@
-//! The Model Context Protocol, spoken with the official SDK. Nothing outside this module names it.
+//! The Model Context Protocol, spoken with the official SDK. Only this module uses the SDK.
 //!
-//! The SDK has the handshake, the ids and the sessions of HTTP. What a server says about a tool or a
-//! call never passes through its types: every message is read strictly first (`tap.rs`), and the answer
-//! goes from there to whoever asked, as it was sent. The SDK only learns that an answer came.
+//! The SDK handles the handshake, the request ids and the HTTP sessions. A server's descriptions of tools
+//! and answers to calls never pass through the SDK's types: every message is parsed strictly first
+//! (`tap.rs`), and the answer goes from there to the caller as it was sent. The SDK only learns that an
+//! answer came.
 
 mod http;
 mod message;
@@ -35,7 +36,7 @@ use tap::{Slot, Tap};
 pub(crate) use http::Endpoint;
 pub(crate) use tap::ServerAnswer;
 
-/// A server that has shaken hands.
+/// A connection after the handshake.
 pub(crate) struct Connection {
     peer: Peer<RoleClient>,
     tap: Arc<Tap>,
@@ -43,7 +44,7 @@ pub(crate) struct Connection {
     running: Mutex<Option<RunningServiceCancellationToken>>,
 }
 
-/// A request that is on its way.
+/// A request that was sent and is not answered yet.
 pub(crate) struct Pending {
     id: RequestId,
     answer: oneshot::Receiver<ServerAnswer>,
@@ -51,7 +52,7 @@ pub(crate) struct Pending {
 }
 
 impl Connection {
-    /// Shakes hands over the standard input and output of a process.
+    /// Connects over the standard input and output of a process.
     pub(crate) async fn over_stdio(
         stdin: ChildStdin,
         stdout: ChildStdout,
@@ -63,7 +64,7 @@ impl Connection {
         Self::shake_hands(pipe, tap, limits).await
     }
 
-    /// Shakes hands over streamable HTTP.
+    /// Connects over streamable HTTP.
     pub(crate) async fn over_http(
         endpoint: Endpoint,
         limits: &ServerLimits,
@@ -94,7 +95,7 @@ impl Connection {
         Ok(Self { peer, tap, limits: limits.clone(), running: Mutex::new(Some(token)) })
     }
 
-    /// Every tool that the server has, as it describes them.
+    /// Every tool of the server, as the server describes it.
     pub(crate) async fn list(&self) -> Result<Vec<Value>, String> {
         let ServerLimits { pages_max, tools_max, .. } = self.limits;
         let mut tools = Vec::new();
@@ -120,8 +121,8 @@ impl Connection {
         Err(format!("its list of tools has more than {pages_max} pages"))
     }
 
-    /// Sends a call. The error says why nothing was sent. The listener is told how far it comes, for as
-    /// long as somebody keeps it.
+    /// Sends a call. The error says why it was not sent. The listener receives the call's progress for as
+    /// long as the caller keeps it.
     pub(crate) async fn call(
         &self,
         tool: &str,
@@ -148,12 +149,12 @@ impl Connection {
         }
     }
 
-    /// Tells the server that nobody waits for this request any more.
+    /// Tells the server that the caller no longer waits for this request.
     pub(crate) async fn cancel(&self, pending: &Pending, reason: &str) {
         let id = Some(pending.id.clone());
         let params = CancelledNotificationParam::new(id, Some(reason.to_owned()));
         let told = self.peer.send_notification(CancelledNotification::new(params).into());
-        // It is a courtesy: a server that does not read is none the wiser.
+        // Best effort: a server that does not read will not notice.
         let _ = tokio::time::timeout(self.limits.write_wait, told).await;
     }
 
@@ -162,17 +163,17 @@ impl Connection {
         self.tap.closed().await
     }
 
-    /// Whether the server did what no server may do.
+    /// Whether the server broke the protocol or a rate limit.
     pub(crate) fn has_misbehaved(&self) -> bool {
         self.tap.has_misbehaved()
     }
 
-    /// What the server says about itself, for models.
+    /// The server's own instructions for models.
     pub(crate) fn instructions(&self) -> Option<String> {
         self.peer.peer_info().and_then(|info| info.instructions.clone())
     }
 
-    /// Ends the connection, whoever still holds it.
+    /// Ends the connection, even if other tasks still hold it.
     pub(crate) fn end(&self) {
         let running = locked(&self.running).take();
         if let Some(running) = running {
@@ -187,7 +188,7 @@ impl Drop for Connection {
     }
 }
 
-/// Keeps the SDK's service running, and closes the tap with it.
+/// Runs the SDK's service, and closes the tap when the service ends.
 async fn close_with(running: RunningService<RoleClient, ClientConfig>, tap: Arc<Tap>) {
     let ended = running.waiting().await;
     let why = ended.map_or_else(|error| error.to_string(), |_| "the connection ended".to_owned());
@@ -195,7 +196,7 @@ async fn close_with(running: RunningService<RoleClient, ClientConfig>, tap: Arc<
 }
 
 impl Pending {
-    /// Waits for the answer, however long it takes. Can be called again after it was interrupted.
+    /// Waits for the answer without a timeout. It can be called again after it was interrupted.
     pub(crate) async fn answer(&mut self) -> ServerAnswer {
         let lost = || ServerAnswer::Lost("the connection ended".to_owned());
         if self.sent.is_terminated() {
@@ -205,7 +206,7 @@ impl Pending {
             biased;
             answer = &mut self.answer => answer.unwrap_or_else(|_| lost()),
             sent = &mut self.sent => match sent {
-                // The answer itself goes past the SDK, and is there before it.
+                // The answer bypasses the SDK, and arrives before the SDK's own.
                 Ok(Ok(_)) | Err(_) => (&mut self.answer).await.unwrap_or_else(|_| lost()),
                 Ok(Err(error)) => match self.answer.try_recv() {
                     Ok(answer) => answer,
@@ -215,7 +216,7 @@ impl Pending {
         }
     }
 
-    /// Waits for an answer that comes after its time, past what the SDK thinks of it.
+    /// Waits for an answer after the timeout, whatever the SDK reports.
     pub(crate) async fn late_answer(self, wait: Duration) -> Option<ServerAnswer> {
         tokio::time::timeout(wait, self.answer).await.ok()?.ok()
     }

@@ -1,4 +1,4 @@
-//! What is off, and why: for operators, at the start, while servers run, and wherever tools are listed.
+//! What is off, and why: for operators, at the start, while servers run, and in lists of tools.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use stepgate_core::tool::Standing;
 use super::catalog::State;
 use super::server::{ConnectionState, Server};
 
-/// A server, or one of its tools, that an operator counts on and that cannot be called.
+/// A configured server, or one of its tools, that cannot be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Off {
     /// The server.
     pub server: String,
-    /// The tool, as the server calls it; nothing, where the whole server is off.
+    /// The tool, as the server calls it; none where the whole server is off.
     pub tool: Option<String>,
     /// Why.
     pub reason: Reason,
@@ -23,19 +23,19 @@ pub struct Off {
 /// Why something is off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The server cannot be spoken to, or is not as configured. It is tried again.
+    /// The server cannot be reached, or is not as configured. It is retried.
     Down(String),
     /// The tool cannot be offered.
     Unusable(String),
-    /// The tool came to a server that operators know, and no operator has accepted it.
+    /// The tool was added to a known server, and no operator has accepted it.
     New,
-    /// The tool has another definition than the accepted one.
+    /// The tool's definition differs from the accepted one.
     Changed,
     /// Another tool, or a core action, has the name under which agents would call it over MCP.
     NameTaken {
         /// The name.
         name: String,
-        /// What has it.
+        /// The tool or action that has it.
         by: String,
     },
 }
@@ -49,11 +49,11 @@ pub enum News {
     Up(String),
 }
 
-/// What is told the news. It must not block.
+/// Callback for the news. It must not block.
 pub type Tell = Arc<dyn Fn(News) + Send + Sync>;
 
 impl Reason {
-    /// A word to branch on.
+    /// A code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Down(_) => "down",

@@ -1,4 +1,4 @@
-//! What a server's answer to a call means.
+//! How a server's answer to a call is judged.
 
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
@@ -9,10 +9,10 @@ use super::mcp::ServerAnswer;
 use super::schema::Output;
 use super::spec::DETAIL_BYTES_MAX;
 
-/// What a call came to.
+/// The outcome of a call.
 pub(super) struct Outcome {
     pub(super) effect: Effect,
-    /// Whether the server said something: what it said is not the connection's fault.
+    /// Whether the server answered: then the breaker counts no failure of the connection.
     pub(super) is_answered: bool,
 }
 
@@ -70,8 +70,8 @@ fn of_result(
     };
     match is_error {
         Some(Value::Bool(true)) => {
-            // It has failed whatever else it says, so no doubt is left. A result that is too long, or
-            // none, is not kept: whoever gets it must be able to read it.
+            // The tool reports a failure, so there is no doubt, whatever else the result says. A result that
+            // is too long, or has no valid content, is not kept: its reader must be able to parse it.
             let is_kept = text.len() <= output_bytes_max && has_content(&result);
             return Effect::Failed(Failed {
                 detail: first_text(&result).map(shortened),
@@ -101,19 +101,20 @@ fn of_result(
     }
 }
 
-/// Takes off what is for programs and not for agents, and gives `isError`. The order of the rest stays.
+/// Removes the members that are for programs and not for agents, and returns `isError`. The order of the
+/// rest stays.
 fn take_wrapping(result: &mut Map<String, Value>) -> Option<Value> {
     let is_error = result.get("isError").cloned();
     result.retain(|name, value| match name.as_str() {
         "isError" | "_meta" => false,
-        // What newer servers say of every result that is one.
+        // Newer servers add this member to every complete result.
         "resultType" => value != "complete",
         _ => true,
     });
     is_error
 }
 
-/// What a result that came too late says: whether it was done, and its digest.
+/// What a late result says: whether the call was done, and the digest of the result.
 pub(super) fn of_late(answer: ServerAnswer) -> Option<(bool, Digest)> {
     match answer {
         ServerAnswer::Result(mut result) => {
@@ -128,8 +129,8 @@ pub(super) fn of_late(answer: ServerAnswer) -> Option<(bool, Digest)> {
     }
 }
 
-/// A server's JSON-RPC error in the form of a result, so that the caller reads the server's own words, and
-/// that they are the server's.
+/// A server's JSON-RPC error in the form of a result, so that the caller reads the server's own words,
+/// marked as the server's.
 fn error_result(said: &str) -> String {
     let printable: String =
         shortened(said).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -148,12 +149,12 @@ fn first_text(result: &Map<String, Value>) -> Option<&str> {
     blocks.iter().find_map(|block| block.get("text")?.as_str())
 }
 
-/// A server's text as a record's detail repeats it.
+/// A server's text, shortened for a record's detail.
 pub(super) fn shortened(text: &str) -> String {
     shortened_to(text, DETAIL_BYTES_MAX)
 }
 
-/// At most so many bytes of a server's text, in whole characters.
+/// At most this many bytes of a server's text, in whole characters.
 pub(super) fn shortened_to(text: &str, bytes_max: usize) -> String {
     let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {

@@ -1,4 +1,5 @@
-//! The definitions of tools that operators have accepted, and how a tool stands to them.
+//! The definitions of tools that operators have accepted, and how a tool's present definition compares with
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,7 +12,7 @@ use stepgate_core::tool::{Standing, ToolName};
 use super::definition::{Definition, same_meaning, same_shape};
 use super::spec::{DEFINITION_BYTES_MAX, Pinning};
 
-/// A definition that is accepted.
+/// An accepted definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pin {
     digest: Digest,
@@ -19,8 +20,8 @@ pub struct Pin {
     beside: Beside,
 }
 
-/// What was accepted together with a definition: words for models that are no part of it. Where a server says
-/// something else now, the tool can be called all the same, and the words are not passed on.
+/// What was accepted together with a definition: texts for models that are not part of it. If a server sends
+/// other texts now, the tool can still be called, but the texts are not passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
     /// The digest of the tool's `_meta`.
@@ -39,7 +40,8 @@ impl Beside {
 }
 
 impl Pin {
-    /// A pin, with the definition where it was kept. One that is not the digest's is not believed.
+    /// A pin, with the definition where it was stored. A definition that does not have the digest is
+    /// dropped.
     pub fn new(digest: Digest, definition: Option<Value>, beside: Beside) -> Self {
         let definition = definition.filter(|definition| Digest::of(definition) == digest);
         Self { digest, definition, beside }
@@ -52,7 +54,7 @@ impl Pin {
         Self { digest: definition.digest, definition: kept, beside }
     }
 
-    /// The same definition with what was accepted beside another one.
+    /// The same definition, with the texts that were accepted beside another pin.
     #[must_use]
     pub fn beside_that_of(self, other: Option<&Self>) -> Self {
         let beside = other.map(|other| other.beside).unwrap_or_default();
@@ -69,7 +71,7 @@ impl Pin {
         self.digest
     }
 
-    /// The definition. Earlier versions did not keep it, and one that is too long is not kept.
+    /// The definition. None in pins of earlier versions, and where the definition is too long to be stored.
     pub fn definition(&self) -> Option<&Value> {
         self.definition.as_ref()
     }
@@ -118,11 +120,12 @@ impl Pins {
         of_server.any(|(_, pin)| pin.beside.instructions == digest)
     }
 
-    /// How a definition stands to the accepted one, and the digest that a decision on the tool is bound to.
+    /// The standing of a definition against the accepted one, and the digest that a decision on the tool is
+    /// bound to.
     ///
-    /// A definition that means the same as the pinned one has the pin's digest, so that what was decided
-    /// for one holds for the other. Where only names and types are compared the digest is the server's
-    /// own: an approval never passes from one description to another.
+    /// A definition with the same meaning as the pinned one gets the pin's digest, so that decisions for one
+    /// hold for the other. Where only names and types are compared, the digest is that of the server's own
+    /// definition: an approval never passes from one description to another.
     pub(super) fn standing(
         &self,
         name: &ToolName,

@@ -1,7 +1,7 @@
-//! How far a call has come, as its server says while it runs.
+//! The progress of a call, as its server reports it.
 //!
-//! It is told on as it comes and decides nothing: a call has no more time for it. What a server says
-//! that cannot be so (going backwards, no number, too much of it) is dropped.
+//! Progress is passed on as it comes and decides nothing: it does not extend the call's timeout. Invalid
+//! progress (decreasing, not a number, over the rate limit) is dropped.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,33 +13,33 @@ use stepgate_core::lock::locked;
 use super::outcome::shortened_to;
 use super::spec::{PROGRESS_MESSAGE_BYTES_MAX, PROGRESS_PER_SECOND_MAX};
 
-/// How far a call has come, in the words of its tool.
+/// The progress of a call, as its tool reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallProgress {
     /// The run.
     pub run_id: RunId,
-    /// How far: finite, and more than the last time this call was told of.
+    /// The value: finite, and greater than the last one passed on for this call.
     pub progress: f64,
-    /// How far it is in all, where the tool knows.
+    /// The value at completion, where the tool knows it.
     pub total: Option<f64>,
-    /// What it says to people, shortened.
+    /// The tool's message for people, shortened.
     pub message: Option<String>,
 }
 
-/// What is told how far calls have come. It must not block.
+/// Callback for the progress of calls. It must not block.
 pub type Progress = Arc<dyn Fn(CallProgress) + Send + Sync>;
 
-/// Whoever wants to know of one call. There is one as long as the call is under way.
+/// The listener for one call. It exists as long as the call is in progress.
 pub(super) struct Listener {
     run_id: RunId,
     tell: Progress,
     heard: Mutex<Heard>,
 }
 
-/// What was told on so far.
+/// What was passed on so far.
 struct Heard {
     progress: f64,
-    /// When the present second began, and how often there was something in it.
+    /// When the present one-second window began, and how many were passed on in it.
     since: Instant,
     count: u32,
 }
@@ -50,7 +50,7 @@ impl Listener {
         Arc::new(Self { run_id, tell, heard: Mutex::new(heard) })
     }
 
-    /// Tells on what a notification says. Whether it did: it may be nothing, or too much.
+    /// Passes a notification on. Returns whether it did: it may be invalid, or over the rate limit.
     pub(super) fn hear(&self, params: &Map<String, Value>, now: Instant) -> bool {
         let Some(said) = self.read(params) else { return false };
         if !locked(&self.heard).admits(said.progress, now) {
@@ -62,7 +62,7 @@ impl Listener {
 
     fn read(&self, params: &Map<String, Value>) -> Option<CallProgress> {
         let progress = params.get("progress").and_then(finite)?;
-        // Some servers write what they do not know as null.
+        // Some servers send null for an unknown value.
         let total = match params.get("total") {
             None | Some(Value::Null) => None,
             Some(total) => Some(finite(total)?),
@@ -76,8 +76,8 @@ impl Listener {
 }
 
 impl Heard {
-    /// MCP: "The progress value MUST increase with each notification". Whoever gets it from here relies
-    /// on that.
+    /// MCP: "The progress value MUST increase with each notification". The clients of this gateway rely on
+    /// that.
     fn admits(&mut self, progress: f64, now: Instant) -> bool {
         const WINDOW: Duration = Duration::from_secs(1);
         if now.saturating_duration_since(self.since) >= WINDOW {

@@ -1,4 +1,4 @@
-//! JSON Schemas of tools: closed where they are silent, and never fetched from anywhere.
+//! JSON Schemas of tools: closed unless they allow more, and never fetched from anywhere.
 
 mod close;
 mod dialect;
@@ -16,29 +16,29 @@ pub(crate) use close::Arguments;
 use effort::{Effort, TooMuch};
 use outline::Outline;
 
-/// Largest pattern of a schema, compiled. A class such as `\w` is large, and repeated it is that much larger.
+/// Size limit of a compiled pattern. A class such as `\w` is large, and a repetition multiplies it.
 const PATTERN_BYTES_MAX: usize = 10 * 1024 * 1024;
-/// How often a pattern that looks around may go back on one text. The text breaks it where that is not enough.
+/// Backtracking limit of a pattern with look-around, per text. A text that exceeds it does not match.
 const BACKTRACKS_MAX: usize = 10_000;
 
-/// What a tool asks of its arguments: its input schema, closed.
+/// The contract of a tool's arguments: its input schema, closed.
 #[derive(Debug)]
 pub(crate) struct Input {
     judge: Judge,
     arguments: Arguments,
 }
 
-/// What a tool promises of its structured result: its output schema, as it is.
+/// The contract of a tool's structured result: its output schema, unchanged.
 #[derive(Debug)]
 pub(crate) struct Output(Judge);
 
-/// A schema that is compiled, and what it costs to ask it.
+/// A compiled schema, with the cost of a validation.
 struct Judge {
     validator: Validator,
     effort: Effort,
 }
 
-/// Why a schema cannot be used: it is none, says what cannot be held to, or costs more than is fair.
+/// Why a schema cannot be used: it is not a schema, cannot be enforced, or costs too much.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct SchemaError(pub(crate) String);
@@ -47,7 +47,7 @@ impl Input {
     pub(crate) fn compile(schema: &Value) -> Result<Self, SchemaError> {
         let (schema, draft) = dialect::read(schema)?;
         let outline = Outline::of(&schema, draft)?;
-        // The schema itself must be one, too: what is added could hide what is wrong.
+        // The original schema must be valid too: the added rules could hide an error.
         validator(&schema, draft)?;
         let closed = close::closed(&schema, &outline, draft)?;
         let judge = Judge::new(&closed, draft, &outline)?;
@@ -67,7 +67,7 @@ impl Output {
         Ok(Self(Judge::new(&schema, draft, &outline)?))
     }
 
-    /// Holds, or where it does not.
+    /// Succeeds, or says where the value breaks the schema.
     pub(crate) fn check(&self, structured: &Value) -> Result<(), String> {
         self.0.judge(structured).map_err(|broken| broken.to_string())
     }
@@ -75,7 +75,7 @@ impl Output {
 
 impl Contract for Input {
     fn check(&self, args: &Map<String, Value>) -> Result<(), InvalidArgs> {
-        // The validator wants a value; arguments are small.
+        // The validator needs a `Value`; arguments are small, so they are cloned.
         self.judge.judge(&Value::Object(args.clone()))
     }
 }
@@ -113,7 +113,7 @@ fn broken(error: &ValidationError<'_>) -> InvalidArgs {
         let name = unexpected.first().map_or("", String::as_str);
         return InvalidArgs::new(&within(name), "unknown argument");
     }
-    // What closing a schema adds where it names nothing, or is put together from others.
+    // The rules that closing adds to a schema that names nothing, or is composed of others.
     if let ValidationErrorKind::FalseSchema | ValidationErrorKind::PropertyNames { .. } = kind {
         return InvalidArgs::new(place, "unknown argument");
     }
@@ -121,17 +121,17 @@ fn broken(error: &ValidationError<'_>) -> InvalidArgs {
     InvalidArgs::new(place, rule)
 }
 
-/// What matches the patterns of a schema.
+/// The engine that matches the patterns of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
-    /// In time that grows with the text and no faster.
+    /// Linear in the length of the text.
     Linear,
-    /// By trying, for patterns that look around: in time that must be limited.
+    /// By backtracking, for patterns with look-around: its time must be limited.
     Backtracking,
 }
 
 fn validator(schema: &Value, draft: Draft) -> Result<(Validator, Engine), SchemaError> {
-    // Features that fetch are off, so a reference to anywhere else is an error here.
+    // Fetching is off, so a reference to another document is an error here.
     let options =
         || jsonschema::options().with_draft(draft).should_validate_formats(true).offline();
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX);
@@ -146,7 +146,7 @@ fn validator(schema: &Value, draft: Draft) -> Result<(Validator, Engine), Schema
     }
 }
 
-/// Where a schema is wrong, and how. It is the server's own text, so no secret.
+/// Where and how a schema is invalid. It is the server's own text, so it contains no secret.
 fn refusal(error: &ValidationError<'_>) -> String {
     const WORDS_CHARS_MAX: usize = 300;
     let place = match error.instance_path().to_string() {

@@ -1,4 +1,4 @@
-//! One tool server: connected, watched, started again when it dies.
+//! One tool server: connects, watches, and restarts it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use super::pin::Pins;
 use super::spec::{Pinning, Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
 
-/// Why a server that has not been tried to its end yet cannot be called.
+/// Why a server whose first attempt is not finished cannot be called.
 const STARTING: &str = "it is still starting";
 
 /// One tool server.
@@ -37,28 +37,28 @@ pub(super) struct Server {
     tell: Tell,
 }
 
-/// Whether a server can be spoken to.
+/// Whether a server can be called.
 #[derive(Clone)]
 pub(super) enum ConnectionState {
     Up(Arc<Connection>),
     Down(String),
 }
 
-/// A connection, and the process behind it where it is ours.
+/// A connection, and the process behind it if we started it.
 struct Link {
     connection: Arc<Connection>,
     child: Option<Child>,
 }
 
-/// What a server's process was started with, or where it is.
+/// The other end: a started process, or an address.
 enum Far {
     Process(Box<Child>, Ends),
     Elsewhere(Endpoint),
 }
 
 impl Server {
-    /// Connects to a server and reads its tools. One that is away, is not as configured, or has not answered
-    /// within `wait` comes up in the background, unless it is required.
+    /// Connects to a server and reads its tools. A server that is down, is not as configured, or has not
+    /// answered within `wait` is retried in the background, unless it is required.
     pub(super) async fn start(
         spec: ServerSpec,
         launcher: Launcher,
@@ -97,7 +97,8 @@ impl Server {
         Ok(server)
     }
 
-    /// The first try, and everything after it. The result of the try is reported as news once the start has stopped waiting for it.
+    /// The first try, and everything after it. The result of the try is reported as news once the start has
+    /// stopped waiting for it.
     async fn begin(
         self: Arc<Self>,
         is_waited_for: Arc<AtomicBool>,
@@ -129,7 +130,7 @@ impl Server {
         self.supervise(link, stop).await;
     }
 
-    /// Connects and reads the list of tools, within the time that a start may take.
+    /// Connects and reads the list of tools, within the start timeout.
     async fn connect(&self) -> Result<Link, StartError> {
         let refused =
             |why: String, stderr| StartError::Start { server: self.spec.name.clone(), why, stderr };
@@ -171,7 +172,7 @@ impl Server {
         }
     }
 
-    /// Starts the server's process, or reads where it is, with its secrets as they are now.
+    /// Starts the server's process, or reads its address, with the current values of its secrets.
     fn far(&self) -> Result<Far, String> {
         match &self.spec.transport {
             Transport::Http { url, headers } => Endpoint::read(url, headers).map(Far::Elsewhere),
@@ -192,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Watches the server until it shall stop.
+    /// Watches the server until it is told to stop.
     async fn supervise(self: Arc<Self>, first: Option<Link>, mut stop: watch::Receiver<bool>) {
         let mut link = first;
         let mut pause = self.spec.limits.restart_pause_min;
@@ -207,7 +208,7 @@ impl Server {
                     }
                 };
                 if link.connection.has_misbehaved() || link.has_flooded() {
-                    // Started again, it may do the same at once.
+                    // After a restart it may do the same at once.
                     self.breaker().trip(Instant::now());
                 }
                 self.down(why);
@@ -225,7 +226,7 @@ impl Server {
         }
     }
 
-    /// Notes that the server is down, and tells it where that is news.
+    /// Notes that the server is down, and reports that if it is news.
     fn down(&self, why: String) {
         let is_news = match &*self.state.borrow() {
             ConnectionState::Up(_) => true,
@@ -238,7 +239,7 @@ impl Server {
         }
     }
 
-    /// Looks at the tools again whenever they change, until the connection ends; gives the reason.
+    /// Reads the tools again whenever they change, until the connection ends; returns the reason.
     async fn attend(&self, link: &Link) -> String {
         loop {
             tokio::select! {
@@ -253,11 +254,11 @@ impl Server {
                             }
                             self.tell_beside(&before);
                         }
-                        // Tools that cannot be known cannot be used.
+                        // If the tools cannot be listed, the server cannot be used.
                         Ok(Err(why)) => return why,
                         Err(_) => return too_slow(self.spec.limits.start_wait),
                     }
-                    // A list that never stays the same keeps nobody busy.
+                    // Rate limit: a list that changes all the time must not keep this task busy.
                     tokio::select! {
                         why = link.ended() => return why,
                         () = tokio::time::sleep(self.spec.limits.relist_pause) => {}
@@ -267,9 +268,9 @@ impl Server {
         }
     }
 
-    /// Tells which tools are off, beside those that were off before.
+    /// Reports the tools that are off and were not off before.
     fn tell_beside(&self, before: &[Off]) {
-        // The tools of a server that is seen for the first time are accepted as such.
+        // The tools of a server that is seen for the first time are accepted without an operator.
         let is_first = !self.pins.has_any_of(&self.spec.name);
         let is_news = |off: &Off| {
             let is_trusted = is_first && off.reason == Reason::New;
@@ -279,7 +280,7 @@ impl Server {
         news.for_each(|off| (self.tell)(News::Off(off)));
     }
 
-    /// Tries again and again, each time after a longer pause.
+    /// Retries with backoff.
     async fn reconnect(&self, pause: &mut Duration) -> Link {
         loop {
             tokio::time::sleep(*pause).await;
@@ -295,8 +296,8 @@ impl Server {
         }
     }
 
-    /// Reads the list of the server. Schemas are somebody else's programs: they are compiled where nobody
-    /// waits, the tools are looked at as they were until then, and the lock is held for a moment only.
+    /// Reads the server's list. Schemas are untrusted programs, so they are compiled on a blocking thread.
+    /// Until then the old catalog is used, and the lock is held only to replace it.
     async fn read(&self, list: Vec<Value>, instructions: Option<String>) -> Result<(), StartError> {
         let before = lock::read(&self.catalog).clone();
         let (spec, pins) = (self.spec.clone(), self.pins.clone());
@@ -313,7 +314,8 @@ impl Server {
         Ok(())
     }
 
-    /// Whether this is the `_meta` that was accepted with the tool. With names and types alone, any is.
+    /// Whether this is the `_meta` that was accepted with the tool. Where only names and types are pinned,
+    /// any is accepted.
     pub(super) fn accepts_meta(&self, name: &ToolName, meta: &Value) -> bool {
         match self.spec.pin {
             Pinning::Definition => self.pins.has_meta(name, meta),
@@ -321,8 +323,8 @@ impl Server {
         }
     }
 
-    /// Whether a tool was accepted while the server gave these instructions. With names and types alone, any
-    /// are.
+    /// Whether a tool was accepted while the server gave these instructions. Where only names and types are
+    /// pinned, any are accepted.
     pub(super) fn accepts_instructions(&self, instructions: &str) -> bool {
         match self.spec.pin {
             Pinning::Definition => self.pins.has_instructions(&self.spec.name, instructions),
@@ -340,7 +342,7 @@ impl Server {
 }
 
 impl Link {
-    /// Returns when nothing more can be said over it, with the reason.
+    /// Returns when the connection cannot be used any more, with the reason.
     async fn ended(&self) -> String {
         tokio::select! {
             why = self.connection.closed() => why,
@@ -352,7 +354,7 @@ impl Link {
         self.child.as_ref().is_some_and(Child::has_flooded)
     }
 
-    /// Says goodbye: the connection ends, and the process by itself if it can.
+    /// Closes the connection, and lets the process end by itself if it can.
     async fn leave(self, wait: Duration) {
         let Self { connection, child } = self;
         connection.end();
@@ -366,7 +368,7 @@ fn too_slow(wait: Duration) -> String {
     format!("it did not answer within {} ms", wait.as_millis())
 }
 
-/// The values of a server's environment as they are now.
+/// The current values of a server's environment.
 fn exposed(env: &BTreeMap<String, Secret>) -> Result<BTreeMap<String, String>, String> {
     let read = env.iter().map(|(name, secret)| match secret.read() {
         Ok(value) => Ok((name.clone(), value)),
@@ -383,7 +385,7 @@ async fn flooded(child: Option<&Child>) -> String {
     }
 }
 
-/// Returns when the servers shall stop, or nobody is left who could say so.
+/// Returns when the servers must stop, or when the sender of that signal is gone.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }

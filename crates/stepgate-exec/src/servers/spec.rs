@@ -1,4 +1,5 @@
-//! What an operator says about tool servers, read and checked by whoever reads the configuration.
+//! The configuration of tool servers. The code that reads the configuration file makes and checks these
+//! values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,21 +11,22 @@ use stepgate_core::tool::Mode;
 /// One tool server.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
-    /// Its name: what stands before the first dot of its tools' names.
+    /// Its name: the part of its tools' names before the first dot.
     pub name: String,
-    /// What acts when it is called. Processes that do not know of each other's calls have different ones.
+    /// The executor that acts when it is called. Processes that do not know of each other's calls have
+    /// different ids.
     pub executor_id: String,
     /// How it is reached.
     pub transport: Transport,
-    /// What holds for all of its tools.
+    /// Settings for all of its tools.
     pub tool: ToolSpec,
-    /// What holds for one of them, by the name that the server gives it.
+    /// Settings for single tools, by the server's names for them.
     pub tools: BTreeMap<String, ToolSpec>,
-    /// What it may cost.
+    /// Its limits.
     pub limits: ServerLimits,
-    /// Directories and files that its process must not reach: the data directory, and what is secret elsewhere.
+    /// Directories and files that its process must not reach: the data directory, and secrets elsewhere.
     pub hidden: Vec<PathBuf>,
-    /// Whether nothing starts without it, and without each of its tools that has a mode.
+    /// Whether the gateway refuses to start without it, and without each of its tools that has a mode.
     pub required: bool,
     /// Which changes of a definition an operator must accept.
     pub pin: Pinning,
@@ -36,15 +38,15 @@ pub enum Pinning {
     /// Every change that a model, a person or the validation of arguments can notice.
     #[default]
     Definition,
-    /// Only changes of the names and types of arguments and results: what the server says in words, its
-    /// enumerations and its bounds may change unseen.
+    /// Only changes of the names and types of arguments and results. Descriptions, enumerations and bounds
+    /// may change unnoticed.
     NamesAndTypes,
 }
 
 /// How a server is reached.
 #[derive(Clone, Debug)]
 pub enum Transport {
-    /// A process of our own, spoken to over its standard input and output.
+    /// A process that we start, connected over its standard input and output.
     Stdio {
         /// The program, by path or found in `PATH`.
         command: String,
@@ -52,10 +54,10 @@ pub enum Transport {
         args: Vec<String>,
         /// Its environment, beside `PATH`, `HOME` and `LANG`.
         env: BTreeMap<String, Secret>,
-        /// Where it runs; here, where none is named.
+        /// Its working directory; ours where none is named.
         directory: Option<PathBuf>,
     },
-    /// Somebody else's process, spoken to over streamable HTTP.
+    /// A process that we do not start, connected over streamable HTTP.
     Http {
         /// The endpoint.
         url: String,
@@ -64,8 +66,8 @@ pub enum Transport {
     },
 }
 
-/// A value that no message, log or debug output repeats. One in a file is read whenever a server is
-/// connected to, so that a rotated secret needs no restart of the gateway.
+/// A value that no message, log or debug output shows. A secret in a file is read at each connection to a
+/// server, so that a rotated secret needs no restart of the gateway.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Source);
 
@@ -87,12 +89,12 @@ impl Secret {
         Self(Source::File(path))
     }
 
-    /// There is none, and why. The server that needs it is down.
+    /// The secret is missing, with the reason. The server that needs it is down.
     pub fn missing(why: impl Into<String>) -> Self {
         Self(Source::Missing(why.into()))
     }
 
-    /// The value as it is now. The error names the place, never the value.
+    /// The current value. The error names the source, never the value.
     pub(crate) fn read(&self) -> Result<String, String> {
         match &self.0 {
             Source::Value(value) => Ok(value.clone()),
@@ -117,26 +119,27 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What holds for a tool. What a tool leaves open, its server says; what both leave open has a default.
+/// Settings of a tool. A setting that the tool's table leaves out comes from its server's; otherwise there
+/// is a default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolSpec {
     /// What it does. A tool without a mode is not offered.
     pub mode: Option<Mode>,
     /// Whether it is never offered, whatever its server's mode is.
     pub is_off: bool,
-    /// How long a call may take; [`ToolSpec::TIMEOUT`] where nothing is said.
+    /// Timeout of a call; [`ToolSpec::TIMEOUT`] by default.
     pub timeout: Option<Duration>,
-    /// What becomes of a call in doubt. A tool that writes must say.
+    /// What happens to a call in doubt. Required for a tool that writes.
     pub delivery: Option<DeliverySpec>,
-    /// Arguments that are journalled as their digest only.
+    /// Arguments that are stored only as their digest.
     pub redacted: Option<Vec<String>>,
 }
 
 impl ToolSpec {
-    /// How long a call may take where nothing is said.
+    /// Default timeout of a call.
     pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// This tool's word, and the server's where it has none.
+    /// The tool's settings, with the server's where the tool has none.
     pub(crate) fn or(&self, server: &Self) -> Self {
         Self {
             mode: self.mode.or(server.mode).filter(|_| !self.is_off),
@@ -148,35 +151,35 @@ impl ToolSpec {
     }
 }
 
-/// What becomes of a call in doubt: it was sent, and whether it was done is unknown (decision 12).
+/// What happens to a call in doubt: it was sent, and whether it was done is unknown (decision 12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliverySpec {
     /// The server acts once per idempotency key: `honours_key = true`.
     HonoursKey,
     /// It is sent again: `in_doubt = "redispatch"`.
     Redispatch,
-    /// A read-only tool of the same server says: `in_doubt = "query"`, with its name.
+    /// A read-only tool of the same server says whether it was done: `in_doubt = "query"`, with its name.
     Query(String),
-    /// A person says: `in_doubt = "ask"`.
+    /// A person decides: `in_doubt = "ask"`.
     Ask,
 }
 
-/// What a server may cost.
+/// The limits of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Calls at the same time.
+    /// Most concurrent calls.
     pub concurrency: usize,
-    /// How long a call waits for its turn.
+    /// How long a call waits for a permit.
     pub permit_wait: Duration,
-    /// How long a server may take to start: process, handshake and list of tools.
+    /// Timeout of a start: process, handshake and list of tools.
     pub start_wait: Duration,
-    /// How long the server may take to read a message that is written to it.
+    /// Timeout of a write to the server.
     pub write_wait: Duration,
     /// Longest result of a tool.
     pub output_bytes_max: usize,
-    /// Longest message, whatever it is. Also the rate limit, in bytes a second, of unsolicited messages.
+    /// Longest message of any kind. Also the rate limit, in bytes a second, of unsolicited messages.
     pub message_bytes_max: usize,
-    /// Most messages a second that nobody asked for.
+    /// Rate limit of unsolicited messages, per second.
     pub unasked_per_second_max: u32,
     /// Most bytes a second on its standard error.
     pub stderr_bytes_per_second_max: usize,
@@ -184,35 +187,35 @@ pub struct ServerLimits {
     pub tools_max: usize,
     /// Most pages of the list of tools.
     pub pages_max: usize,
-    /// Failures in a row, of connection or time, after which nothing is sent for a while.
+    /// Failures in a row, of connection or by timeout, after which the breaker opens.
     pub breaker_failures_max: u32,
-    /// The while.
+    /// How long the breaker stays open.
     pub breaker_pause: Duration,
-    /// How long a result is waited for after its time is over.
+    /// How long to wait for a result after its timeout.
     pub late_wait: Duration,
-    /// Most such results that are waited for at once.
+    /// Most late results that are waited for at the same time.
     pub late_max: usize,
     /// How long a server may take to end by itself before it is killed.
     pub end_wait: Duration,
-    /// The shortest time between two looks at a list of tools that changes.
+    /// Shortest pause between two reads of a changing list of tools.
     pub relist_pause: Duration,
-    /// The first pause before a server is started again; it doubles.
+    /// First backoff before a server is restarted; it doubles.
     pub restart_pause_min: Duration,
-    /// The longest such pause.
+    /// Longest backoff.
     pub restart_pause_max: Duration,
-    /// How long a server must stay up for the pause to be short again.
+    /// How long a server must stay up until the backoff is reset.
     pub restart_reset: Duration,
 }
 
 impl ServerLimits {
     /// Default of `output_bytes_max`.
     pub const OUTPUT_BYTES: usize = 10 * 1024 * 1024;
-    /// Longest message, at least: a list of tools needs it however short results must be.
+    /// Lower bound of the longest message: a list of tools needs it, however short results must be.
     const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
-    /// What a message may have around the longest result.
+    /// Room in a message around the longest result.
     const ENVELOPE_BYTES: usize = 64 * 1024;
 
-    /// The defaults, for results of at most this length: a message is never too long for one.
+    /// The defaults for results of at most this length: a message always has room for one.
     pub fn for_output(output_bytes_max: usize) -> Self {
         let message_bytes_max =
             output_bytes_max.saturating_add(Self::ENVELOPE_BYTES).max(Self::MESSAGE_BYTES);
@@ -250,13 +253,13 @@ impl Default for ServerLimits {
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
 /// Longest definition of a tool that is kept with its pin. A longer one is pinned by its digest alone.
 pub(crate) const DEFINITION_BYTES_MAX: usize = 256 * 1024;
-/// How much of a line beyond the longest message is read and dropped before the server is stopped.
+/// How much of a line beyond the longest message is read and discarded before the server is stopped.
 pub(crate) const DROPPED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Last lines of a server's standard error that are kept for messages, and the longest of them.
 pub(crate) const STDERR_LINES_MAX: usize = 64;
 pub(crate) const STDERR_LINE_BYTES_MAX: usize = 512;
 /// Longest text of a server that a record's detail repeats.
 pub(crate) const DETAIL_BYTES_MAX: usize = 1024;
-/// How often a second is told on how far a call has come, and the longest message with it.
+/// Rate limit for passing progress on, per second, and the longest message with it.
 pub(crate) const PROGRESS_PER_SECOND_MAX: u32 = 10;
 pub(crate) const PROGRESS_MESSAGE_BYTES_MAX: usize = 1024;

@@ -18,7 +18,7 @@ pub(super) fn offered(action: Action) -> Offered {
     }
 }
 
-/// What it does, and its arguments.
+/// The description of a core action, and the schema of its arguments.
 fn contract(action: Action) -> (&'static str, Value) {
     let path = |what: &str| json!({ "type": "string", "description": what });
     let file = || path("A file below /sandbox/, such as /sandbox/notes/today.md");
@@ -52,7 +52,7 @@ fn contract(action: Action) -> (&'static str, Value) {
     }
 }
 
-/// The members of its result, where it has one.
+/// The members of its result, if it has a result.
 fn output(action: Action) -> Option<Value> {
     match action {
         Action::Finish => Some(json!({ "final_response": { "type": "string" } })),
@@ -73,7 +73,7 @@ fn output(action: Action) -> Option<Value> {
     }
 }
 
-/// An object with these members, all of them, and no other.
+/// The schema of an object with exactly these members, all of them required.
 fn strict(members: &Value) -> Map<String, Value> {
     let required: Vec<&String> = members.as_object().into_iter().flatten().map(|it| it.0).collect();
     let mut schema = Map::new();

@@ -1,4 +1,4 @@
-//! The names that tools have over MCP: made of what the model APIs take, and each of one tool alone.
+//! The names of tools over MCP: only characters that the model APIs accept, and each name unique.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,20 +8,22 @@ use stepgate_core::digest::Digest;
 use stepgate_core::tool::Standing;
 use stepgate_exec::servers::{ListedTool, Off, Reason};
 
-/// Longest name that the model APIs take.
+/// Longest name that the model APIs accept.
 const NAME_BYTES_MAX: usize = 64;
-/// What ends a name that was too long: enough of a digest to tell two of them apart.
+/// Length of the suffix that replaces the end of a name that is too long: `_` and part of a digest, so that two
+/// such names differ.
 const TAIL_BYTES: usize = 9;
 
-/// The tools that can be called, by their names.
+/// The tools that can be called, by MCP name.
 pub(crate) struct McpNames<'a> {
     pub(crate) tools: BTreeMap<String, &'a ListedTool>,
-    /// Tools whose name another one has: they are off over MCP.
+    /// Tools that are off over MCP because another tool has their name.
     pub(crate) off: Vec<Off>,
 }
 
 impl<'a> McpNames<'a> {
-    /// The names of a listing. Core actions keep theirs; of two tools the first in the order of the listing has it.
+    /// Assigns names to a listing. Core actions keep theirs. Of two tools with one name, the first in the listing
+    /// gets it.
     pub(crate) fn of(listing: &'a [ListedTool], own_names: Option<&str>) -> Self {
         let mut names = Self { tools: BTreeMap::new(), off: Vec::new() };
         for listed in listing.iter().filter(|listed| can_be_called(listed)) {
@@ -51,7 +53,7 @@ impl<'a> McpNames<'a> {
     }
 }
 
-/// Whether it has a mode, and the definition that an operator knows.
+/// Whether it has a mode and its present definition is accepted.
 fn can_be_called(listed: &ListedTool) -> bool {
     listed.mode.is_some()
         && match listed.standing {
@@ -60,7 +62,7 @@ fn can_be_called(listed: &ListedTool) -> bool {
         }
 }
 
-/// The name in the letters that the model APIs take, and no longer than they take.
+/// Replaces characters that the model APIs do not accept, and shortens the name to their limit.
 fn fitted(name: &str) -> String {
     let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let plain: String = name.chars().map(|c| if is_taken(c) { c } else { '_' }).collect();

@@ -1,5 +1,4 @@
-//! The definitions of tools that operators know: the last `tool_accepted` event of each tool, whatever
-//! node it was accepted on.
+//! The accepted definitions of tools: the last `tool_accepted` event of each tool, from whichever node wrote it.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +11,24 @@ use stepgate_core::tool::ToolName;
 use stepgate_exec::servers::{Beside, Pin, Servers};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Events that are read at once.
+/// Events per page.
 const EVENTS_PAGE: usize = 1000;
 
 /// Accepted definitions, by tool.
 pub type Pins = BTreeMap<ToolName, Pin>;
 
-/// How far the events were read: the position of the last one. Whoever accepts a tool holds it meanwhile, so
-/// that nobody puts an older definition in the place of the newer one.
+/// Position of the last event that was read. A task that accepts a tool holds this lock, so that no other task
+/// replaces the newer definition by an older one.
 pub(crate) struct Reading(Mutex<u64>);
 
 impl Reading {
-    /// Reads them all.
+    /// Reads all events.
     pub(crate) async fn begin(gate: &Gate) -> Result<(Self, Pins), Fault> {
         let (pins, seen) = accepted_after(&*gate.store, 0).await?;
         Ok((Self(Mutex::new(seen)), pins))
     }
 
-    /// Reads what other nodes have accepted since the last time.
+    /// Reads what other nodes have accepted since the last read.
     pub(super) async fn go_on(&self, gate: &Gate, servers: &Servers) -> Result<(), Fault> {
         let mut seen = self.0.lock().await;
         let (pins, last) = accepted_after(&*gate.store, *seen).await?;
@@ -40,20 +39,20 @@ impl Reading {
         Ok(())
     }
 
-    /// Keeps everybody else from changing what is accepted.
+    /// Takes the lock: until it is released, no other task changes what is accepted.
     pub(super) async fn hold(&self) -> MutexGuard<'_, u64> {
         self.0.lock().await
     }
 }
 
-/// Everything that was accepted, for those who only look.
+/// Everything that was accepted, for commands that only read.
 pub async fn accepted(store: &dyn Store) -> Result<Pins, Fault> {
     Ok(accepted_after(store, 0).await?.0)
 }
 
-/// What was accepted after this position, and the position up to which was looked.
+/// What was accepted after this position, and the position up to which events were read.
 async fn accepted_after(store: &dyn Store, after: u64) -> Result<(Pins, u64), Fault> {
-    // Asked before the events: those of others up to here are not looked at again.
+    // Read before the events: events of other nodes up to this position are not read again.
     let looked_at = store.last_position().await?;
     if looked_at <= after {
         return Ok((Pins::new(), after));
@@ -76,9 +75,9 @@ async fn accepted_after(store: &dyn Store, after: u64) -> Result<(Pins, u64), Fa
 
 fn pin(payload: &Value) -> Option<(ToolName, Pin)> {
     let text = |name: &str| payload.get(name).and_then(Value::as_str);
-    // Earlier versions did not keep the definition.
+    // Earlier versions did not store the definition.
     let definition = payload.get("definition").filter(|definition| definition.is_object());
-    // Nor did they accept what is said beside it.
+    // Earlier versions did not store the digests of the metadata and the instructions either.
     let digest = |name: &str| text(name).and_then(|digest| digest.parse().ok());
     let beside =
         Beside { meta: digest("meta_digest"), instructions: digest("instructions_digest") };

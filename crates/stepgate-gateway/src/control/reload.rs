@@ -1,5 +1,5 @@
-//! Policies reload while steps run: a changed file, or a changed tool, is looked at within a moment. A
-//! set that cannot be loaded leaves the one before in force, and the operator is told once.
+//! Reloads the policies while steps run: a poll soon notices a changed file or a changed tool. A set that cannot
+//! be loaded leaves the previous one in force, and the operator is told once.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -16,11 +16,12 @@ use stepgate_policy::limits::FILE_BYTES_MAX;
 use tracing::{error, info, warn};
 
 use super::{Control, note_policy, refuse_writable_policies, shapes, warn_of};
+use crate::panics::{self, Panicked};
 
-/// What a directory and the tools looked like: enough to see that something has changed.
+/// Snapshot of the policy files and the tools, to detect a change.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Look {
-    /// By their content: two edits can have the same length and time.
+    /// Compared by content: two edits can have the same length and time.
     files: Vec<(OsString, Option<Digest>)>,
     tools: Vec<ToolShape>,
 }
@@ -43,23 +44,23 @@ fn files(directory: &Path) -> Vec<(OsString, Option<Digest>)> {
     files
 }
 
-/// The digest of a file, also through a link, as far as it is read to load it. None for what is no file: to
-/// open a pipe would wait for its other end.
+/// The digest of a file, following links, up to the size that loading reads. None for anything but a file: opening
+/// a pipe would block until its other end opens.
 fn content_of(path: &Path) -> Option<Digest> {
     path.metadata().ok().filter(Metadata::is_file)?;
-    // A longer one cannot be loaded, whatever follows.
+    // Loading refuses a longer file, so one byte past the limit is enough.
     let bytes_max = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
     let mut content = Vec::new();
     File::open(path).ok()?.take(bytes_max).read_to_end(&mut content).ok()?;
     Some(Digest::of_bytes(&content))
 }
 
-/// Looks again and again, until the process ends.
+/// Polls for changes until the process ends.
 pub async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Duration) {
     let mut seen = control.loaded.clone();
     loop {
         tokio::time::sleep(pause).await;
-        // A server that was away at the start may have come.
+        // A server that was unreachable at the start may be up now.
         if let Err(error) = control.accept_first_seen(&gate).await {
             warn!("new tool servers were not written down: {error:#}");
         }
@@ -77,10 +78,9 @@ pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolSha
         return;
     }
     let (loader, tools) = (Arc::clone(control), tools.to_vec());
-    let loaded =
-        tokio::task::spawn_blocking(move || loader.policy.reload(&loader.policies, &tools)).await;
-    match loaded {
-        Ok(Ok(reloaded)) if reloaded.changed => {
+    let load = move || panics::contained_now(|| loader.policy.reload(&loader.policies, &tools));
+    match tokio::task::spawn_blocking(load).await {
+        Ok(Ok(Ok(reloaded))) if reloaded.changed => {
             let (policies, cases) = (reloaded.policies, reloaded.cases);
             info!("policies reloaded: {policies} in force, {cases} cases hold");
             warn_of(&reloaded.warnings);
@@ -88,10 +88,12 @@ pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolSha
                 warn!("the policies in force were not noted: {error:#}");
             }
         }
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => {
+        Ok(Ok(Ok(_))) => {}
+        Ok(Ok(Err(error))) => {
             error!("policies not reloaded: the ones before stay in force\n{error}");
         }
-        Err(error) => error!("policies not reloaded: {error}"),
+        Ok(Err(Panicked)) | Err(_) => {
+            error!("policies not reloaded: the ones before stay in force; to load them panicked");
+        }
     }
 }

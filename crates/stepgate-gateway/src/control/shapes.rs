@@ -1,5 +1,5 @@
-//! What policies must know of the tools: those that are offered, and those that are off, so that policies
-//! which name them can be loaded.
+//! What policies must know of the tools: those that are offered, and those that are off, so that policies that
+//! name them can still be loaded.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -50,13 +50,13 @@ pub fn offered(listing: &[ListedTool]) -> Vec<ToolShape> {
         .collect()
 }
 
-/// Tools that are off: those that a server lists, and whatever the policies name of servers that have never
-/// said which tools they have. No call of them comes as far as policies.
+/// Tools that are off: those that a server lists, and those that the policies name of servers whose tools are not
+/// known yet. A call of such a tool is refused before the policies are asked.
 pub fn off(mut names: BTreeSet<ToolName>, unknown: &[String], policies: &Path) -> Vec<ToolShape> {
     if !unknown.is_empty() {
         let texts = texts(policies);
         for server in unknown {
-            // A policy may name the server alone.
+            // A policy may name only the server.
             names.extend(ToolName::of(server, "unknown"));
             names.extend(texts.iter().flat_map(|text| named(text, server)));
         }
@@ -79,7 +79,7 @@ fn named(text: &str, server: &str) -> Vec<ToolName> {
     tools.filter_map(|rest| ToolName::of(server, rest.split('"').next()?).ok()).collect()
 }
 
-/// The files of a directory, as far as policies may be that long.
+/// The files of a directory that are not larger than policies may be.
 fn texts(directory: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let is_small = |path: &Path| {

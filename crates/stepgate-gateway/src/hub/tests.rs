@@ -20,7 +20,7 @@ fn a_watcher_hears_the_latest_that_a_tool_said_and_each_word_once() {
     hub.progress(said(run(), 3.0));
     assert_eq!(watch.progressed().now_or_never(), Some(said(run_id, 2.0)));
     assert_eq!(watch.progressed().now_or_never(), None);
-    // What else happens to the run is no word of its tool, and takes none away.
+    // Other changes of the run are not progress reports, and drop none.
     hub.progress(said(run_id, 4.0));
     hub.announce(Announcement::Ended(run_id));
     assert_eq!(watch.finished().now_or_never(), Some(()));

@@ -1,6 +1,6 @@
-//! Keeps the time of approvals: what nobody decides until its `expires_at` is decided by time.
+//! Expires approvals: ends each one that no person has decided by its `expires_at`.
 //!
-//! The open ones are read once; later ones are announced. Nothing is asked of the store in between.
+//! The open approvals are read once; later ones are announced by the hub. In between the store is not polled.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,19 +14,19 @@ use stepgate_core::step::{Person, Refused};
 use stepgate_core::time::Timestamp;
 use tracing::warn;
 
-use super::{Service, is_set, quarantine_of};
+use super::{Service, quarantine_of, wait_until_set};
 
-/// Open approvals that are read at once at the start: only their times are kept.
+/// Page size when the open approvals are read. Only their expiry times are kept.
 const OPEN_AT_ONCE: usize = 64;
-/// The clock of the wall may be set while we sleep, so no sleep is longer.
+/// Longest sleep: the system clock may be set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
-/// How long a failed expiry waits for its next try.
+/// Pause before a failed expiry is retried.
 const RETRY_MS: u64 = 5_000;
 
 type Due = BinaryHeap<Reverse<(Timestamp, ApprovalId)>>;
 
 impl Service {
-    /// Ends the approvals that have expired, for a command without a gateway that would have done so.
+    /// Expires approvals that are due, for a command that runs while no gateway does.
     pub async fn expire_due(self: &Arc<Self>) {
         let mut due = match read_open(self).await {
             Ok(due) => due,
@@ -37,14 +37,14 @@ impl Service {
             if at > now {
                 return;
             }
-            // One that cannot be ended now is ended by the next command, and is not offered meanwhile.
+            // On failure the next command tries again; until then the approval is not offered.
             let _ended = expire(self, id).await;
         }
     }
 }
 
 pub(super) async fn keep_time(service: Arc<Service>) {
-    // Listening before reading: what is asked in between is known twice, which does no harm.
+    // Subscribe before reading: an approval requested in between is then known twice, which is harmless.
     let mut asked = service.hub.asked();
     let mut due = open(&service).await;
     let mut read_at = Instant::now();
@@ -63,7 +63,7 @@ pub(super) async fn keep_time(service: Arc<Service>) {
         let next = due.peek().map(|Reverse((at, _))| Duration::from_millis(at.since_ms(now)));
         tokio::select! {
             () = tokio::time::sleep(next.unwrap_or(SLEEP_MAX).min(SLEEP_MAX)) => {
-                // Another node may have asked, and be gone.
+                // Another node may have requested an approval and then died.
                 let is_shared = service.gate.store.nodes().await.is_ok_and(|all| !all.is_empty());
                 if is_shared && read_at.elapsed() >= SLEEP_MAX {
                     due = open(&service).await;
@@ -74,7 +74,7 @@ pub(super) async fn keep_time(service: Arc<Service>) {
                 Some(approval) => remember(&mut due, &approval),
                 None => return,
             },
-            () = is_set(&mut leaving) => return,
+            () = wait_until_set(&mut leaving) => return,
         }
     }
 }
@@ -107,13 +107,13 @@ async fn read_open(service: &Service) -> Result<Due, StoreError> {
 }
 
 fn remember(due: &mut Due, approval: &Approval) {
-    // Without a time it never expires; nobody but a forger makes such a one, and `verify` says so.
+    // Without `expires_at` it never expires. Only a forged approval lacks it, and `verify` reports that.
     if let Some(at) = approval.expires_at() {
         due.push(Reverse((at, approval.approval_id)));
     }
 }
 
-/// Lets time decide. An error means that it has to be tried again.
+/// Expires one approval. An error means: retry.
 async fn expire(service: &Arc<Service>, id: ApprovalId) -> Result<(), ()> {
     match service.decide(id, Person::Nobody).await {
         Ok(_)
@@ -124,7 +124,7 @@ async fn expire(service: &Arc<Service>, id: ApprovalId) -> Result<(), ()> {
             | Refused::OwnRequest
             | Refused::OutOfReach,
         ) => Ok(()),
-        // It does not verify. People were told, and trying again does not change it.
+        // It does not verify. It was reported as needing a person, and a retry would not help.
         Err(ref refused) if quarantine_of(refused).is_some() => Ok(()),
         Err(Refused::Fault(fault)) => {
             warn!(approval_id = %id, "approval {id} has expired and cannot be ended yet: {fault}");

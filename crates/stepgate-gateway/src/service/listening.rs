@@ -1,5 +1,5 @@
-//! What other nodes of the same store do: whoever waits here is woken, and what operators say of tokens and
-//! tools is known everywhere.
+//! Follows the other nodes of a shared store: wakes local waiters, and reads tokens and accepted tools that
+//! operators changed on another node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use stepgate_core::ports::{Announce, Announcement};
 use tracing::{error, warn};
 
-use super::{Service, is_set};
+use super::{Service, wait_until_set};
 
 /// How often the policies of the nodes are compared.
 const COMPARE_EVERY: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ pub(super) async fn keep_listening(service: Arc<Service>) {
     loop {
         let elsewhere = tokio::select! {
             elsewhere = service.gate.store.elsewhere() => elsewhere,
-            () = is_set(&mut leaving) => return,
+            () = wait_until_set(&mut leaving) => return,
         };
         match elsewhere {
             Announcement::More => look(&service).await,
@@ -31,8 +31,7 @@ pub(super) async fn keep_listening(service: Arc<Service>) {
     }
 }
 
-/// Looks for what nobody told: events to stream, tokens, accepted tools, and the runs that somebody waits
-/// for.
+/// Polls for what was not announced: events to stream, tokens, accepted tools, and the end of watched runs.
 async fn look(service: &Service) {
     service.hub.wake();
     if let Err(error) = service.tokens.read_on(&*service.gate.store).await {
@@ -52,7 +51,7 @@ async fn look(service: &Service) {
     }
 }
 
-/// Nodes that decide by different policies: told once for each difference.
+/// Reports nodes that decide by different policies, once for each difference.
 #[derive(Default)]
 struct Alarm {
     compared: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Whether steps can be recorded: found out by writing, because a full disk still answers reads.
+//! The readiness probe: whether steps can be recorded. It writes, because a full disk still answers reads.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,20 +9,20 @@ use stepgate_core::ports::StoreError;
 
 use super::Service;
 
-/// How long an answer is good: probes come from balancers, more often than the disk should be asked.
+/// How long a result is cached: load balancers probe more often than the disk should be written.
 const GOOD_FOR: Duration = Duration::from_secs(1);
-/// How much is written: about what a step needs.
+/// How much the probe writes: about as much as a step.
 const PROBE_BYTES: usize = 64 * 1024;
-/// How long the disk may take.
+/// Timeout of the write.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
-/// The file that is written. It is there only while it is.
+/// The file that the probe writes. It is removed after each probe.
 const PROBE: &str = ".ready";
 
-/// The last answer.
+/// The cached result.
 pub(super) type Last = tokio::sync::Mutex<Option<(Instant, Result<(), StoreError>)>>;
 
 impl Service {
-    /// Tries a read and a small write, unless that was done just now.
+    /// Tries a read and a small write, unless the cached result is recent.
     pub async fn try_store(&self) -> Result<(), StoreError> {
         let mut last = self.tried.lock().await;
         match &*last {
@@ -38,7 +38,7 @@ impl Service {
     async fn try_now(&self) -> Result<(), StoreError> {
         self.gate.store.run_ids(None, 1).await?;
         let Some(control) = &self.control else { return Ok(()) };
-        // A write to the store that other nodes share; nothing where the store is in the directory.
+        // A write to a shared store; does nothing if the store is in the data directory.
         self.gate.store.tell_policy(control.policy.current().digest()).await?;
         let probe = control.root.join(PROBE);
         let writing = tokio::task::spawn_blocking(move || write(&probe));
@@ -60,7 +60,7 @@ fn write(probe: &Path) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Removes the file in the end, whatever became of it.
+/// Removes the file when dropped, even if the write failed.
 struct Removed(PathBuf);
 
 impl Drop for Removed {

@@ -1,28 +1,29 @@
-//! Recovery beside the requests: runs of tool servers at the start, and later whatever a fault left. Each
-//! server has passes of its own, so that a call which takes its time keeps no other server's waiting.
+//! Recovery in the background: runs of tool servers at the start, and later the runs that a fault left behind.
+//! Each server has its own passes, so that a slow call does not delay the recovery of other servers.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::lock;
 use stepgate_core::recover::{self, Report, Scope};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
-use super::{Service, is_set};
+use super::{Service, wait_until_set};
 use crate::attention::NeedObject;
 
-/// The first pause after a recovery that left something, and the longest.
+/// Shortest and longest pause between passes: exponential backoff while runs are left over.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// How often to look whether another node is gone.
+/// How often to check whether another node is gone.
 const STRAY_LOOK: Duration = Duration::from_secs(1);
 
-/// The runs of core actions, and those of each server. The lock lets one pass at a time go over them.
+/// The runs of core actions, and those of each server. The lock allows one pass at a time per scope.
 pub(super) type Scopes = Vec<(Scope, Mutex<()>)>;
 
 pub(super) fn scopes(gate: &Gate) -> Scopes {
@@ -38,48 +39,53 @@ pub(super) fn scopes(gate: &Gate) -> Scopes {
 pub(super) async fn keep_recovering(service: Arc<Service>) {
     let mut leaving = service.leaving();
     let mut passes = Passes::default();
-    service.say_what_needs_a_person().await;
-    // What belongs to core actions was recovered before the first request.
+    service.log_runs_needing_person().await;
+    // Start-up has recovered the core actions already.
     passes.begin(&service, |scope| *scope != Scope::Core);
+    let mut are_strays_told = false;
     let mut pause = PAUSE_MIN;
     let mut next = Instant::now() + pause;
     loop {
         tokio::select! {
             () = passes.one_ends() => {}
-            // Also where nothing is known to be left: a node that let go of a run and died before its own
-            // recovery left nothing that looks stray.
+            // Runs also if nothing is known to be left: a node that released a run and died before its own recovery
+            // leaves nothing that counts as stray.
             () = tokio::time::sleep_until(next) => {
+                are_strays_told = false;
                 let has_more = passes.has_more();
                 passes.begin(&service, |_| true);
                 pause = if has_more { (pause * 2).min(PAUSE_MAX) } else { PAUSE_MAX };
                 next = Instant::now() + pause;
             }
             () = stray_runs(&service) => {
+                if !std::mem::replace(&mut are_strays_told, true) {
+                    warn!("a node is gone that left runs behind: this node takes over those that it reaches");
+                }
                 passes.begin(&service, |_| true);
                 pause = PAUSE_MIN;
                 next = Instant::now() + pause;
             }
             () = service.left.notified() => {
-                // Whoever left it may still be letting go.
+                // The task that left the run may not have released it yet.
                 pause = PAUSE_MIN;
                 next = next.min(Instant::now() + pause);
             }
-            () = is_set(&mut leaving) => return,
+            () = wait_until_set(&mut leaving) => return,
         }
     }
 }
 
-/// A pass over the runs of each scope, one at a time.
+/// The recovery passes, at most one at a time per scope.
 #[derive(Default)]
 struct Passes {
     under_way: HashSet<usize>,
-    /// What the last pass left, and the next may end.
+    /// Scopes whose last pass left runs that the next pass may finish.
     left: HashSet<usize>,
     ending: JoinSet<(usize, bool)>,
 }
 
 impl Passes {
-    /// Begins a pass over these, but those whose last one has not ended.
+    /// Begins a pass over each scope that is due, unless its last pass is still running.
     fn begin(&mut self, service: &Arc<Service>, is_due: impl Fn(&Scope) -> bool) {
         let scopes = service.scopes.iter().enumerate();
         for (index, _) in scopes.filter(|(_, (scope, _))| is_due(scope)) {
@@ -90,7 +96,7 @@ impl Passes {
         }
     }
 
-    /// Until a pass ends; for ever where none is under way.
+    /// Waits until a pass ends; forever if none is running.
     async fn one_ends(&mut self) {
         match self.ending.join_next().await {
             Some(Ok((index, leaves_something))) => {
@@ -100,7 +106,7 @@ impl Passes {
                     false => self.left.remove(&index),
                 };
             }
-            // One that panicked is not begun again: what it is about would do so once more.
+            // A pass that panicked is not begun again: the same run would make it panic again.
             Some(Err(_)) => {}
             None => std::future::pending().await,
         }
@@ -111,11 +117,11 @@ impl Passes {
     }
 }
 
-/// Until a node is gone that left runs behind.
+/// Waits until a node is gone that left runs behind.
 async fn stray_runs(service: &Service) {
     loop {
         tokio::time::sleep(STRAY_LOOK).await;
-        // A store that cannot be asked has nothing to recover from now.
+        // While the store does not answer, nothing can be recovered: keep polling.
         if service.gate.store.has_stray_runs().await.unwrap_or(false) {
             warn!(
                 "a node is gone that left runs behind: this node takes over those that it reaches"
@@ -125,7 +131,7 @@ async fn stray_runs(service: &Service) {
     }
 }
 
-/// Whether anything is left that the next try may end.
+/// Runs a pass. Whether it leaves runs that the next pass may finish.
 async fn leaves_something(service: &Service, index: usize) -> bool {
     match pass(service, index).await {
         Ok(Report { in_doubt, stuck, .. }) => !in_doubt.is_empty() || !stuck.is_empty(),
@@ -136,7 +142,7 @@ async fn leaves_something(service: &Service, index: usize) -> bool {
     }
 }
 
-/// One pass over the runs of a scope. What it leaves to people is told before it ends.
+/// One pass over the runs of a scope. Reports the runs that need a person before it returns.
 async fn pass(service: &Service, index: usize) -> Result<Report, Fault> {
     let Some((scope, turn)) = service.scopes.get(index) else { return Ok(Report::default()) };
     let _turn = turn.lock().await;
@@ -144,15 +150,12 @@ async fn pass(service: &Service, index: usize) -> Result<Report, Fault> {
     if let Err(fault) = attention::tell(&service.gate, &report).await {
         warn!("which runs need a person is written down later: {fault}");
     }
-    for run_id in &report.finished {
-        info!(%run_id, "recovered: {run_id} was interrupted, and is finished now");
-    }
-    service.say_what_needs_a_person().await;
+    service.log_runs_needing_person().await;
     Ok(report)
 }
 
 impl Service {
-    /// A pass over everything, now: what it did.
+    /// Runs a pass over every scope now, and returns what it did.
     pub async fn recover(self: &Arc<Self>) -> Result<Report, Fault> {
         let mut passes = JoinSet::new();
         for index in 0..self.scopes.len() {
@@ -166,11 +169,11 @@ impl Service {
         Ok(report)
     }
 
-    /// A line on standard error for each run that needs a person, once in the life of this process.
-    pub(super) async fn say_what_needs_a_person(&self) {
+    /// Logs a line for each run that needs a person, once per process.
+    pub(super) async fn log_runs_needing_person(&self) {
         let Ok(needs) = attention::of(&self.gate).await else { return };
         for need in needs {
-            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut said = lock::locked(&self.said);
             if said.insert(need.run_id, need.since) != Some(need.since) {
                 NeedObject::of(&need).log();
             }

@@ -24,7 +24,7 @@ use crate::world::RealWorld;
 
 const COOK: &str = "kitchen.cook";
 
-/// A tool that says how far it has come, and is done when it is told to be.
+/// A tool that reports its progress, and finishes when the test tells it to.
 struct Kitchen {
     hub: Arc<Hub>,
     may_end: Arc<Notify>,
@@ -79,7 +79,7 @@ fn half(run_id: RunId) -> CallProgress {
     CallProgress { run_id, progress: 0.5, total: Some(1.0), message: None }
 }
 
-/// A service with the kitchen behind it, and what lets the kitchen end.
+/// A service with the kitchen as its tool server, and the signal that lets a call finish.
 async fn kitchen(place: &TempDir) -> (Arc<Service>, Arc<Notify>) {
     let sandbox = Sandbox::open(place.path(), "sandbox".into(), SandboxLimits::default()).unwrap();
     let (hub, may_end) = (Hub::new(), Arc::new(Notify::new()));
@@ -133,7 +133,7 @@ async fn a_run_can_be_watched_from_its_beginning_and_its_id_is_used_once() {
     let (answer, ()) = tokio::join!(cook(&service, run_id, first), watching);
     let answer = answer.unwrap();
     assert_eq!((answer.run_id, answer.word()), (run_id, Word::Outcome(Outcome::Success)));
-    // The same proposal as another run is the same run; another proposal cannot be it.
+    // A known proposal with another run id keeps its run. Another proposal cannot reuse a run id.
     let other = RunId::new(uuid::Uuid::now_v7());
     assert_eq!(cook(&service, other, first).await.unwrap().run_id, run_id);
     let second = cook(&service, run_id, "550e8400-e29b-41d4-a716-446655440002").await;

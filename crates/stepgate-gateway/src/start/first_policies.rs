@@ -1,5 +1,5 @@
-//! The policies of a first start. Where others were in force before, or are somewhere else, a directory
-//! that is missing is an error: the default ones may permit what those denied.
+//! The policies of a first start. If other policies were in force before, or are configured elsewhere, a missing
+//! directory is an error: the default policies may permit what those denied.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::PolicySettings;
 use crate::control::last_noted_policy;
 use crate::durable;
 
-/// Writes the default policies, where there are none and none others are missing.
+/// Writes the default policies, if there are none and no other policies are missing.
 pub(super) async fn provide(gate: &Gate, policies: &PolicySettings) -> anyhow::Result<()> {
     let directory = &policies.directory;
-    // A link that leads nowhere is no place to write to: loading says what is wrong with it.
+    // A dangling link is not replaced: loading reports it.
     if directory.symlink_metadata().is_ok() {
         return Ok(());
     }
@@ -35,7 +35,7 @@ pub(super) async fn provide(gate: &Gate, policies: &PolicySettings) -> anyhow::R
 }
 
 fn write(directory: &Path) -> std::io::Result<()> {
-    // All of them or none: a directory with half of them would deny what the other half permits.
+    // All or nothing: a directory with half of the files would deny what the other half permits.
     let temporary = directory.with_extension("new");
     if temporary.exists() {
         std::fs::remove_dir_all(&temporary)?;
@@ -44,7 +44,7 @@ fn write(directory: &Path) -> std::io::Result<()> {
     for (name, text) in DEFAULTS {
         durable::write_new(&temporary.join(name), text.as_bytes())?;
     }
-    // INVARIANT: what has the name is whole, also after a power cut.
+    // INVARIANT: a directory with the final name is complete, even after a power cut.
     durable::sync_names(Some(&temporary))?;
     std::fs::rename(&temporary, directory)?;
     durable::sync_names(directory.parent())

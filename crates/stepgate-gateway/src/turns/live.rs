@@ -1,23 +1,24 @@
-//! A turn that is under way: everything that was heard of it, and its end.
+//! A turn that is under way: all its progress so far, and its end.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use stepgate_agent::pipeline::Done;
 use stepgate_agent::ports::{Listener, Progress, Waiting};
 use stepgate_agent::stop::Stop;
 use stepgate_agent::turn::TurnId;
 use stepgate_core::ids::SessionId;
+use stepgate_core::lock;
 use tokio::sync::watch;
 
-use crate::service::is_set;
+use crate::service::wait_until_set;
 
-/// A turn that is under way. What was heard is kept until it ends, so that whoever joins late, or reads
-/// slowly, misses nothing; an answer's limit and the number of rounds keep it small.
+/// A turn that is under way. Its progress is kept until it ends, so that a caller that joins late or reads slowly
+/// misses nothing. The limits on answers and rounds bound its size.
 pub struct Live {
     turn_id: Option<TurnId>,
     heard: Mutex<Vec<Progress>>,
     ended: OnceLock<Result<Done, Stop>>,
-    /// Counts whatever happened.
+    /// Incremented whenever anything happens.
     changes: watch::Sender<u64>,
     cancelled: watch::Sender<bool>,
 }
@@ -29,22 +30,22 @@ impl Live {
         Self { turn_id, heard: Mutex::default(), ended: OnceLock::new(), changes, cancelled }
     }
 
-    /// The turn, where the request is one of a turn at all.
+    /// The id of the turn, if the request belongs to a turn at all.
     pub fn turn_id(&self) -> Option<TurnId> {
         self.turn_id
     }
 
-    /// Wakes whenever there is more.
+    /// A receiver that wakes whenever there is more to read.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What was heard at this place, counted from 0.
+    /// The progress at this index, from 0.
     pub fn heard_at(&self, place: usize) -> Option<Progress> {
         self.heard().get(place).cloned()
     }
 
-    /// The session, once the turn is durable: the first thing that is heard.
+    /// The session, once the turn is durable: it comes with the first progress.
     pub fn session_id(&self) -> Option<SessionId> {
         match self.heard().first() {
             Some(Progress::Opened { session_id, .. }) => Some(*session_id),
@@ -59,7 +60,7 @@ impl Live {
         }
     }
 
-    /// What it waits for now that is not its own.
+    /// What the turn waits for now outside itself, such as a person's decision.
     pub fn waiting(&self) -> Option<Waiting> {
         match self.heard().last() {
             Some(Progress::Waiting(waiting)) => Some(waiting.clone()),
@@ -80,19 +81,19 @@ impl Live {
     }
 
     pub(super) fn end(&self, ended: Result<Done, Stop>) {
-        // It ends once: only its own task says so.
+        // Set once: only the turn's own task calls this.
         let _ = self.ended.set(ended);
         self.wake();
     }
 
-    /// Stops the turn's task: the turn itself is over already.
+    /// Stops the turn's task. The end of the turn is already durable.
     pub(super) fn cancel(&self) {
         self.cancelled.send_replace(true);
     }
 
     /// Waits until the turn is cancelled.
     pub(super) async fn cancelled(&self) {
-        is_set(&mut self.cancelled.subscribe()).await;
+        wait_until_set(&mut self.cancelled.subscribe()).await;
     }
 
     fn wake(&self) {
@@ -100,7 +101,7 @@ impl Live {
     }
 
     fn heard(&self) -> MutexGuard<'_, Vec<Progress>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.heard)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The gate's tools, as a turn uses them: each call is a full step of this service.
+//! The gate's tools for a turn: each call is a full step of this service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use stepgate_core::step::{self, Answer};
 use crate::catalog;
 use crate::service::Service;
 
-/// How long it is waited for a run before the store is asked again, should nobody announce its end.
+/// Longest wait for a run before the store is asked again, in case its end was not announced.
 const WAIT: Duration = Duration::from_secs(5);
 
 pub(super) struct ServiceTools {
@@ -43,7 +43,7 @@ impl Tools for ServiceTools {
         self.service.submit(principal_id, Some(session_id), proposal, Duration::ZERO).await
     }
 
-    async fn outlast(&self, run_id: RunId) -> Result<Answer, Fault> {
+    async fn wait_until_finished(&self, run_id: RunId) -> Result<Answer, Fault> {
         let leaving = self.service.leaving();
         let mut answer = step::answer_of(&self.service.gate, run_id).await?;
         loop {

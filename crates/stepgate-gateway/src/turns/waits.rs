@@ -1,5 +1,5 @@
-//! Turns that waited for somebody when their process ended: when the wait is over, one of the processes that
-//! are there goes on with them.
+//! Turns that were waiting when their process ended: once the wait is over, one of the running processes continues
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use stepgate_core::ports::{EventQuery, Node, StoreError};
 use tracing::warn;
 
 use super::Conversations;
-use crate::service::is_set;
+use crate::service::wait_until_set;
 
-/// How often it is looked for turns whose node is gone.
+/// How often to poll for turns whose node is gone.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How long a turn that cannot be taken up now waits for the next try.
+/// Pause before a turn that cannot be continued now is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
-/// Events that are read at once.
+/// Events per page.
 const EVENTS_PAGE: usize = 1000;
 
-/// Looks for such turns until the process ends. Where no other process can have the store, those of the process
-/// before are all that there are.
+/// Polls for such turns until the process ends. If the store is not shared, one look is enough: only the previous
+/// process can have left any.
 pub async fn keep_taking_up(conversations: Arc<Conversations>) {
     let mut leaving = conversations.service.leaving();
     let mut waits = Waits::default();
@@ -36,22 +36,22 @@ pub async fn keep_taking_up(conversations: Arc<Conversations>) {
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_AGAIN) => {}
-            () = is_set(&mut leaving) => return,
+            () = wait_until_set(&mut leaving) => return,
         }
     }
 }
 
-/// Whether other processes can have the store.
+/// Whether the store is shared with other processes.
 enum Others {
     None,
     Some,
 }
 
-/// The turns that wait, as far as the events were read.
+/// The waiting turns, according to the events read so far.
 #[derive(Default)]
 struct Waits {
     seen: u64,
-    /// INVARIANT: each of these turns is taken care of by a living node, or by this process.
+    /// INVARIANT: a living node or this process works on each of these turns.
     open: HashMap<RunId, Wait>,
 }
 
@@ -70,7 +70,7 @@ impl Waits {
         let store = &conversations.service.gate.store;
         let is_first = self.seen == 0;
         let mut event_types = vec![EventType::TurnWaiting];
-        // What ended before the first look is asked for one by one: few turns wait, and all calls end.
+        // For the first read, each wait is looked up by itself: few turns wait, but every call ends.
         if !is_first {
             event_types.push(EventType::TurnToolEnded);
         }
@@ -97,7 +97,7 @@ impl Waits {
     }
 }
 
-/// Whether this process, or another node that lives, works on the turn.
+/// Whether this process or another living node works on the turn.
 fn is_cared_for(conversations: &Conversations, nodes: &[Node], wait: &Wait) -> bool {
     let mut others = nodes.iter().filter(|node| !node.is_this && node.lease_left.is_some());
     conversations.is_live(wait.turn_id)
@@ -109,7 +109,7 @@ fn ended(event: &Event) -> Option<RunId> {
     event.payload.get("body")?.get("run_id").and_then(Value::as_str)?.parse().ok()
 }
 
-/// Waits with the turn, and goes on with it afterwards, unless somebody else does.
+/// Waits as the turn would, and then continues it, unless another request or node does.
 async fn go_on(conversations: Arc<Conversations>, wait: Wait) {
     let mut leaving = conversations.service.leaving();
     while let Err(stop) = take_up(&conversations, &wait).await {
@@ -120,16 +120,16 @@ async fn go_on(conversations: Arc<Conversations>, wait: Wait) {
         warn!(%turn_id, "turn {turn_id} cannot go on yet: {}", why(&stop));
         tokio::select! {
             () = tokio::time::sleep(TRY_AGAIN) => {}
-            () = is_set(&mut leaving) => return,
+            () = wait_until_set(&mut leaving) => return,
         }
     }
 }
 
 async fn take_up(conversations: &Arc<Conversations>, wait: &Wait) -> Result<(), Stop> {
-    conversations.agent.tools.outlast(wait.run_id).await?;
+    conversations.agent.tools.wait_until_finished(wait.run_id).await?;
     let store = &conversations.service.gate.store;
     let (nodes, latest) = (store.nodes().await?, wait.clone().latest(&**store).await?);
-    // Somebody asked again meanwhile: their request goes on with it, or whoever looks finds it again.
+    // The client has sent the request again meanwhile: that request continues the turn, or a later poll finds it.
     if is_cared_for(conversations, &nodes, &latest) {
         return Ok(());
     }

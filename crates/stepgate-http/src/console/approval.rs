@@ -1,4 +1,4 @@
-//! `/approvals/{id}`: one question to a person, everything that is decided on, and the two answers.
+//! `/approvals/{id}`: one approval, everything that is decided on, and the buttons to approve or deny.
 
 mod view;
 
@@ -24,7 +24,7 @@ use crate::{App, Problem};
 
 use view::ApprovalPage;
 
-/// How long a decision waits for the end of its step.
+/// How long a decision waits for its step to end.
 const LINGER: Duration = Duration::from_secs(1);
 
 pub(super) async fn show(
@@ -45,7 +45,7 @@ struct DecisionForm {
     note: String,
 }
 
-/// Decides just as `POST /v1/approvals/{id}/approve` and `deny` do, and leads back to the page.
+/// Decides as `POST /v1/approvals/{id}/approve` and `deny` do, then redirects to the page.
 pub(super) async fn decide(
     State(app): State<Arc<App>>,
     visitor: Visitor,
@@ -65,7 +65,7 @@ pub(super) async fn decide(
             return page(&app, &visitor, id, StatusCode::FORBIDDEN, Some(words)).await;
         }
     }
-    // Browsers send the lines of a text with the line ends of another age.
+    // Browsers send CRLF line ends from a text area.
     let note = note.replace("\r\n", "\n").trim().to_owned();
     let Ok(note) = approvals::checked(Some(note)) else {
         let words = "Nothing was decided: the note is too long. It may have 4,096 bytes.";
@@ -98,11 +98,11 @@ pub(super) async fn decide(
     page(&app, &visitor, id, status, Some(words)).await
 }
 
-/// Most calls end in a moment: then the page that follows shows the end.
+/// Waits a moment for the step to end: most calls are fast, and then the next page shows the outcome.
 async fn linger(app: &App, decided: &Decided) {
     let (gate, run_id) = (&app.service.gate, decided.approval.tool_run_id);
     let mut watch = app.service.hub.watch(run_id);
-    // It may have ended before it was watched.
+    // It may have ended before the watch began.
     match step::answer_of(gate, run_id).await.map(|answer| answer.word()) {
         Ok(Word::Notice(_)) => {
             let _ = tokio::time::timeout(LINGER, watch.finished()).await;

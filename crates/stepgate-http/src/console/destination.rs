@@ -1,21 +1,21 @@
-//! Where a login leads: back to the page that was asked for, and never out of the house.
+//! Where a login redirects: to the page that was requested, and never to another site.
 
 use std::fmt;
 
 use super::super::routes;
 use super::PAGES;
 
-/// Longest path that is remembered over a login.
+/// Longest path that is kept across a login.
 const BYTES_MAX: usize = 256;
 
-/// The path of a page of ours.
+/// The path of one of our pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination(String);
 
 impl Destination {
-    /// Accepts nothing but the plain path of a page that can be looked at. Whatever a browser could
-    /// take for another host (`//`, `/\`, a scheme, a control character that it drops) has a character
-    /// that no page of ours has.
+    /// Accepts only the plain path of a page that can be fetched with GET. Everything that a browser could read as
+    /// another host (`//`, `/\`, a scheme, a control character that it drops) contains a character that none of our
+    /// pages has.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-');
         let is_ours = text.len() <= BYTES_MAX
@@ -26,9 +26,9 @@ impl Destination {
         (is_ours && text != "/login").then(|| Self(text.to_owned()))
     }
 
-    /// The login that leads here.
+    /// The login URL that redirects here.
     pub(super) fn after_login(&self) -> String {
-        // Nothing in it means anything in a query.
+        // No escaping needed: the path has no character with a meaning in a query.
         format!("/login?next={self}")
     }
 }

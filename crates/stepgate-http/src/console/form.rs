@@ -1,4 +1,4 @@
-//! What a page's form brings: read with the limits of every body, and only from our own pages.
+//! Reads a page's form, with the limits of every body, and only from our own pages.
 
 use axum::body::Body;
 use axum::extract::{Form, FromRequest, Request};
@@ -11,7 +11,7 @@ use crate::{App, Problem, body};
 /// Longest form: a note with every byte escaped, and room for the rest.
 const FORM_BYTES_MAX: usize = 32 * 1024;
 
-/// Reads a form that was sent from a page of ours.
+/// Reads a form that was sent from one of our pages.
 pub(super) async fn read<T: DeserializeOwned>(
     app: &App,
     headers: &HeaderMap,
@@ -28,13 +28,13 @@ pub(super) async fn read<T: DeserializeOwned>(
     }
     match Form::<T>::from_request(request, &()).await {
         Ok(Form(form)) => Ok(form),
-        // What it says of the fields could repeat a token that came in a wrong one.
+        // The error is not passed on: it could repeat a token that was sent in the wrong field.
         Err(_) => Err(Problem::malformed("the form is not one of ours").into()),
     }
 }
 
-/// Whether a browser sent this from a page of the same origin. A program may say nothing about where it
-/// comes from; a browser always says something, and must say the right thing.
+/// CSRF check: whether the request came from a page of the same origin. A program may omit these headers; a browser
+/// always sends them, and they must match.
 fn is_from_here(app: &App, headers: &HeaderMap) -> bool {
     let (Ok(site), Ok(origin)) = (one(headers, "sec-fetch-site"), one(headers, "origin")) else {
         return false;
@@ -51,7 +51,7 @@ fn is_from_here(app: &App, headers: &HeaderMap) -> bool {
     is_same_site && is_same_origin
 }
 
-/// Whether an origin is the host that the request was sent to.
+/// Whether an origin has the host that the request was sent to.
 fn is_host(headers: &HeaderMap, origin: &str) -> bool {
     let (Ok(uri), Ok(Some(host))) = (origin.parse::<Uri>(), one(headers, "host")) else {
         return false;
@@ -59,7 +59,7 @@ fn is_host(headers: &HeaderMap, origin: &str) -> bool {
     uri.authority().is_some_and(|authority| authority.as_str().eq_ignore_ascii_case(host))
 }
 
-/// A header that may be there once.
+/// A header that may occur at most once.
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -1,4 +1,4 @@
-//! `/login`, `/logout`: a token is exchanged for a cookie that is good for the pages alone.
+//! `/login`, `/logout`: exchanges a token for a cookie that is valid only for the pages.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::destination::Destination;
 use super::trouble::Trouble;
-use super::visitor::{Perhaps, Visitor, VisitorRole, set_cookie};
+use super::visitor::{OptionalVisitor, Visitor, VisitorRole, set_cookie};
 use super::{Frame, form, html};
 use crate::routes::Params;
 use crate::{App, Peer, Problem};
@@ -25,7 +25,7 @@ struct LoginPage {
     frame: Frame,
     refusal: Option<&'static str>,
     next: String,
-    /// A link from another site brings no cookie along: a click on this page does.
+    /// A link from another site sends no cookie (`SameSite=Strict`): a click on this page does.
     comes_from_elsewhere: bool,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Asked {
     next: String,
 }
 
-/// The form; for whoever is logged in already, the page that they wanted.
+/// Shows the form; redirects a visitor who is already logged in to the requested page.
 pub(super) async fn ask(
-    Perhaps(visitor): Perhaps,
+    OptionalVisitor(visitor): OptionalVisitor,
     asked: Result<Params<Asked>, Problem>,
     headers: HeaderMap,
 ) -> Response {
@@ -80,7 +80,7 @@ struct LoginForm {
 pub(super) async fn log_in(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
-    Perhaps(before): Perhaps,
+    OptionalVisitor(before): OptionalVisitor,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
@@ -122,7 +122,7 @@ struct LogoutForm {
 
 pub(super) async fn log_out(
     State(app): State<Arc<App>>,
-    Perhaps(visitor): Perhaps,
+    OptionalVisitor(visitor): OptionalVisitor,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
@@ -138,7 +138,7 @@ pub(super) async fn log_out(
 
 fn leading_to(path: &str, cookie: &str) -> Response {
     let mut response = Redirect::to(path).into_response();
-    // A cookie of ours has no character that a header cannot have.
+    // Never fails: our cookies have only characters that a header allows.
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }

@@ -1,24 +1,24 @@
-//! Who is logged in. It is kept in memory alone: a restart logs everybody out, and nothing that could be
-//! stolen is written anywhere.
+//! The logins, in memory only: a restart logs everyone out, and no secret is written to disk.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{ArtifactId, PrincipalId};
+use stepgate_core::lock;
 use stepgate_gateway::tokens::random_text;
 
 use super::visitor::{Visitor, VisitorRole};
 use crate::ServeLimits;
 
-/// Most logins at one time. Beyond it the one ends that was unused for longest.
+/// Most logins at one time. Above that the least recently used one ends.
 pub(super) const LOGINS_MAX: usize = 1000;
-/// Most logins of one token, so that nobody can push everybody else out.
+/// Most logins of one token, so that one token cannot push out the logins of others.
 pub(super) const LOGINS_PER_TOKEN_MAX: usize = 16;
 
-/// Everybody who is logged in, by the digest of what their cookie holds: whoever reads this memory, or
-/// measures how long looking something up takes, learns no cookie.
+/// The logins, keyed by the digest of the cookie's value: neither reading this memory nor timing a lookup reveals a
+/// cookie.
 pub(crate) struct Logins {
     idle_max: Duration,
     life_max: Duration,
@@ -40,7 +40,7 @@ impl Logins {
         Self { idle_max, life_max, open: Mutex::default() }
     }
 
-    /// Logs somebody in: what their cookie is to hold.
+    /// Begins a login, and returns the value of its cookie.
     pub(super) fn begin(
         &self,
         (token_id, principal_id, role): (ArtifactId, PrincipalId, VisitorRole),
@@ -62,7 +62,7 @@ impl Logins {
         Ok(cookie)
     }
 
-    /// Who this cookie is, if the login and its token are still good. Looking keeps it in use.
+    /// The visitor of this cookie, if the login and its token are still valid. Resets the idle timeout.
     pub(super) fn visitor(
         &self,
         cookie: &str,
@@ -85,7 +85,7 @@ impl Logins {
         })
     }
 
-    /// Logs somebody out.
+    /// Ends a login.
     pub(super) fn end(&self, visitor: &Visitor) {
         self.open().remove(&visitor.login);
     }
@@ -96,7 +96,7 @@ impl Logins {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Digest, Login>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.open)
     }
 }
 

@@ -1,34 +1,33 @@
-//! Text that somebody else wrote, as a page shows it: nothing in it is invisible, and nothing turns the
-//! order of what is read around.
+//! Untrusted text on a page: invisible characters are made visible, and nothing changes the reading direction.
 
 use askama::Template;
 use serde_json::Value;
 use stepgate_gateway::text::hidden;
 
-/// Longest text that is shown without being asked for, in characters.
+/// Longest text that is shown without a click, in characters.
 const SHORT_CHARS: usize = 280;
-/// Most lines of it.
+/// Most lines that are shown without a click.
 const SHORT_LINES: usize = 8;
 
 /// A piece of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// As it is.
+    /// Plain text.
     Plain(String),
-    /// A character that cannot be seen, by its number.
+    /// The number of an invisible character.
     Hidden(String),
-    /// The end of a line.
+    /// A line break.
     Break,
 }
 
-/// A text in its pieces. The template escapes them.
+/// A text, split into pieces. The template escapes them.
 #[derive(Debug, PartialEq, Eq, Template)]
 #[template(path = "text.html")]
 pub(super) struct Text {
     pieces: Vec<Piece>,
 }
 
-/// What is written into a page is escaped already.
+/// The template has already escaped it.
 impl askama::filters::HtmlSafe for Text {}
 
 impl Text {
@@ -56,7 +55,7 @@ impl Text {
     }
 }
 
-/// A text that may be long: its beginning, and all of it where that is more.
+/// A text that may be long: its beginning, and the whole text if that is longer.
 #[derive(Debug, PartialEq, Eq, Template)]
 #[template(path = "shown.html")]
 pub(super) struct Shown {
@@ -66,7 +65,7 @@ pub(super) struct Shown {
 
 impl askama::filters::HtmlSafe for Shown {}
 
-/// All of a long text.
+/// The whole of a long text.
 #[derive(Debug, PartialEq, Eq)]
 struct Whole {
     text: Text,
@@ -85,12 +84,12 @@ impl Shown {
         }
     }
 
-    /// Whether all of it is shown at once.
+    /// Whether the whole text is shown at once.
     pub(super) fn is_whole(&self) -> bool {
         self.whole.is_none()
     }
 
-    /// A value: a string as the text that it is, the others as JSON.
+    /// A value: a string as plain text, everything else as JSON.
     pub(super) fn value(value: &Value) -> Self {
         match value {
             Value::String(text) => Self::of(text),
@@ -100,7 +99,7 @@ impl Shown {
     }
 }
 
-/// The beginning of a text that is too long to be shown at once.
+/// The beginning of a text that is too long to be shown at once; none if it is short enough.
 fn beginning(text: &str) -> Option<&str> {
     let by_chars = text.char_indices().nth(SHORT_CHARS).map(|(at, _)| at);
     let by_lines = text.match_indices('\n').nth(SHORT_LINES - 1).map(|(at, _)| at);
@@ -108,7 +107,7 @@ fn beginning(text: &str) -> Option<&str> {
     text.get(..at)
 }
 
-/// What a value is, so that the text `5` and the number 5 look different.
+/// The type of a value, so that the text `5` and the number 5 look different.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",

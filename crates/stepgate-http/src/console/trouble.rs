@@ -1,4 +1,4 @@
-//! What goes wrong, as a page: words for people, and nothing of the host.
+//! Errors as HTML pages: words for people, and nothing about the host.
 
 use askama::Template;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 use super::{Frame, html};
 use crate::Problem;
 
-/// A page that says why there is no other.
+/// An error page.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     status: StatusCode,
     title: &'static str,
     words: String,
-    /// Where to go from here: address and words.
+    /// Where to go from here: URL and link text.
     way_out: Option<(String, &'static str)>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -31,7 +31,7 @@ impl Trouble {
         Self { status, title, words: words.into(), way_out: None, headers: Vec::new() }
     }
 
-    /// Nothing was done, because nobody is logged in.
+    /// The visitor is not logged in, so nothing was done.
     pub(super) fn not_logged_in(login: String) -> Self {
         let words = "Your login has ended, so nothing was done. Log in and look again.";
         let trouble = Self::new(StatusCode::UNAUTHORIZED, "You are not logged in", words);
@@ -44,14 +44,14 @@ impl Trouble {
         Self::new(StatusCode::NOT_FOUND, "There is no such approval", words)
     }
 
-    /// A form that none of our pages has made for this login.
+    /// A form that was not made for this login (wrong CSRF token).
     pub(super) fn foreign_form() -> Self {
         let words = "The form was not made for your present login, so nothing was done. Open the page \
                      again and send it from there.";
         Self::new(StatusCode::FORBIDDEN, "This form is not good any more", words)
     }
 
-    /// A form that another site has sent.
+    /// A form that was sent from another site.
     pub(super) fn foreign_origin() -> Self {
         let words = "The form came from another address than Stepgate's own, so nothing was done. If \
                      a proxy stands in front of Stepgate, its configuration must name the proxy's \
@@ -60,7 +60,7 @@ impl Trouble {
     }
 }
 
-/// What a program is told in a code, a person is told in words.
+/// Programs get a code; people get words.
 impl<E: Into<Problem>> From<E> for Trouble {
     fn from(problem: E) -> Self {
         let (status, message, headers) = problem.into().into_parts();
@@ -84,7 +84,7 @@ impl<E: Into<Problem>> From<E> for Trouble {
     }
 }
 
-/// A message for programs as a sentence for people.
+/// Turns a message for programs into a sentence for people.
 fn sentence(message: &str) -> String {
     let mut chars = message.chars();
     let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();

@@ -1,5 +1,4 @@
-//! Who looks at a page: the one whom the cookie names, as an operator or as an auditor. Agents do not
-//! visit.
+//! The visitor of a page: the person whom the login cookie names, as operator or auditor. Agents cannot log in.
 
 use std::time::Instant;
 
@@ -16,17 +15,17 @@ use super::destination::Destination;
 use super::trouble::Trouble;
 use crate::{App, Problem};
 
-/// Other programs of the same host may set cookies of this name, too: so many are looked at.
+/// Most cookies of our name that are tried: other programs on the same host may set cookies of this name too.
 const COOKIES_MAX: usize = 8;
 
-/// Whoever is logged in.
+/// A person who is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Visitor {
     pub(super) principal_id: PrincipalId,
     pub(super) role: VisitorRole,
-    /// What their forms must bring.
+    /// The CSRF token that the visitor's forms must contain.
     pub(super) csrf: String,
-    /// The login, for its end.
+    /// The key of the login, to end it.
     pub(super) login: Digest,
 }
 
@@ -40,7 +39,7 @@ pub(super) enum VisitorRole {
 }
 
 impl VisitorRole {
-    /// None for an agent: whatever it holds, it is never taken for a person.
+    /// None for an agent: it is never taken for a person, whatever it holds.
     pub(super) fn of(role: Role) -> Option<Self> {
         match role {
             Role::Operator => Some(Self::Operator),
@@ -58,13 +57,13 @@ impl VisitorRole {
 }
 
 impl Visitor {
-    /// Whether a form comes from a page that was made for this login. The time tells nothing.
+    /// Whether a form has this login's CSRF token. Compares in constant time.
     pub(super) fn made(&self, csrf: &str) -> bool {
         self.csrf.as_bytes().ct_eq(csrf.as_bytes()).into()
     }
 }
 
-/// Lets a request to a page in: everybody, with their name where they are logged in.
+/// Admits every request to a page, and attaches the visitor if one is logged in.
 pub(crate) fn enter(app: &App, request: &mut Request) -> Result<Option<PrincipalId>, Problem> {
     let Some(visitor) = recognised(app, request.headers()) else { return Ok(None) };
     let principal_id = visitor.principal_id.clone();
@@ -82,7 +81,7 @@ fn recognised(app: &App, headers: &HeaderMap) -> Option<Visitor> {
     ours.filter_map(|(_, value)| app.logins.visitor(value, now, is_live)).next()
 }
 
-/// Over TLS a name that a browser takes from this very host alone.
+/// Over TLS the `__Host-` prefix: browsers accept such a cookie only from this exact host.
 fn cookie_name(app: &App) -> &'static str {
     match app.public_url.is_encrypted() {
         true => "__Host-stepgate-login",
@@ -90,7 +89,7 @@ fn cookie_name(app: &App) -> &'static str {
     }
 }
 
-/// The header that gives a cookie to the browser; without a value it takes it away.
+/// The `Set-Cookie` header; without a value it deletes the cookie.
 pub(super) fn set_cookie(app: &App, value: Option<&str>) -> String {
     let name = cookie_name(app);
     let secure = if app.public_url.is_encrypted() { "; Secure" } else { "" };
@@ -101,7 +100,7 @@ pub(super) fn set_cookie(app: &App, value: Option<&str>) -> String {
     format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}")
 }
 
-/// A page for those who are logged in leads the others to the login; a form of theirs does nothing.
+/// Without a login, a page redirects to the login, and a form does nothing.
 impl<S: Sync> FromRequestParts<S> for Visitor {
     type Rejection = Response;
 
@@ -118,10 +117,10 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
     }
 }
 
-/// The visitor, where there is one.
-pub(super) struct Perhaps(pub(super) Option<Visitor>);
+/// The visitor, if one is logged in.
+pub(super) struct OptionalVisitor(pub(super) Option<Visitor>);
 
-impl<S: Sync> FromRequestParts<S> for Perhaps {
+impl<S: Sync> FromRequestParts<S> for OptionalVisitor {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(

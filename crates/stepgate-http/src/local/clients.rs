@@ -1,8 +1,9 @@
-//! The clients that speak MCP over the socket, and who is none of theirs.
+//! The clients that use MCP over the socket, and which processes do not belong to them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::{Facts, Kernel, Process, Processes, lineage, our_pid};
+use stepgate_core::lock;
 
 /// Why a process without a token may not act for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,16 +24,16 @@ pub(crate) struct Clients {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Client {
     bridge: Process,
-    /// What counts: the rest is kept for as long as this process runs.
+    /// The client's own process: the entry is kept while it runs.
     process: Process,
-    /// The processes whose descendants are the client's.
+    /// The processes whose descendants belong to the client.
     line: Vec<Process>,
-    /// The session of the terminal that the client runs in.
+    /// The session of the client's terminal, if it has one.
     session: Option<i32>,
 }
 
 impl Clients {
-    /// Keeps in mind whose process speaks MCP here, and what it says that it reads from.
+    /// Remembers the client behind a bridge. `said`: what the bridge says its standard input is connected to.
     pub(crate) fn note(&self, bridge: Process, said: Option<&str>) {
         if self.living(&Kernel).iter().any(|client| client.bridge == bridge) {
             return;
@@ -57,22 +58,22 @@ impl Clients {
     }
 
     fn known(&self) -> MutexGuard<'_, Vec<Client>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock::locked(&self.known)
     }
 }
 
 impl Client {
-    /// The client is the nearest ancestor that does not merely hand its own input down: `sh -c` and other
-    /// wrappers do. In a terminal everything up to the session's leader is the client's. Elsewhere the
-    /// ancestors that run the same program are: an editor starts `stepgate mcp` and its shells from
-    /// different processes of its own.
+    /// Finds the client: the nearest ancestor that does not merely pass its own standard input on, as `sh -c` and
+    /// other wrappers do. In a terminal, every ancestor up to the session leader belongs to the client. Without one,
+    /// ancestors that run the same program do: an editor starts `stepgate mcp` and its shells from different
+    /// processes of its own.
     ///
-    /// The bridge is Stepgate itself, which closes its own process: only to root the kernel tells what it reads
-    /// from, and to others it says so itself.
+    /// The bridge is Stepgate itself, and its process is non-dumpable: the kernel shows its standard input only to
+    /// root. Otherwise the bridge reports it itself.
     fn of(processes: &impl Processes, bridge: Process, said: Option<&str>) -> Option<Self> {
         let input = processes.input(bridge.pid).or_else(|| said.map(str::to_owned));
         let line = lineage(processes, bridge.pid)?;
-        // The first process of the machine adopts what others leave behind, and is no client.
+        // The init process adopts orphans and is not a client.
         let mut above = line.into_iter().skip(1).filter(|facts| facts.process.pid > 1).peekable();
         let is_wrapper =
             |facts: &Facts| input.is_some() && processes.input(facts.process.pid) == input;
@@ -95,9 +96,8 @@ impl Client {
     }
 }
 
-/// A person can be there where the process is in the foreground of a terminal, and neither it nor the
-/// leader of its session descends from the gateway or from a client, and the terminal is no client's. What
-/// cannot be told is no.
+/// A person can be there if the process is in the foreground of a terminal, neither it nor its session leader descends
+/// from the gateway or a client, and the terminal is not a client's. An error if that cannot be determined.
 fn person_at(
     processes: &impl Processes,
     clients: &[Client],
@@ -110,7 +110,7 @@ fn person_at(
         return Err(NoPerson::NoTerminal);
     }
     let is_clients = |of: &Facts| clients.iter().any(|client| client.line.contains(&of.process));
-    // The gateway itself may ask a person: `stepgate chat` does.
+    // The gateway process itself may ask a person: `stepgate chat` does.
     let is_ours = |of: &Facts| of.process.pid == us && process.pid != us;
     let is_free = |pid: i32| {
         let line = lineage(processes, pid);

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::*;
 
-/// A machine of a test: processes, what they read from, and the programs that they run.
+/// A simulated machine: processes, their standard input, and their programs.
 #[derive(Default)]
 pub(super) struct Machine {
     facts: HashMap<i32, Facts>,
@@ -11,7 +11,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A process in a session; with a terminal where `is_seen`.
+    /// Adds a process in a session, with a terminal if `is_seen`.
     pub(super) fn add(mut self, pid: i32, parent: i32, session: i32, is_seen: bool) -> Self {
         let process = Process { pid, started: 7 };
         let terminal = if is_seen { 34816 + session } else { 0 };

@@ -1,5 +1,5 @@
-//! What the first `serve` makes: one token for an operator and one for an agent, each in a file that
-//! only the owner can read.
+//! The tokens that the first `serve` creates: one for an operator and one for an agent, each in a file that only the
+//! owner can read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,7 @@ use stepgate_gateway::durable;
 use stepgate_gateway::service::Service;
 use stepgate_gateway::tokens::{Maker, NewToken, Role};
 
-/// Makes the two tokens that are not there yet, and says where both are. A file that exists is never
-/// touched.
+/// Creates the tokens that do not exist yet, and returns the paths of both. Never changes an existing file.
 pub async fn make_tokens(service: &Service, root: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let mut files = [PathBuf::new(), PathBuf::new()];
     for (role, file) in [Role::Operator, Role::Agent].into_iter().zip(&mut files) {
@@ -31,10 +30,10 @@ pub async fn make_tokens(service: &Service, root: &Path) -> anyhow::Result<[Path
     Ok(files)
 }
 
-/// All of it or nothing, and never over another file.
+/// Writes a file atomically, and never replaces an existing one.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let temporary = file.with_extension("token.new");
-    // Left over from a start that was cut off; the token in it was never told to anybody.
+    // Left over from an interrupted start; the token in it was never used.
     let _ = fs::remove_file(&temporary);
     durable::write_new(&temporary, format!("{text}\n").as_bytes())?;
     fs::hard_link(&temporary, file)?;

@@ -1,4 +1,4 @@
-//! What a request's head must be before anything looks at it: not too long, and with one `Host`.
+//! Checks a request's head before anything else reads it: its length, and exactly one `Host`.
 
 use axum::extract::Request;
 use axum::http::{Version, header};
@@ -6,7 +6,7 @@ use axum::http::{Version, header};
 use super::HEAD_BYTES_MAX;
 use crate::Problem;
 
-/// Checks a head, or says what is wrong with it.
+/// Checks a head. The error says what is wrong.
 ///
 /// RFC 9112, 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message
 /// that lacks a Host header field and to any request message that contains more than one Host header field
@@ -23,9 +23,9 @@ pub(super) fn check(request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// The length of the head as it is written without needless spaces.
+/// The length of the head, written without optional spaces.
 fn bytes(request: &Request) -> usize {
-    // The spaces and the line ends of the request line, and the empty line.
+    // Spaces and line ends of the request line, and the empty line.
     const REQUEST_LINE: usize = "  HTTP/1.1\r\n".len() + "\r\n".len();
     const HEADER: usize = ": \r\n".len();
     let uri = request.uri();

@@ -1,15 +1,15 @@
-//! Who is at the other end of the data directory's socket.
+//! Checks the process at the other end of the data directory's socket.
 //!
-//! Its owner, and no process that this one has started: a tool server runs as the same user, and only its
-//! ancestors tell it from that user at a terminal. The launcher keeps what a server leaves behind among
-//! its own descendants, so going away from one's parents does not help.
+//! It must belong to the owner and must not be a descendant of this process: a tool server runs as the same user, and
+//! only its ancestors distinguish it from that user at a terminal. The launcher adopts the orphans of a server, so a
+//! process cannot escape by leaving its parents.
 
 use rustix::process::{geteuid, getpid};
 use tokio::net::UnixStream;
 
 use crate::local::Process;
 
-/// The process at the other end, where it belongs to the owner of the directory.
+/// The process at the other end, if it belongs to the owner of the directory.
 pub(super) fn owner(stream: &UnixStream) -> Option<Process> {
     let peer = stream.peer_cred().ok()?;
     if peer.uid() != geteuid().as_raw() {

@@ -1,16 +1,17 @@
-//! TLS on the address: a certificate and its key, taken anew when their files change.
+//! TLS for the listen address: a certificate and its key, reloaded when their files change.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, ServerConfig, crypto::aws_lc_rs};
+use stepgate_core::lock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -21,20 +22,20 @@ use x509_cert::time::Time;
 
 use super::wire;
 
-/// Largest file of a certificate, with its chain, or of a key.
+/// Largest file of a certificate with its chain, or of a key.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
-/// How often it is looked whether the files have changed. What is found twice alike is taken, so that
-/// a pair of which only the first file is written yet is not.
+/// How often to poll the files. A change is loaded only if two polls in a row see the same state, because one of the
+/// two files may not be written yet.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// Most bytes of somebody who does not speak TLS that are read after the answer.
+/// Most bytes that are read after the answer from a client that does not use TLS.
 const PLAIN_BYTES_MAX: u64 = 64 * 1024;
-/// The first byte of whoever begins a handshake.
+/// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 0x16;
 
 /// Where a certificate and its key are, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairFiles {
-    /// The certificate, and after it those that lead to its issuer.
+    /// The certificate, followed by its chain.
     pub certificate: PathBuf,
     /// The key of the certificate, in PEM.
     pub key: PathBuf,
@@ -44,7 +45,7 @@ pub struct PairFiles {
 pub struct Tls {
     files: PairFiles,
     loaded: RwLock<Loaded>,
-    /// What the files looked like before they were read.
+    /// The state of the files before they were read.
     look: Look,
 }
 
@@ -55,29 +56,29 @@ struct Loaded {
 }
 
 impl Tls {
-    /// Reads both files. Nothing is listened on with less.
+    /// Loads both files. Without them the gateway does not listen.
     pub fn load(files: PairFiles) -> anyhow::Result<Self> {
         let look = Look::at(&files);
         let loaded = RwLock::new(load(&files)?);
         Ok(Self { files, loaded, look })
     }
 
-    /// What an operator should know about the files, although they can be used.
+    /// Warnings for the operator about files that can still be used.
     pub fn warnings(&self) -> Vec<String> {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).warnings.clone()
+        lock::read(&self.loaded).warnings.clone()
     }
 
-    /// The certificate's file, and when it ends.
+    /// The certificate's file, and when the certificate expires.
     pub fn described(&self) -> String {
-        described(&self.files, &self.loaded.read().unwrap_or_else(PoisonError::into_inner))
+        described(&self.files, &lock::read(&self.loaded))
     }
 
     fn acceptor(&self) -> TlsAcceptor {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).acceptor.clone()
+        lock::read(&self.loaded).acceptor.clone()
     }
 
-    /// Shakes hands. None with a peer that left without a word, as those do who only look whether
-    /// somebody listens; one who speaks no TLS is told so.
+    /// Makes the TLS handshake. None if the client disconnected without sending anything, as port checks do. A client
+    /// that does not use TLS gets an answer that says so.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
@@ -95,20 +96,19 @@ async fn tell_of_tls(mut stream: TcpStream) -> io::Error {
     let told = async {
         stream.write_all(wire::speaks_tls().as_bytes()).await?;
         stream.shutdown().await?;
-        // What stays unread turns the close into a reset, and the answer could be lost to it.
+        // Closing with unread data would reset the connection, and the answer could be lost.
         tokio::io::copy(&mut stream.take(PLAIN_BYTES_MAX), &mut tokio::io::sink()).await
     };
     told.await.err().unwrap_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Looks at the files again and again. A pair that cannot be used leaves the one before in force, and
-/// the operator is told once.
+/// Polls the files. A pair that cannot be used leaves the previous one in force, and the operator is told once.
 pub(super) async fn keep_renewing(tls: Arc<Tls>) {
     let mut renewal = Renewal::of(&tls);
     loop {
         tokio::time::sleep(LOOK_PAUSE).await;
         let tls = Arc::clone(&tls);
-        // A file system may be slow, or gone.
+        // In a blocking task: the file system may be slow or unreachable.
         let looked = tokio::task::spawn_blocking(move || {
             renewal.look_again(&tls).iter().for_each(|line| warn!("{line}"));
             renewal
@@ -121,11 +121,11 @@ pub(super) async fn keep_renewing(tls: Arc<Tls>) {
 }
 
 struct Renewal {
-    /// What the files in force looked like.
+    /// The state of the files in force.
     taken: Look,
-    /// What was seen at the last look.
+    /// The state at the last poll.
     last: Look,
-    /// What the operator was told about files that cannot be used.
+    /// The last error that was reported to the operator.
     told: Option<String>,
 }
 
@@ -134,7 +134,7 @@ impl Renewal {
         Self { taken: tls.look.clone(), last: tls.look.clone(), told: None }
     }
 
-    /// Takes a pair that has changed. What the operator is to be told about it.
+    /// Loads a pair that has changed. Returns the lines to log.
     fn look_again(&mut self, tls: &Tls) -> Vec<String> {
         let look = Look::at(&tls.files);
         let is_settled = look == self.last;
@@ -151,11 +151,11 @@ impl Renewal {
                 let renewed = described(&tls.files, &loaded);
                 let renewed = format!("certificate renewed: {renewed}, for new connections");
                 let told = [renewed].into_iter().chain(loaded.warnings.clone()).collect();
-                *tls.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+                *lock::write(&tls.loaded) = loaded;
                 (self.taken, self.told) = (look, None);
                 told
             }
-            // It is tried again at the next look: perhaps the process just had no file left to open.
+            // The next poll retries: perhaps the process only had too many files open.
             Err(error) => self.told_once(format!("{error:#}")),
         }
     }
@@ -170,7 +170,7 @@ impl Renewal {
     }
 }
 
-/// What the two files looked like: enough to see that one was written or replaced.
+/// Metadata of the two files, to detect that one was written or replaced.
 #[derive(Clone, PartialEq)]
 struct Look([Option<Seen>; 2]);
 
@@ -242,7 +242,7 @@ fn chain(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(chain)
 }
 
-/// The key, and a word about it where others can have it too.
+/// The key, and a warning if other users can read it.
 fn key(file: &Path) -> anyhow::Result<(PrivateKeyDer<'static>, Option<String>)> {
     let (text, metadata) = read(file)?;
     let shown = file.display();
@@ -255,7 +255,7 @@ fn key(file: &Path) -> anyhow::Result<(PrivateKeyDer<'static>, Option<String>)> 
         }
         Err(error) => bail!("`{shown}` is not PEM: {error}"),
     };
-    // With somebody else's key, a group may be how we were given it.
+    // If another user owns the key, group access may be how we were allowed to read it.
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
     let (mode, others) = (metadata.mode() & 0o777, if is_ours { 0o077 } else { 0o007 });
     let exposed = (mode & others != 0).then(|| {
@@ -266,7 +266,7 @@ fn key(file: &Path) -> anyhow::Result<(PrivateKeyDer<'static>, Option<String>)> 
 
 fn read(file: &Path) -> anyhow::Result<(Vec<u8>, Metadata)> {
     let cannot = || format!("cannot read `{}`", file.display());
-    // Looked at before it is opened: to open a pipe would wait for somebody who writes.
+    // Checked before opening: opening a pipe would block until a writer opens it.
     ensure!(file.metadata().with_context(cannot)?.is_file(), "`{}` is not a file", file.display());
     let opened = File::open(file).with_context(cannot)?;
     let metadata = opened.metadata().with_context(cannot)?;
@@ -277,7 +277,7 @@ fn read(file: &Path) -> anyhow::Result<(Vec<u8>, Metadata)> {
     Ok((text, metadata))
 }
 
-/// None where it cannot be told: whether a certificate is good, is the client's to say.
+/// The expiry time; none if it cannot be read. Clients, not we, decide whether a certificate is valid.
 fn ends_at(certificate: &CertificateDer<'_>) -> Option<Time> {
     let certificate = x509_cert::Certificate::from_der(certificate).ok()?;
     Some(certificate.tbs_certificate.validity.not_after)

@@ -1,5 +1,5 @@
-//! The bytes of a connection. Where a request cannot even be parsed, the HTTP library answers by
-//! itself and without a body; here such an answer gets the JSON body that every other one has.
+//! The bytes of a connection. If a request cannot be parsed, the HTTP library itself answers, without a body. Here such
+//! an answer gets the JSON body that all other errors have.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream whose empty refusals are completed.
+/// A stream that adds a body to the library's empty refusals.
 pub(super) struct Wire<S> {
     stream: S,
-    /// What is written in the place of what we were given, and how much of it is.
+    /// The bytes to write instead of those we were given, and how many of them are written.
     instead: Option<(Vec<u8>, usize)>,
 }
 
@@ -20,7 +20,7 @@ impl<S> Wire<S> {
     }
 }
 
-/// The refusals that the library makes by itself: `(status line, code, message)`.
+/// The refusals that the library itself makes: `(status line, code, message)`.
 const REFUSALS: [(&str, &str, &str); 4] = [
     ("HTTP/1.1 400 Bad Request\r\n", "MALFORMED", "the request is not HTTP/1.1"),
     ("HTTP/1.0 400 Bad Request\r\n", "MALFORMED", "the request is not HTTP/1.1"),
@@ -32,13 +32,13 @@ const REFUSALS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// The answer to one connection too many.
+/// The answer over the connection limit.
 pub(super) fn too_many_connections() -> String {
     let status = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n";
     refusal(status, "UNAVAILABLE", "too many connections: come again")
 }
 
-/// The answer to one who speaks no TLS where TLS is spoken.
+/// The answer to a client that does not use TLS on a TLS address.
 pub(super) fn speaks_tls() -> String {
     let status = "HTTP/1.1 400 Bad Request\r\n";
     refusal(status, "MALFORMED", "this address speaks TLS: ask it with https://")
@@ -53,10 +53,10 @@ fn refusal(head: &str, code: &str, message: &str) -> String {
     )
 }
 
-/// What to write instead of an answer that has no body, where these bytes end with one.
+/// What to write instead, if these bytes end with an answer that has no body.
 ///
-/// INVARIANT: every answer of ours with one of these statuses has a body, so one without is the
-/// library's, and it is the last of its connection.
+/// INVARIANT: each of our own answers with one of these statuses has a body. So one without a body is the library's,
+/// and it is the last on its connection.
 fn completed(bytes: &[u8]) -> Option<Vec<u8>> {
     if !bytes.ends_with(b"\r\n\r\n") {
         return None;

@@ -3,7 +3,7 @@ use stepgate_core::ports::EventQuery;
 use super::*;
 use crate::routes::{self, Access};
 
-/// What a route answers to someone who may not use it, or nothing where they may.
+/// The status for a role that may not use a route; none if it may.
 fn refusal(access: Access, role: Option<Role>) -> Option<u16> {
     match (access, role) {
         (Access::Public, _) => None,
@@ -66,7 +66,7 @@ async fn a_request_without_a_good_token_is_told_how_to_bring_one() {
         if let Some(value) = &value {
             request.headers_mut().insert("authorization", value.parse().unwrap());
         }
-        // Only a local connection can say as whom it acts.
+        // Only a local connection can claim a role with this header.
         request.headers_mut().insert("stepgate-local", "operator".parse().unwrap());
         let reply = house.send(request).await;
         assert_eq!(reply.status, 401, "{value:?}");
@@ -101,7 +101,7 @@ async fn the_history_says_who_made_and_who_revoked_a_token() {
 #[tokio::test]
 async fn a_local_connection_proposes_and_reads_and_decides_only_where_a_person_can_be() {
     let house = House::new().await;
-    // A process that has ended is in no terminal.
+    // A process that has ended has no terminal.
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     let process = Process::of(i32::try_from(ended.id()).unwrap()).unwrap();
     ended.wait().unwrap();
@@ -122,13 +122,13 @@ async fn a_local_connection_proposes_and_reads_and_decides_only_where_a_person_c
         assert_eq!(reply.status, expected, "{local:?}");
         assert_eq!(reply.body.contains("--token-file"), local == Some("operator"), "{local:?}");
     }
-    // With a token it is the token that counts.
+    // With a token, the token decides.
     let mut request = house.request("GET", "/v1/tokens", &house.olga, String::new());
     request.extensions_mut().insert(Peer::Local(process));
     assert_eq!(house.send(request).await.status, 200);
 }
 
-/// Makes a token over the network.
+/// Creates a token over the network.
 async fn made(house: &House, by: &str, name: &str, role: &str) -> String {
     let reply = house.post(by, "/v1/tokens", json!({ "name": name, "role": role })).await;
     assert_eq!(reply.status, 201, "{}", reply.body);
@@ -138,7 +138,7 @@ async fn made(house: &House, by: &str, name: &str, role: &str) -> String {
 #[tokio::test]
 async fn whoever_is_behind_a_request_does_not_decide_on_it() {
     let house = House::new().await;
-    // olga makes an agent and an operator, and that operator makes both once more.
+    // olga creates an agent and an operator; that operator creates another of each.
     let agent = made(&house, &house.olga, "agent-1", "agent").await;
     let second = made(&house, &house.olga, "second", "operator").await;
     let third = made(&house, &second, "third", "operator").await;
@@ -169,7 +169,7 @@ async fn whoever_is_behind_a_request_does_not_decide_on_it() {
         assert_eq!((deny.status, &batch.json()["results"][0]["status"]), (one.status, &json!(403)));
         house.until(&run, "approval_required").await;
     }
-    // What was revoked was made by her all the same, and another process knows it, too.
+    // A revoked token keeps its creator, and another process knows that too.
     let listed = house.get(&house.olga, "/v1/tokens").await.json();
     let is_it = |token: &&Value| token["principal_id"] == "agent-1";
     let id = listed["tokens"].as_array().unwrap().iter().find(is_it).unwrap()["token_id"].clone();
@@ -217,7 +217,7 @@ async fn the_owner_of_the_directory_answers_for_no_token_and_decides() {
     let (approval, _) = house.ask(made["token"].as_str().unwrap(), "d").await;
     let path = format!("/v1/approvals/{approval}/approve");
     assert_eq!(house.post(&house.olga, &path, "").await.status, 200);
-    // A person at the terminal decides on everything but what the owner's own token asked.
+    // A person at the terminal may decide on everything except requests of the owner's own token.
     let tokens = &house.app.service.tokens;
     let name = |name: &str| PrincipalId::parse(name).unwrap();
     let terminal = name(stepgate_gateway::tokens::TERMINAL_OPERATOR);
@@ -314,7 +314,7 @@ async fn an_agent_sees_its_own_objects_and_another_s_are_not_there() {
         assert_eq!(count(house.get(token, "/v1/runs").await, "runs"), expected);
         assert_eq!(count(house.get(token, "/v1/approvals").await, "approvals"), expected);
     }
-    // Her session is no place for his steps, and her id is not his.
+    // Another principal's session and approval are not usable.
     let mut request = house.request("POST", "/v1/steps", &house.bob, proposal("THINK", json!({})));
     request.headers_mut().insert("stepgate-session", session.parse().unwrap());
     let reply = house.send(request).await;

@@ -92,7 +92,7 @@ async fn an_answer_comes_when_the_decision_is_durable_and_not_when_the_step_ends
     let decided = house.post(&house.olga, &path, "").await.json();
     assert_eq!((&decided["status"], &decided["response"]), (&json!("approved"), &Value::Null));
     assert_eq!(house.dispatched(), 0);
-    // Nobody waits for the first one's step to learn that they came too late.
+    // A later decision is refused at once, without waiting for the step of the first.
     let start = Instant::now();
     assert_eq!(house.post(&house.otto, &path, "").await.status, 409);
     assert!(start.elapsed() < Duration::from_secs(20));
@@ -134,7 +134,7 @@ async fn several_are_decided_each_by_its_id() {
 async fn what_nobody_decides_is_decided_by_time() {
     let limits = Limits { approval_ttl_ms: 60, ..Limits::default() };
     let house = House::with(ServeLimits::default(), limits).await;
-    // One before anybody keeps the time, as after a restart, and one after.
+    // One before the expiry task starts, as after a restart, and one after.
     let (early, early_run) = house.ask(&house.alice, "a").await;
     house.app.service.begin();
     let (late, late_run) = house.ask(&house.alice, "b").await;

@@ -1,11 +1,11 @@
-//! The pages, as a browser uses them.
+//! Tests of the pages, as a browser uses them.
 
 mod forms;
 mod logins;
 
 use super::*;
 
-/// A browser: it keeps the cookie that it was given.
+/// A browser that keeps its cookie.
 struct Browser<'a> {
     house: &'a House,
     cookie: Option<String>,
@@ -13,7 +13,7 @@ struct Browser<'a> {
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Everything but letters and digits escaped.
+/// Form fields, with everything except letters and digits escaped.
 fn encoded(fields: &[(&str, &str)]) -> String {
     let escape = |text: &str| -> String {
         text.bytes()
@@ -32,7 +32,7 @@ impl<'a> Browser<'a> {
         Self { house, cookie: None }
     }
 
-    /// One that is logged in.
+    /// A browser that is logged in.
     async fn of(house: &'a House, token: &str) -> Self {
         let mut browser = Self::new(house);
         let reply = browser.log_in(token, "").await;
@@ -43,7 +43,7 @@ impl<'a> Browser<'a> {
     fn request(&self, method: &str, path: &str, body: String) -> Request<Body> {
         let mut request = self.house.request(method, path, "", body);
         if let Some(cookie) = &self.cookie {
-            // Other programs on the same host have cookies, too.
+            // Other programs on the same host set cookies too.
             let cookies = format!("theme=dark; {cookie}; stepgate-login=stale");
             request.headers_mut().insert("cookie", cookies.parse().unwrap());
         }
@@ -67,7 +67,7 @@ impl<'a> Browser<'a> {
         reply
     }
 
-    /// What the forms of this login bring.
+    /// The CSRF token of this login's forms.
     async fn csrf(&self) -> String {
         csrf(&self.get("/login").await)
     }
@@ -84,7 +84,7 @@ fn csrf(reply: &Reply) -> String {
     rest.split('"').next().unwrap().to_owned()
 }
 
-/// Whether a page lets its reader decide.
+/// Whether a page has the buttons to decide.
 fn has_buttons(reply: &Reply) -> bool {
     reply.body.contains("value=\"approve\"") || reply.body.contains("value=\"deny\"")
 }

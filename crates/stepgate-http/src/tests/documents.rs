@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{openapi, routes};
 
-/// A schema of the document, ready to be asked.
+/// A validator for a schema of the document.
 fn schema(name: &str) -> jsonschema::Validator {
     let document = openapi::document(&routes::all(&mounted()));
     let schemas = &document["components"]["schemas"];

@@ -1,11 +1,8 @@
-use stepgate_gateway::panics;
-
 use super::*;
 use crate::page;
 
 #[tokio::test]
-async fn a_handler_that_panics_ends_its_own_request_alone_and_is_counted() {
-    panics::count_and_log();
+async fn a_handler_that_panics_ends_its_own_request_alone() {
     let house = House::new().await;
     let handler = axum::routing::get(async || -> StatusCode { panic!("by a test") });
     let route = Route::new("GET", "/panics", Access::Reader, handler, "Panic");
@@ -13,7 +10,6 @@ async fn a_handler_that_panics_ends_its_own_request_alone_and_is_counted() {
     let (service, limits) = (house.app.service.clone(), ServeLimits::default());
     let app = App::new(service, limits, public_url, AccessLog::Silent, vec![route]);
     let house = House { router: router(&app), app, ..house };
-    let before = panics::count();
     let [panicked, other] = [
         house.get(&house.alice, "/panics").await,
         house.propose(&house.alice, &proposal("LIST_FILES", json!({ "path": "/sandbox/" }))).await,
@@ -21,9 +17,7 @@ async fn a_handler_that_panics_ends_its_own_request_alone_and_is_counted() {
     assert_eq!((panicked.status.as_u16(), other.status.as_u16()), (500, 200));
     assert_eq!(panicked.json()["error"]["code"], "INTERNAL");
     let metrics = house.get(&house.olga, "/metrics").await.body;
-    let line = metrics.lines().find(|line| line.starts_with("stepgate_panics ")).unwrap();
-    let counted: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(counted > before, "{line}");
+    assert!(metrics.contains("\nstepgate_panics "), "{metrics}");
 }
 
 #[tokio::test]
@@ -32,7 +26,7 @@ async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
         ServeLimits { requests_per_second_max: 1, requests_burst_max: 3, ..ServeLimits::default() };
     let house = House::with(serve, Limits::default()).await;
     for _ in 0..3 {
-        // Refused proposals count like any other.
+        // Refused proposals count towards the limit.
         assert_eq!(house.propose(&house.alice, "{").await.status, 400);
     }
     let reply = house.propose(&house.alice, "{").await;
@@ -58,7 +52,7 @@ async fn a_principal_with_half_of_the_connections_gets_no_more_and_others_do() {
     assert_eq!(house.get(&house.bob, "/v1/runs").await.status, 200);
     assert_eq!(house.get("", "/healthz").await.status, 200);
     drop(first);
-    // An answer that is whole keeps no place.
+    // A response that is complete holds no place.
     for _ in 0..3 {
         assert_eq!(house.get(&house.alice, "/v1/runs").await.status, 200);
     }
@@ -80,7 +74,7 @@ async fn a_page_of_long_rows_ends_early_and_the_next_one_goes_on() {
     let (mut seen, mut pages) = (Vec::new(), 0);
     loop {
         let reply = house.get(&house.alice, &path).await;
-        // The row that brings a page to its end may be as long as a row can be.
+        // The last row of a page may be as long as a row can be.
         assert!(reply.body.len() < 3 * page::BYTES_MAX, "{}", reply.body.len());
         let page = reply.json();
         let runs = page["runs"].as_array().unwrap();

@@ -80,7 +80,7 @@ async fn a_caller_who_leaves_never_stops_the_step() {
     }
     caller.abort();
     assert!(caller.await.unwrap_err().is_cancelled());
-    // The same asked again finds it in flight, and with patience it joins.
+    // The same proposal is answered as in progress; with `Prefer: wait` it joins the run.
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let reply = house.propose(&house.alice, &write).await;

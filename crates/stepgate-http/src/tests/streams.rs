@@ -1,7 +1,7 @@
 use super::*;
 use crate::Metrics;
 
-/// The stream's events as they come: `(id, type)`.
+/// Reads the stream's events as they come: `(id, type)`.
 struct Reading {
     body: Body,
     text: String,
@@ -21,7 +21,7 @@ impl Reading {
         Self { body: response.into_body(), text: String::new() }
     }
 
-    /// The next event, or nothing where the stream ends.
+    /// The next event; none at the end of the stream.
     async fn next(&mut self) -> Option<(u64, String)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -96,7 +96,7 @@ async fn a_stream_ends_with_its_token_and_with_the_process() {
     slow.next().await.unwrap();
     let mut events = Reading::begin(&house, &house.olga, Some("latest"), None).await;
     house.send(house.request("DELETE", &path, &house.olga, String::new())).await;
-    // Nothing else happens, and nothing that was read before is shown.
+    // The streams end without another event, and events read before the revocation are not sent.
     while stream.next().await.is_some() {}
     assert_eq!(slow.next().await, None);
     events.until("token_revoked").await;

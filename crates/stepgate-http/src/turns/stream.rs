@@ -1,4 +1,4 @@
-//! A turn as server-sent events: text as it comes, each call with its outcome, and the end.
+//! A turn as server-sent events: text as it is generated, each call with its outcome, and the end.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use super::super::admit::Caller;
 use super::wire::Accepted;
 use super::{App, ended, still_waiting, value_of};
 
-/// How long a stream is silent at most.
+/// Longest silence of a stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Streams what happens from the turn's beginning on. A request that is refused before its turn is
-/// durable is refused as any other.
+/// Streams the turn from its beginning. A request that is refused before its turn is durable gets a normal error
+/// response.
 pub(super) async fn of(
     app: Arc<App>,
     caller: Caller,
     live: Arc<Live>,
-    patience: Option<Duration>,
+    max_wait: Option<Duration>,
 ) -> Response {
     let mut changes = live.changes();
     while live.session_id().is_none() {
         if live.ended().is_some() {
             return ended(&live);
         }
-        // The sender lives in `live`, so this cannot fail.
+        // Cannot fail: `live` owns the sender.
         let _ = changes.changed().await;
     }
-    let deadline = patience.map(|patience| Instant::now() + patience);
+    let deadline = max_wait.map(|max_wait| Instant::now() + max_wait);
     let hearing = Hearing { app, caller, live, changes, deadline, told: 0, is_over: false };
     let events = stream::unfold(hearing, |mut hearing| async move {
         let event = hearing.next().await?;
@@ -45,7 +45,7 @@ pub(super) async fn of(
     Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response()
 }
 
-/// One who listens, and how much they have heard.
+/// One client's stream, and how many events it has got.
 struct Hearing {
     app: Arc<App>,
     caller: Caller,
@@ -63,7 +63,7 @@ impl Hearing {
                 return None;
             }
             self.changes.borrow_and_update();
-            // Seen before what was heard: nothing is heard after the end.
+            // Read before the progress: after the end there is no more progress.
             let has_ended = self.live.ended().is_some();
             if let Some(progress) = self.live.heard_at(self.told) {
                 self.told += 1;
@@ -95,7 +95,7 @@ impl Hearing {
         })
     }
 
-    /// A stream does not outlive its token.
+    /// Whether the token is still valid: a stream ends with its token.
     fn is_still_good(&self) -> bool {
         let is_good = |token| self.app.service.is_live(token);
         self.caller.token_id.is_none_or(is_good)

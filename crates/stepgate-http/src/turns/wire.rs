@@ -1,4 +1,4 @@
-//! What is read and written about turns.
+//! The JSON of turns.
 
 use serde::{Deserialize, Serialize};
 use stepgate_agent::envelope::{
@@ -12,7 +12,7 @@ use stepgate_agent::view::{Standing, TurnView};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
 use stepgate_gateway::turns::{Live, Look};
 
-/// A request. Organisation and user are not in it: they come with the token.
+/// A request. It does not contain organisation and user: they come from the configuration and the token.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct TurnRequest {
@@ -41,11 +41,11 @@ impl TurnRequest {
     }
 }
 
-/// The turn goes on without the caller.
+/// The body of a 202 response: the turn goes on without the caller.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Accepted {
-    /// `APPROVAL_REQUIRED` where a person is asked, `IN_PROGRESS` otherwise.
+    /// `APPROVAL_REQUIRED` if the turn waits for an approval, `IN_PROGRESS` otherwise.
     code: &'static str,
     session_id: Option<SessionId>,
     turn_id: Option<TurnId>,
@@ -87,7 +87,7 @@ pub(crate) struct TurnObject {
     approval_id: Option<ApprovalId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<RunId>,
-    /// What the caller got, or would get.
+    /// The response that the caller got or would get.
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<Response>,
     #[serde(skip_serializing_if = "Option::is_none")]

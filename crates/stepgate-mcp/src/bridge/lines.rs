@@ -1,4 +1,4 @@
-//! Lines, with a limit on their length.
+//! Reads lines, with a limit on their length.
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
@@ -11,7 +11,7 @@ pub(super) struct Lines<R> {
 
 pub(super) enum Next {
     Line(Vec<u8>),
-    /// It was read to its end, and not kept.
+    /// The line was too long: it was read to its end and discarded.
     TooLong,
 }
 
@@ -20,14 +20,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { reader: BufReader::new(input) }
     }
 
-    /// The next line that has something in it; none where the input has ended.
+    /// The next line that is not empty; none at the end of the input.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Next>> {
         let mut line = Vec::new();
         let mut is_too_long = false;
         loop {
             let chunk = self.reader.fill_buf().await?;
             if chunk.is_empty() {
-                // A last line without its end was not finished, and is not taken for a message.
+                // A last line without a line break is incomplete and is not a message.
                 return Ok(None);
             }
             let end = chunk.iter().position(|byte| *byte == b'\n');

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What follows the gate's own words.
+/// What follows the gate's own text.
 fn of_servers(servers: &[(&str, &str)]) -> String {
     let all = with(servers.iter().copied());
     all.strip_prefix(OWN).unwrap_or_else(|| panic!("{all}")).to_owned()
@@ -23,7 +23,7 @@ fn the_words_of_one_server_and_of_all_are_bounded() {
     assert!(of_servers(&[("a", &whole)]).ends_with("xx"));
     let cut = of_servers(&[("a", &format!("{whole}y"))]);
     assert!(cut.ends_with("x…"), "{}", &cut[cut.len() - 9..]);
-    // Of lines without words the marks are counted.
+    // The quotation marks of short lines count towards the limit.
     let lines = "\n.".repeat(SERVER_CHARS_MAX / 2);
     let many = [("a", lines.as_str()), ("b", &whole), ("c", &whole), ("d", "short")];
     let told = of_servers(&many);

@@ -2,10 +2,10 @@ use serde_json::json;
 
 use super::*;
 
-fn sameness(name: &str, volume: u64) -> Sameness {
+fn sameness(name: &str, volume: u64) -> CallFingerprint {
     let args = json!({ "volume": volume });
     let args = args.as_object().unwrap();
-    Sameness::of(&PrincipalId::parse(name).unwrap(), "sonos.set_volume", args)
+    CallFingerprint::of(&PrincipalId::parse(name).unwrap(), "sonos.set_volume", args)
 }
 
 fn id() -> ProposalId {
@@ -58,7 +58,7 @@ fn what_no_stream_gives_any_more_is_not_forgotten_with_one() {
     let unanswered = Unanswered::new(Duration::from_secs(1));
     let (noticed, of_ended) = (id(), id());
     let same = sameness("agent", 20);
-    // A notice went over the stream, or went with it: the outcome is still to come.
+    // A notice was sent on the stream, or lost with it: the outcome is still to come.
     unanswered.add(same, noticed.clone(), Some(stream("one", 0)));
     unanswered.add(same, noticed.clone(), None);
     unanswered.add(same, noticed.clone(), Some(stream("one", 0)));

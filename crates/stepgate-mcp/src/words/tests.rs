@@ -4,7 +4,7 @@ use super::*;
 
 const PAYLOAD_BYTES_MAX: usize = 1024;
 
-/// The words after this failure, as the record and the journal would have it.
+/// The text after this failure, built as from the record and the journal.
 fn words(failure: &Failure, is_in_doubt: bool) -> String {
     let recorded = Recorded {
         outcome: failure.outcome(),

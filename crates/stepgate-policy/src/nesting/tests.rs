@@ -18,7 +18,7 @@ fn a_policy_has_a_deepest_nesting() {
         (format!("a{}", "[\"\"]".repeat(NESTING_MAX)), too_deep((NESTING_MAX - 1) * 4 + 1)),
         ("context.args.volume <= 3 && ".repeat(99), None),
         ("a == b.c || ".repeat(99), None),
-        // Another policy begins anew; what stands in comments and strings does not count.
+        // The next policy starts from zero; comments and strings do not count.
         (format!("{};{}", ifs(NESTING_MAX), ifs(NESTING_MAX)), None),
         (format!("// {}", nested(99)), None),
         (format!("\"\\\"{}\"", nested(99)), None),

@@ -15,7 +15,7 @@ use crate::schema::of_tools;
 use crate::set::Entry;
 use crate::shape::{self, ToolShape};
 
-/// A tool that demands nothing, so that whatever is unseen keeps the schema.
+/// A tool without required arguments, so that any unseen argument still conforms to the schema.
 fn tool() -> ToolShape {
     let input_schema = json!({ "type": "object", "properties": {
         "text": { "type": "string" },
@@ -49,7 +49,7 @@ fn prepared() -> (Vocabulary, Schema, HashMap<String, Entry>) {
     (vocabulary, schema, entries)
 }
 
-/// Whether Cedar agrees that what it is asked keeps the schema.
+/// Asserts that Cedar accepts the questions under the schema.
 fn assert_kept(call: &Call) {
     thread_local!(static PREPARED: (Vocabulary, Schema, HashMap<String, Entry>) = prepared());
     PREPARED.with(|(vocabulary, schema, entries)| {

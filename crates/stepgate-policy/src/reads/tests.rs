@@ -25,7 +25,7 @@ fn a_policy_reads_the_arguments_that_its_conditions_name() {
         ("!(if context.args has a then context.args.b like \"c*\" else false)", &["a", "b"]),
         ("{ \"k\": context.args.x } == { \"k\": 1 }", &["x"]),
         ("decimal(context.args.x).lessThan(decimal(\"1.0\"))", &["x"]),
-        // What is read is not told apart any more: everything.
+        // The arguments cannot be told apart here: everything counts as read.
         ("context.args == { \"x\": 1 }", &[""]),
         ("context == { \"args\": 1 }", &[""]),
         ("context has args", &[""]),
@@ -33,7 +33,7 @@ fn a_policy_reads_the_arguments_that_its_conditions_name() {
         ("(if true then context.args else context.args).x == 1", &[""]),
         ("{ \".\": context }[\".\"] == context", &[""]),
         ("{ \"has\": context.args }[\"has\"].x == 1", &[""]),
-        // A part of an argument is as much as the argument.
+        // Reading a part of an argument counts as reading the argument.
         ("(if true then context.args.x else context.args.y).z == 1", &["x", "y"]),
     ];
     for (condition, expected) in rows {

@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 use super::Shape;
 use crate::cause::{Cause, EXACT_MAX};
 
-/// The value where it is of this type and can be held exactly, or why not.
+/// The value, if it has this type and can be held exactly; otherwise the cause.
 pub(crate) fn scalar(shape: &Shape, value: &Value) -> Result<RestrictedExpression, Cause> {
     match (shape, value) {
         (Shape::String, Value::String(text)) => Ok(RestrictedExpression::new_string(text.clone())),
@@ -19,8 +19,8 @@ pub(crate) fn scalar(shape: &Shape, value: &Value) -> Result<RestrictedExpressio
     }
 }
 
-/// A whole number, however it is spelled (`20`, `20.0`, `2e1`), that a double tells from its
-/// neighbours: a journal keeps nothing else apart.
+/// A whole number in any spelling (`20`, `20.0`, `2e1`) that a double holds exactly: a journal cannot
+/// distinguish other numbers.
 fn long(number: &Number) -> Result<i64, Cause> {
     let value = number.as_f64().ok_or(Cause::TooLarge)?;
     if value.fract() != 0.0 {

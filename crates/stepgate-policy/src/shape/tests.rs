@@ -4,7 +4,7 @@ fn attributes(input_schema: &Value) -> Value {
     of_args(input_schema).to_schema()["attributes"].clone()
 }
 
-/// The type of one argument that is demanded, or nothing where policies do not see it.
+/// The type of one required argument, or null where policies do not see it.
 fn seen(schema: Value) -> Value {
     let input_schema = json!({
         "type": "object",
@@ -36,7 +36,7 @@ fn cedar_sees_what_it_can_type() {
         (json!({ "$ref": "#/$defs/room" }), string),
         (json!({ "type": "array", "items": { "type": "string" } }), set_of("String", true)),
         (json!({ "type": "array", "items": { "type": "number" } }), set_of("Long", false)),
-        // What Cedar cannot hold, or nobody has said.
+        // Values that Cedar cannot hold, or whose type the schema does not give.
         (json!({}), Value::Null),
         (json!(true), Value::Null),
         (json!({ "type": "null" }), Value::Null),
@@ -109,7 +109,7 @@ fn the_default_of_an_argument_is_found_wherever_the_schema_declares_it() {
         (json!({ "type": "integer", "default": 1 }), value(json!(1))),
         (json!({ "type": ["integer", "null"], "default": null }), value(Value::Null)),
         (json!({ "$ref": "#/$defs/five" }), value(json!(5))),
-        // The word that stands nearest counts.
+        // The nearest default wins.
         (json!({ "$ref": "#/$defs/five", "default": 6 }), value(json!(6))),
         (json!({ "allOf": [{ "$ref": "#/$defs/five" }] }), value(json!(5))),
         (json!({ "anyOf": [{ "type": "null" }, { "default": 7 }] }), value(json!(7))),

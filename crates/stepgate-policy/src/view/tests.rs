@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::shape::{ToolShape, of_args};
 
-/// The unseen arguments and why, and the defaults, of a call with these arguments.
+/// The unseen arguments with their causes, and the defaults, of a call with these arguments.
 fn unseen(input_schema: &Value, args: Value) -> (Vec<String>, Value) {
     let record = of_args(input_schema);
     let View { unseen, defaults, .. } = view(&record, args.as_object().unwrap()).unwrap();
@@ -54,7 +54,7 @@ fn every_value_is_seen_exactly_or_named_with_the_reason() {
         (json!({ "level": -1e300 }), vec!["level: it is beyond ±9007199254740991"]),
         (json!({ "level": 0.5 }), vec!["level: it is a fraction"]),
         (json!({ "word": null }), vec!["word: it is null"]),
-        // The schema declares that to this tool null is what nothing is.
+        // The schema declares that the tool treats null like an omitted argument.
         (json!({ "maybe": null }), vec![]),
         (json!({ "count": null }), vec!["count: it is null"]),
         (json!({ "count": "1" }), vec!["count: it is not of the type in the tool's schema"]),
@@ -70,7 +70,7 @@ fn every_value_is_seen_exactly_or_named_with_the_reason() {
                 "options.more: it is not named in the tool's schema",
             ],
         ),
-        // All of a list or nothing: one element less would answer `contains` wrongly.
+        // All of a list or none: without one element, `contains` would be answered wrongly.
         (
             json!({ "tags": ["evil", null] }),
             vec!["tags: an element of it is or has something null"],

@@ -25,20 +25,20 @@ use crate::plan::{
 pub(super) struct Data {
     sessions: BTreeMap<SessionId, Seat>,
     runs: HashMap<RunId, Dossier>,
-    /// Runs in the order of their coming.
+    /// Runs in the order of their arrival.
     order: Vec<RunId>,
     approvals: HashMap<ApprovalId, RunId>,
-    /// Runs that asked, in the order of their asking.
+    /// Runs with an approval, in the order of the requests.
     asked: Vec<RunId>,
     keys: HashMap<IdempotencyKey, RunId>,
     events: HashSet<ArtifactId>,
-    /// Every event in the order of its coming: the n-th has the position n.
+    /// Every event in the order of its arrival: the n-th has the position n.
     history: Vec<Event>,
     /// Those that belong to no run, with their positions.
     loose: Vec<(u64, LinkedEvent)>,
 }
 
-/// A session, with what its row holds beside it.
+/// A session, with the further columns of its row.
 #[derive(Debug)]
 struct Seat {
     session: Session,
@@ -46,7 +46,7 @@ struct Seat {
 }
 
 impl Data {
-    /// Plans a write and applies it, or refuses it whole.
+    /// Plans a write and applies it, or refuses all of it.
     pub(super) fn write(&mut self, write: &Write) -> Result<Option<Session>, StoreError> {
         let rows = plan(write, &mut Looking(self))?;
         self.refuse_repeated_events(&rows)?;
@@ -55,7 +55,7 @@ impl Data {
         Ok(answer)
     }
 
-    /// What a unique index on event ids refuses elsewhere.
+    /// The check that a unique index on event ids makes in the SQL engines.
     fn refuse_repeated_events(&self, rows: &Rows<'_>) -> Result<(), StoreError> {
         let mut fresh = HashSet::new();
         for (event, _) in &rows.events {
@@ -266,7 +266,7 @@ impl Data {
         self.history.len() as u64
     }
 
-    /// Whether a session belongs to the principal who is asked for, where one is.
+    /// Whether a session belongs to this principal; true where no principal is given.
     fn is_in_session_of(&self, principal_id: Option<&PrincipalId>, session_id: SessionId) -> bool {
         principal_id.is_none_or(|principal_id| {
             let seat = self.sessions.get(&session_id);

@@ -13,8 +13,8 @@ pub(super) fn no_run(run_id: RunId) -> StoreError {
     refusal(StateCode::RecoveryFailed, format!("there is no run {run_id}"))
 }
 
-/// Every part of a commit names the commit's own run and session: otherwise a part would be linked
-/// into a chain that its reader never looks at.
+/// Every part of a commit must name the commit's own run and session: otherwise a part would be linked into
+/// a chain where no reader looks for it.
 pub(super) fn is_about_its_place(commit: &StepCommit) -> Result<(), StoreError> {
     let place = commit.place;
     let elsewhere = |what: &str| {
@@ -62,8 +62,8 @@ pub(super) fn is_about_its_place(commit: &StepCommit) -> Result<(), StoreError> 
     }
 }
 
-/// The journal's tail after the entries of the commit. `unhashed` is the first entry whose digest is
-/// not that of its fields.
+/// The journal's tail after the entries of the commit. `unhashed` is the first entry whose digest is not
+/// that of its fields.
 pub(super) fn journal_goes_on(
     commit: &StepCommit,
     unhashed: Option<u64>,
@@ -87,8 +87,8 @@ pub(super) fn journal_goes_on(
     Ok(tail)
 }
 
-/// The run's status after the commit: the run is there and not over, or comes into being once, and
-/// ends with its record and nothing else.
+/// The run's status after the commit. The run must exist and not be over, or be opened once; it ends with
+/// its record and in no other way.
 pub(super) fn status_after(
     commit: &StepCommit,
     before: Option<&Trace>,
@@ -122,7 +122,7 @@ pub(super) fn status_after(
     }
 }
 
-/// A checkpoint is sound, is the first at its number, and fixes the journal as it is.
+/// A checkpoint must be consistent, the first at its number, and match the journal as it is.
 pub(super) fn checkpoint_fits(
     commit: &StepCommit,
     is_sound: bool,
@@ -146,7 +146,7 @@ pub(super) fn checkpoint_fits(
     if number == tail.sequence_number && !checkpoint.fixes(tail) {
         return mismatch("does not fix the journal as it is");
     }
-    // A run that opens with this commit has no row to look for.
+    // A run that opens with this commit has no checkpoint yet.
     if commit.open.is_none() && view.has_checkpoint(commit.place.run_id, number)? {
         let detail = format!("there is a checkpoint {number} already");
         return Err(refusal(StateCode::SequenceGap, detail));
@@ -154,7 +154,7 @@ pub(super) fn checkpoint_fits(
     Ok(())
 }
 
-/// A key is bound once, by a trace that has no other, and settled once, by the trace that bound it.
+/// A key is bound once, by a trace that has no other key, and settled once, by the trace that bound it.
 pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(), StoreError> {
     let run_id = commit.place.run_id;
     match &commit.key {
@@ -163,7 +163,7 @@ pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(
             if view.is_bound(&binding.idempotency_key)? {
                 return Err(StoreError::KeyTaken);
             }
-            // A run that opens with this commit has no row to look for.
+            // A run that opens with this commit has no key yet.
             if commit.open.is_none() && view.key_of(run_id)?.is_some() {
                 let detail = format!("run {run_id} has bound another key");
                 return Err(refusal(StateCode::InvalidTransition, detail));
@@ -180,7 +180,7 @@ pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(
     }
 }
 
-/// A run asks once, and its question is decided once: the compare of compare-and-set.
+/// A run asks for one approval, and it is decided once: the compare of compare-and-set.
 pub(super) fn approval_is_open(
     commit: &StepCommit,
     view: &mut impl View,
@@ -210,8 +210,8 @@ pub(super) fn approval_is_open(
     }
 }
 
-/// A payload is sealed when its run comes into being: afterwards the row would have had it in the
-/// clear.
+/// The original payload must be stored apart when its run is opened: later, the row would already have had
+/// it in plain text.
 pub(super) fn sealed_with_its_run(commit: &StepCommit) -> Result<(), StoreError> {
     if commit.sealed.is_some() && commit.open.is_none() {
         let detail =

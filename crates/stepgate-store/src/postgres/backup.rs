@@ -1,8 +1,8 @@
-//! A store copied into a SQLite file while nodes use it, and a database filled from such a file.
+//! Copies a store into a SQLite file while nodes use it, and fills a database from such a file.
 //!
-//! Both are one transaction. What is read is of one moment, and no node waits for it; what is filled is
-//! there as a whole, and was verified, when the transaction ends: before, nobody sees any of it, and
-//! nodes that start meanwhile wait.
+//! Each is one transaction. A backup reads one snapshot and blocks no node. A restored database becomes
+//! visible as a whole, and verified, when the transaction commits: before that no other process sees any of
+//! it, and nodes that start meanwhile wait.
 
 use std::path::Path;
 use std::pin::pin;
@@ -33,13 +33,13 @@ impl From<OpenError> for BackupError {
     }
 }
 
-/// A run that is not over and waits for nobody has an owner that no node ever was: so it looks like what
-/// a dead node left, and whoever comes first goes on with it.
+/// An unfinished run that does not wait for a person gets an owner that no node ever was. So it looks like a
+/// run of a dead node, and the first node that recovers takes it over.
 const OWNER: &str = "CASE WHEN status IN ('started', 'approved') THEN 0 END";
 
 impl PostgresStore {
-    /// Copies a store, which nodes may use, into a SQLite file that is not there yet, durably.
-    /// `progress` is told the rows that are done.
+    /// Copies a store, which nodes may use, into a new SQLite file, durably. `progress` gets the number of
+    /// rows done.
     pub async fn back_up(
         url: &str,
         options: PostgresOptions,
@@ -72,8 +72,8 @@ impl PostgresStore {
         Ok(filling.end()?)
     }
 
-    /// Fills an empty database from the file of a backup. Nobody sees anything of it before it is
-    /// finished; one that is dropped leaves nothing. `progress` is told the rows that are done, and all.
+    /// Fills an empty database from the file of a backup. No other process sees any of it before it is
+    /// finished; if it is dropped, it leaves nothing. `progress` gets the rows done and the total.
     pub async fn restore(
         url: &str,
         options: PostgresOptions,
@@ -121,7 +121,7 @@ impl PostgresStore {
     }
 }
 
-/// A database that is filled, and that nobody else sees yet.
+/// A filled database that no other process sees yet.
 #[derive(Debug)]
 pub struct Restoring {
     store: PostgresStore,
@@ -130,19 +130,19 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// What is in it, to be verified.
+    /// Its content, for verification.
     pub fn store(&self) -> &dyn Store {
         &self.store
     }
 
-    /// Makes it a store that nodes can open.
+    /// Commits it, so that nodes can open it.
     pub async fn finish(self) -> Result<(), BackupError> {
         let committed = self.connection.lock().await.batch_execute("COMMIT").await;
         Ok(committed.map_err(|error| while_opening(&self.shown, &error))?)
     }
 }
 
-/// A copy takes as long as it takes.
+/// No timeouts: a copy may take long.
 const PATIENT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0;
                        SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0";
 
@@ -150,7 +150,7 @@ fn silent(shown: &str, patience: Duration) -> BackupError {
     BackupError::Silent { shown: shown.to_owned(), seconds: patience.as_secs() }
 }
 
-/// A row as SQLite keeps it.
+/// A row in SQLite's form.
 fn cells(table: &CopiedTable, row: &Row) -> Result<Vec<Cell>, BackupError> {
     let cell = |(index, (column, kind)): (usize, &(&'static str, Kind))| {
         let wrong = |why: String| BackupError::Row { table: table.name, column, why };
@@ -193,7 +193,7 @@ fn insert(table: &CopiedTable) -> String {
     )
 }
 
-/// The values of rows, column by column, as PostgreSQL keeps them.
+/// The values of rows, column by column, in PostgreSQL's form.
 fn columns(table: &CopiedTable, rows: &[Vec<Cell>]) -> Vec<Value> {
     let cells = |index: usize| rows.iter().map(move |row| row.get(index).unwrap_or(&Cell::Nothing));
     let column = |(index, (_, kind)): (usize, &(&'static str, Kind))| -> Value {
@@ -210,7 +210,7 @@ fn columns(table: &CopiedTable, rows: &[Vec<Cell>]) -> Vec<Value> {
     table.columns.iter().enumerate().map(column).collect()
 }
 
-/// SQLite's tables are strict, so a cell is of its column's kind or there is nothing in it.
+/// SQLite's tables are strict, so a cell has its column's type or is null.
 fn number(cell: &Cell) -> Option<i64> {
     match cell {
         Cell::Number(number) => Some(*number),
@@ -232,8 +232,9 @@ fn bytes(cell: &Cell) -> Option<Vec<u8>> {
     }
 }
 
-/// What goes on counting: positions after the last one, and nodes with numbers that no node of a store
-/// that was restored earlier can have had, for there was less than one a second.
+/// Sets the counters. Positions continue after the last one. Incarnations start at the present Unix time in
+/// seconds: no node of an earlier restore can have had these numbers, because fewer than one node a second
+/// registered.
 fn counters() -> String {
     let mut sql = String::from(
         "UPDATE event_counter SET last = (SELECT coalesce(max(position), 0) FROM events);

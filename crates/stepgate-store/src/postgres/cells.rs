@@ -1,4 +1,4 @@
-//! The cells of a row, as PostgreSQL gives them, and the queries that find rows.
+//! The cells of a row in PostgreSQL, and the queries that find rows.
 
 use std::borrow::Cow;
 
@@ -43,8 +43,8 @@ pub(super) fn one<T>(
     rows.first().map(|row| read(&Cells::of(row, table))).transpose()
 }
 
-/// A text of somebody else's making as PostgreSQL can keep it, which no text with a NUL is. The names
-/// of actions and the notes of people have none and no backslash, so they stand there as they are.
+/// Escapes a text from outside Stepgate, because PostgreSQL cannot store a NUL in a text. Names of actions
+/// and notes of people contain neither NUL nor backslash, so they are stored unchanged.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     match text.contains(['\0', '\\']) {
         true => text.replace('\\', "\\\\").replace('\0', "\\0").into(),
@@ -52,7 +52,7 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text that was escaped.
+/// Reverses [`escaped`].
 pub(super) fn plain(text: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();

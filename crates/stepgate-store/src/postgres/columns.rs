@@ -1,6 +1,6 @@
-//! The columns that are read of each table, by name. A statement that asks for all there are fails on every
-//! node that runs when the next version adds one: PostgreSQL lets a prepared statement answer what it
-//! answered when it was prepared, or nothing.
+//! The columns that are read from each table, by name. `SELECT *` would fail on every running node when the
+//! next version adds a column: in PostgreSQL a prepared statement must return the same columns as when it
+//! was prepared.
 
 /// `SELECT … FROM` a table.
 macro_rules! rows_of {

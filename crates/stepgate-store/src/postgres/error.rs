@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean to those who ask the store.
+//! How PostgreSQL's errors are mapped for callers of the store.
 
 use stepgate_core::journal::StateCode;
 use stepgate_core::ports::StoreError;
@@ -6,12 +6,12 @@ use tokio_postgres::error::SqlState;
 
 use crate::plan::refusal;
 
-/// A statement found another number of rows than its writer knows of.
+/// A statement changed another number of rows than the writer expected.
 pub(super) const UNEXPECTED: &str = "SG001";
-/// A trigger of ours refused.
+/// One of our triggers refused.
 const REFUSED: &str = "SG002";
 
-/// Why a store could not be opened. Each message says the way out.
+/// Why a store could not be opened. Each message gives the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The URL cannot be read.
@@ -24,7 +24,7 @@ pub enum OpenError {
         /// What is wrong with it.
         detail: String,
     },
-    /// Nobody answers.
+    /// The server does not answer.
     #[error(
         "PostgreSQL at `{shown}` does not answer ({detail}); check that the server runs, and the host and port"
     )]
@@ -34,7 +34,7 @@ pub enum OpenError {
         /// What was reported.
         detail: String,
     },
-    /// There is no TLS, or nobody vouches for the server.
+    /// There is no TLS, or the server's certificate is not trusted.
     #[error(
         "PostgreSQL at `{shown}` cannot be trusted ({detail}); name the file with its certificate in SSL_CERT_FILE, or write sslmode=disable where nobody can listen"
     )]
@@ -44,7 +44,7 @@ pub enum OpenError {
         /// What is wrong with it.
         detail: String,
     },
-    /// The server does not let us in.
+    /// The server refuses the credentials.
     #[error(
         "PostgreSQL at `{shown}` refuses these credentials ({detail}); check user, password and pg_hba.conf"
     )]
@@ -70,13 +70,13 @@ pub enum OpenError {
         /// What the server says.
         detail: String,
     },
-    /// The server is a standby, or set to read alone.
+    /// The server is a standby, or set to read-only.
     #[error("PostgreSQL at `{shown}` is read-only; name the primary, or end its read-only mode")]
     ReadOnly {
         /// The URL without its password.
         shown: String,
     },
-    /// There is no room.
+    /// The disk is full.
     #[error("the disk of PostgreSQL at `{shown}` is full; free some space and start again")]
     DiskFull {
         /// The URL without its password.
@@ -92,7 +92,7 @@ pub enum OpenError {
         /// The oldest version that is known to work.
         needed: &'static str,
     },
-    /// The server is set up to lose what it has acknowledged, or to change what is written.
+    /// The server is configured so that it can lose acknowledged commits, or change what is written.
     #[error("PostgreSQL at `{shown}` has {setting} = {found}, and a store needs {needed}")]
     Setting {
         /// The URL without its password.
@@ -104,14 +104,14 @@ pub enum OpenError {
         /// What it must be.
         needed: &'static str,
     },
-    /// What a connection sets does not stay with it.
+    /// The settings of a connection do not stay with it.
     #[error(
         "PostgreSQL at `{shown}` is behind a connection pooler that {detail}; name PostgreSQL itself, or a pooler that keeps one server connection for each client (PgBouncer: pool_mode = session) with the settings that docs/nodes.md names"
     )]
     Pooler {
         /// The URL without its password.
         shown: String,
-        /// What it does.
+        /// What the pooler does.
         detail: &'static str,
     },
     /// The store was written by a newer Stepgate.
@@ -126,7 +126,7 @@ pub enum OpenError {
         /// The newest version that this build knows.
         supported: i64,
     },
-    /// The store needs a migration, and it was opened for reading alone.
+    /// The store needs a migration, but it was opened for reading only.
     #[error(
         "the store at `{shown}` has schema version {found}, older than {supported}; run a command that writes once, and it is brought up to date"
     )]
@@ -138,7 +138,7 @@ pub enum OpenError {
         /// The version that this build reads.
         supported: i64,
     },
-    /// The schema has tables of the same names that are not ours.
+    /// The schema has tables of the same names from another program.
     #[error(
         "the schema at `{shown}` has a table `{table}` of another program; name another database or schema"
     )]
@@ -148,7 +148,7 @@ pub enum OpenError {
         /// One of its tables.
         table: String,
     },
-    /// There is nothing to read.
+    /// There is no store to read.
     #[error("there is no store at `{shown}` yet; a command that writes makes it")]
     Missing {
         /// The URL without its password.
@@ -164,11 +164,11 @@ pub enum OpenError {
     },
 }
 
-/// What an error means when a store is opened.
+/// The meaning of an error while a store is opened.
 pub(super) fn while_opening(shown: &str, error: &tokio_postgres::Error) -> OpenError {
     let (shown, detail) = (shown.to_owned(), told(error));
     let Some(code) = error.code() else {
-        // The driver tells its kinds of trouble apart in words alone.
+        // The driver distinguishes these errors only by their text.
         return match detail.contains("TLS") {
             true => OpenError::Untrusted { shown, detail },
             false if error.is_closed() || has_io(error) => OpenError::Away { shown, detail },
@@ -186,7 +186,7 @@ pub(super) fn while_opening(shown: &str, error: &tokio_postgres::Error) -> OpenE
     }
 }
 
-/// What an error means to a caller of the store. Nothing was written.
+/// The meaning of an error for a caller of the store. Nothing was written.
 pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
     let said = told(error);
     let Some(code) = error.code() else {
@@ -211,7 +211,7 @@ pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
         code if code.starts_with("28") => {
             StoreError::Unavailable(format!("PostgreSQL refuses the credentials: {said}"))
         }
-        // A server that was restored, or that took over without the last commits, has forgotten it.
+        // The server was restored, or a standby took over without the last commits, and lost the node's row.
         UNEXPECTED if said.starts_with("nodes:") => StoreError::Unavailable(
             "PostgreSQL does not know this node any more; it registers again in a moment".into(),
         ),
@@ -227,7 +227,7 @@ pub(super) fn while_open(error: &tokio_postgres::Error) -> StoreError {
     }
 }
 
-/// What an error of the pool means. Nothing was written.
+/// The meaning of an error of the pool. Nothing was written.
 pub(super) fn while_waiting(error: &deadpool_postgres::PoolError) -> StoreError {
     match error {
         deadpool_postgres::PoolError::Backend(error) => while_open(error),
@@ -242,31 +242,31 @@ pub(super) fn while_waiting(error: &deadpool_postgres::PoolError) -> StoreError 
     }
 }
 
-/// Whether the server itself said no, so that nothing of the transaction can have become durable.
+/// Whether the server itself refused, so that nothing of the transaction can be durable.
 pub(super) fn is_refusal(error: &tokio_postgres::Error) -> bool {
-    // A server that is told to stop says so on connections whose commit may be over.
+    // A server that is shutting down also reports that on connections whose commit may have succeeded.
     error.code().is_some_and(|code| !code.code().starts_with("57P"))
 }
 
-/// Whether the server would say the same to every other write.
+/// Whether the server would refuse every other write as well.
 pub(super) fn takes_nothing(error: &tokio_postgres::Error) -> bool {
     let is_lossy = |said: String| said.starts_with("synchronous_commit:");
     error.code().is_some_and(|code| match code.code() {
-        // Read-only, full, out of connections, told to stop statements that take long, or lossy.
+        // Read-only, disk full, out of connections, statement timeout, or synchronous_commit off.
         "25006" | "53100" | "53300" | "57014" => true,
         UNEXPECTED => is_lossy(told(error)),
         code => code.starts_with("58"),
     })
 }
 
-/// Whether a prepared statement is not what the server has any more.
+/// Whether the server no longer has the prepared statement as it was.
 pub(super) fn is_outdated(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         *code == SqlState::FEATURE_NOT_SUPPORTED || *code == SqlState::INVALID_SQL_STATEMENT_NAME
     })
 }
 
-/// Whether the statement only failed because one before it did.
+/// Whether the statement failed only because an earlier one did.
 pub(super) fn is_aftermath(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
 }

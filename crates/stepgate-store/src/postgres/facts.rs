@@ -1,7 +1,7 @@
-//! What plans are made on: facts that were read from the database before, or are remembered.
+//! The facts that plans are based on: read from the database before, or cached.
 //!
-//! A plan asks while it is made, and PostgreSQL answers in round trips. So what a batch will ask for is
-//! known beforehand: everything that is not remembered is read in one round trip.
+//! A plan asks for facts while it is made, and each read from PostgreSQL is a round trip. So the needs of a
+//! batch are collected first, and everything that is not cached is read in one round trip.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -24,21 +24,20 @@ use crate::rows::{
     session_from,
 };
 
-/// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
-/// and what is asked for is read again.
+/// Limit of the cached open traces, and of the cached sessions. Beyond it the cache is cleared and filled
+/// again.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// Whether what is remembered is believed.
+/// Whether the cache is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Care {
-    /// It is, and what must not be there is taken for absent: the database refuses a batch that
-    /// is mistaken.
+    /// It is, and rows that must not exist are assumed absent: the database refuses a batch that is wrong.
     Trusting,
-    /// It is not: everything is read, under the locks of the rows that will change.
+    /// It is not: everything is read, with locks on the rows that will change.
     Doubting,
 }
 
-/// What a plan can be told.
+/// The facts for a plan.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     traces: HashMap<RunId, (Trace, Ownership)>,
@@ -51,7 +50,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Who works on a run.
+    /// The owner of a run.
     pub(super) fn ownership(&self, run_id: RunId) -> Option<Ownership> {
         self.traces.get(&run_id).map(|(_, ownership)| *ownership)
     }
@@ -61,17 +60,17 @@ impl Facts {
         self.traces.get(&run_id).map(|(trace, _)| trace.status)
     }
 
-    /// Where all sessions stand.
+    /// The state of all sessions.
     pub(super) fn chains(&self) -> HashMap<SessionId, Chain> {
         self.chains.clone()
     }
 
-    /// Where a session stands.
+    /// The state of a session.
     pub(super) fn chain_of(&self, session_id: SessionId) -> Option<Chain> {
         self.chains.get(&session_id).copied()
     }
 
-    /// Notes what a plan changes, for the plans after it.
+    /// Notes what a plan changes, for the later plans of the batch.
     pub(super) fn note(&mut self, rows: &Rows<'_>, after: Option<Ownership>) {
         if let (Some((run_id, trace)), Some(after)) = (rows.trace, after) {
             self.traces.insert(run_id, (trace, after));
@@ -107,8 +106,8 @@ impl Facts {
         }
     }
 
-    /// Keeps of a committed batch what the next ones will ask for: where open traces and sessions stand,
-    /// and the keys of effects in flight. A run that is over is asked for no more.
+    /// Keeps the facts of a committed batch that later batches will need: the state of open traces and
+    /// sessions, and the keys of effects in flight. A run that is over is not needed any more.
     pub(super) fn absorb(&mut self, batch: Self) {
         if self.traces.len() > REMEMBERED_MAX {
             self.traces.clear();
@@ -132,7 +131,7 @@ impl Facts {
         }
     }
 
-    /// The facts that are remembered about these writes.
+    /// The cached facts about these writes.
     pub(super) fn about<'a>(&self, writes: impl Iterator<Item = &'a Write>) -> Self {
         let mut known = Self::default();
         for write in writes {
@@ -158,7 +157,7 @@ impl Facts {
         known
     }
 
-    /// Adds what was read by [`Needs::queries`].
+    /// Adds the rows that [`Needs::queries`] read.
     pub(super) fn learn(&mut self, rows: &[Vec<Row>]) -> Result<(), StoreError> {
         let [sessions, traces, runs, effects, approvals, checkpoints] = rows else {
             let why = "PostgreSQL answered another number of queries than were asked";
@@ -240,21 +239,21 @@ impl View for Facts {
     }
 }
 
-/// What must be read before plans are made.
+/// The facts that must be read before plans are made.
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     sessions: BTreeSet<SessionId>,
-    /// Principals of sessions of which each has one, with their kind.
+    /// Principals with the kinds of sessions that are unique for each of them.
     only: BTreeSet<(String, &'static str)>,
     traces: BTreeSet<RunId>,
-    /// Runs whose rows are needed whole.
+    /// Runs whose full rows are needed.
     runs: BTreeSet<RunId>,
     keys: BTreeSet<String>,
     approvals: BTreeSet<ApprovalId>,
 }
 
 impl Needs {
-    /// What these writes need beyond what is known.
+    /// The facts that these writes need and the cache does not have.
     pub(super) fn of<'a>(
         writes: impl Iterator<Item = &'a Write>,
         known: &Facts,
@@ -341,8 +340,8 @@ impl Needs {
             && approvals.is_empty()
     }
 
-    /// The queries, whose rows [`Facts::learn`] takes. Sessions and runs are locked in the order of
-    /// their ids, so that two nodes that lock the same wait for each other and not in a circle.
+    /// The queries whose rows [`Facts::learn`] takes. Sessions and runs are locked in the order of their
+    /// ids, so that two nodes that lock the same rows cannot deadlock.
     pub(super) fn queries(&self, care: Care) -> Vec<Query> {
         let texts = |ids: Vec<String>| Box::new(ids) as _;
         let strings = |ids: &BTreeSet<RunId>| ids.iter().map(ToString::to_string).collect();
@@ -371,7 +370,7 @@ impl Needs {
     }
 }
 
-/// A kind of which there is one in the store is found whoever asks for it.
+/// A kind that is unique in the store is found for any principal.
 const SESSIONS_SQL: &str = concat!(
     rows_of!(sessions),
     " WHERE session_id IN

@@ -1,5 +1,5 @@
-//! Whether the triggers that refuse are still the ones that the migrations made. An owner of the tables can
-//! drop or disable one; what was changed while it was away is for the digests to find.
+//! Checks whether the triggers that refuse changes are still those of the migrations. An owner of the tables
+//! can drop or disable one; the digests reveal what was changed meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::link::Query;
 use super::schema::MIGRATIONS;
 
-/// What the catalog says of triggers and of the functions behind them.
+/// The triggers, and their functions, in the catalog.
 pub(super) fn found() -> [Query; 2] {
     let triggers = "SELECT t.tgname::text, t.tgenabled::text, pg_get_triggerdef(t.oid, true)
                     FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
@@ -20,7 +20,7 @@ pub(super) fn found() -> [Query; 2] {
     [Query::new(triggers, Vec::new()), Query::new(functions, Vec::new())]
 }
 
-/// Where that is not what the migrations made, a line each.
+/// The differences from the migrations, a line each.
 pub(super) fn differences(rows: &[Vec<Row>]) -> Vec<String> {
     let text = |row: &Row, column: usize| row.try_get::<_, String>(column).unwrap_or_default();
     let [triggers, functions] = rows else {
@@ -56,10 +56,10 @@ fn compare(
     }
 }
 
-/// What the migrations make, by name.
+/// The triggers and functions of the migrations, by name.
 #[derive(Debug, Default)]
 struct Guards {
-    /// Whether a trigger fires always, and its shape.
+    /// Whether a trigger is enabled, and its shape.
     triggers: BTreeMap<String, String>,
     /// The bodies of the functions.
     functions: BTreeMap<String, String>,
@@ -76,7 +76,7 @@ impl Guards {
 
     fn read(&mut self, migration: &str) {
         let mut statements = String::new();
-        // Between two `$$` stands the body of the function, or of the block, before them.
+        // The text between two `$$` is the body of the function, or of the block, before them.
         for (number, part) in migration.split("$$").enumerate() {
             if number % 2 == 0 {
                 statements.push_str(part);
@@ -106,8 +106,8 @@ impl Guards {
     }
 }
 
-/// A definition as both sides spell it. PostgreSQL puts a condition into words of its own, so of that only
-/// its presence counts.
+/// A definition in a form that both sides share. PostgreSQL rewrites conditions, so only the presence of a
+/// condition counts.
 fn shape(definition: &str) -> String {
     let words: Vec<&str> = definition.split_whitespace().collect();
     let text = words.join(" ").replace('"', "");

@@ -1,4 +1,4 @@
-//! Statements on a connection, sent all at once: one round trip for as many as there are.
+//! Sends the statements of a connection in a pipeline: one round trip for any number of statements.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -12,15 +12,16 @@ use tokio_postgres::{Error, Row, Statement};
 
 use super::error::{is_aftermath, is_outdated};
 
-/// How statements by keys are done: each is planned once, and finds its rows by an index whatever the
-/// server believes about the size of a table. A plan that was made for an empty table would read all of
-/// it ever after.
+/// Settings for statements by key: each is planned once, and uses an index whatever the server believes
+/// about the size of a table. A plan that was made for an empty table would otherwise scan the whole table
+/// from then on.
 pub(super) const BY_KEYS: &str =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;
      SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 
-/// Fails where the commit would be acknowledged before it is durable, and keeps whoever reloads the server's
-/// settings from making it so until the commit. The condition of what a node believes after the answer.
+/// Fails if the commit would be acknowledged before it is durable. It also fixes the setting for this
+/// transaction, so that a reload of the server's settings cannot change it before the commit. A node may
+/// rely on the answer only under this condition.
 pub(super) const IS_KEPT: &str = "stepgate_expect('synchronous_commit',
     (set_config('synchronous_commit', current_setting('synchronous_commit'), true) <> 'off')
     ::int::bigint, 1)";
@@ -43,15 +44,15 @@ impl Query {
 /// The transaction around statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Around {
-    /// None of their own: one statement, or a transaction that goes on.
+    /// No transaction of their own: a single statement, or a transaction that is open already.
     Nothing,
-    /// One that reads, so that everything is of one moment.
+    /// A read-only transaction, so that all statements see one snapshot.
     Snapshot,
-    /// One that begins, and stays open.
+    /// Begins a transaction and leaves it open.
     Begin,
-    /// One that began before, and ends in a commit.
+    /// Commits a transaction that is open already.
     Commit,
-    /// One that begins and ends in a commit.
+    /// Begins and commits a transaction.
     Whole,
 }
 
@@ -72,20 +73,20 @@ impl Around {
     }
 }
 
-/// Why statements were not done.
+/// Why statements failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The server, or the connection to it, says so.
+    /// The server, or the connection to it, reported an error.
     Told(Error),
-    /// Nobody says anything.
+    /// The server did not answer in time.
     Silent(Duration),
 }
 
-/// Sends all statements without waiting in between, and answers the rows of each.
+/// Sends all statements without waiting in between, and returns the rows of each.
 ///
-/// After one that fails the server does none of the others, and ends the transaction without a commit:
-/// so the answer is whole or an error. Nothing is left open where the caller leaves, because everything
-/// was sent at the first poll.
+/// After one statement fails, the server skips the others and rolls the transaction back: so the answer is
+/// complete or an error. If the caller is dropped, nothing is left open, because everything was sent at the
+/// first poll.
 pub(super) async fn send(
     client: &ClientWrapper,
     around: Around,
@@ -94,15 +95,15 @@ pub(super) async fn send(
 ) -> Result<Vec<Vec<Row>>, Failed> {
     let sending = async {
         match prepared(client, around, queries).await {
-            // The tables are others than when the statements were prepared, or somebody made the server
-            // forget them. It has done nothing, so it is asked again.
+            // The tables have changed since the statements were prepared, or the server's prepared
+            // statements were discarded. The server has done nothing, so the statements are sent again.
             Err(error) if is_outdated(&error) => {
                 client.statement_cache.clear();
                 match around {
                     Around::Nothing | Around::Snapshot | Around::Whole => {
                         prepared(client, around, queries).await
                     }
-                    // What began before is over.
+                    // The transaction that was open is lost.
                     Around::Begin | Around::Commit => Err(error),
                 }
             }
@@ -151,7 +152,7 @@ async fn all_in_order(
     if around.before().is_some() {
         answers.remove(0)?;
     }
-    // What was refused first is the reason; what came after it could only fail.
+    // The first error is the reason; the statements after it could only fail.
     let is_reason =
         |answer: &Result<Vec<Row>, Error>| answer.as_ref().is_err_and(|error| !is_aftermath(error));
     if let Some(reason) = answers.iter().position(is_reason) {
@@ -163,7 +164,7 @@ async fn all_in_order(
     answered
 }
 
-/// Polls all in the order in which they stand, so that they are sent in that order.
+/// Polls all futures in order, so that their statements are sent in that order.
 async fn joined(mut answering: Vec<Answering<'_>>) -> Vec<Result<Vec<Row>, Error>> {
     let mut answers: Vec<Option<_>> = answering.iter().map(|_| None).collect();
     poll_fn(|context| {

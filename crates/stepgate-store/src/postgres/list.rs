@@ -1,4 +1,4 @@
-//! The lists: what people page through, what recovery starts from, and what `verify` counts.
+//! The lists: the pages that people read, the runs that recovery starts from, and the counts for `verify`.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::rows::{Cells, Table};
 /// For messages about rows of this table.
 pub(super) const NODES: Table = Table { name: "nodes", key: "node_id" };
 
-/// The condition of the index of unfinished runs, as the index has it.
+/// The condition of the index of unfinished runs, in the same words as the index.
 pub(super) const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
 
-/// Conditions with their values. `#` in a condition is the place of its next value.
+/// Conditions with their values. `#` in a condition stands for its next value.
 #[derive(Default)]
 struct Conditions {
     text: String,
@@ -44,7 +44,7 @@ impl Conditions {
         self.add(text, Some(Box::new(value.to_string())));
     }
 
-    /// Ends with the number of rows, and makes the query: `#` is where that number goes.
+    /// Adds the limit of rows and makes the query: `#` stands for that limit.
     fn query(mut self, rows: usize, sql: impl Fn(&str) -> String) -> Query {
         self.values.push(Box::new(i64::try_from(rows).unwrap_or(i64::MAX)));
         let limit = format!("${}", self.values.len());
@@ -78,8 +78,8 @@ pub(super) fn runs(query: &RunQuery) -> Query {
             format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
         });
     };
-    // The newest runs of each of the principal's sessions, merged: neither the runs of others are
-    // read nor all of a principal who has most of them.
+    // The newest runs of each of the principal's sessions, merged. So the query reads neither the runs of
+    // other principals nor all runs of a principal that has most of them.
     conditions.values.push(Box::new(principal_id.as_str().to_owned()));
     let principal = format!("${}", conditions.values.len());
     let rows = rows_of!(tool_runs);
@@ -101,7 +101,7 @@ pub(super) fn approvals(query: &ApprovalQuery) -> Query {
         conditions.add_text(is_older, before);
     }
     match query.status {
-        // Not as a value: only so is it the condition of the index.
+        // A literal, not a parameter: only then can the partial index be used.
         Some(ApprovalStatus::Pending) => conditions.add("status = 'pending'", None),
         Some(
             status @ (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired),
@@ -133,8 +133,8 @@ fn add_principal(conditions: &mut Conditions, principal_id: Option<&PrincipalId>
     }
 }
 
-/// Events, oldest first. Reads on from a position, so following costs what is new; types and principals
-/// are told apart row by row, because an index of them would be written at every step.
+/// Events, oldest first. It reads from a position on, so following costs only what is new. Types and
+/// principals are filtered row by row, because an index of them would be written at every step.
 pub(super) fn events(query: &EventQuery) -> Query {
     let mut conditions = Conditions::default();
     let after = i64::try_from(query.after).unwrap_or(i64::MAX);
@@ -156,8 +156,8 @@ pub(super) fn events(query: &EventQuery) -> Query {
     })
 }
 
-/// Runs that are not over and that no other living node works on, oldest first. Costs as much as there
-/// are, not as there were. Without a node of our own, all that are not over.
+/// Runs that are not over and that no other living node works on, oldest first. The cost depends on the
+/// unfinished runs, not on all runs. Without a node of our own, all unfinished runs.
 pub(super) fn unfinished(incarnation: Option<i64>) -> Query {
     let is_free = match incarnation {
         None => String::new(),
@@ -177,11 +177,11 @@ pub(super) fn unfinished(incarnation: Option<i64>) -> Query {
     )
 }
 
-/// A node that no longer lives, as the owner of a run.
+/// The owner of a run is a node that no longer lives.
 const IS_GONE: &str = "NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = owner
                                    AND expires_at > clock_timestamp())";
 
-/// Whether any run is not over whose node is gone.
+/// Whether any unfinished run belongs to a node that is gone.
 pub(super) fn stray_runs(incarnation: i64) -> Query {
     let sql = format!(
         "SELECT 1::bigint FROM tool_runs
@@ -190,7 +190,7 @@ pub(super) fn stray_runs(incarnation: i64) -> Query {
     Query::new(sql, vec![Box::new(incarnation)])
 }
 
-/// The nodes that there are, oldest first; of those that are gone, only who left something.
+/// The living nodes, oldest first, and the dead nodes that left unfinished runs.
 pub(super) fn nodes() -> Query {
     let sql = format!(
         "SELECT incarnation, node_id, policy_hash, executors, coalesce(runs, 0) AS runs,
@@ -208,7 +208,7 @@ pub(super) fn nodes() -> Query {
 pub(super) fn node_from(cells: &Cells<'_>, this: Option<i64>) -> Result<Node, StoreError> {
     let incarnation = cells.number("incarnation")?;
     let started_ms = i64::try_from(cells.number("started_ms")?).unwrap_or(i64::MAX);
-    // A negative number is a lease that has lapsed.
+    // A negative number means that the lease has expired.
     let left_ms = cells.maybe_number("left_ms").ok().flatten().filter(|left_ms| *left_ms > 0);
     Ok(Node {
         node_id: cells.text("node_id")?.to_owned(),
@@ -222,7 +222,7 @@ pub(super) fn node_from(cells: &Cells<'_>, this: Option<i64>) -> Result<Node, St
     })
 }
 
-/// What a node says that it reaches; nothing, where it has not said yet.
+/// The executors that a node reports; none where it has not reported yet.
 fn executor_ids(cells: &Cells<'_>) -> Result<Vec<String>, StoreError> {
     match cells.text("executors")? {
         "" => Ok(Vec::new()),
@@ -255,8 +255,8 @@ pub(super) fn run_ids(before: Option<RunId>, limit: usize) -> Query {
     })
 }
 
-/// Keys under which more than one trace is bound, told by the rows: neither the order of the index nor
-/// its content is of any use to this query.
+/// Keys that are bound to more than one trace, found from the rows: the query can use neither the order nor
+/// the content of the index.
 pub(super) fn shared_keys(limit: usize) -> Query {
     let sql = "SELECT key AS idempotency_key
                FROM (SELECT idempotency_key || '' AS key, trace_id FROM effects) AS bound
@@ -269,7 +269,7 @@ pub(super) fn last_position() -> Query {
     Query::new("SELECT last FROM event_counter", Vec::new())
 }
 
-/// How many rows there are, and where the events end.
+/// The number of rows of each table, and the last positions of the events.
 pub(super) fn counts() -> Query {
     let sql = "SELECT (SELECT count(*) FROM tool_runs), (SELECT count(*) FROM journal),
                       (SELECT count(*) FROM records), (SELECT count(*) FROM checkpoints),
@@ -281,8 +281,8 @@ pub(super) fn counts() -> Query {
     Query::new(sql, Vec::new())
 }
 
-/// The counts, from the row of [`counts`]. Events have their positions from 1 without a gap, because
-/// nothing is ever deleted: other positions than that were made by somebody else.
+/// The counts, from the row of [`counts`]. Events have positions from 1 without a gap, because nothing is
+/// ever deleted: other positions were not written by Stepgate.
 pub(super) fn counts_from(rows: &[Row]) -> Result<Counts, StoreError> {
     let number = |column: usize| -> Result<u64, StoreError> {
         let count = rows.first().and_then(|row| row.try_get::<_, i64>(column).ok());

@@ -1,4 +1,4 @@
-//! What other nodes do: told by the server where a person decided, and looked for otherwise.
+//! Changes by other nodes: notifications from the server for decisions of people, and polling for the rest.
 
 use std::future::poll_fn;
 use std::str::FromStr;
@@ -17,36 +17,36 @@ use super::link::{Around, send};
 use super::list;
 use super::open::Address;
 
-/// How often the store is looked at for what nobody tells.
+/// Poll interval for changes without a notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How many tellings wait at most. Whoever misses one looks.
+/// Limit of the queued notifications. A lost notification is found by the next poll.
 const TELLINGS_MAX: usize = 1024;
 
-/// How long to wait before the server is asked for a connection again.
+/// Pause before a reconnect.
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
-/// Where the nodes of a store tell each other something, in SQL. The name of a schema may be as long as that of
-/// a channel, so it is not written out.
+/// The notification channel of a store's nodes, in SQL. A schema's name can be as long as a channel's name,
+/// so its hash is used.
 pub(super) const CHANNEL: &str = "'stepgate ' ||
     left(encode(sha256(convert_to(current_schema()::text, 'UTF8')), 'hex'), 32)";
 
-/// The words of a telling.
+/// The first words of a notification.
 pub(super) const DECIDED: &str = "decided";
 pub(super) const ENDED: &str = "ended";
 
-/// What came from other nodes.
+/// Receives changes by other nodes.
 #[derive(Debug)]
 pub(super) struct Listener {
     hearing: Mutex<Hearing>,
-    /// The last event that was there at the last look.
+    /// The last event at the last poll.
     seen: AtomicI64,
     pool: Pool,
     patience: Duration,
     listening: JoinHandle<()>,
 }
 
-/// What was told, and when to look for what was not.
+/// The queue of notifications, and the time of the next poll.
 #[derive(Debug)]
 struct Hearing {
     told: mpsc::Receiver<Announcement>,
@@ -60,7 +60,7 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Begins to listen. What this node tells has its number, which it does not listen to.
+    /// Starts listening. Notifications carry the number of their node, so that a node ignores its own.
     pub(super) fn start(
         address: Address,
         pool: Pool,
@@ -70,7 +70,7 @@ impl Listener {
         let (tell, told) = mpsc::channel(TELLINGS_MAX);
         let listening = tokio::spawn(async move {
             loop {
-                // Whatever was missed meanwhile is found by looking.
+                // Changes that are missed meanwhile are found by polling.
                 let _ended = listen(&address, &tell, &is_own).await;
                 tokio::time::sleep(CONNECT_AGAIN).await;
             }
@@ -79,13 +79,13 @@ impl Listener {
         Self { hearing, seen: AtomicI64::new(-1), pool, patience, listening }
     }
 
-    /// Listens no more.
+    /// Stops listening.
     pub(super) fn stop(&self) {
         self.listening.abort();
     }
 
-    /// The next thing that another node did, or that there may be more. Looks by the clock, however much is
-    /// told: tokens that are revoked, and tools that are accepted, are told to nobody.
+    /// The next change by another node, or that there may be more. It polls on time however many
+    /// notifications come: revoked tokens and accepted tools are not notified.
     pub(super) async fn next(&self) -> Announcement {
         let mut hearing = self.hearing.lock().await;
         let Hearing { told, look_at } = &mut *hearing;
@@ -99,14 +99,14 @@ impl Listener {
             }
             match tokio::time::timeout_at(*look_at, told.recv()).await {
                 Ok(Some(elsewhere)) => return elsewhere,
-                // Whoever tells is gone; the looking goes on.
+                // The listening task has ended; polling continues.
                 Ok(None) => tokio::time::sleep_until(*look_at).await,
                 Err(_) => {}
             }
         }
     }
 
-    /// Whether there are events that were not there at the last look.
+    /// Whether there are events since the last poll.
     async fn has_more(&self) -> bool {
         let Ok(client) = self.pool.get().await else { return false };
         let query = [list::last_position()];
@@ -135,7 +135,7 @@ async fn listen(
                 Some((elsewhere, _)) => elsewhere,
                 None => Announcement::More,
             };
-            // One that finds no room is found by looking.
+            // If the queue is full, the change is found by polling.
             let _told = tell.try_send(heard);
         }
     };
@@ -152,7 +152,7 @@ async fn listen(
     }
 }
 
-/// What a telling says, and who tells it.
+/// The content of a notification, and the node that sent it.
 fn heard(telling: &str) -> Option<(Announcement, i64)> {
     let mut words = telling.split(' ');
     let (word, run_id, incarnation) = (words.next()?, words.next()?, words.next()?);

@@ -1,5 +1,6 @@
-//! This process as one of the nodes that share a store: how it asks for its lease and for the runs that it works
-//! on. What the answers mean is judged by `stepgate_core::lease`; a lease itself is by the clock of the database.
+//! This process as one of the nodes that share a store: how it asks for its lease and for the runs that it
+//! works on. `stepgate_core::lease` decides what the answers mean; a lease itself counts by the database's
+//! clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,13 +19,13 @@ use super::open::PostgresOptions;
 use super::point::Point;
 use crate::plan::refusal;
 
-/// How often a run that another node works on is asked for again.
+/// Poll interval for a run that another node works on.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long a lapsed incarnation is remembered: a day.
+/// How long an expired incarnation is kept: a day.
 const FORGOTTEN_AFTER_MS: f64 = 24.0 * 3600.0 * 1000.0;
 
-/// What a node tells the others about itself.
+/// What a node reports to the others about itself.
 #[derive(Clone, Debug, Default)]
 struct Told {
     policy_hash: Option<Digest>,
@@ -47,13 +48,13 @@ pub(super) struct Node {
     margin: Duration,
     lock_wait: Duration,
     point: Arc<Point>,
-    /// When this process began, by a clock that nobody sets.
+    /// When this process started, by the monotonic clock, which cannot be set.
     began: Instant,
     /// The lease, and the runs that this node owns.
     holder: Mutex<Holder>,
-    /// What the other nodes see of this one. Each incarnation says it again.
+    /// What this node reports to the others. Each incarnation reports it again.
     told: Mutex<Told>,
-    /// The lease is short of time.
+    /// Wakes the renewal early: too little of the lease is left.
     hurry: Notify,
     renewed: Notify,
 }
@@ -77,12 +78,12 @@ impl Node {
             renewed: Notify::new(),
         };
         node.become_another().await?;
-        // What cannot be forgotten now is forgotten by the next who comes.
+        // If the cleanup fails now, the next node that registers does it.
         let _forgotten = node.point.ask(long_gone()).await;
         Ok(Arc::new(node))
     }
 
-    /// How this node calls itself, whatever its incarnation.
+    /// The node's name, the same for every incarnation.
     pub(super) fn node_id(&self) -> &str {
         &self.node_id
     }
@@ -106,50 +107,51 @@ impl Node {
         locked(&self.holder).claim_on(run_id)
     }
 
-    /// Notes who owns a run after a commit.
+    /// Notes the owner of a run after a commit.
     pub(super) fn note(&self, run_id: RunId, claim: Option<Claim>) {
         locked(&self.holder).note(run_id, claim);
     }
 
-    /// Renews the lease again and again, until the store is dropped.
+    /// Renews the lease periodically, until the store is dropped.
     pub(super) async fn keep_renewing(self: Arc<Self>) {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(self.lease_time / 3) => {}
                 () = self.hurry.notified() => {}
             }
-            // What fails is tried again; meanwhile the lease runs out, which is what it is for.
+            // A failed renewal is retried; meanwhile the lease may expire, as intended.
             let _tried = self.renew().await;
         }
     }
 
-    /// Gives the lease back, so that nobody waits for it to expire.
+    /// Gives the lease back, so that no other node has to wait for it to expire.
     pub(super) async fn leave(&self) {
         let sql = "UPDATE nodes SET expires_at = clock_timestamp() WHERE incarnation = $1";
-        // A node that cannot say that it leaves is missed a little later.
+        // If this fails, the other nodes notice when the lease expires.
         let _said = self.point.ask(Query::new(sql, vec![Box::new(self.incarnation())])).await;
         self.point.stop().await;
     }
 
-    /// Tells the others which policies are in force here.
+    /// Reports to the others which policies are in force here.
     pub(super) async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
         locked(&self.told).policy_hash = Some(policy_hash);
         self.tell().await
     }
 
-    /// Tells the others which executors can be reached from here.
+    /// Reports to the others which executors can be reached from here.
     pub(super) async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
         locked(&self.told).executor_ids = executor_ids;
         self.tell().await
     }
 
-    /// Says which sandbox an executor's name stands for, and answers which one it is: the first that was said.
+    /// Records which sandbox an executor's name refers to, and returns the recorded one: the first.
     pub(super) async fn claim_executor(
         &self,
         executor_id: &str,
         mark: &str,
     ) -> Result<String, StoreError> {
-        // The update changes nothing. It waits for another node that claims the name now, and sees its mark.
+        // The update changes nothing. It waits for another node that claims the name at the same time, and
+        // returns that node's mark.
         let sql = "INSERT INTO marks (executor_id, mark) VALUES ($1, $2)
                    ON CONFLICT (executor_id) DO UPDATE SET mark = marks.mark RETURNING mark";
         let values: Vec<Value> = vec![Box::new(executor_id.to_owned()), Box::new(mark.to_owned())];
@@ -170,7 +172,7 @@ impl Node {
         if !lease.is_good(asked) {
             return self.become_another().await;
         }
-        // What was told to an incarnation that is gone meanwhile is told again here.
+        // Values that were written to an earlier incarnation's row are written again here.
         let [policy_hash, executors] = locked(&self.told).columns();
         let sql = format!(
             "UPDATE nodes SET expires_at = clock_timestamp() + $2 * interval '1 millisecond',
@@ -220,7 +222,7 @@ impl Node {
         self.lease_time.as_millis() as f64
     }
 
-    /// Waits until a call of this run may be sent, for as long as a renewal of the lease may take.
+    /// Waits until a call of this run may be sent, at most as long as a renewal of the lease may take.
     pub(super) async fn may_dispatch(&self, run_id: RunId) -> Result<(), StoreError> {
         let deadline = tokio::time::Instant::now() + self.margin;
         loop {
@@ -237,7 +239,7 @@ impl Node {
         }
     }
 
-    /// Takes a run over, if it is there, is not over, and no other living node works on it.
+    /// Takes a run over, if it exists, is not over, and no other living node works on it.
     pub(super) async fn claim(&self, run_id: RunId) -> Result<(), StoreError> {
         if locked(&self.holder).has_claimed(run_id) {
             return Ok(());
@@ -263,12 +265,12 @@ impl Node {
     /// `Ownership::claimed_by`, as one statement.
     async fn try_claim(&self, run_id: RunId) -> Result<Claiming, StoreError> {
         let incarnation = self.incarnation();
-        // No rows where there is nothing to claim, and one without an epoch where another has it.
+        // No rows if there is nothing to claim; one row without an epoch if another node owns the run.
         //
-        // INVARIANT: who takes a run over from a node whose lease has lapsed writes that node's row too. So it
-        // waits for a renewal that is not committed yet and judges by what came of it, and one that comes
-        // later finds the lease ended. The run is taken only from the owner who was judged: whoever has it
-        // by then may be younger than what this statement sees.
+        // INVARIANT: the statement that takes a run over from a node with an expired lease also writes that
+        // node's row. So it waits for a renewal that is not committed yet and decides by its result, and a
+        // later renewal finds the lease ended. The run is taken only from the owner that was checked: by
+        // then the run may have a newer owner than this statement sees.
         let sql = format!(
             "WITH there AS MATERIALIZED (
                SELECT owner, epoch FROM tool_runs WHERE tool_run_id = $1 AND {IS_UNFINISHED}),
@@ -296,7 +298,7 @@ impl Node {
         })
     }
 
-    /// Lets others work on a run that this node has not ended.
+    /// Releases a run that this node has not ended, so that other nodes can work on it.
     pub(super) async fn disown(&self, run_id: RunId) -> Result<(), StoreError> {
         let released = locked(&self.holder).release(run_id);
         let Some(Claim { incarnation, epoch }) = released else { return Ok(()) };
@@ -311,8 +313,8 @@ impl Node {
     }
 }
 
-/// Forgets incarnations that are long gone and have left nothing: every command on the store is a node for a
-/// moment. The last of each node stays, because it tells what the node reached.
+/// Deletes incarnations that expired long ago and left no runs: every command on the store is a node for a
+/// moment. The last incarnation of each node stays, because it says what the node reached.
 fn long_gone() -> Query {
     let sql = format!(
         "DELETE FROM nodes USING

@@ -22,30 +22,30 @@ use super::pooler;
 use super::schema::{self, SchemaState};
 use crate::locks::LOCK_WAIT_DEFAULT;
 
-/// The oldest PostgreSQL that this is tested with.
+/// The oldest PostgreSQL version that is tested.
 const SERVER_VERSION_MIN: (i64, &str) = (150_000, "15");
 
 /// The limits of a [`super::PostgresStore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresOptions {
-    /// How this node calls itself.
+    /// This node's name.
     pub node_id: String,
-    /// How many writes may wait for the writer; further callers wait for a place.
+    /// Limit of the write queue; further callers wait for a place in it.
     pub queue_jobs_max: usize,
-    /// How many writes share one commit at most.
+    /// Most writes in one commit.
     pub batch_jobs_max: usize,
-    /// How many connections read at a time. Four more write, look up keys, renew the lease and listen, and a
-    /// fifth asks what became of a commit whose answer was lost.
+    /// How many connections read at a time. Four more write, look up keys, renew the lease and listen. A
+    /// fifth asks for the result of a commit whose answer was lost.
     pub readers_max: usize,
     /// How long a caller waits for a trace's lock.
     pub lock_wait: Duration,
-    /// How long a connection may take to come about, and a caller waits for one.
+    /// Timeout for opening a connection, and for waiting for a free one.
     pub connect_wait: Duration,
-    /// How long the server may be silent before the connection is given up.
+    /// Timeout for an answer of the server; after it the connection is closed.
     pub answer_wait: Duration,
-    /// How long a node's lease is good, unless it is renewed.
+    /// How long a node's lease is valid without a renewal.
     pub lease: Duration,
-    /// How much of the lease must be left for a call to be sent.
+    /// How much of the lease must be left to send a call.
     pub dispatch_margin: Duration,
 }
 
@@ -65,10 +65,10 @@ impl Default for PostgresOptions {
     }
 }
 
-/// What speaks TLS.
+/// The stream type of TLS connections.
 type RustlsStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
-/// Where a store is, and how to get there.
+/// The address of a store, and how to connect to it.
 #[derive(Clone)]
 pub(super) struct Address {
     config: Config,
@@ -84,11 +84,12 @@ impl std::fmt::Debug for Address {
 }
 
 impl Address {
-    /// Reads a URL. Without `sslmode` another machine is spoken to over TLS alone, and this one without.
+    /// Reads a URL. Without `sslmode`, another machine is connected to with TLS only, and this machine
+    /// without TLS.
     pub(super) fn of(url: &str, options: &PostgresOptions) -> Result<Self, OpenError> {
         let shown = without_password(url);
         let wrong = |detail: String| OpenError::Url { shown: shown.clone(), detail };
-        // What TLS always means here the driver knows only as `require`.
+        // TLS here always verifies the server fully, but the driver knows only the name `require`.
         let spelled = url.replace("sslmode=verify-full", "sslmode=require");
         let mut config: Config = spelled.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -109,20 +110,21 @@ impl Address {
         Ok(Self { config, tls: MakeRustlsConnect::new(tls().map_err(wrong)?), shown })
     }
 
-    /// A connection of its own, with what drives it.
+    /// A connection outside the pool, with the future that drives it.
     pub(super) async fn connect(
         &self,
     ) -> Result<(Client, Connection<Socket, RustlsStream>), tokio_postgres::Error> {
         self.config.connect(self.tls.clone()).await
     }
 
-    /// A pool of connections with the store's settings, none of them open yet.
+    /// A pool of connections with the store's settings; none is open yet.
     pub(super) fn pool(&self, options: &PostgresOptions, is_read_only: bool) -> Pool {
         let mut config = self.config.clone();
         let read_only = if is_read_only { " -c default_transaction_read_only=on" } else { "" };
         let given = config.get_options().unwrap_or_default();
-        // A node that stops in the middle of a transaction holds rows that others need. Statements wait for
-        // such rows and go on with what they are then, whatever isolation the database is set to.
+        // A node that stops in the middle of a transaction holds locks on rows that other nodes need, so
+        // there are timeouts. Statements wait for such rows and then see their new state, whatever isolation
+        // level the database has by default.
         config.options(format!(
             "{given} -c idle_in_transaction_session_timeout=5s -c lock_timeout=10s \
              -c default_transaction_isolation=read\\ committed{read_only}"
@@ -146,7 +148,7 @@ impl Address {
     }
 }
 
-/// Where connections come from that somebody keeps for itself.
+/// Opens connections that their owner keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     pool: Pool,
@@ -155,20 +157,20 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// From a pool of their own, which holds none of them: so whoever writes never waits behind readers, and
-    /// readers do not take the places of those that are kept.
+    /// They come from a pool of their own, which never gets them back: so the writer never waits behind
+    /// readers, and readers do not take the places of the kept connections.
     pub(super) fn new(address: &Address, options: &PostgresOptions) -> Self {
         let pool = address.pool(options, false);
         Self { pool, shown: address.shown.as_str().into(), wait: options.connect_wait }
     }
 
-    /// Opens no more.
+    /// Opens no more connections.
     pub(super) fn close(&self) {
         self.pool.close();
     }
 
-    /// A connection for statements by keys. What is to be durable before the answer goes only to a server
-    /// that keeps what it acknowledges: it may be another one than at the start, or set up differently.
+    /// A connection for statements by key. For writes that must be durable before the answer, the server's
+    /// settings are checked: it may be another server than at the start, or configured differently.
     pub(super) async fn open(&self, durability: Durability) -> Result<ClientWrapper, StoreError> {
         let opening = async {
             let fresh = self.pool.get().await.map_err(|error| while_waiting(&error))?;
@@ -189,7 +191,7 @@ impl Lines {
     }
 }
 
-/// The first connection of a store: what the server is, and what is in the database.
+/// The first connection of a store: checks the server and the database.
 pub(super) async fn first(
     pool: &Pool,
     shown: &str,
@@ -215,7 +217,7 @@ pub(super) async fn first(
     Ok(connection)
 }
 
-/// A connection to a server that is what a store needs, whatever is in the database.
+/// A connection to a server that meets the requirements, whatever the database contains.
 pub(super) async fn connected(
     pool: &Pool,
     shown: &str,
@@ -264,12 +266,12 @@ async fn check_server(client: &Client, shown: &str, is_read_only: bool) -> Resul
     }
 }
 
-/// The system's certificates, and aws-lc as everywhere else in this program.
+/// The system's certificates, with aws-lc as everywhere else in this program.
 fn tls() -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for certificate in found.certs {
-        // One that cannot be read is one that nobody can use.
+        // A certificate that cannot be parsed is skipped.
         let _added = roots.add(certificate);
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -303,7 +305,7 @@ pub(crate) fn without_password(url: &str) -> String {
         }
         None => rest.to_owned(),
     };
-    // Parameters can hold a password too.
+    // Parameters can contain a password too.
     let place = rest.split('?').next().unwrap_or_default();
     format!("{scheme}://{place}")
 }

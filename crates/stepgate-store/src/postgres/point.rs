@@ -1,5 +1,5 @@
-//! A connection that its callers share, so that what they ask at the same time is one round trip: for
-//! what every step asks, keys and step indexes, and for what a node does about itself.
+//! A connection that its callers share, so that concurrent queries share a round trip. It serves the
+//! look-ups of every step (keys and step indexes) and a node's own bookkeeping.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,36 +16,36 @@ use super::error;
 use super::link::{Around, Failed, Query, send};
 use super::open::Lines;
 
-/// How many steps can be under way on all nodes together, at most. So many indexes are left out where the
-/// database has lost the last that it gave.
+/// Limit of the steps in progress on all nodes together. This many indexes are skipped where the database
+/// has lost the last index that it gave.
 const UNDER_WAY_MAX: i64 = 100_000;
 
-/// How many sessions are remembered with their highest index.
+/// Limit of the sessions that are cached with their highest index.
 const SESSIONS_MAX: usize = 10_000;
 
-/// What a caller who waits for an index is told.
+/// The answer to a caller that waits for an index.
 type Given = Result<u64, StoreError>;
 
-/// Callers who wait for an index of a session.
+/// Callers that wait for an index of a session.
 #[derive(Debug, Default)]
 struct Waiting {
     callers: Vec<oneshot::Sender<Given>>,
     /// The highest index that this node was given.
     highest: i64,
-    /// Whether somebody is asking for them.
+    /// Whether a task is already asking for them.
     is_asked: bool,
 }
 
-/// Whether what is written becomes durable before the answer.
+/// Whether a write is durable before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durability {
-    /// It does.
+    /// It is.
     Before,
-    /// A little later: for what may be forgotten in a crash of the server.
+    /// A little later: for data that a crash of the server may lose.
     After,
 }
 
-/// The connection, made anew where it was lost.
+/// The connection; it is reopened where it was lost.
 #[derive(Debug)]
 pub(super) struct Point {
     lines: Lines,
@@ -61,15 +61,16 @@ impl Point {
         Arc::new(Self { lines, patience, durability, client, indexes: Mutex::default() })
     }
 
-    /// Gives the connection back.
+    /// Closes the connection.
     pub(super) async fn stop(&self) {
         *self.client.lock().await = None;
     }
 
-    /// Asks for rows by a key.
+    /// Queries rows by a key.
     pub(super) async fn ask(&self, query: Query) -> Result<Vec<Row>, StoreError> {
         let deadline = tokio::time::Instant::now() + self.patience;
-        // Whoever waits for the connection waits behind all that did, each for as long as it takes to fail.
+        // A deadline for both: callers queue for the connection, and each in front may take as long as its
+        // attempt to connect takes to fail.
         let connecting = tokio::time::timeout_at(deadline, self.client()).await;
         let client = connecting.map_err(|_| told(Failed::Silent(self.patience)))??;
         let patience = deadline.saturating_duration_since(tokio::time::Instant::now());
@@ -84,8 +85,8 @@ impl Point {
         }
     }
 
-    /// The next step index of a session. Who asks while another asks for the same session is given an
-    /// index of the next round trip.
+    /// The next step index of a session. A caller that asks while another one asks for the same session gets
+    /// an index from the next round trip.
     pub(super) async fn next_index(self: &Arc<Self>, session_id: SessionId) -> Given {
         let (caller, given) = oneshot::channel();
         let is_first = {
@@ -96,14 +97,14 @@ impl Point {
             !std::mem::replace(&mut waiting.is_asked, true)
         };
         if is_first {
-            // A task: a caller who leaves does not leave the others without an answer.
+            // A separate task: if the first caller is dropped, the others still get an answer.
             tokio::spawn(Arc::clone(self).give(session_id));
         }
         let gone = |_| StoreError::Unavailable("the store is closing".into());
         given.await.map_err(gone)?
     }
 
-    /// Gives indexes until nobody waits for one of this session.
+    /// Gives indexes until no caller waits for one of this session.
     async fn give(self: Arc<Self>, session_id: SessionId) {
         loop {
             let (callers, highest) = {
@@ -121,7 +122,7 @@ impl Point {
             if let Some(waiting) = self.indexes().get_mut(&session_id) {
                 match &last {
                     Ok(last) => waiting.highest = *last,
-                    // Who came meanwhile would wait for the same once more.
+                    // Callers that came meanwhile would only wait for the same error.
                     Err(_) => callers.append(&mut waiting.callers),
                 }
             }
@@ -130,14 +131,14 @@ impl Point {
                     u64::try_from(last - count + place)
                         .map_err(|_| StoreError::Unavailable("a step index is negative".into()))
                 });
-                // A caller who left leaves a gap, which is legal.
+                // A caller that was dropped leaves a gap, which is legal.
                 let _left = caller.send(given);
             }
         }
     }
 
-    /// Takes so many indexes, and answers the last. Higher than any that a node was given, and than any that
-    /// this node was given and the database may have forgotten.
+    /// Reserves `count` indexes, and returns the last. They are higher than any index that a node was given,
+    /// including those of this node that the database may have lost.
     async fn reserve(
         &self,
         session_id: SessionId,
@@ -160,9 +161,10 @@ impl Point {
         }
     }
 
-    /// Begins anew with the indexes of a session. It was numbered when it was opened: where its number is gone,
-    /// the server has crashed or another one took over, and steps that were given an index before may still be
-    /// under way on any node. What they can have is left out, and that is durable before the next one is given.
+    /// Restarts the indexes of a session. A session gets its counter when it is opened. If the counter is
+    /// gone, the server has crashed or another one took over, and steps with an earlier index may still be
+    /// in progress on any node. Their possible indexes are skipped, and that is durable before the next
+    /// index is given.
     async fn number_again(&self, session_id: SessionId, highest: i64) -> Result<(), StoreError> {
         let sql = "WITH raised AS (
                      UPDATE sessions
@@ -206,15 +208,15 @@ impl Point {
     }
 }
 
-/// Forgets the sessions that nobody waits for, where there are too many. The database knows their indexes too;
-/// only where it forgets them at the same time does it go on from what it finds in its rows.
+/// Evicts the sessions that no caller waits for, where there are too many. The database has their indexes
+/// too; only if it loses them at the same time does it continue from its rows.
 fn make_room(indexes: &mut HashMap<SessionId, Waiting>) {
     if indexes.len() >= SESSIONS_MAX {
         indexes.retain(|_, waiting| waiting.is_asked);
     }
 }
 
-/// What a failure means where nothing was to be written.
+/// The meaning of a failure where nothing was to be written.
 pub(super) fn told(failed: Failed) -> StoreError {
     match failed {
         Failed::Told(error) => error::while_open(&error),

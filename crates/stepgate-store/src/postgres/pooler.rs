@@ -1,7 +1,7 @@
 //! Refuses connection poolers that give each transaction another server connection.
 //!
-//! What a node sets for its connection, prepares on it and listens to belongs to one server process. A pooler
-//! in transaction mode lends that process to other clients between two transactions, so settings that
+//! The settings, prepared statements and subscriptions of a connection belong to one server process. A
+//! pooler in transaction mode lends that process to other clients between two transactions, so settings that
 //! protect other nodes are lost or leak, and notifications never arrive.
 
 use deadpool_postgres::{ClientWrapper, Object, Pool};
@@ -9,15 +9,15 @@ use stepgate_core::ports::StoreError;
 
 use super::error::{OpenError, while_opening, while_waiting};
 
-/// Which server process answers, and whether the settings of our startup packet have reached it.
+/// Which server process answers, and whether it has the settings of our startup packet.
 const WHO_ANSWERS: &str = "SELECT pg_backend_pid()::bigint,
     current_setting('idle_in_transaction_session_timeout') = '5s'
     AND current_setting('lock_timeout') = '10s'";
 
-/// Opens two connections of its own and looks whether each keeps its server process and its settings.
+/// Opens two connections and checks whether each keeps its server process and its settings.
 ///
-/// The second is in a transaction while the first asks again, so a pooler that reuses the server connection
-/// that was used last gives itself away by the second's answer, and one that takes turns by the first's.
+/// The second connection is in a transaction while the first asks again. So a pooler that reuses the last
+/// used server connection shows in the second's answer, and a round-robin pooler in the first's.
 pub(super) async fn refuse(pool: &Pool, shown: &str) -> Result<(), OpenError> {
     let (first, second) = (kept(pool, shown).await?, kept(pool, shown).await?);
     let mut of_first = vec![answers(&first, shown).await?];
@@ -37,7 +37,7 @@ pub(super) async fn refuse(pool: &Pool, shown: &str) -> Result<(), OpenError> {
     }
 }
 
-/// Who answered a connection.
+/// The server process that answered.
 #[derive(Clone, Copy, Debug)]
 struct ServerProcess {
     process: i64,
@@ -66,7 +66,7 @@ async fn answers(client: &ClientWrapper, shown: &str) -> Result<ServerProcess, O
     Ok(ServerProcess { process: row.get(0), has_our_settings: row.get(1) })
 }
 
-/// A connection that does not go back to the pool, however few it holds.
+/// A connection that does not go back to the pool, however small the pool is.
 async fn kept(pool: &Pool, shown: &str) -> Result<ClientWrapper, OpenError> {
     let away =
         |error: StoreError| OpenError::Away { shown: shown.to_owned(), detail: error.to_string() };

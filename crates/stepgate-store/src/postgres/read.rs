@@ -1,4 +1,4 @@
-//! Rows in: every query by a key, and what its rows mean together.
+//! Reading rows: every query by a key, and how its rows are combined.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub(super) fn sessions() -> Query {
     Query::new(concat!(rows_of!(sessions), " ORDER BY session_id"), Vec::new())
 }
 
-/// Where a trace stands: a row with its last entry beside it.
+/// The state of a trace: the run's row joined with its last entry.
 pub(super) fn trace(run_id: RunId) -> Query {
     by_text(TRACE, run_id)
 }
@@ -77,7 +77,7 @@ const TRACE: &str = concat!(
     WHERE run.tool_run_id = $1"
 );
 
-/// Where a trace stands, from a row of [`trace`].
+/// The state of a trace, from a row of [`trace`].
 pub(super) fn trace_from(cells: &Cells<'_>) -> Result<Trace, StoreError> {
     let tail = match cells.maybe_number("sequence_number")? {
         Some(_) => tail_from(cells)?,
@@ -166,7 +166,7 @@ pub(super) fn dossier_from(rows: &[Vec<Row>]) -> Result<Option<Dossier>, StoreEr
     };
     let entries = all(entries, JOURNAL, appended_from)?;
     let open_link = entries.first().and_then(|(_, link)| *link);
-    // A run that is over has no payload apart.
+    // A run that is over has no payload stored apart.
     let sealed = if run.status.is_final() { &[][..] } else { sealed };
     Ok(Some(Dossier {
         entries: entries.into_iter().map(|(appended, _)| appended).collect(),
@@ -181,7 +181,7 @@ pub(super) fn dossier_from(rows: &[Vec<Row>]) -> Result<Option<Dossier>, StoreEr
     }))
 }
 
-/// What the answer to a known proposal is made of.
+/// The data for answering a known proposal again.
 pub(super) fn recollection(run_id: RunId) -> Vec<Query> {
     let tail =
         concat!(rows_of!(journal), " WHERE trace_id = $1 ORDER BY sequence_number DESC LIMIT 1");

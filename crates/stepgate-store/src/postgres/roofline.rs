@@ -1,8 +1,8 @@
-//! The least that steps can cost: their own rows, written back by `pgbench` and nothing else.
+//! The lower bound of the cost of steps: only their rows, written by `pgbench`.
 //!
-//! A step that was really done gives the rows. They are written into tables with the same indexes, without
-//! triggers, counter, plans or conditions, in the same commits, each client in a session of its own so
-//! that none waits for another.
+//! The rows come from a real step. They are written into tables with the same indexes, without triggers,
+//! counters, plans or conditions, in the same commits. Each client has a session of its own, so that no
+//! client waits for another.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use super::error::{OpenError, while_opening};
 use super::open::{Address, PostgresOptions};
 use super::schema;
 
-/// A schema that is made for a measurement and removed after it.
+/// A schema that is created for a measurement and removed after it.
 #[derive(Debug)]
 pub struct Scratch {
     address: Address,
@@ -22,7 +22,7 @@ pub struct Scratch {
     url: String,
 }
 
-/// The columns that are different in every row of a table.
+/// The key columns, which differ in every row of a table.
 const KEYS: [(&str, &[&str]); 6] = [
     ("tool_runs", &["tool_run_id"]),
     ("journal", &["trace_id"]),
@@ -32,7 +32,7 @@ const KEYS: [(&str, &[&str]); 6] = [
     ("records", &["tool_run_id"]),
 ];
 
-/// A number that no other step has, as long as an id and in the order of time.
+/// A number that no other step has, as long as an id and increasing with time.
 const ID: &str = "lpad((:step * 1000 + :client_id)::text, 36, '0')";
 
 impl Scratch {
@@ -60,8 +60,8 @@ impl Scratch {
         self.run(&client, &drop).await
     }
 
-    /// Makes bare tables in this schema for so many clients, and the script that writes a step of another
-    /// schema into them: its last one with two commits, or with one where all had one.
+    /// Creates bare tables in this schema for this many clients, and the script that writes a step of
+    /// another schema into them: its last step with two commits, or with one if all had one.
     pub async fn script_of(&self, steps: &Self, clients: usize) -> Result<String, OpenError> {
         let client = self.client().await?;
         let (bare, real) = (&self.name, &steps.name);
@@ -127,7 +127,7 @@ impl Scratch {
         Ok(script)
     }
 
-    /// The rows of a step as one statement, with keys that every step makes anew.
+    /// The rows of a step as one statement, with new keys for every step.
     async fn inserts(
         &self,
         client: &Client,
@@ -158,7 +158,7 @@ impl Scratch {
         }
         let values = values.join(", ");
         Ok(match table {
-            // Their positions come from a counter, which a bare table has not.
+            // Their positions come from a counter, which a bare table does not have.
             "events" => format!(
                 "INSERT INTO events ({columns}, position) \
                  SELECT row.*, nextval('bare_positions') FROM (VALUES {values}) AS row;\n"
@@ -181,10 +181,10 @@ impl Scratch {
     }
 }
 
-/// A cell as SQL. `pgbench` takes a colon for the beginning of a variable, also within a text.
+/// A cell as SQL. `pgbench` reads a colon as the start of a variable, also within a text.
 fn written(name: &str, cell: &Value, keys: &[&str]) -> String {
     match (name, cell) {
-        // Several events of a step have ids of their own: told apart by how the real ones end.
+        // The events of one step need different ids: each keeps the last characters of its real id.
         ("event_id", Value::String(id)) => {
             let end: String = id.chars().skip(id.chars().count().saturating_sub(4)).collect();
             format!("{ID} || '{end}'")

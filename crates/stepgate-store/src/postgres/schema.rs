@@ -1,14 +1,14 @@
 //! The versions of the schema, and how a database gets to the newest.
 //!
-//! As with SQLite, a migration is a numbered file that is never edited once it is released, and all that
-//! are missing are applied in one transaction. Nodes that start at the same time wait for each other at
-//! a lock that ends with that transaction.
+//! As with SQLite, a migration is a numbered file that is never edited once it is released, and all missing
+//! migrations are applied in one transaction. Nodes that start at the same time wait for each other on a
+//! lock that ends with that transaction.
 
 use tokio_postgres::Client;
 
 use super::error::{OpenError, while_opening};
 
-/// The tables alone, without what refuses.
+/// The tables alone, without the triggers that refuse changes.
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
 
 /// Every migration, in order: the n-th leads to version n.
@@ -20,10 +20,10 @@ pub(super) const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/V0005__marks.sql"),
 ];
 
-/// "SGAT": the lock under which a schema is looked at and changed.
+/// "SGAT": the advisory lock for reading and changing a schema.
 const LOCK: i64 = 0x5347_4154;
 
-/// Tables whose presence without a version tells that the schema is another program's.
+/// Tables that, without a version table, belong to another program.
 const TABLES: [&str; 3] = ["tool_runs", "journal", "sessions"];
 
 /// The version that this build reads and writes.
@@ -31,16 +31,16 @@ pub(super) fn supported_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// Whose schema this is, and how old.
+/// Whose schema this is, and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SchemaState {
-    /// Nothing of ours is in it yet.
+    /// It has none of our tables yet.
     Empty,
     /// A store of this version.
     Store(i64),
 }
 
-/// Looks without changing anything: another program's tables stay as they are.
+/// Reads without changing anything: another program's tables stay as they are.
 pub(super) async fn state(client: &Client, shown: &str) -> Result<SchemaState, OpenError> {
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
     let sql = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema()";
@@ -65,7 +65,7 @@ pub(super) async fn state(client: &Client, shown: &str) -> Result<SchemaState, O
     }
 }
 
-/// Brings a database to the newest version, whoever else does the same now.
+/// Migrates a database to the newest version. Other nodes may do the same at the same time.
 pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), OpenError> {
     if state(client, shown).await? == SchemaState::Store(supported_version()) {
         return Ok(());
@@ -76,13 +76,14 @@ pub(super) async fn migrate(client: &mut Client, shown: &str) -> Result<(), Open
     transaction.commit().await.map_err(lift)
 }
 
-/// Applies what is missing, inside a transaction of the caller's, and says what was there before.
+/// Applies the missing migrations inside the caller's transaction, and returns the state before.
 pub(super) async fn lay_out(client: &Client, shown: &str) -> Result<SchemaState, OpenError> {
     let lift = |error: tokio_postgres::Error| while_opening(shown, &error);
-    // A migration of a large store may take its time, and everybody else waits for it.
+    // A migration of a large store may take long, and all other nodes wait for it, so there is no lock
+    // timeout.
     let lock = format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
     client.batch_execute(&lock).await.map_err(lift)?;
-    // Another may have been first: what is missing is what is missing under the lock.
+    // Another node may have migrated first: the state is read again under the lock.
     let before = state(client, shown).await?;
     let done = match before {
         SchemaState::Empty => 0,

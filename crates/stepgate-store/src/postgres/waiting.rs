@@ -1,4 +1,5 @@
-//! Runs that wait for an executor: their call was sent, and no living node reaches what it was sent to.
+//! Runs that wait for an executor: their call was sent, and no living node reaches the executor that it was
+//! sent to.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,8 @@ use super::link::Query;
 use super::list::IS_UNFINISHED;
 use crate::rows::Cells;
 
-/// Most calls that are looked at, the oldest first. Beyond them the counts are too small, and not wrong
-/// about what waits.
+/// Limit of the calls that are read, the oldest first. Beyond it the counts are too low, but what is listed
+/// does wait.
 const CALLS_MAX: i64 = 10_000;
 
 /// A call without an effect.
@@ -22,8 +23,8 @@ pub(super) struct Call {
     ts: Timestamp,
 }
 
-/// The calls without an effect, oldest first. Those that a living node works on are among them: a node that
-/// does not reach what a call was sent to holds its run all the same, for the moment of finding that out.
+/// The calls without an effect, oldest first. This includes runs that a living node works on: a node that
+/// does not reach the executor holds the run for a moment, until it finds that out.
 pub(super) fn calls() -> Query {
     let sql = format!(
         "SELECT entry.trace_id, entry.ts, entry.artifact FROM tool_runs CROSS JOIN LATERAL
@@ -36,8 +37,8 @@ pub(super) fn calls() -> Query {
     Query::new(sql, vec![Box::new(CALLS_MAX)])
 }
 
-/// A call, from a row of [`calls`]. One that cannot be read, or names no executor, waits for none: `verify`
-/// has more to say about it.
+/// A call, from a row of [`calls`]. A call that cannot be parsed, or names no executor, is left out:
+/// `verify` reports it.
 pub(super) fn call_from(cells: &Cells<'_>) -> Result<Option<Call>, StoreError> {
     let Ok(call) = strict::stored(cells.text("artifact")?) else { return Ok(None) };
     let named = call.get("meta").and_then(|meta| meta.get("executor_id")).and_then(Value::as_str);
@@ -45,7 +46,7 @@ pub(super) fn call_from(cells: &Cells<'_>) -> Result<Option<Call>, StoreError> {
     Ok(Some(Call { executor_id, ts: cells.parsed("ts")? }))
 }
 
-/// What waits, by executor, whoever reaches it.
+/// The waiting calls by executor, reached or not.
 pub(super) fn by_executor(calls: impl Iterator<Item = Call>) -> BTreeMap<String, Unreached> {
     let mut waiting: BTreeMap<String, Unreached> = BTreeMap::new();
     for Call { executor_id, ts } in calls {
@@ -62,7 +63,7 @@ pub(super) fn by_executor(calls: impl Iterator<Item = Call>) -> BTreeMap<String,
     waiting
 }
 
-/// The last node that says that it reaches each of these executors: one that lives, where there is one.
+/// The last node that reports that it reaches each of these executors; a living one, if there is one.
 pub(super) fn last_nodes(waiting: &BTreeMap<String, Unreached>) -> Query {
     let sql = "SELECT DISTINCT ON (executor_id) executor_id, node_id, lives
                FROM (SELECT incarnation, node_id, (expires_at > clock_timestamp())::int::bigint AS lives,
@@ -89,7 +90,7 @@ pub(super) fn last_node_from(cells: &Cells<'_>) -> Result<LastNode, StoreError> 
     })
 }
 
-/// Only what no living node reaches, with the node that reached it last.
+/// Only the executors that no living node reaches, with the node that reached each last.
 pub(super) fn unreached(
     mut waiting: BTreeMap<String, Unreached>,
     last_nodes: Vec<LastNode>,

@@ -1,4 +1,4 @@
-//! Rows out: every statement that changes the database, each for all rows of a batch at once.
+//! Writing rows: every statement that changes the database, each for all rows of a batch at once.
 
 use stepgate_core::approval::Approval;
 use stepgate_core::event::Event;
@@ -17,34 +17,34 @@ use super::link::{IS_KEPT, Query, Value};
 use super::listen::CHANNEL;
 use crate::plan::{Chain, NewRun, Rows, SealedChange};
 
-/// What one write comes to.
+/// The plan of one write.
 pub(super) struct Planned<'a> {
     /// The rows.
     pub(super) rows: Rows<'a>,
-    /// Who works on its run from now on; none where it is about no run.
+    /// The owner of its run afterwards; none where it is about no run.
     pub(super) after: Option<Ownership>,
-    /// Who works on its run until now, where the run was there before.
+    /// The owner of its run before, where the run existed.
     pub(super) held: Option<Ownership>,
-    /// What other nodes are told of it.
+    /// The notification to other nodes.
     pub(super) telling: Option<&'static str>,
 }
 
-/// Where a session stands before and after a batch.
+/// The state of a session before and after a batch.
 pub(super) struct Moved {
     pub(super) session_id: SessionId,
     pub(super) before: Chain,
     pub(super) after: Chain,
 }
 
-/// The mark by which a node recognizes its own commit.
+/// The stamp by which a node recognizes its own commit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     pub(super) incarnation: i64,
     pub(super) batch: i64,
 }
 
-/// The statements of a batch. Events come last, so that the row that counts them, which every node
-/// writes, is locked for no longer than the commit takes.
+/// The statements of a batch. Events come last, so that the row that counts them, which every node writes,
+/// is locked only for the duration of the commit.
 pub(super) fn statements(planned: &[Planned<'_>], moved: &[Moved], stamp: Stamp) -> Vec<Query> {
     let mut out = vec![mark(stamp)];
     let mut add = |query: Option<Query>| out.extend(query);
@@ -147,7 +147,7 @@ fn new_runs(rows: Vec<(NewRun<'_>, Ownership)>) -> Option<Query> {
     })
 }
 
-/// A run that was there before, whatever changes in it: the condition on owner and epoch is the fence.
+/// A run that existed before, whatever changes in it: the condition on owner and epoch is the fence.
 struct ChangedRun<'a> {
     run_id: RunId,
     status: Status,
@@ -352,7 +352,7 @@ fn sealed(rows: &[(RunId, &[u8])]) -> Option<Query> {
     })
 }
 
-/// After the runs have ended: before, the database itself refuses.
+/// After the runs have ended: before that, a trigger refuses.
 fn erasures(rows: &[RunId]) -> Option<Query> {
     let sql = "WITH gone AS (
                  DELETE FROM sealed_payloads WHERE tool_run_id = ANY($1::text[]) RETURNING 1)
@@ -361,7 +361,7 @@ fn erasures(rows: &[RunId]) -> Option<Query> {
     some(rows, sql, |rows| vec![texts(rows, |run_id| *run_id)])
 }
 
-/// Only from where they were: another node may write in the same sessions.
+/// Only from their known state: another node may write in the same sessions.
 fn chains(rows: &[Moved]) -> Option<Query> {
     let sql = "WITH changed AS (
                  UPDATE sessions SET head_number = new.head_number, head_digest = new.head_digest,
@@ -386,7 +386,7 @@ fn chains(rows: &[Moved]) -> Option<Query> {
     })
 }
 
-/// Tells other nodes, where somebody may wait for what a person decides.
+/// Notifies other nodes, where a caller may wait for a person's decision.
 fn tellings(planned: &[Planned<'_>], stamp: Stamp) -> Option<Query> {
     let told = planned.iter().filter_map(|planned| {
         let (run_id, _) = planned.rows.trace?;
@@ -430,7 +430,7 @@ fn links<T>(rows: &[T], link: impl Fn(&T) -> Option<Link>) -> [Value; 3] {
     ]
 }
 
-/// A number as PostgreSQL holds it. Counts and indexes do not come near the limit.
+/// A number in PostgreSQL's type. Counts and indexes do not come near the limit.
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

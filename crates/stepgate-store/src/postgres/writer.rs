@@ -1,10 +1,10 @@
-//! The one place of this process that writes: batches of steps, each in one transaction.
+//! The only writer of this process: batches of steps, each in one transaction.
 //!
-//! Writes that wait together are planned one after the other and sent as one statement per table, all in
-//! one round trip and one commit. A batch first trusts what is remembered from the batches before; the
-//! statements themselves are conditional, so a mistaken one changes nothing. Then everything is read
-//! again under locks, and where the database still refuses, every write is tried alone: one bad step
-//! never harms another. Nothing is answered before it is durable.
+//! Writes that wait together are planned one after the other and sent as one statement per table, in one
+//! round trip and one commit. A batch first trusts the cache; the statements themselves are conditional, so
+//! a batch based on stale facts changes nothing. Then everything is read again under locks. If the database
+//! still refuses, every write is tried alone: one bad step never harms another. No write is answered before
+//! it is durable.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -27,26 +27,26 @@ use super::point::{Durability, told};
 use super::write::{Moved, Planned, Stamp, statements};
 use crate::plan::{Chain, Rows, Trace, Write, WriteResult, plan};
 
-/// How often a write that others are in the way of is tried alone.
+/// Attempts of a write alone, if writes of other nodes interfere.
 const ALONE_MAX: usize = 3;
 
-/// How long to wait before the server is asked for a connection again.
+/// Pause before a reconnect.
 const CONNECT_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long the server has to answer at least, also to a write that waited long for its turn.
+/// Shortest timeout for an answer, also for a write that waited long in the queue.
 const ANSWER_WAIT_MIN: Duration = Duration::from_secs(2);
 
 struct Job {
     write: Write,
-    /// What the caller believed to own when it asked.
+    /// The claim that the caller believed it held when it asked.
     claim: Option<Claim>,
-    /// When its caller has waited for long enough.
+    /// When its caller's wait ends.
     deadline: Instant,
     answer: oneshot::Sender<WriteResult>,
 }
 
 impl Job {
-    /// The run that it changes. A batch has one write about a run at most.
+    /// The run that it changes. A batch has at most one write for each run.
     fn run_id(&self) -> Option<RunId> {
         match &self.write {
             Write::Step(step) => Some(step.commit().place.run_id),
@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-/// The way to write. Dropping it ends the task when the queue is empty.
+/// The handle of the writing task. Dropping it ends the task when the queue is empty.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: mpsc::Sender<Job>,
@@ -82,7 +82,7 @@ impl Writer {
         let batch_jobs_max = options.batch_jobs_max.max(1);
         tokio::spawn(async move {
             let left = async {
-                // Where nobody can say it any more, the queue ends.
+                // If the sender is gone, the task ends with the queue.
                 if left.wait_for(|left| *left).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -92,8 +92,8 @@ impl Writer {
         Self { queue, patience: options.answer_wait }
     }
 
-    /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
-    /// answer does not stop the write.
+    /// Writes, and returns when the write is durable or refused. A caller that is dropped while it waits for
+    /// the answer does not stop the write.
     pub(super) async fn write(&self, write: Write, claim: Option<Claim>) -> WriteResult {
         let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
         let (answer, answered) = oneshot::channel();
@@ -107,14 +107,14 @@ impl Writer {
     }
 }
 
-/// What writing needs.
+/// The state of the writing task.
 struct Writing {
     lines: Lines,
     node: Arc<Node>,
     client: Option<ClientWrapper>,
-    /// Where open traces and sessions stand, as far as this node knows.
+    /// Cache: the state of open traces and sessions, as far as this node knows.
     memory: Facts,
-    /// How many batches were tried.
+    /// How many batches were attempted.
     batches: i64,
     patience: Duration,
 }
@@ -123,20 +123,21 @@ struct Writing {
 enum Trouble {
     /// Nothing of it was written: the database refuses something in it, or the connection was cut.
     Refused(StoreError),
-    /// Nothing of it was written, and nothing else would be: the server does not answer, or takes nothing.
+    /// Nothing of it was written, and no other write would be: the server does not answer, or refuses all
+    /// writes.
     Away(StoreError),
-    /// It was written or not, and nobody can be asked.
+    /// It was written or not, and the server cannot be asked.
     Unknown(StoreError),
 }
 
-/// What a batch comes to, for those of its writes that it decided.
+/// The result of a batch, for the writes that it decided.
 struct Done {
-    /// In the order of the writes; none for one that must be looked at again.
+    /// In the order of the writes; none for a write that must be tried again.
     answers: Vec<Option<WriteResult>>,
 }
 
 impl Writing {
-    /// Writes what comes, until nobody can send any more or the store is left.
+    /// Writes until no caller can send any more, or the node leaves the store.
     async fn serve(
         mut self,
         mut jobs: mpsc::Receiver<Job>,
@@ -183,16 +184,16 @@ impl Writing {
         }
         let mut left = VecDeque::from(left);
         while let Some(job) = left.pop_front() {
-            // Where one finds nobody to ask, the others would wait for the same.
+            // If the server is down for one write, the others would wait for the same error.
             if let Some(away) = self.write_alone(job).await {
                 return refuse(left.into(), &away);
             }
         }
     }
 
-    /// Tries a write alone. Another node may be in its way in the instant between look and write, so it
-    /// looks again before it believes that the database refuses the write itself. Answers why the server
-    /// cannot be asked, where it cannot.
+    /// Tries a write alone. Another node may interfere between the read and the write, so it reads again
+    /// before it concludes that the database refuses the write itself. Returns the error if the server is
+    /// down.
     async fn write_alone(&mut self, job: Job) -> Option<StoreError> {
         let mut batch = vec![job];
         for tries_left in (0..ALONE_MAX).rev() {
@@ -220,7 +221,7 @@ impl Writing {
         None
     }
 
-    /// Writes a batch in one transaction, or nothing of it.
+    /// Writes all of a batch in one transaction, or nothing.
     async fn attempt(&mut self, batch: &[Job], care: Care) -> Result<Done, Trouble> {
         let mut facts = match care {
             Care::Trusting => self.memory.about(batch.iter().map(|job| &job.write)),
@@ -233,7 +234,7 @@ impl Writing {
                 Ok(done)
             }
             Err(trouble) => {
-                // After an error nothing is taken on trust, and everything is read again.
+                // After an error the cache is cleared, and everything is read again.
                 self.memory = Facts::default();
                 Err(trouble)
             }
@@ -255,7 +256,7 @@ impl Writing {
         let is_idle =
             planned.iter().all(|planned| planned.rows.is_empty() && planned.held.is_none());
         if is_idle {
-            // Nothing to write: the locks are given back.
+            // Nothing to write: the locks are released.
             if care == Care::Doubting {
                 self.roll_back().await;
             }
@@ -277,7 +278,7 @@ impl Writing {
         Ok(Done { answers })
     }
 
-    /// Reads what the plans will ask for and nobody remembers.
+    /// Reads the facts that the plans will need and the cache does not have.
     async fn learn(
         &mut self,
         batch: &[Job],
@@ -309,7 +310,7 @@ impl Writing {
         learnt.map_err(Trouble::Refused)
     }
 
-    /// Plans every write on the facts, each on what those before it change.
+    /// Plans every write, each on the facts as changed by the writes before it.
     fn plan<'a>(
         &self,
         batch: &'a [Job],
@@ -333,7 +334,7 @@ impl Writing {
                     let telling = telling(&rows, before);
                     planned.push(Planned { rows, after, held, telling });
                 }
-                // What is remembered may be wrong; only what was read under locks refuses.
+                // The cache may be stale; only facts that were read under locks can refuse a write.
                 Err(refused) => answers.push(match care {
                     Care::Trusting => None,
                     Care::Doubting => Some(Err(refused)),
@@ -343,7 +344,8 @@ impl Writing {
         (planned, answers)
     }
 
-    /// Sends the statements and the commit. Where the answer is lost, finds out what became of it.
+    /// Sends the statements and the commit. If the answer is lost, finds out whether the batch was
+    /// committed.
     async fn commit(
         &mut self,
         around: Around,
@@ -355,8 +357,8 @@ impl Writing {
         if around == Around::Whole {
             self.connected().await.map_err(Trouble::Away)?;
         }
-        // INVARIANT: a transaction that began before goes on where it began. On another connection each
-        // statement would be a commit of its own.
+        // INVARIANT: an open transaction continues on the connection on which it began. On another
+        // connection each statement would be a commit of its own.
         let Some(client) = &self.client else {
             let lost = StoreError::Unavailable("the connection to PostgreSQL was lost".into());
             return Err(Trouble::Refused(lost));
@@ -383,14 +385,14 @@ impl Writing {
 
     /// Whether the batch with this stamp is durable; none where the server cannot be asked in time.
     ///
-    /// The row that a batch stamps stays locked until the batch is over, so whoever reads it under its
-    /// lock reads the end of the story, also where the server is still at work on the lost connection.
+    /// The row that a batch stamps stays locked until its transaction ends. So a read under that lock sees
+    /// the final result, even if the server is still working on the lost connection.
     async fn was_committed(&self, stamp: Stamp, deadline: Instant) -> Option<bool> {
         let sql = "SELECT last_batch FROM nodes WHERE incarnation = $1 FOR UPDATE";
         loop {
             let query = Query::new(sql, vec![Box::new(stamp.incarnation)]);
             let patience = self.patience_until(deadline);
-            // A connection of its own, for this may be asked of a server that is not written to any more.
+            // A connection of its own: the server may have stopped accepting writes.
             if let Ok(client) = self.lines.open(Durability::After).await
                 && let Ok(rows) = send(&client, Around::Nothing, &[query], patience).await
             {
@@ -405,7 +407,7 @@ impl Writing {
         }
     }
 
-    /// How long the server may be silent.
+    /// The timeout for an answer.
     fn patience_until(&self, deadline: Instant) -> Duration {
         let left = deadline.saturating_duration_since(Instant::now());
         left.clamp(ANSWER_WAIT_MIN.min(self.patience), self.patience)
@@ -427,7 +429,7 @@ impl Writing {
     }
 }
 
-/// The next writes, at most one about each run: a second one waits for what becomes of the first.
+/// The next writes, at most one for each run: a second one waits for the result of the first.
 fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
     let mut batch = Vec::new();
     let mut runs = HashSet::new();
@@ -443,7 +445,8 @@ fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
     batch
 }
 
-/// Who works on the run that a write is about, where the run is there already and it is the caller.
+/// The fence: the present ownership of the run that a write is about, if the run exists and the caller owns
+/// it.
 fn fence(
     job: &Job,
     facts: &Facts,
@@ -463,7 +466,7 @@ fn fence(
     }
 }
 
-/// What other nodes are told: only of runs that a person was asked about, for telling is not free.
+/// The notification to other nodes: only for runs with an approval, because notifications are not free.
 fn telling(rows: &Rows<'_>, before: Option<Status>) -> Option<&'static str> {
     let was_asked = matches!(before, Some(Status::ApprovalRequired | Status::Approved));
     match (rows.record, rows.approval) {
@@ -473,11 +476,11 @@ fn telling(rows: &Rows<'_>, before: Option<Status>) -> Option<&'static str> {
     }
 }
 
-/// Where each session stands that the plans have moved.
+/// The state of each session that the plans changed.
 fn moved(planned: &[Planned<'_>], before: &HashMap<SessionId, Chain>, after: &Facts) -> Vec<Moved> {
     let moves = planned.iter().filter_map(|planned| planned.rows.chain);
     let mut sessions: Vec<SessionId> = moves.map(|(session_id, _)| session_id).collect();
-    // In the order of their ids, as the locks are taken.
+    // In the order of their ids, like the locks.
     sessions.sort_unstable();
     sessions.dedup();
     let move_of = |session_id: SessionId| {
@@ -487,13 +490,13 @@ fn moved(planned: &[Planned<'_>], before: &HashMap<SessionId, Chain>, after: &Fa
     sessions.into_iter().filter_map(move_of).collect()
 }
 
-/// Answers those that were decided, and gives back the others.
+/// Answers the decided writes, and returns the others.
 fn answer(batch: Vec<Job>, done: Done) -> Vec<Job> {
     let mut left = Vec::new();
     for (job, answer) in batch.into_iter().zip(done.answers) {
         match answer {
             Some(answer) => {
-                // A caller who left does not want to know.
+                // The caller may have been dropped.
                 let _left = job.answer.send(answer);
             }
             None => left.push(job),
@@ -502,8 +505,8 @@ fn answer(batch: Vec<Job>, done: Done) -> Vec<Job> {
     left
 }
 
-/// Those whose callers have not waited for too long. Nothing of the others was sent, or the server told that
-/// nothing was written.
+/// The writes whose callers still wait. Of the others nothing was sent, or the server reported that nothing
+/// was written.
 fn in_time(batch: Vec<Job>) -> Vec<Job> {
     let now = Instant::now();
     let (late, left) = batch.into_iter().partition(|job: &Job| job.deadline <= now);
@@ -515,7 +518,7 @@ fn not_in_time() -> StoreError {
     StoreError::Unavailable("PostgreSQL is too slow, or away: nothing was written in time".into())
 }
 
-/// What a failure means where nothing was written.
+/// The meaning of a failure where nothing was written.
 fn nothing_written(failed: Failed) -> Trouble {
     let is_away = match &failed {
         Failed::Told(error) => error::takes_nothing(error),

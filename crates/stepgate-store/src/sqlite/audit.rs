@@ -1,5 +1,5 @@
-//! What `verify` reads: the store up to one moment, a page at a time. Each page is a transaction of its own,
-//! so the write-ahead log can start over while a long `verify` goes on.
+//! The reads of `verify`: the store up to one moment, a page at a time. Each page is a transaction of its
+//! own, so the write-ahead log can be reset during a long `verify`.
 
 use std::iter::Peekable;
 use std::vec;
@@ -46,8 +46,8 @@ pub(super) fn moment(connection: &Connection) -> Result<Moment, StoreError> {
     })
 }
 
-/// Runs up to the moment, newest first, after the one before, each with everything about it. One query a table, not
-/// one a table and run.
+/// Runs up to the moment, newest first, older than `before`, each with all its rows. One query for each
+/// table, not one for each table and run.
 pub(super) fn page(
     connection: &Connection,
     last: &Counts,
@@ -132,7 +132,7 @@ impl Span<'_> {
 
 fn rows_sql(table: Table, order: &str) -> String {
     let Table { name, key } = table;
-    // CROSS: the runs are the outer loop, so the rows come in their order and by their index.
+    // CROSS JOIN makes the runs the outer loop, so the rows come in the order of the runs and by the index.
     format!(
         "SELECT its.*, runs.position AS run_position
          FROM tool_runs AS runs CROSS JOIN {name} AS its ON its.{key} = runs.tool_run_id
@@ -141,13 +141,13 @@ fn rows_sql(table: Table, order: &str) -> String {
     )
 }
 
-/// Rows of runs, in the order of the runs. One that cannot be read is a problem of its own run.
+/// Rows of runs, in the order of the runs. A row that cannot be parsed is a problem of its own run only.
 struct OfRuns<T> {
     rows: Peekable<vec::IntoIter<(u64, Result<T, StoreError>)>>,
 }
 
 impl<T> OfRuns<(T, u64)> {
-    /// The rows of the next run, and how many of them are counted.
+    /// The rows of the next run, and how many of them existed at the moment.
     fn of(&mut self, position: u64) -> Result<(Vec<T>, u64), StoreError> {
         let mut rows = Vec::new();
         while let Some((_, row)) = self.rows.next_if(|(run, _)| *run == position) {
@@ -156,14 +156,14 @@ impl<T> OfRuns<(T, u64)> {
         Ok(read::unzip(rows.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// The one row of the next run, and whether it is counted.
+    /// The single row of the next run, and whether it existed at the moment.
     fn one_of(&mut self, position: u64) -> Result<(Option<T>, u64), StoreError> {
         let (rows, counted) = self.of(position)?;
         Ok((rows.into_iter().next(), counted.min(1)))
     }
 }
 
-/// What the tables have of the runs of a page.
+/// The rows of the page's runs, by table.
 struct Rows {
     entries: OfRuns<((Appended, Option<Link>), u64)>,
     checkpoints: OfRuns<(Checkpoint, u64)>,
@@ -173,7 +173,7 @@ struct Rows {
     records: OfRuns<(SealedRecord, u64)>,
 }
 
-/// Everything about the next run, and how many of its rows are counted.
+/// All rows of the next run, and how many of them existed at the moment.
 fn dossier(
     connection: &Connection,
     last: &Counts,
@@ -181,7 +181,7 @@ fn dossier(
     rows: &mut Rows,
 ) -> Result<(Dossier, Counts), StoreError> {
     let RunRow { position, run_id: _, run } = row;
-    // Every table goes on to the next run, whatever becomes of this one.
+    // Every table must advance to the next run, even if this one has an error.
     let entries = rows.entries.of(position);
     let checkpoints = rows.checkpoints.of(position);
     let events = rows.events.of(position);

@@ -1,7 +1,7 @@
-//! A store copied into another file while it is in use, and files that are filled or emptied row by row.
+//! Copies a store into another file while it is in use, and fills or reads files row by row.
 //!
-//! The copy reads beside the writer, in one transaction, so it is of one moment and nobody waits for it.
-//! Until it is done the write-ahead log cannot start over: it grows by what is written meanwhile.
+//! The copy reads beside the writer, in one transaction, so it shows one snapshot and blocks no writer.
+//! Until it is done the write-ahead log cannot be reset: it grows by what is written meanwhile.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,23 +22,23 @@ impl From<OpenError> for BackupError {
     }
 }
 
-/// Pages between two looks at how far the copy has come.
+/// Pages between two progress reports.
 const PAGES_A_STEP: i32 = 256;
 
-/// Most rows, and about most bytes, that are read at a time.
+/// Limit of the rows, and approximate limit of the bytes, that are read at a time.
 const PAGE_ROWS_MAX: usize = 512;
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl SqliteStore {
-    /// Copies a store, which another process may hold, into a file that is not there yet, durably.
-    /// `progress` is told the pages that are done, and all of them.
+    /// Copies a store, which another process may hold, into a new file, durably. `progress` gets the pages
+    /// done and the total.
     pub fn back_up(
         path: &Path,
         to: &Path,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<RowCounts, BackupError> {
         let source = open::reader(path, &SqliteOptions::default())?;
-        // The moment is that of the first read. Without this transaction the copy would begin again
+        // The snapshot is taken by the first read. Without this transaction the copy would start again
         // whenever another process writes between two of its steps.
         source
             .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;")
@@ -49,7 +49,7 @@ impl SqliteStore {
         Ok(close(copy, to)?)
     }
 
-    /// Brings the file of a backup to the version that this build reads.
+    /// Migrates the file of a backup to the version that this build reads.
     pub fn bring_up_to_date(path: &Path) -> Result<(), OpenError> {
         let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         if schema::state(&connection, path)? == SchemaState::Store(schema::supported_version()) {
@@ -81,12 +81,12 @@ fn copy_pages(
                 let pages = |count: i32| u64::try_from(count).unwrap_or(0);
                 progress(pages(pagecount - remaining), pages(pagecount));
             }
-            // The copy is ours alone, and nobody takes a reader's snapshot away; what is busy is asked
-            // again, as a reader would.
+            // No other process uses the copy, and a reader keeps its snapshot; a busy database is retried,
+            // as by any reader.
             StepResult::Busy | StepResult::Locked => {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
-            // The enum may grow.
+            // The enum is non-exhaustive.
             _ => {}
         }
     }
@@ -101,7 +101,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
     Connection::open_with_flags(path, flags).map_err(|error| while_opening(path, &error))
 }
 
-/// Counts the rows and leaves one file that needs no other beside it, durably.
+/// Counts the rows and leaves a single file without a write-ahead log, durably.
 fn close(connection: Connection, path: &Path) -> Result<RowCounts, OpenError> {
     let lift = |error: rusqlite::Error| while_opening(path, &error);
     connection.pragma_update(None, "journal_mode", "delete").map_err(lift)?;
@@ -122,14 +122,14 @@ fn counts(connection: &Connection) -> rusqlite::Result<RowCounts> {
     Ok(counts)
 }
 
-/// A new file, filled row by row.
+/// A new file that is filled row by row.
 pub(crate) struct Filling {
     connection: Connection,
     path: PathBuf,
 }
 
 impl Filling {
-    /// Makes an empty store. Nothing of it is durable, and the file is of no use, before the end.
+    /// Creates an empty store. Nothing is durable, and the file is not usable, before [`Filling::end`].
     pub(crate) fn begin(path: &Path) -> Result<Self, OpenError> {
         let lift = |error: rusqlite::Error| while_opening(path, &error);
         let mut connection = connect(path, CREATE)?;
@@ -140,7 +140,7 @@ impl Filling {
         Ok(Self { connection, path: path.to_owned() })
     }
 
-    /// Adds a row as it stands.
+    /// Adds a row unchanged.
     pub(crate) fn add(&mut self, table: &CopiedTable, row: &[Cell]) -> Result<(), OpenError> {
         let places = vec!["?"; table.columns.len()].join(", ");
         let sql = format!("INSERT INTO {} ({}) VALUES ({places})", table.name, table.names());
@@ -182,13 +182,13 @@ impl Emptying {
         Ok(Self { connection, path: path.to_owned() })
     }
 
-    /// How many rows there are in all.
+    /// The total number of rows.
     pub(crate) fn rows(&self) -> Result<u64, OpenError> {
         let counts = counts(&self.connection).map_err(|error| while_opening(&self.path, &error))?;
         Ok(counts.values().sum())
     }
 
-    /// Rows after this position, in order. None at all means the end.
+    /// Rows after this position, in order. An empty page is the end.
     pub(crate) fn page(
         &self,
         table: &CopiedTable,

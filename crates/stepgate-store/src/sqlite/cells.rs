@@ -1,4 +1,4 @@
-//! The cells of a row, as SQLite gives them.
+//! The cells of a row in SQLite.
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Params};
@@ -7,8 +7,8 @@ use stepgate_core::ports::StoreError;
 use super::error;
 use crate::rows::{Cells, Row, Table};
 
-/// A row with the names of its columns. SQLite is asked for them once a query: to look a name up in it for
-/// every cell takes longer than to read the cell.
+/// A row with the names of its columns. They are read once for each query: a look-up by name in SQLite for
+/// every cell takes longer than reading the cell.
 struct NamedRow<'a> {
     row: &'a rusqlite::Row<'a>,
     names: &'a [String],

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean to those who ask the store.
+//! How SQLite's errors are mapped for callers of the store.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,16 @@ use stepgate_core::ports::StoreError;
 
 use crate::plan::refusal;
 
-/// Why a store could not be opened. Each message says the way out.
+/// Why a store could not be opened. Each message gives the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file is something else, or its first page is damaged.
+    /// The file is not a SQLite database, or its first page is damaged.
     #[error("`{}` is not a SQLite database; name another file, or restore this one from a backup", .path.display())]
     NotADatabase {
         /// The file.
         path: PathBuf,
     },
-    /// The file is a database whose pages do not fit together.
+    /// The file is a database with inconsistent pages.
     #[error("`{}` is damaged ({detail}); keep the file, restore a backup and verify it", .path.display())]
     Damaged {
         /// The file.
@@ -35,7 +35,7 @@ pub enum OpenError {
         /// The newest version that this build knows.
         supported: i64,
     },
-    /// The file needs a migration, and it was opened for reading alone.
+    /// The file needs a migration, but it was opened for reading only.
     #[error("`{}` has schema version {found}, older than {supported}; run a command that writes once, and it is brought up to date", .path.display())]
     OlderVersion {
         /// The file.
@@ -53,7 +53,7 @@ pub enum OpenError {
         /// The file's application id.
         found: i64,
     },
-    /// There is nothing to read.
+    /// There is no store to read.
     #[error("there is no store at `{}`; name the data directory that holds one, or let `serve` make it", .path.display())]
     Missing {
         /// The file.
@@ -67,7 +67,7 @@ pub enum OpenError {
         /// What SQLite says.
         detail: String,
     },
-    /// There is no room.
+    /// The disk is full.
     #[error("the disk that holds `{}` is full; free some space and start again", .path.display())]
     DiskFull {
         /// The file.
@@ -97,7 +97,7 @@ pub enum OpenError {
     },
 }
 
-/// What an error means when a store is opened.
+/// The meaning of an error while a store is opened.
 pub(super) fn while_opening(path: &Path, error: &rusqlite::Error) -> OpenError {
     let (path, detail) = (path.to_owned(), error.to_string());
     match primary_code(error) {
@@ -112,7 +112,7 @@ pub(super) fn while_opening(path: &Path, error: &rusqlite::Error) -> OpenError {
     }
 }
 
-/// What an error means to a caller of the store. Nothing was written.
+/// The meaning of an error for a caller of the store. Nothing was written.
 pub(super) fn while_open(error: &rusqlite::Error) -> StoreError {
     match primary_code(error) {
         Some(ffi::SQLITE_CORRUPT | ffi::SQLITE_NOTADB) => StoreError::Broken(format!(
@@ -135,8 +135,8 @@ pub(super) fn while_open(error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// What an error means when it is the answer to COMMIT: unless SQLite has certainly not begun to make
-/// the batch durable, the batch is in doubt, and only a restart can tell.
+/// The meaning of an error of COMMIT. Unless SQLite has certainly not begun to make the batch durable, the
+/// batch is in doubt, and only a restart can tell.
 pub(super) fn while_committing(error: &rusqlite::Error) -> StoreError {
     match primary_code(error) {
         Some(ffi::SQLITE_FULL | ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED) => while_open(error),

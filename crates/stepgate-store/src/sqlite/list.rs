@@ -1,4 +1,4 @@
-//! The lists: what people page through, what recovery starts from, and what `verify` counts.
+//! The lists: the pages that people read, the runs that recovery starts from, and the counts for `verify`.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -17,7 +17,7 @@ use crate::rows::{
     unfinished_from,
 };
 
-/// The condition of the index of unfinished runs, as the index has it.
+/// The condition of the index of unfinished runs, in the same words as the index.
 const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
 
 /// The sessions of a principal, by their index.
@@ -73,9 +73,9 @@ fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
     }
     if let Some(principal_id) = &query.principal_id {
         // SQLite takes the newest runs of each session from the index of a session's runs, and leaves a
-        // session at the first run that is too old for the answer: it reads neither the runs of others
-        // nor all of a principal who has most of them. Where a session is named or the run is not over,
-        // there are few to look through, and the sign keeps SQLite to them.
+        // session at the first run that is too old for the answer. So it reads neither the runs of other
+        // principals nor all runs of a principal that has most of them. Where a session is named or the run
+        // is unfinished, there are few rows to filter, and the unary `+` keeps SQLite from using that index.
         let sign = if query.session_id.is_some() || is_unfinished { "+" } else { "" };
         let is_theirs = format!("{sign}session_id IN {SESSIONS_OF}");
         conditions.add_text(&is_theirs, principal_id.as_str());
@@ -133,7 +133,7 @@ fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
         conditions.add_text(is_older, before.to_string());
     }
     match query.status {
-        // Not as a parameter: only so is it the condition of the index.
+        // A literal, not a parameter: only then can the partial index be used.
         Some(ApprovalStatus::Pending) => conditions.add("status = 'pending'", []),
         Some(
             status @ (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired),
@@ -146,8 +146,8 @@ fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
     (format!("SELECT * FROM approvals WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
 }
 
-/// Events, oldest first. Reads on from a position, so following costs what is new; types and principals
-/// are told apart row by row, because an index of them would be written at every step.
+/// Events, oldest first. It reads from a position on, so following costs only what is new. Types and
+/// principals are filtered row by row, because an index of them would be written at every step.
 pub(super) fn events(
     connection: &Connection,
     query: &EventQuery,
@@ -183,7 +183,7 @@ fn events_sql(query: &EventQuery) -> (String, Vec<Value>) {
     (format!("SELECT * FROM events{index} WHERE true{text} ORDER BY position LIMIT ?"), params)
 }
 
-/// Runs that are not over, oldest first. Costs as much as there are, not as there were.
+/// Unfinished runs, oldest first. The cost depends on the unfinished runs, not on all runs.
 pub(super) fn unfinished(connection: &Connection) -> Result<Vec<Unfinished>, StoreError> {
     let sql = "SELECT tool_run_id, tool_name,
                       status = 'approval_required'
@@ -225,16 +225,16 @@ pub(super) fn run_ids(
     all(connection, TOOL_RUNS, sql, (before, limit), |cells| cells.parsed("tool_run_id"))
 }
 
-/// How closely SQLite looks at the file.
+/// How thoroughly SQLite checks the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Care {
-    /// Every page; not whether indexes and tables say the same.
+    /// Every page, but not whether indexes and tables agree.
     Quick,
-    /// That too.
+    /// Also whether they agree.
     Whole,
 }
 
-/// The tables, of which SQLite checks one at a time.
+/// The tables; SQLite checks one at a time.
 pub(super) const CHECKED_TABLES: [&str; 10] = [
     "sqlite_schema",
     "sessions",
@@ -248,7 +248,7 @@ pub(super) const CHECKED_TABLES: [&str; 10] = [
     "sealed_payloads",
 ];
 
-/// What SQLite finds wrong with a table and its indexes, about a hundred lines at most.
+/// The damage that SQLite finds in a table and its indexes, at most about a hundred lines.
 pub(super) fn damage(
     connection: &Connection,
     table: &str,
@@ -266,7 +266,7 @@ pub(super) fn damage(
         match line.map_err(lift) {
             Ok(line) if line == "ok" => {}
             Ok(line) => found.push(line),
-            // Some damage ends the check itself; what it has found so far says where.
+            // Some damage ends the check itself; the lines so far say where it is.
             Err(StoreError::Broken(why)) => {
                 found.push(why);
                 break;
@@ -277,8 +277,8 @@ pub(super) fn damage(
     Ok(found)
 }
 
-/// Keys under which more than one trace is bound. The index that would have refused the second is not
-/// asked: SQLite sorts the rows themselves, on disk where they are many.
+/// Keys that are bound to more than one trace. The unique index that would have refused the second is not
+/// used: SQLite sorts the rows themselves, on disk where there are many.
 pub(super) fn shared_keys(
     connection: &Connection,
     limit: usize,
@@ -289,8 +289,8 @@ pub(super) fn shared_keys(
     all(connection, EFFECTS, sql, [limit], key_from)
 }
 
-/// How many rows there are. Positions count them from 1 without a gap, because nothing is ever
-/// deleted: a table whose first or last position is another number was changed.
+/// The number of rows of each table. Positions count from 1 without a gap, because nothing is ever deleted:
+/// a table with another first or last position was changed.
 pub(super) fn counts(connection: &Connection) -> Result<Counts, StoreError> {
     let count = |table: &str| {
         let sql = format!(

@@ -14,28 +14,28 @@ use crate::locks::LOCK_WAIT_DEFAULT;
 /// The first SQLite without the defect that can damage a write-ahead log on reset.
 const SQLITE_VERSION_MIN: (i32, &str) = (3_051_003, "3.51.3");
 
-/// More than the statements there are, so that each is prepared once.
+/// More than the number of statements, so that each is prepared once.
 const STATEMENTS_MAX: usize = 64;
 
-/// The size of a page, which SQLite gives to every new file.
+/// SQLite's page size for new files.
 const PAGE_BYTES: i64 = 4096;
 
 /// The limits of a [`super::SqliteStore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// How many writes may wait for the writer; further callers wait for a place.
+    /// Limit of the write queue; further callers wait for a place in it.
     pub queue_jobs_max: usize,
-    /// How many writes share one commit at most.
+    /// Most writes in one commit.
     pub batch_jobs_max: usize,
     /// How many connections read at a time.
     pub readers_max: usize,
     /// How long a caller waits for a trace's lock.
     pub lock_wait: Duration,
-    /// How long the writer waits for another process.
+    /// How long the writer waits for a lock of another process.
     pub busy_wait: Duration,
-    /// How many pages the write-ahead log has before they are moved into the database.
+    /// Pages in the write-ahead log that trigger a checkpoint.
     pub wal_pages: u32,
-    /// How many pages the database may have; none for no limit but the disk's.
+    /// Limit of the database's pages; none for no limit but the disk's.
     pub pages_max: Option<u32>,
 }
 
@@ -53,12 +53,12 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Opens the one connection that writes, making or updating the database as needed.
+/// Opens the only connection that writes, and creates or migrates the database as needed.
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, OpenError> {
     assert_version()?;
     let lift = |error: rusqlite::Error| while_opening(path, &error);
-    // What is proposed is nobody else's business. SQLite gives the files beside it the same mode, and
-    // says itself why one cannot be made.
+    // Proposals are confidential, so only the owner may read the file. SQLite gives the files beside it the
+    // same mode, and reports itself why a file cannot be created.
     let _made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -78,30 +78,31 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
         connection.pragma_update(None, "max_page_count", pages_max)?;
     }
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // Anything less than FULL loses the last commits at a power cut.
+    // Any level below FULL loses the last commits at a power failure.
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "wal_autocheckpoint", options.wal_pages)?;
-    // A log that a long read kept from starting over is cut back once it has.
+    // If a long read kept the log from being reset, it is truncated to this size after the reset.
     let log_bytes_max = i64::from(options.wal_pages) * PAGE_BYTES;
     connection.pragma_update(None, "journal_size_limit", log_bytes_max)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
-    // A sealed payload is erased with the record of its run, so what is freed is overwritten. ON, not
-    // FAST: a long payload has pages of its own, and FAST leaves those as they were. Steps free no page,
-    // so nothing else pays for it.
+    // A sealed payload is erased with the record of its run, so freed space is overwritten. ON, not FAST: a
+    // long payload has pages of its own, and FAST does not overwrite those. Steps free no other page, so
+    // nothing else pays for it.
     //
-    // Promised: once the erasing commit is in the database, no query and no page of the file has the
-    // payload, and the writer cuts the write-ahead log off at once (`writer.rs`), or with the first write
-    // after the last reader that needs it. Not promised: while the run is not over, file and log have the
-    // payload, and what a copy, a snapshot or the medium itself keeps of old blocks is beyond SQLite.
+    // Promised: once the erasing commit is in the database, neither a query nor a page of the file contains
+    // the payload, and the writer truncates the write-ahead log at once (`writer.rs`), or with the first
+    // write after the last reader that needs it. Not promised: while the run is not over, file and log
+    // contain the payload, and old blocks in a copy, a snapshot or the medium itself are beyond SQLite.
     connection.pragma_update(None, "secure_delete", "on")?;
-    // Small: at every commit SQLite walks the hash table of its cache. The system caches the file too.
+    // Small, because SQLite walks the hash table of its cache at every commit. The operating system caches
+    // the file too.
     connection.pragma_update(None, "cache_size", -8_192)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(())
 }
 
-/// SQLite opens a file that it may not write for reading, and says so only at the first write.
+/// SQLite opens a file without write permission for reading, and reports it only at the first write.
 fn refuse_read_only(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let is_read_only =
         connection.is_readonly("main").map_err(|error| while_opening(path, &error))?;
@@ -123,8 +124,8 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection,
     let shared = connect_to_read(path.to_owned(), OpenFlags::empty(), options)
         .and_then(|connection| check_reader(connection, path));
     match shared {
-        // Beside a write-ahead log there is an index of it, which a reader without the right to
-        // write cannot make. Where there is no log, the file is whole as it stands.
+        // A write-ahead log needs an index file beside it, which a reader without write permission cannot
+        // create. If there is no log, the database file is complete.
         Err(OpenError::Permission { .. }) if !has_log(path) => {
             let uri = PathBuf::from(format!("file:{}?immutable=1", uri_path(path)));
             let connection = connect_to_read(uri, OpenFlags::SQLITE_OPEN_URI, options)?;
@@ -166,7 +167,7 @@ fn has_log(path: &Path) -> bool {
     std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
-/// The path as it stands in a URI: what has a meaning there is escaped.
+/// The path, escaped for a URI.
 fn uri_path(path: &Path) -> String {
     let text = path.to_string_lossy();
     let escape = |c: char| match c {

@@ -1,4 +1,4 @@
-//! Rows in: every query, each by an index except the lists that people page through.
+//! Reading rows: every query, each by an index except the lists that people page through.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::rows::{
     checkpoint_from, event_from, record_from, run_from, session_from, tail_from,
 };
 
-/// Where a session stands.
+/// The state of a session.
 pub(super) fn chain(
     connection: &Connection,
     session_id: SessionId,
@@ -58,7 +58,7 @@ pub(super) fn sessions(connection: &Connection) -> Result<Vec<Session>, StoreErr
     all(connection, SESSIONS, sql, [], session_from)
 }
 
-/// Where a trace stands.
+/// The state of a trace.
 pub(super) fn trace(connection: &Connection, run_id: RunId) -> Result<Option<Trace>, StoreError> {
     let sql = "SELECT tool_run_id, session_id, status,
                EXISTS (SELECT 1 FROM sealed_payloads AS sealed
@@ -89,7 +89,7 @@ fn tail(connection: &Connection, run_id: RunId) -> Result<Tail, StoreError> {
     Ok(last.unwrap_or(Tail::EMPTY))
 }
 
-/// The entries after a sequence number, each with the link that stands in its row.
+/// The entries after a sequence number, each with the link in its row.
 pub(super) fn entries(
     connection: &Connection,
     run_id: RunId,
@@ -134,7 +134,7 @@ pub(super) fn binding(
     one(connection, EFFECTS, sql, [key.as_str()], binding_from)
 }
 
-/// Whether a key is bound, told by the index alone.
+/// Whether a key is bound, found in the index alone.
 pub(super) fn is_bound(connection: &Connection, key: &IdempotencyKey) -> Result<bool, StoreError> {
     let sql = "SELECT 1 FROM effects WHERE idempotency_key = ?1";
     connection
@@ -143,7 +143,7 @@ pub(super) fn is_bound(connection: &Connection, key: &IdempotencyKey) -> Result<
         .map_err(|error| super::error::while_open(&error))
 }
 
-/// What a trace has bound.
+/// The binding of a trace's key.
 pub(super) fn binding_of(
     connection: &Connection,
     run_id: RunId,
@@ -177,7 +177,7 @@ pub(super) fn run(connection: &Connection, run_id: RunId) -> Result<Option<Run>,
     one(connection, TOOL_RUNS, sql, [run_id.to_string()], run_from)
 }
 
-/// Everything about one run. The caller holds a transaction, so that it is of one moment.
+/// Everything about one run. The caller holds a transaction, so that all reads see one snapshot.
 pub(super) fn dossier(
     connection: &Connection,
     run_id: RunId,
@@ -204,7 +204,7 @@ pub(super) fn dossier(
     }))
 }
 
-/// Reads a row, and counts it where its position is not after the last.
+/// Reads a row, and counts it if its position is not after the last.
 pub(super) fn until<T>(
     last: u64,
     read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
@@ -217,7 +217,7 @@ pub(super) fn unzip<T>(rows: Vec<(T, u64)>) -> (Vec<T>, u64) {
     (rows.into_iter().map(|(row, _)| row).collect(), count)
 }
 
-/// What the answer to a known proposal is made of. The caller holds a transaction.
+/// The data for answering a known proposal again. The caller holds a transaction.
 pub(super) fn recollection(
     connection: &Connection,
     run_id: RunId,
@@ -230,7 +230,7 @@ pub(super) fn recollection(
     Ok(Some(Recollection { run, last_sequence_number, record }))
 }
 
-/// The payload as it came, where it is kept apart. A run that is over has none.
+/// The original payload, where it is stored apart. A run that is over has none.
 pub(super) fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u8]>>, StoreError> {
     if run.status.is_final() {
         return Ok(None);
@@ -240,7 +240,7 @@ pub(super) fn sealed(connection: &Connection, run: &Run) -> Result<Option<Arc<[u
     one(connection, SEALED_PAYLOADS, sql, params, |cells| Ok(Arc::from(cells.bytes("payload")?)))
 }
 
-/// The record of a run, with the status and the ending that the run's row holds of it.
+/// The record of a run, with the status and the ending from the run's row.
 fn record(connection: &Connection, run: &Run) -> Result<Option<(Record, Link)>, StoreError> {
     let sql = "SELECT * FROM records WHERE tool_run_id = ?1";
     let params = [run.arrival.run_id.to_string()];

@@ -1,8 +1,8 @@
-//! The least that steps can cost: their own rows, written back by nothing but SQL.
+//! The lower bound of the cost of steps: only their rows, written by plain SQL.
 //!
-//! The rows are read from a database that real steps have filled, and written into a fresh one with
-//! the same tables and indexes, without triggers, plans, digests or conditions, in the same commits:
-//! what was durable before the act in one, the rest in another.
+//! The rows are read from a database that real steps have filled, and written into a fresh one with the same
+//! tables and indexes, without triggers, plans, digests or conditions, in the same commits: one for what was
+//! durable before the call acted, one for the rest.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Roofline {
     steps: Vec<Step>,
 }
 
-/// One step's statements with their values. Without a first commit the step had only one.
+/// One step's statements with their values. If there is no first commit, the step had only one.
 struct Step {
     tool: Option<String>,
     before_the_act: Vec<Statement>,
@@ -57,8 +57,8 @@ impl Roofline {
         self.steps.get(step)?.tool.as_deref()
     }
 
-    /// Writes all steps into a fresh database, as many at a time as there are clients, and says how
-    /// long that took. `act` stands for what the steps do between their two commits.
+    /// Writes all steps into a fresh database, as many at a time as there are clients, and returns how long
+    /// that took. `act` stands for the work of the steps between their two commits.
     pub fn write(
         &self,
         database: &Path,
@@ -104,7 +104,7 @@ fn strings(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>> 
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Splits a run's rows into its commits: with an OPEN link it had two, else one.
+/// Splits a run's rows into its commits: two if it has an OPEN link, otherwise one.
 fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
     let had_two: bool = connection
         .prepare_cached(
@@ -143,7 +143,7 @@ fn step(connection: &Connection, run: &str) -> rusqlite::Result<Step> {
     Ok(Step { tool, before_the_act: before, after_the_act: after })
 }
 
-/// The rows of a table as inserts; a row gets its position anew.
+/// The rows of a table as inserts; each row gets a new position.
 fn inserts(
     connection: &Connection,
     table: &str,
@@ -162,7 +162,7 @@ fn inserts(
     rows.collect()
 }
 
-/// A run's row as it was before the act.
+/// A run's row as it was before the call acted.
 fn without_ending(mut insert: Statement) -> Statement {
     let names = insert.sql.split(['(', ')']).nth(1).unwrap_or_default().split(", ");
     for (name, value) in names.zip(&mut insert.values) {
@@ -175,7 +175,7 @@ fn without_ending(mut insert: Statement) -> Statement {
     insert
 }
 
-/// What became of the row after the act.
+/// The change of the row after the call acted.
 fn ending(connection: &Connection, run: &str) -> rusqlite::Result<Statement> {
     let values = connection
         .prepare_cached(

@@ -1,7 +1,7 @@
 //! The versions of the schema, and how a database gets to the newest.
 //!
-//! A migration is a numbered file that is never edited once it is released. All that are missing are
-//! applied in one transaction, so a database is at one version or at another, never between.
+//! A migration is a numbered file that is never edited once it is released. All missing migrations are
+//! applied in one transaction, so a database is always at exactly one version.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,16 +27,16 @@ pub(super) fn supported_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// Whose file this is, and how old.
+/// Whose file this is, and its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SchemaState {
-    /// Nothing is in it yet.
+    /// It is empty.
     Empty,
     /// A store of this version.
     Store(i64),
 }
 
-/// Looks without changing anything: another program's file stays as it is.
+/// Reads without changing anything: another program's file stays as it is.
 pub(super) fn state(connection: &Connection, path: &Path) -> Result<SchemaState, OpenError> {
     let lift = |error: rusqlite::Error| while_opening(path, &error);
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -55,7 +55,7 @@ pub(super) fn state(connection: &Connection, path: &Path) -> Result<SchemaState,
     }
 }
 
-/// Brings a database to the newest version.
+/// Migrates a database to the newest version.
 pub(super) fn migrate(
     connection: &mut Connection,
     path: &Path,
@@ -82,9 +82,8 @@ fn apply(connection: &mut Connection, missing: &[&str]) -> rusqlite::Result<()> 
     transaction.commit()
 }
 
-/// Where the schema is not the one that the migrations make: a trigger that refuses, or a unique index, is
-/// gone or says something else. Without it the file can have been changed in ways that it would have
-/// refused.
+/// The differences between the schema and the migrations: a trigger that refuses changes, or a unique index,
+/// is missing or different. Without it the file can have been changed in ways that it would have refused.
 pub(super) fn differences(connection: &Connection) -> Result<Vec<String>, StoreError> {
     let lift = |error: rusqlite::Error| while_open(&error);
     let mut fresh = Connection::open_in_memory().map_err(lift)?;
@@ -105,11 +104,11 @@ pub(super) fn differences(connection: &Connection) -> Result<Vec<String>, StoreE
     Ok(differences)
 }
 
-/// Everything that a schema has, by kind and name: its table and how it was made.
+/// All parts of a schema, by kind and name: the table and the SQL text.
 type Parts = BTreeMap<(String, String), (String, Option<String>)>;
 
 fn parts(connection: &Connection) -> rusqlite::Result<Parts> {
-    // What SQLite keeps for itself has names that begin like this, and says nothing.
+    // SQLite's own statistics tables have this prefix, and are ignored.
     let sql =
         "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'";
     let mut select = connection.prepare(sql)?;

@@ -1,4 +1,4 @@
-//! Rows out: every statement that changes the database.
+//! Writing rows: every statement that changes the database.
 
 use rusqlite::{CachedStatement, Connection, Result, params};
 use stepgate_core::approval::Approval;
@@ -14,7 +14,7 @@ use stepgate_core::session::{Head, Link, Session};
 
 use crate::plan::{Chain, NewRun, Rows, RunChange, SealedChange};
 
-/// The statements of one batch, each looked up once however many rows it writes.
+/// The statements of one batch; each is looked up once, however many rows it writes.
 pub(super) struct Statements<'c> {
     connection: &'c Connection,
     prepared: Vec<(&'static str, CachedStatement<'c>)>,
@@ -25,7 +25,7 @@ impl<'c> Statements<'c> {
         Self { connection, prepared: Vec::with_capacity(16) }
     }
 
-    /// The statement with this text. Texts are told apart by where they stand in the program.
+    /// The statement with this text. Texts are compared by their address in the program.
     fn of(&mut self, sql: &'static str) -> Result<&mut CachedStatement<'c>> {
         let at = match self.prepared.iter().position(|(text, _)| std::ptr::eq(*text, sql)) {
             Some(at) => at,
@@ -39,7 +39,7 @@ impl<'c> Statements<'c> {
     }
 }
 
-/// Writes the rows of one plan. Where a session stands is written once for all plans of a batch, by
+/// Writes the rows of one plan. The state of a session is written once for all plans of a batch, by
 /// [`chain`].
 pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<()> {
     if let Some(session) = rows.session {
@@ -77,14 +77,14 @@ pub(super) fn rows(statements: &mut Statements<'_>, rows: &Rows<'_>) -> Result<(
     }
     match rows.sealed {
         Some(SealedChange::Keep(run_id, payload)) => insert_sealed(statements, run_id, payload)?,
-        // After the run has ended: before, the database itself refuses.
+        // After the run has ended: before that, a trigger refuses.
         Some(SealedChange::Erase(run_id)) => delete_sealed(statements, run_id)?,
         None => {}
     }
     Ok(())
 }
 
-/// Writes where a session stands.
+/// Writes the state of a session.
 pub(super) fn chain(
     statements: &mut Statements<'_>,
     session_id: SessionId,
@@ -303,13 +303,13 @@ fn delete_sealed(statements: &mut Statements<'_>, run_id: RunId) -> Result<()> {
     one_row(statements.of(sql)?.execute([run_id.to_string()])?)
 }
 
-/// A number as SQLite holds it. Counts and indexes do not come near the limit.
+/// A number in the type of SQLite. Counts and indexes do not come near the limit.
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The plan has seen the row that a statement changes, so anything but one row is a defect, and the
-/// batch does not go on.
+/// The plan has seen the row that a statement changes, so any other number than one row is a defect, and the
+/// batch fails.
 fn one_row(changed: usize) -> Result<()> {
     match changed {
         1 => Ok(()),

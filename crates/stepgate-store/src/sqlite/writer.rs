@@ -1,11 +1,11 @@
-//! The one place that writes: group commit.
+//! The only writer: group commit.
 //!
-//! Writes that wait together share one transaction and one fsync. Each is planned on its own, so one
-//! that is refused harms no other; and where the database refuses a batch, every write of it is tried
-//! again alone. Nothing is answered before it is durable.
+//! Writes that wait together share one transaction and one fsync. Each is planned on its own, so a refused
+//! write harms no other. If the database refuses a batch, every write of it is tried again alone. No write
+//! is answered before it is durable.
 //!
-//! A thread takes the writes that queue. While nobody else writes, a caller writes for itself, and
-//! spares its commit two changes of thread.
+//! A thread takes the writes from the queue. While there is no other write, a caller writes on its own
+//! thread, which saves two thread switches.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +28,8 @@ use super::write::Statements;
 use super::{error, locked, read, write};
 use crate::plan::{Chain, Rows, SealedChange, Trace, View, Write, WriteResult, plan};
 
-/// How many open traces, and how many sessions, are remembered. Beyond it the memory starts afresh,
-/// and what is asked for is read again.
+/// Limit of the cached open traces, and of the cached sessions. Beyond it the cache is cleared and filled
+/// again.
 const REMEMBERED_MAX: usize = 65_536;
 
 struct Job {
@@ -37,26 +37,26 @@ struct Job {
     answer: oneshot::Sender<WriteResult>,
 }
 
-/// The way to write. Dropping it ends the thread when the queue is empty.
+/// The handle of the writing thread. Dropping it ends the thread when the queue is empty.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// INVARIANT: both are there until the drop.
+    /// INVARIANT: both are `Some` until the drop.
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     desk: Arc<Desk>,
 }
 
-/// What the thread and its callers share.
+/// The state that the thread and its callers share.
 #[derive(Debug)]
 struct Desk {
-    /// Whoever has it writes.
+    /// The thread that holds the lock writes.
     writing: Mutex<Writing>,
-    /// How many writes shared the last commit.
+    /// How many writes the last commit had.
     last_batch_jobs: AtomicUsize,
 }
 
 impl Writer {
-    /// Starts the thread on its connection.
+    /// Starts the thread with its connection.
     pub(super) fn start(connection: Connection, options: &SqliteOptions) -> std::io::Result<Self> {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
         let writing = Writing {
@@ -76,8 +76,8 @@ impl Writer {
         Ok(Self { queue: Some(queue), thread: Some(thread), desk })
     }
 
-    /// Writes, and answers when it is durable or refused. A caller who leaves while it waits for the
-    /// answer does not stop the write.
+    /// Writes, and returns when the write is durable or refused. A caller that is dropped while it waits for
+    /// the answer does not stop the write.
     pub(super) async fn write(&self, write: Write) -> WriteResult {
         let stopped = || StoreError::Broken("the writer has stopped; restart to recover".into());
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
@@ -94,9 +94,9 @@ impl Writer {
             .map_err(|_| StoreError::AnswerLost("the writer stopped before it answered".into()))?
     }
 
-    /// Reads on the connection that writes, if nobody writes or did just now among others. Its cache is
-    /// never stale, for it has made every change itself; any other connection reads its pages again
-    /// after each commit.
+    /// Reads on the connection that writes, if no thread is writing now and the last commit had at most one
+    /// write. The cache of this connection is never stale, because it makes every change itself; any other
+    /// connection reads its pages again after each commit.
     pub(super) fn read_alone<T>(&self, query: impl FnOnce(&Connection) -> T) -> Option<T> {
         let is_quiet = self.desk.last_batch_jobs.load(Ordering::Relaxed) <= 1;
         let writing = self.desk.writing.try_lock().ok()?;
@@ -108,19 +108,19 @@ impl Drop for Writer {
     fn drop(&mut self) {
         drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has answered nobody, and there is nobody left to tell.
+            // If the thread panicked, its callers got no answer, and there is no one to report it to here.
             let _ended = thread.join();
         }
     }
 }
 
 impl Desk {
-    /// Writes on the caller's thread, if nobody else is writing or was just now; else gives the write
-    /// back. It blocks for one fsync, and no more than one caller at a time: a runtime with a second
-    /// thread goes on meanwhile.
+    /// Writes on the caller's thread, if the queue is empty, no thread is writing and the last commit had at
+    /// most one write; otherwise returns the write. It blocks for one fsync, and at most one caller at a
+    /// time: a runtime with a second thread continues meanwhile.
     fn write_alone(&self, write: Write, nobody_waits: bool) -> Result<WriteResult, Write> {
         let is_quiet = nobody_waits && self.last_batch_jobs.load(Ordering::Relaxed) <= 1;
-        // With one thread for all callers, each would write alone before the next could even queue.
+        // With a single runtime thread, each caller would write alone before the next could even queue.
         let others_go_on = Handle::try_current().is_ok_and(|runtime| {
             runtime.runtime_flavor() == RuntimeFlavor::MultiThread
                 && runtime.metrics().num_workers() > 1
@@ -153,25 +153,25 @@ impl Desk {
 struct Done {
     answers: Vec<WriteResult>,
     fresh: Standings,
-    /// Whether it erased a payload that was kept apart.
+    /// Whether it erased a payload that was stored apart.
     has_erased: bool,
 }
 
-/// What writing needs.
+/// The state for writing.
 #[derive(Debug)]
 struct Writing {
     connection: Connection,
-    /// How long a write waits for another process.
+    /// How long a write waits for a lock of another process.
     busy_wait: Duration,
     durable: Standings,
-    /// Whether the log still holds pages as they were before a payload was erased from them.
+    /// Whether the log still has pages from before a payload was erased.
     has_erased: bool,
-    /// Why nothing is written any more.
+    /// Why nothing can be written any more.
     broken: Option<String>,
 }
 
 impl Writing {
-    /// Moves the log into the file. Failing to is no loss.
+    /// Moves the log into the file. A failure loses nothing.
     fn close(&mut self) {
         if self.broken.is_none() {
             let _moved =
@@ -183,7 +183,7 @@ impl Writing {
         match self.attempt(batch) {
             Ok(answers) => {
                 for (job, answer) in batch.drain(..).zip(answers) {
-                    // A caller who left does not want to know.
+                    // The caller may have been dropped.
                     let _left = job.answer.send(answer);
                 }
             }
@@ -200,10 +200,14 @@ impl Writing {
         }
     }
 
-    /// Writes a batch in one transaction, or nothing of it.
+    /// Writes all of a batch in one transaction, or nothing.
     fn attempt(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>, StoreError> {
         if let Some(why) = &self.broken {
             return Err(StoreError::Broken(why.clone()));
+        }
+        if !self.connection.is_autocommit() {
+            // The batch before panicked in the middle of its transaction.
+            self.connection.execute_batch("ROLLBACK").map_err(|error| error::while_open(&error))?;
         }
         let done = match self.transact(batch) {
             Ok(done) => done,
@@ -221,8 +225,8 @@ impl Writing {
         Ok(answers)
     }
 
-    /// Moves the log into the file and cuts it off, without waiting: where a reader still needs it, the next
-    /// write tries again. So does the end.
+    /// Moves the log into the file and truncates it, without waiting. If a reader still needs the log, the
+    /// next write tries again, and so does the close.
     fn cut_log(&mut self) {
         let _no_wait = self.connection.busy_timeout(Duration::ZERO);
         let is_busy = self
@@ -270,8 +274,8 @@ impl Writing {
         Ok(Done { answers, fresh, has_erased })
     }
 
-    /// Leaves the transaction. What is remembered does not rest on it; but after an error nothing is
-    /// taken on trust, and everything is read again.
+    /// Leaves the transaction. The cache does not depend on it, but after an error it is cleared, and
+    /// everything is read again.
     fn roll_back(&mut self, error: &StoreError) {
         self.durable = Standings::default();
         match error {
@@ -294,25 +298,25 @@ impl Writing {
     }
 }
 
-/// Where open traces and sessions stand.
+/// Cache: the state of open traces and sessions.
 #[derive(Debug, Default)]
 struct Standings {
     traces: HashMap<RunId, Known>,
     chains: HashMap<SessionId, Chain>,
 }
 
-/// What is remembered of an open trace.
+/// The cached facts of an open trace.
 #[derive(Clone, Debug)]
 struct Known {
     trace: Trace,
-    /// The key under which its call is in flight, where that was seen.
+    /// The key under which its call is in flight, if that was seen.
     in_flight: Option<IdempotencyKey>,
-    /// Whether it is known to have no checkpoint: it was seen from its opening on.
+    /// Whether it is known to have no checkpoint: it was cached from its opening on.
     is_unmarked: bool,
 }
 
 impl Known {
-    /// What is known after a plan, of what was known before.
+    /// The facts after a plan, from those before it.
     fn after(rows: &Rows<'_>, trace: Trace, before: Option<&Self>) -> Self {
         let in_flight = match rows.key {
             Some(KeyChange::Bind(binding)) => {
@@ -327,7 +331,7 @@ impl Known {
 }
 
 impl Standings {
-    /// Takes over what a committed batch has changed. A run that is over is asked for no more.
+    /// Takes over the changes of a committed batch. A run that is over is not needed any more.
     fn absorb(&mut self, fresh: Self) {
         if self.traces.len() > REMEMBERED_MAX {
             self.traces.clear();
@@ -346,8 +350,8 @@ impl Standings {
     }
 }
 
-/// The database as the plan of a batch sees it: what the batch has changed so far, then what is
-/// remembered, then the rows.
+/// The database as the plan of a batch sees it: first the changes of the batch so far, then the cache, then
+/// the rows.
 struct Looking<'a> {
     connection: &'a Connection,
     durable: &'a Standings,

@@ -1,4 +1,4 @@
-//! The manifest: what is in a backup, so that nothing of it can be missing or another unseen.
+//! The manifest lists what is in a backup, so that a missing or changed file is noticed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,9 +15,9 @@ use stepgate_store::RowCounts;
 
 use super::{MANIFEST, SANDBOX};
 
-/// The format that this build writes, and the newest that it reads.
+/// The format that this version writes, and the newest that it reads.
 pub(crate) const FORMAT: u64 = 2;
-/// Since then a backup says of which files nobody knows what became of them, and of no other file that it is one.
+/// From this format on, a backup lists the files whose fate is unknown, and never mistakes a file for a recorded one.
 const FORMAT_PROVES_FILES: u64 = 2;
 /// Largest manifest that is read: about a million files.
 const BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -27,24 +27,24 @@ const BYTES_MAX: u64 = 1024 * 1024 * 1024;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Manifest {
     pub(crate) format: u64,
-    /// When the store was as it is here, or a little before.
+    /// When the backup began: the snapshot was taken then or shortly after.
     pub(crate) made_at: Timestamp,
     /// The version of Stepgate that made it.
     pub(crate) made_by: String,
-    /// What the store was kept in.
+    /// The engine of the original store.
     pub(crate) engine: Engine,
     /// The version of the tables in `stepgate.db`.
     pub(crate) schema_version: i64,
     /// How many rows each table has.
     pub(crate) rows: RowCounts,
-    /// Where the policies were, if that is beneath the directory of the configuration.
+    /// The directory of the policies, if it is below the directory of the configuration.
     pub(crate) policy_directory: Option<String>,
-    /// How the journal calls the sandbox.
+    /// The name of the sandbox in the journal.
     pub(crate) sandbox_id: String,
-    /// How it called it before the sandbox was itself restored, where runs of then are not over.
+    /// Its names before it was itself restored, if runs from that time are not over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) earlier_sandbox_ids: Vec<String>,
-    /// None where the sandbox is not in the backup.
+    /// None if the sandbox is not in the backup.
     pub(crate) sandbox: Option<SandboxPart>,
     pub(crate) files: Vec<BackupFile>,
 }
@@ -56,17 +56,17 @@ pub(crate) enum Engine {
     Postgresql,
 }
 
-/// What is known of the sandbox beside its files.
+/// What is known of the sandbox besides its files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SandboxPart {
     pub(crate) directories: Vec<String>,
-    /// Their permissions, and those of the sandbox itself, which has no name here.
+    /// Their permissions, and those of the sandbox itself under the empty name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) directory_modes: BTreeMap<String, u32>,
     /// Where the files are that calls under way would rename, delete or replace.
     pub(crate) under_way: Vec<UnderWay>,
-    /// Those of which nobody knows which they are, or whether they are here. All others are gone.
+    /// Files that could not be identified, so it is unknown whether they are here. All others are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown: Vec<Identity>,
     /// Whether nothing changed while it was copied.
@@ -84,15 +84,15 @@ pub(crate) struct UnderWay {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BackupFile {
-    /// Beneath the backup's directory.
+    /// Relative to the backup's directory.
     pub(crate) path: String,
     pub(crate) bytes: u64,
     pub(crate) sha256: Digest,
-    /// The permissions that it is restored with.
+    /// The permissions with which it is restored.
     pub(crate) mode: u32,
 }
 
-/// As it stands in its file: with its own digest.
+/// The manifest in its file, with its own digest.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
@@ -101,18 +101,18 @@ struct Sealed {
 }
 
 impl Manifest {
-    /// Every name by which runs that are not over may call the sandbox.
+    /// Every name that runs that are not over may use for the sandbox.
     pub(crate) fn sandbox_ids(&self) -> Vec<String> {
         let earlier = self.earlier_sandbox_ids.iter().cloned();
         [self.sandbox_id.clone()].into_iter().chain(earlier).collect()
     }
 
-    /// Whether the files that calls under way are told by are certain to be those, and others to be gone.
+    /// Whether the backup proves which files calls under way recorded, and that unlisted ones are gone.
     pub(crate) fn proves_files(&self) -> bool {
         self.format >= FORMAT_PROVES_FILES
     }
 
-    /// Writes it: the last file of a backup.
+    /// Writes the manifest, as the last file of a backup.
     pub(crate) fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let sealed = Sealed { manifest: self.clone(), manifest_digest: Digest::of(self) };
         let path = directory.join(MANIFEST);
@@ -121,7 +121,7 @@ impl Manifest {
             .map_err(|error| super::cannot_write(&path, error))
     }
 
-    /// Reads and checks it.
+    /// Reads and checks the manifest.
     pub(crate) fn read(directory: &Path) -> anyhow::Result<Self> {
         let path = directory.join(MANIFEST);
         let shown = directory.display();
@@ -154,9 +154,8 @@ impl Manifest {
     }
 }
 
-/// A directory for the policies in the data directory itself, beside all else that is restored, in its
-/// shortest form. None for one elsewhere, or that a link may lead elsewhere: where `..` leads, only the file
-/// system knows.
+/// The shortest form of a policy directory that is inside the data directory, next to the other restored files. None
+/// for a directory elsewhere, or for one with `..`: only the file system knows where that leads.
 pub(crate) fn own_directory(path: &Path) -> Option<String> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -170,7 +169,7 @@ pub(crate) fn own_directory(path: &Path) -> Option<String> {
     is_own.then(|| names.join("/"))
 }
 
-/// Whether a path names something beneath whatever it is joined to.
+/// Whether a path stays below whatever it is joined to.
 fn stays_beneath(path: &str) -> bool {
     let mut components = Path::new(path).components().peekable();
     components.peek().is_some()

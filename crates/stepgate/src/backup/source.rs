@@ -1,4 +1,4 @@
-//! A backup that is there, to be restored: nothing is taken from it that does not have its digest.
+//! A backup to restore from. Only files with the right digest are used.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -11,7 +11,7 @@ use super::manifest::{BackupFile, Manifest};
 use super::target::digest_of;
 use super::{HEADS, cannot_write};
 
-/// A backup whose manifest holds.
+/// A backup whose manifest is valid.
 pub(crate) struct Backup {
     directory: PathBuf,
     pub(crate) manifest: Manifest,
@@ -30,7 +30,7 @@ impl Backup {
         file.with_context(|| format!("`{shown}` has no `{path}`; use another backup"))
     }
 
-    /// The files beneath a directory, each with its path there.
+    /// The files below a directory, each with its path relative to it.
     pub(crate) fn beneath<'a>(
         &'a self,
         directory: &'a str,
@@ -41,7 +41,7 @@ impl Backup {
         })
     }
 
-    /// The ends of the chains.
+    /// The heads of the chains.
     pub(crate) fn heads(&self) -> anyhow::Result<Vec<SavedHead>> {
         let file = self.file(HEADS)?;
         let mut text = Vec::new();
@@ -50,7 +50,7 @@ impl Backup {
         serde_json::from_slice(&text).with_context(|| format!("`{HEADS}` of `{shown}` is damaged"))
     }
 
-    /// Copies a file to where none is yet.
+    /// Copies a file to a path that must not exist yet.
     pub(crate) fn take(&self, file: &BackupFile, to: &Path) -> anyhow::Result<()> {
         let mut out = OpenOptions::new();
         let out = out.write(true).create_new(true).mode(0o600).open(to);

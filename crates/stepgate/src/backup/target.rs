@@ -1,5 +1,5 @@
-//! Where a backup is made: under another name until it is whole and durable, so that one which was
-//! interrupted never looks like a backup.
+//! Where a backup is written: under a temporary name until it is complete and durable, so that an interrupted one never
+//! looks like a backup.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,10 +16,10 @@ use stepgate_gateway::durable;
 use super::cannot_write;
 use super::manifest::BackupFile;
 
-/// How often a lock is taken that its holder removes at that moment.
+/// How often to retry the lock if its holder removes the file at the same moment.
 const LOCK_TRIES: u32 = 16;
 
-/// A backup in the making. Dropped, it leaves nothing.
+/// A backup in progress. If it is dropped before the end, it is removed.
 pub(crate) struct Target {
     path: PathBuf,
     partial: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Begins a backup at a path where nothing is yet, outside of what is copied.
+    /// Begins a backup at a path that must not exist, outside of what is copied.
     pub(crate) fn begin(path: &Path, copied: &[PathBuf]) -> anyhow::Result<Self> {
         let path = std::path::absolute(path)?;
         let shown = path.display();
@@ -55,7 +55,7 @@ impl Target {
             parent.join(hidden)
         };
         let (partial, lock) = (named(".partial"), Lock::take(named(".lock"))?);
-        // Whoever held it may have made the backup.
+        // The previous holder of the lock may have made the backup.
         refuse_what_is_there(&path)?;
         remove_what_is_left(&partial)?;
         let made = DirBuilder::new().mode(0o700).create(&partial);
@@ -63,17 +63,17 @@ impl Target {
         Ok(Self { path, partial, is_finished: false, _lock: lock })
     }
 
-    /// Where a part of the backup goes.
+    /// The path of a part of the backup.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.partial.join(name)
     }
 
-    /// The directory in which it is made.
+    /// The temporary directory in which the backup is made.
     pub(crate) fn partial(&self) -> &Path {
         &self.partial
     }
 
-    /// Makes a directory of the backup.
+    /// Creates a directory of the backup.
     pub(crate) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.at(name);
         let made = DirBuilder::new().mode(0o700).create(&path);
@@ -81,7 +81,7 @@ impl Target {
         Ok(path)
     }
 
-    /// Writes a small file, for its owner alone; `mode` is what it gets when it is restored.
+    /// Writes a small file that only its owner can read; `mode` is what it gets when it is restored.
     pub(crate) fn write(&self, name: &str, bytes: &[u8], mode: u32) -> anyhow::Result<BackupFile> {
         let path = self.at(name);
         durable::write_new(&path, bytes).map_err(|error| cannot_write(&path, error))?;
@@ -90,7 +90,7 @@ impl Target {
         Ok(BackupFile { path: name.to_owned(), bytes: length, sha256, mode })
     }
 
-    /// Reads a file that was made here, for its digest.
+    /// Reads a file of the backup, for its digest.
     pub(crate) fn digested(&self, name: &str, mode: u32) -> anyhow::Result<BackupFile> {
         let path = self.at(name);
         let (bytes, sha256) = File::open(&path)
@@ -99,14 +99,14 @@ impl Target {
         Ok(BackupFile { path: name.to_owned(), bytes, sha256, mode })
     }
 
-    /// Makes it durable, and only then gives it its name.
+    /// Makes the backup durable, and only then gives it its final name.
     pub(crate) fn finish(mut self) -> anyhow::Result<PathBuf> {
         let failed = |error: io::Error| cannot_write(&self.path, error);
         File::open(&self.partial).and_then(|it| Ok(syncfs(it)?)).map_err(failed)?;
         let renamed = renameat_with(CWD, &self.partial, CWD, &self.path, RenameFlags::NOREPLACE);
         match renamed {
-            // Some file systems cannot promise it. A directory that came meanwhile still refuses, unless
-            // it is empty.
+            // Some file systems do not support NOREPLACE. A plain rename still fails if a directory appeared
+            // meanwhile, unless that is empty.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 fs::rename(&self.partial, &self.path).map_err(failed)?
             }
@@ -122,7 +122,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What stays is taken away by the next backup of this name.
+            // The next backup of this name removes what is left.
             let _ = fs::remove_dir_all(&self.partial);
         }
     }
@@ -144,8 +144,8 @@ fn remove_what_is_left(partial: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Held by whoever makes a backup of this name, until it has its name or is gone. It stands beside the
-/// backup, because a lock inside would have to go before the backup is whole.
+/// Held by the process that makes a backup of this name, until the backup is complete or removed. The file is next to
+/// the backup: a lock inside it would have to be removed before the backup is complete.
 struct Lock {
     path: PathBuf,
     _file: File,
@@ -164,7 +164,7 @@ impl Lock {
                 }
                 Err(errno) => return Err(cannot_write(&path, errno.into())),
             }
-            // INVARIANT: what is held is what others find. A holder that ends removes the file first.
+            // INVARIANT: the locked file is the one at this path. A holder removes the file before it unlocks it.
             let held = file.metadata().map_err(|error| cannot_write(&path, error))?;
             let found = fs::symlink_metadata(&path);
             if found.is_ok_and(|it| (it.dev(), it.ino()) == (held.dev(), held.ino())) {
@@ -177,12 +177,12 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // What stays is taken by the next backup of this name.
+        // If this fails, the next backup of this name takes the lock over.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Copies, and says how much it was and its digest.
+/// Copies, and returns the length and the digest.
 pub(super) fn digest_of(
     from: &mut impl io::Read,
     to: &mut impl io::Write,

@@ -1,4 +1,4 @@
-//! One connection, kept for as long as the other side keeps it.
+//! One connection, reused until the server closes it.
 
 use std::path::PathBuf;
 
@@ -19,12 +19,12 @@ use super::tls::Tls;
 pub(crate) enum Target {
     /// The socket of a data directory.
     Socket(PathBuf),
-    /// A gateway somewhere, with the token that it asks for, over TLS or in the clear.
+    /// A remote gateway with its token, with or without TLS.
     Http { authority: String, token: String, tls: Option<Tls> },
 }
 
 impl Target {
-    /// The gateway of a URL.
+    /// The gateway at a URL.
     pub(crate) fn url(url: &str, token: &str) -> anyhow::Result<Self> {
         let (rest, is_encrypted) = match url.split_once("://") {
             Some(("http", rest)) => (rest, false),
@@ -64,8 +64,8 @@ impl Connection {
         &self.target
     }
 
-    /// Asks; the body of the answer is still to come. A connection that was closed meanwhile is opened
-    /// again before anything is sent.
+    /// Sends a request. The body of the response arrives later. If the connection was closed meanwhile, reconnects
+    /// before anything is sent.
     pub(crate) async fn send(
         &mut self,
         request: Request<Bytes>,
@@ -104,7 +104,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the sender, and what goes wrong is told by the request that it goes wrong for.
+    // The task ends with the sender. Errors are reported by the request that fails.
     tokio::spawn(connection);
     Ok(sender)
 }

@@ -1,4 +1,4 @@
-//! TLS to a gateway elsewhere: whether it is the right one, the certificates of this system tell.
+//! TLS to a remote gateway, verified with the certificates that this system trusts.
 
 use std::io;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How long a handshake may take.
+/// Timeout of a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// What speaks TLS to one host. Its connections share what they have agreed on before.
+/// TLS settings for one host. Connections share the session cache.
 #[derive(Clone)]
 pub(crate) struct Tls {
     connector: TlsConnector,
@@ -22,7 +22,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// To this host, by the system's certificates or those that `SSL_CERT_FILE` names.
+    /// For this host, with the system's certificates or those in `SSL_CERT_FILE`.
     pub(super) fn to(host: &str) -> anyhow::Result<Self> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(bare.to_owned())
@@ -36,7 +36,7 @@ impl Tls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }
 
-    /// Shakes hands, and checks who it is.
+    /// Makes the handshake, and verifies the server's certificate.
     pub(super) async fn connect(&self, stream: TcpStream) -> anyhow::Result<TlsStream<TcpStream>> {
         let connecting = self.connector.connect(self.name.clone(), stream);
         match tokio::time::timeout(HANDSHAKE_MAX, connecting).await {
@@ -55,7 +55,7 @@ fn roots() -> anyhow::Result<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     for certificate in found.certs {
-        // One that cannot be read is one that nobody can use.
+        // A certificate that cannot be parsed cannot be used: skip it.
         let _added = roots.add(certificate);
     }
     let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
@@ -67,7 +67,7 @@ fn roots() -> anyhow::Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Why there is no connection, with the way out.
+/// The error of a failed handshake, with what to do.
 fn explained(name: &str, error: io::Error) -> anyhow::Error {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,

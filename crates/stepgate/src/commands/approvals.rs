@@ -1,4 +1,4 @@
-//! `stepgate approvals`: what waits for a person, and what was decided.
+//! `stepgate approvals`: the approvals that wait for a person, and those that were decided.
 
 use serde_json::{Map, Value};
 
@@ -30,18 +30,18 @@ pub(super) async fn approvals(
     Ok(0)
 }
 
-/// An approval that lacks a part is not asked about. Its JSON says what it has.
+/// The line for an approval that lacks a part. Its JSON shows what it has.
 fn unreadable(approval: &Value) -> String {
     let id = approval.get("approval_id").and_then(Value::as_str).unwrap_or("-");
     let id = show::printable(id);
     format!("{id}  cannot be shown in full: `stepgate approvals --json` has what there is")
 }
 
-/// Arguments longer than this come first, so that the short ones stand next to the question.
+/// Arguments longer than this come first, so that the short ones are next to the question.
 const LONG_CHARS: usize = 200;
 
-/// One approval with everything that the person decides on, and nothing of it cut: what is not seen must
-/// not be approved. None where a part of it is missing.
+/// One approval with everything that the person decides on, and nothing cut: what is not seen must not be approved.
+/// None if a part is missing.
 pub(super) fn block(approval: &Value) -> Option<String> {
     let text = |pointer: &str| approval.pointer(pointer).and_then(Value::as_str);
     let shown = |pointer: &str| text(pointer).map(show::printable);
@@ -69,7 +69,7 @@ fn defaults(approval: &Value) -> String {
     }
 }
 
-/// Each argument on a line of its own, with its whole value.
+/// Each argument on its own line, with its whole value.
 fn arguments(args: &Map<String, Value>) -> String {
     let lines = args.iter().map(|(name, value)| {
         format!("{} = {}", show::printable(name), show::printable(&value.to_string()))

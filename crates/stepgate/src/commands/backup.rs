@@ -1,4 +1,4 @@
-//! `stepgate backup`: store first, at one moment; then the files; then the proof; the name last.
+//! `stepgate backup`: first a snapshot of the store, then the files, then verification, and the final name last.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,11 +32,11 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
     let copied = [data.sandbox(), data.policies(&config)];
     let target = Target::begin(&args.directory, &copied)?;
     let made_at = RealWorld.now();
-    // Before the store: it is forgotten as soon as the runs that need it are over.
+    // Read before the store: it is deleted as soon as the runs that need it are over.
     let earlier = data.earlier()?;
     let (engine, rows) = copy_store(data, &config, &target).await?;
     let copy = SqliteStore::open_read_only(&target.at(DATABASE))?;
-    // At once: what happens in the sandbox from now on is not in the store's copy.
+    // Right after the store: later changes in the sandbox are not in the store's copy.
     let (sandbox, mut files) = match args.no_sandbox {
         false => copy_sandbox(data, &copy, &target, earlier.as_ref()).await?,
         true => (None, Vec::new()),
@@ -70,14 +70,14 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
     Ok(0)
 }
 
-/// Copies the store, wherever it is, as it is at one moment.
+/// Copies a consistent snapshot of the store, from either engine.
 async fn copy_store(
     data: &DataDir,
     config: &Config,
     target: &Target,
 ) -> anyhow::Result<(Engine, RowCounts)> {
     let to = target.at(DATABASE);
-    // SQLite would make it readable for others.
+    // Created here with private permissions: SQLite would create it readable for others.
     durable::write_new(&to, b"").map_err(|error| cannot_write(&to, error))?;
     if let Some(url) = data.store_url(config)? {
         let bar = progress("rows copied");
@@ -101,7 +101,7 @@ async fn copy_store(
     Ok((Engine::Sqlite, rows))
 }
 
-/// Copies the sandbox, and notes where the files are that calls under way are told by.
+/// Copies the sandbox, and notes where the files of calls under way are.
 async fn copy_sandbox(
     data: &DataDir,
     copy: &SqliteStore,
@@ -130,7 +130,7 @@ async fn copy_sandbox(
     Ok((Some(part), files.collect()))
 }
 
-/// Says what no action reaches, and so is not in the backup.
+/// Notes the entries that no action can reach, and that are therefore not in the backup.
 fn note_skipped(skipped: Skipped) {
     let Skipped { special, linked, unnamed } = skipped;
     let kinds = [
@@ -145,8 +145,8 @@ fn note_skipped(skipped: Skipped) {
     }
 }
 
-/// Where the files are that calls recorded, and of which of them nobody knows. In a sandbox that was
-/// itself put back, a call of before then recorded a file that is another one now.
+/// Finds the files that calls recorded, and lists those that cannot be identified. If the sandbox was itself restored,
+/// a file recorded before that has another identity now.
 fn find(
     recorded: Vec<Identity>,
     earlier: Option<&Earlier>,
@@ -167,14 +167,14 @@ fn find(
         match there {
             Some(CopiedFile { path, .. }) => under_way.push(UnderWay { path: path.clone(), was }),
             None if now.is_none_or(Identity::is_unmistakable) => {}
-            // It may be one of the files, and nothing proves which.
+            // It may be one of the copied files, but nothing proves which.
             None => unknown.push(was),
         }
     }
     (under_way, unknown)
 }
 
-/// Copies what is in the directory of the policies. Links are followed: what counts is what is read.
+/// Copies the files in the policy directory. Follows links, as loading does.
 fn copy_policies(from: &Path, target: &Target) -> anyhow::Result<Vec<BackupFile>> {
     let Ok(entries) = fs::read_dir(from) else {
         show::note(format!("`{}` is not there: no policies are in the backup", from.display()));
@@ -203,7 +203,7 @@ fn copy_file(from: &Path, name: &str, target: &Target) -> anyhow::Result<BackupF
     target.write(name, &bytes, mode)
 }
 
-/// Verifies all of the copy.
+/// Verifies the whole copy.
 async fn verified(copy: &SqliteStore) -> anyhow::Result<Vec<SavedHead>> {
     let bar = progress("runs verified");
     let report = verify::verify(copy, &[], |runs| bar.set_position(runs)).await?;

@@ -1,7 +1,7 @@
-//! `stepgate bench`: durable steps a second, beside the bare cost of the same rows in the same commits.
+//! `stepgate bench`: durable steps per second, compared with the bare cost of the same rows in the same commits.
 //!
-//! Both are measured in one run, in turns, on the same disk, and the ratio is what counts: the
-//! figures themselves move with the machine.
+//! Both are measured in one run, alternating, on the same disk. Only the ratio counts: the absolute figures depend on
+//! the machine.
 
 mod postgres;
 
@@ -29,18 +29,18 @@ use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 use crate::start::{self, Held};
 
-/// Each measurement is taken so often, in turns with its roofline; the medians count.
+/// Rounds per measurement, alternating with the roofline. The median counts.
 const ROUNDS: usize = 9;
-/// Steps before the clock starts.
+/// Steps before the clock starts (warm-up).
 const WARM_UP_STEPS: usize = 64;
 const CONTENT: &str = "The quick brown fox jumps over the lazy dog, durably and exactly once.\n";
 
 /// What the clients propose.
 #[derive(Clone, Copy)]
 enum Load {
-    /// One action, over and over.
+    /// One action, repeated.
     Only(Action),
-    /// What an agent does: thinking, listing, reading, writing, in turns.
+    /// A typical agent: think, list, read and write in turn.
     Mix,
 }
 
@@ -75,13 +75,13 @@ struct Figure {
     steps_per_second: f64,
     latency_p50_ms: f64,
     latency_p99_ms: f64,
-    /// The same rows in the same commits, and the same file writes.
+    /// The rate for the same rows in the same commits, with the same file writes.
     roofline_steps_per_second: f64,
-    /// Steps a second, as a part of the roofline.
+    /// Steps per second, as a fraction of the roofline.
     part_of_roofline: f64,
     /// Time of a step, as a multiple of the bare time.
     times_bare: f64,
-    /// Journal entries that `verify` proves in a second; none where the store is PostgreSQL.
+    /// Journal entries that `verify` checks per second; none for PostgreSQL.
     verified_entries_per_second: Option<f64>,
 }
 
@@ -135,13 +135,13 @@ pub(super) async fn bench(
     Ok(0)
 }
 
-/// So many steps of so many clients.
+/// The size of a measurement.
 #[derive(Clone, Copy)]
 struct Run {
     load: Load,
     clients: usize,
     steps: usize,
-    /// Sessions that the clients' steps are spread over.
+    /// Sessions over which the clients' steps are spread.
     sessions: usize,
 }
 
@@ -171,7 +171,7 @@ async fn measure(
         fs::remove_dir_all(&directory)?;
         rounds.push((real, bare));
     }
-    // Each round against its own roofline: what moves the disk moves both.
+    // Each round is compared with its own roofline: changes of the disk's speed affect both.
     let part_of_roofline =
         median(rounds.iter().map(|(real, bare)| real.per_second / bare).collect());
     let roofline_steps_per_second = median(rounds.iter().map(|(_, bare)| *bare).collect());
@@ -209,14 +209,14 @@ impl Real {
     }
 }
 
-/// Real steps through a real gate: so many clients, each proposing as soon as it is answered.
+/// Real steps through a real gate: each client proposes again as soon as it is answered.
 async fn real_steps(data: DataDir, run: Run) -> anyhow::Result<Real> {
     let Run { load, clients, steps, sessions } = run;
     let held = start::hold_recovered(&data).await?;
     fs::write(data.sandbox().join("read.txt"), CONTENT)?;
     let sessions = sessions_of(&held, sessions).await?;
     run_clients(&held, &sessions, proposals(load, 1, WARM_UP_STEPS)?).await?;
-    // What the clients do is not the gate's cost.
+    // Built before the clock starts: the clients' work is not the gate's cost.
     let proposals = proposals(load, clients, steps)?;
     let start = Instant::now();
     let mut latencies = run_clients(&held, &sessions, proposals).await?;
@@ -228,7 +228,7 @@ async fn real_steps(data: DataDir, run: Run) -> anyhow::Result<Real> {
     Ok(Real { per_second, latencies })
 }
 
-/// The default session, or so many that are named.
+/// The default session, and further named ones up to the count.
 async fn sessions_of(held: &Held, count: usize) -> anyhow::Result<Arc<[Session]>> {
     let mut sessions = vec![held.session(None).await?];
     while sessions.len() < count {
@@ -237,7 +237,7 @@ async fn sessions_of(held: &Held, count: usize) -> anyhow::Result<Arc<[Session]>
     Ok(sessions.into())
 }
 
-/// How many journal entries of the store `verify` proves in a second.
+/// How many journal entries of the store `verify` checks per second.
 async fn verified_entries(directory: &Path) -> anyhow::Result<f64> {
     let store = SqliteStore::open_read_only(&directory.join("stepgate.db"))?;
     let start = Instant::now();
@@ -248,7 +248,7 @@ async fn verified_entries(directory: &Path) -> anyhow::Result<f64> {
     Ok(per_second)
 }
 
-/// What each client will propose, ready to be sent.
+/// The proposals of each client, ready to be sent.
 fn proposals(load: Load, clients: usize, steps: usize) -> anyhow::Result<Vec<Vec<Payload>>> {
     let proposal = |client: usize, step: usize| {
         let action = load.action(step);
@@ -290,7 +290,7 @@ async fn run_client(
     payloads: Vec<Payload>,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut latencies = Vec::with_capacity(payloads.len());
-    // Each client begins at a place of its own.
+    // Each client starts at a different session.
     let turns = sessions.iter().cycle().skip(client * payloads.len() % sessions.len().max(1));
     for (payload, session) in payloads.into_iter().zip(turns) {
         let submission = Submission {
@@ -321,7 +321,7 @@ fn arguments(action: Action, client: usize) -> anyhow::Result<Value> {
     })
 }
 
-/// The rows of those steps, written back by SQL alone, with the file writes that WRITE_FILE makes.
+/// Writes the rows of those steps with plain SQL, and the file writes of WRITE_FILE.
 async fn bare_rows(directory: &Path, clients: usize) -> anyhow::Result<f64> {
     let roofline = Roofline::of(&directory.join("stepgate.db"))?;
     let files = directory.join("bare");
@@ -340,7 +340,7 @@ async fn bare_rows(directory: &Path, clients: usize) -> anyhow::Result<f64> {
     Ok(per_second)
 }
 
-/// So many durable file replacements, all at once.
+/// Makes this many durable file replacements, all at once.
 fn write_files(directory: &Path, count: usize) {
     let write = |number: usize| -> std::io::Result<()> {
         let path: PathBuf = directory.join(format!("{number}.txt"));

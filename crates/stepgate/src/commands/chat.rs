@@ -1,5 +1,5 @@
-//! `stepgate chat`: a conversation on the terminal. Text comes as the model says it, each call with its
-//! outcome, and where a person must decide, the one at the keyboard is asked.
+//! `stepgate chat`: a conversation on the terminal. Shows the model's text as it is generated and each call with its
+//! outcome. If a call needs approval, asks the person at the keyboard.
 
 mod tell;
 
@@ -29,7 +29,7 @@ use tell::{Failure, Teller};
 pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> anyhow::Result<u8> {
     let (stop, stopped) = watch::channel(false);
     let (agent, operator, keeper) = match client::remote(global)? {
-        // A token is one principal, and nobody decides on what they asked for themselves.
+        // With --url there is one token, and a principal may not decide on its own requests.
         Some(target) => (Line::of_agent(target), None, None),
         None => {
             let keeper = keep(data, stopped).await?;
@@ -59,34 +59,34 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
         keeper.await?;
     }
     if is_stopped {
-        // A thread may still wait for a line that nobody writes.
+        // A thread may still block on standard input.
         std::process::exit(0);
     }
     code
 }
 
-/// How long the one who leaves waits for the end of their turn.
+/// Timeout for cancelling the turn when the user leaves.
 const GIVE_UP_WAIT: Duration = Duration::from_secs(2);
 
 struct Chat {
     agent: Line,
-    /// Decides in place, where the person at the keyboard may.
+    /// Decides on approvals in place, if the person at the keyboard may.
     operator: Option<Line>,
     input: Lines<BufReader<Stdin>>,
     teller: Teller,
-    /// Session and turn of the last answer, or of the last turn that is over without one.
+    /// Session and turn of the last answer, or of the last turn that ended without one.
     last: Option<(String, String)>,
-    /// Session and turn of what is asked now, once they are known.
+    /// Session and turn of the present request, once they are known.
     opened: Option<(String, String)>,
-    /// A request whose end is not known, with its key.
+    /// A request whose outcome is not known, with its idempotency key.
     unanswered: Option<(String, Value)>,
 }
 
-/// How a turn ended, for the one who chats.
+/// How a turn ended.
 enum Ended {
     Answered,
     Failed,
-    /// A person must decide, and there is nobody left to ask.
+    /// It waits for an approval, and the input has ended, so there is no person to ask.
     Waiting,
 }
 
@@ -114,7 +114,7 @@ impl Chat {
         }
     }
 
-    /// One turn. An empty line asks once more what has no answer yet, with the same key.
+    /// Runs one turn. An empty line repeats the request that has no answer yet, with the same key.
     async fn turn(&mut self, text: &str) -> anyhow::Result<Ended> {
         let (key, body) = match self.unanswered.take() {
             Some(unanswered) if text.is_empty() => unanswered,
@@ -128,7 +128,7 @@ impl Chat {
             ("idempotency-key", key),
         ];
         let path = "/v1/agent/turns";
-        let response = self.agent.exchange(Method::POST, path, &headers, body.to_string()).await?;
+        let response = self.agent.send(Method::POST, path, &headers, body.to_string()).await?;
         if response.status() != StatusCode::OK {
             let result = body_of(response).await?;
             return self.failed(&result);
@@ -142,12 +142,12 @@ impl Chat {
         bail!("the gateway stopped in the middle of the turn: an empty line asks again")
     }
 
-    /// Cancels the turn that is under way: its key ends with this process, so it could not be asked for again.
+    /// Cancels the turn under way. Its key is lost with this process, so it could not be continued.
     async fn give_up(&mut self) {
         let opened = self.opened.take().filter(|_| self.unanswered.is_some());
         let Some(Ok(turn_id)) = opened.map(|(_, turn)| turn.parse::<TurnId>()) else { return };
         let path = format!("/v1/agent/turns/{turn_id}/cancel");
-        let cancelling = self.agent.exchange(Method::POST, &path, &[], "");
+        let cancelling = self.agent.send(Method::POST, &path, &[], "");
         match tokio::time::timeout(GIVE_UP_WAIT, cancelling).await {
             Ok(Ok(answer)) if answer.status().is_success() => show::note("the turn is cancelled"),
             Ok(_) | Err(_) => show::note(format!("turn {turn_id} could not be cancelled")),
@@ -182,8 +182,8 @@ impl Chat {
         }
     }
 
-    /// Tells why there is no answer. What may still come is asked again by an empty line. A turn that is
-    /// over is followed as every other: the model must know what it did.
+    /// Shows why there is no answer. If the failure is temporary, an empty line repeats the request. A turn that is
+    /// over stays part of the conversation: the model must know what it did.
     fn failed(&mut self, result: &Value) -> anyhow::Result<Ended> {
         match self.teller.failure(result)? {
             Failure::Passing => {}
@@ -196,12 +196,12 @@ impl Chat {
         Ok(Ended::Failed)
     }
 
-    /// Asks the person at the keyboard, where they may decide.
+    /// Asks the person at the keyboard, if that person may decide.
     async fn decide(&mut self, waiting: &Value) -> anyhow::Result<Option<Ended>> {
         let Some(approval) = waiting.get("approvalId").and_then(Value::as_str) else {
             return Ok(None);
         };
-        // The gateway is not trusted: only an id goes into a path, or to the terminal.
+        // The gateway is not trusted: only a parsed id goes into a path or to the terminal.
         let approval: ApprovalId = approval.parse().context("the approval's id is none")?;
         let Some(operator) = &self.operator else {
             show::note(format!(
@@ -209,7 +209,7 @@ impl Chat {
             ));
             return Ok(None);
         };
-        // What is not seen must not be approved: without the card there is no question.
+        // What is not seen must not be approved: without the details there is no question.
         let Some(card) = card(operator, approval).await? else {
             show::note(format!(
                 "what is asked cannot be shown here: `stepgate approvals`, then `stepgate approve \
@@ -225,7 +225,7 @@ impl Chat {
         };
         let word = if is_yes(&line) { "approve" } else { "deny" };
         let path = format!("/v1/approvals/{approval}/{word}");
-        let response = operator.exchange(Method::POST, &path, &[], "").await?;
+        let response = operator.send(Method::POST, &path, &[], "").await?;
         if !response.status().is_success() {
             let why = body_of(response).await?;
             let why = why.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
@@ -241,10 +241,10 @@ fn place(data: &Value) -> Option<(String, String)> {
     text("sessionId").zip(text("turnId"))
 }
 
-/// Everything that the person decides on; none where it cannot be shown in full.
+/// Everything that the person decides on; none if it cannot be shown in full.
 async fn card(operator: &Line, approval: ApprovalId) -> anyhow::Result<Option<String>> {
     let path = format!("/v1/approvals/{approval}");
-    let response = operator.exchange(Method::GET, &path, &[], "").await?;
+    let response = operator.send(Method::GET, &path, &[], "").await?;
     if !response.status().is_success() {
         return Ok(None);
     }
@@ -260,7 +260,7 @@ fn is_yes(line: &str) -> bool {
     matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
-/// A prompt for somebody who sees it.
+/// Prints a prompt, if standard input is a terminal.
 fn prompt(text: &str) {
     if std::io::stdin().is_terminal() {
         let mut out = anstream::stderr().lock();

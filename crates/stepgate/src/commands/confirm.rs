@@ -1,7 +1,7 @@
-//! Asks the person at the terminal, where no token speaks for an operator.
+//! Asks the person at the terminal for confirmation, if no operator's token is given.
 //!
-//! The gateway decides whether a person can be there. The question is for that person: it says what is
-//! about to happen, and a key pressed by mistake changes nothing.
+//! The gateway decides whether a person can be at the terminal. The question tells that person what is about to happen,
+//! and protects against a key pressed by mistake.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -12,21 +12,21 @@ use crate::cli::Global;
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 
-/// A client that acts for the operator: with a token, or once the person at the terminal has agreed.
+/// A client that acts for the operator: with a token, or after the person at the terminal has agreed.
 pub(super) async fn operator(
     global: &Global,
     data: &DataDir,
     question: &str,
 ) -> anyhow::Result<Client> {
     operator_shown(global, data, question, async |client: &mut Client| {
-        // Only for the gateway's word on whether a person can be here.
+        // Only to let the gateway check whether a person can be here.
         client.list("approvals", "&status=pending", None, 1).await?;
         Ok(String::new())
     })
     .await
 }
 
-/// The same, where the person is shown something before the question.
+/// The same, but shows the person something before the question.
 pub(super) async fn operator_shown(
     global: &Global,
     data: &DataDir,
@@ -39,7 +39,7 @@ pub(super) async fn operator_shown(
     }
     let terminal = terminal()?;
     let shown = shown(&mut client).await?;
-    // The directory is not held while the person reads: others may need it.
+    // Release the directory while the person reads: other processes may need it.
     drop(client);
     if !agrees(terminal, &shown, question)? {
         bail!("nothing was changed");
@@ -47,7 +47,7 @@ pub(super) async fn operator_shown(
     Client::of(global, data, As::Operator).await
 }
 
-/// The terminal itself: standard input may be a file, and standard output the file that a token goes to.
+/// The terminal itself: standard input may be a file, and standard output the file that receives a token.
 fn terminal() -> anyhow::Result<File> {
     match OpenOptions::new().read(true).write(true).open("/dev/tty") {
         Ok(terminal) => Ok(terminal),

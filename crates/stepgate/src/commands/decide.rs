@@ -1,4 +1,4 @@
-//! `stepgate approve` and `stepgate deny`: a person's word, for each id by itself.
+//! `stepgate approve` and `stepgate deny`: a person's decision, for each id separately.
 
 use anyhow::{Context, bail};
 use axum::http::Method;
@@ -61,7 +61,7 @@ pub(super) async fn decide(
     Ok(code)
 }
 
-/// Everything that is decided on. What cannot be shown in full is not decided: one such id stops it all.
+/// Everything that is decided on. If one approval cannot be shown in full, none is decided.
 async fn shown(client: &mut Client, ids: &[ApprovalId]) -> anyhow::Result<String> {
     let mut blocks = Vec::with_capacity(ids.len());
     for id in ids {

@@ -1,4 +1,4 @@
-//! `stepgate doctor`: looks at everything that must be right, changes nothing.
+//! `stepgate doctor`: checks everything that must be right, and changes nothing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::data_dir::DataDir;
 
 use crate::{settings, show, start, store};
 
-/// Below this much free space a store may soon be unable to record.
+/// With less free space, the store may soon be unable to record.
 const FREE_BYTES_MIN: u64 = 256 * 1024 * 1024;
-/// Most runs that one check names.
+/// Most runs that one check lists.
 const NAMED_MAX: usize = 20;
 
 #[derive(Serialize)]
@@ -80,7 +80,7 @@ fn configuration(data: &DataDir) -> anyhow::Result<String> {
 fn directory(data: &DataDir) -> anyhow::Result<String> {
     let root = data.root();
     if !root.exists() {
-        // With a store elsewhere this command may be a visitor.
+        // With a remote store this machine may have no data directory.
         return Ok(format!("`{}` is not there: `stepgate serve` makes it", root.display()));
     }
     let mode = root.metadata()?.permissions().mode() & 0o777;
@@ -159,7 +159,7 @@ fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
     })
 }
 
-/// What is off: as the process that holds the directory says, or as the servers are when they are asked now.
+/// What is off: according to the process that holds the directory, or else to the servers when they are started now.
 async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
     let config = data.load_config()?;
     if config.servers.is_empty() {
@@ -182,7 +182,7 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
     })
 }
 
-/// Starts the servers, looks at their tools, and ends them. Nothing is accepted.
+/// Starts the servers, lists their tools, and stops them. Nothing is recorded as accepted.
 async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>> {
     let has_store = data.store_url(config)?.is_some() || data.database().exists();
     let pins = match has_store {
@@ -190,7 +190,7 @@ async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>>
         false => pins::Pins::new(),
     };
     let servers = start::servers(data, config, pins).await?;
-    // What is seen for the first time is accepted at the first start.
+    // Tools seen for the first time would be accepted by the next start.
     for name in servers.first_seen() {
         servers.accept(&name);
     }
@@ -200,7 +200,7 @@ async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>>
     Ok(off)
 }
 
-/// The store, where there is one.
+/// The store, if there is one.
 async fn store_of(data: &DataDir) -> anyhow::Result<Option<Arc<dyn Store>>> {
     let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
     match is_elsewhere || data.database().exists() {
@@ -209,8 +209,8 @@ async fn store_of(data: &DataDir) -> anyhow::Result<Option<Arc<dyn Store>>> {
     }
 }
 
-/// Runs that are under way, or were when a process died. Those that wait for an approval are neither, and
-/// those that need a person are named by themselves.
+/// Runs under way, or interrupted when a process died. Runs that wait for an approval are left out, and runs that need
+/// a person have their own check.
 async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
     let Some(store) = store_of(data).await? else { return Ok("none".into()) };
     let needs = attention::list(&*store, &Reading::default()).await?;
@@ -238,7 +238,7 @@ fn named(runs: &[Unfinished]) -> String {
     runs.iter().take(NAMED_MAX).map(name).chain([rest]).collect()
 }
 
-/// What recovery cannot end by itself.
+/// Runs that recovery cannot finish by itself.
 async fn needing_a_person(data: &DataDir) -> anyhow::Result<String> {
     let Some(store) = store_of(data).await? else { return Ok("no run needs a person".into()) };
     let needs = attention::list(&*store, &Reading::default()).await?;
@@ -252,7 +252,7 @@ async fn needing_a_person(data: &DataDir) -> anyhow::Result<String> {
     })
 }
 
-/// A token that ends locks its principal out, and the gateway cannot tell its holder before.
+/// Tokens that expire soon: an expired token locks its principal out, and the gateway cannot warn its holder.
 async fn tokens(data: &DataDir) -> anyhow::Result<String> {
     let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
     if !is_elsewhere && !data.database().exists() {
@@ -267,7 +267,7 @@ async fn tokens(data: &DataDir) -> anyhow::Result<String> {
     Ok(format!("{}{}", tokens.len(), ending.collect::<String>()))
 }
 
-/// Where nobody serves, whoever comes next may reach everything.
+/// Runs whose executor no living node reaches. Not an error if no node is living: the next one may reach it.
 async fn executors(data: &DataDir) -> anyhow::Result<String> {
     if data.store_url(&data.load_config()?)?.is_none() {
         return Ok("this directory's own".into());

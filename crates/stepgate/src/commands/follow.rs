@@ -1,4 +1,4 @@
-//! `stepgate runs --follow`: events as they happen, for as long as there is a gateway.
+//! `stepgate runs --follow`: events as they happen, while a gateway runs.
 
 use serde_json::Value;
 use stepgate_http::sse::Received;

@@ -1,4 +1,4 @@
-//! A gateway: a data directory that is held, and everything that listens for it.
+//! A gateway: a data directory that this process holds, and all its listeners.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::data_dir::DataDir;
 use crate::settings;
 use crate::start::{self, Held};
 
-/// A gateway that listens and does not answer yet.
+/// A gateway that listens but does not answer yet.
 pub(super) struct Gateway {
     pub(super) service: Arc<Service>,
     held: Held,
@@ -30,13 +30,13 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// Holds the directory, recovers, and listens on its socket and, where one is named, on an address.
+    /// Locks the directory, recovers, and listens on its socket and, if given, on an address.
     pub(super) async fn open(
         data: &DataDir,
         endpoint: Option<&Endpoint>,
         log: AccessLog,
     ) -> anyhow::Result<Self> {
-        // Recovery of core actions is over when the directory is held, so before the first request.
+        // Core actions are recovered when this returns, which is before the first request.
         let held = start::hold_for_gateway(data).await?;
         held.tell_finished();
         for line in settings::out_of_reach(data, &held.config)? {
@@ -67,22 +67,22 @@ impl Gateway {
         Ok(Self { service, held, app, listeners, reloading })
     }
 
-    /// The address, with the port that was given.
+    /// The address, with the port that the system assigned if the setting was 0.
     pub(super) fn address(&self) -> std::io::Result<Option<SocketAddr>> {
         self.listeners.address()
     }
 
-    /// How people's browsers reach it.
+    /// The URL by which browsers reach it.
     pub(super) fn public_url(&self) -> &PublicUrl {
         self.app.public_url()
     }
 
-    /// The files of the operator's and the agent's tokens, made where they are missing.
+    /// The files of the operator's and the agent's tokens, created if they are missing.
     pub(super) async fn tokens(&self, data: &DataDir) -> anyhow::Result<[PathBuf; 2]> {
         make_tokens(&self.service, data.root()).await
     }
 
-    /// Answers until it is told to stop.
+    /// Answers requests until `stop` completes.
     pub(super) async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         self.listeners.serve(&self.app, stepgate_http::router(&self.app), stop).await;
         self.reloading.abort();

@@ -1,8 +1,8 @@
-//! `stepgate mcp`: speaks MCP over standard input and output.
+//! `stepgate mcp`: MCP over standard input and output.
 
 use std::time::Duration;
 
-use stepgate_gateway::service::is_set;
+use stepgate_gateway::service::wait_until_set;
 use stepgate_http::AccessLog;
 use stepgate_mcp::bridge;
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use crate::cli::Global;
 use crate::client::{self, Line};
 use crate::data_dir::DataDir;
 
-/// How often it is looked whether somebody must take the directory over.
+/// How often to check whether this process must take over the directory.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
@@ -32,8 +32,8 @@ pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
         signals.next().await;
         stop.send_replace(true);
         if let Some(keeper) = &mut keeper {
-            // Steps that run finish first, as with every gateway, and their answers are said. Why one did
-            // not end well it has told itself.
+            // As in every gateway, running steps finish first and their answers are written. An error was
+            // already logged by the task.
             let _ = keeper.await;
         }
     };
@@ -43,14 +43,14 @@ pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
         keeper.await?;
     }
     if is_stopped {
-        // A thread may still wait for a line that nobody writes.
+        // A thread may still block on standard input.
         std::process::exit(0);
     }
     carried.map(|()| 0)
 }
 
-/// Sees to it that somebody serves the directory: whoever holds it, or this process. Several clients may
-/// start this command on one directory; when the one that serves it leaves, another takes over.
+/// Makes sure that a process serves the directory: the one that holds it already, or this one. Several clients may
+/// start this command on one directory; when the serving process ends, another takes over.
 pub(super) async fn keep(
     data: &DataDir,
     stop: watch::Receiver<bool>,
@@ -65,16 +65,18 @@ pub(super) async fn keep(
         loop {
             if let Some(gateway) = gateway.take() {
                 let mut stop = stop.clone();
-                if let Err(error) = gateway.run(async move { is_set(&mut stop).await }).await {
+                if let Err(error) =
+                    gateway.run(async move { wait_until_set(&mut stop).await }).await
+                {
                     error!("{error:#}");
                 }
             }
             tokio::select! {
-                () = is_set(&mut stopping) => return,
+                () = wait_until_set(&mut stopping) => return,
                 () = tokio::time::sleep(LOOK_PAUSE) => {}
             }
             if data.holder().is_none() {
-                // Another may have been faster; the next look tells.
+                // Another process may win the race; the next check finds out.
                 gateway = Gateway::open(&data, None, AccessLog::Silent).await.ok();
             }
         }

@@ -1,8 +1,7 @@
-//! `stepgate mcp config`: what to write into a client's configuration so that it comes to this gate.
+//! `stepgate mcp config`: the configuration with which a client connects to this gate.
 //!
-//! No token is ever printed: clients that come over HTTP read it from the environment or ask for it.
-//! Those that start a program need none, because whoever may start it in the data directory acts as
-//! the directory's agent.
+//! Never prints a token: clients that use HTTP read it from the environment or ask for it. Clients that start a program
+//! need none, because a user who can start it in the data directory acts as the directory's agent.
 
 use std::path::{self, Path, PathBuf};
 
@@ -16,10 +15,10 @@ use crate::show;
 /// The name of this server in a client's configuration.
 const SERVER: &str = "stepgate";
 
-/// The variable that clients read the token from.
+/// The environment variable from which clients read the token.
 const TOKEN_VARIABLE: &str = "STEPGATE_TOKEN";
 
-/// Prints the configuration; what to do with it goes to standard error.
+/// Prints the configuration to standard output, and what to do with it to standard error.
 pub(super) fn config(
     global: &Global,
     data: &DataDir,
@@ -36,7 +35,7 @@ pub(super) fn config(
     Ok(0)
 }
 
-/// To the gateway that is named, or to the one of this data directory.
+/// For the gateway at `--url`, or the one of this data directory.
 fn over_http(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
     let in_file =
         |file: &Path| anyhow::Ok(format!("the content of `{}`", path::absolute(file)?.display()));
@@ -55,7 +54,7 @@ fn over_http(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
     Ok(Way::Http { url, token })
 }
 
-/// This program, as a client starts it.
+/// For this program, started by the client.
 fn as_program(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
     let rooted = |path: &Path| anyhow::Ok(path::absolute(path)?.to_string_lossy().into_owned());
     let mut args = match (&global.url, &global.token_file) {
@@ -74,21 +73,21 @@ fn as_program(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
     Ok(Way::Stdio { program: std::env::current_exe()?, args })
 }
 
-/// How a client comes to the gate.
+/// How a client connects to the gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Way {
-    /// To a gateway that serves.
+    /// To a running gateway.
     Http {
         /// The gateway's address, such as `http://127.0.0.1:7420`.
         url: String,
-        /// Where the token is, in words.
+        /// Where the token is, in words for a person.
         token: String,
     },
     /// By starting a program.
     Stdio {
         /// This program.
         program: PathBuf,
-        /// Its arguments. Their paths begin at the root: a client starts programs anywhere.
+        /// Its arguments, with absolute paths: a client starts programs in any directory.
         args: Vec<String>,
     },
 }
@@ -98,12 +97,12 @@ enum Way {
 struct Snippet {
     /// The configuration, to be written or merged.
     text: String,
-    /// What a person does with it, in lines.
+    /// What a person does with it, line by line.
     advice: Vec<String>,
 }
 
 impl Client {
-    /// Whether this client can come over HTTP with a token.
+    /// Whether this client supports HTTP with a token.
     fn speaks_http(self) -> bool {
         match self {
             Self::ClaudeDesktop => false,
@@ -158,11 +157,11 @@ impl Client {
         }
     }
 
-    /// The form that most clients share.
+    /// The format that most clients share.
     fn servers(self, way: &Way) -> Value {
         let server = match way {
             Way::Stdio { program, args } => stdio(program, args),
-            // It knows the kind by the address.
+            // Cursor recognises the transport by the URL.
             Way::Http { url, .. } if self == Self::Cursor => json!({
                 "url": endpoint(url),
                 "headers": authorization(&format!("${{env:{TOKEN_VARIABLE}}}")),
@@ -173,7 +172,7 @@ impl Client {
     }
 }
 
-/// Visual Studio Code keeps secrets out of the file: it asks once, and stores the answer.
+/// Visual Studio Code keeps secrets out of the file: it asks once and stores the answer.
 fn vscode(way: &Way) -> Value {
     match way {
         Way::Stdio { program, args } => {
@@ -195,7 +194,7 @@ fn vscode(way: &Way) -> Value {
     }
 }
 
-/// Codex reads TOML, and takes a token from the environment alone.
+/// Codex reads TOML, and takes a token only from the environment.
 fn codex(way: &Way) -> String {
     let lines = match way {
         Way::Stdio { program, args } => {
@@ -233,8 +232,7 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}")
 }
 
-/// As TOML writes it; a basic string of TOML takes everything that a string of JSON takes, in the same
-/// form.
+/// A TOML string. Every JSON string is also a valid basic string of TOML.
 fn toml_text(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! `stepgate nodes`: who shares the store, and what waits for a node that is gone.
+//! `stepgate nodes`: the nodes that share the store, and the runs that wait for a node that is gone.
 
 use serde_json::json;
 use stepgate_core::ports::{Node, Unreached};
@@ -26,7 +26,7 @@ pub(super) async fn nodes(data: &DataDir, json: bool) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// A line for each node, and one for each executor that is waited for.
+/// One line per node, and one per executor that runs wait for.
 fn print_json(nodes: &[Node], unreached: &[Unreached]) -> anyhow::Result<()> {
     for node in nodes {
         show::json(&json!({
@@ -88,7 +88,7 @@ fn lease(node: &Node) -> String {
     }
 }
 
-/// The beginning of the digest, which is enough to see a difference.
+/// The first characters of the digest, enough to see a difference.
 fn policies(node: &Node) -> String {
     let digest = node.policy_hash.map(|digest| digest.to_string());
     digest.map_or_else(|| "unknown".into(), |digest| digest.chars().take(12).collect())

@@ -1,4 +1,4 @@
-//! `stepgate policy`: check policies, explain a decision, try other policies on what has happened.
+//! `stepgate policy`: check policies, explain a decision, replay recorded history with other policies.
 
 mod replay;
 
@@ -72,8 +72,8 @@ fn line(finding: &Finding) -> String {
     format!("{style}{}:{style:#} {words}", finding.severity.as_str())
 }
 
-/// The tools that policies can name: of the process that holds the directory, or as the configured
-/// servers say now. Policies are not loaded for it, so that broken ones can be checked.
+/// The tools that policies can name: from the process that holds the directory, or else from the configured servers,
+/// started now. No policies are loaded for this, so that broken ones can be checked.
 async fn tools(
     global: &Global,
     data: &DataDir,
@@ -96,7 +96,7 @@ async fn tools(
     let shapes = control::shapes(&servers, &config.turned_off(), directory);
     let offered = control::offered(&servers.listing());
     servers.shutdown().await;
-    // Nothing is known here of what was accepted: policies are held to what the servers say now.
+    // Which tools are accepted is not known here: policies are checked against what the servers list now.
     let is_offered = |shape: &ToolShape| offered.iter().any(|it| it.name == shape.name);
     let held = |shape: ToolShape| ToolShape { is_accepted: is_offered(&shape), ..shape };
     Ok(shapes.into_iter().map(held).collect())
@@ -148,7 +148,7 @@ async fn explain(
     Ok(0)
 }
 
-/// A principal's name as part of a query.
+/// A principal's name, escaped for a query.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encode = |byte: u8| match plain(byte) {

@@ -1,4 +1,4 @@
-//! `stepgate recover`: brings every interrupted run to its end, and names those that need a person.
+//! `stepgate recover`: finishes every interrupted run, and lists those that need a person.
 
 use axum::http::Method;
 use stepgate_core::attention;
@@ -11,7 +11,7 @@ use crate::{show, start};
 
 pub(super) async fn recover(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
     let done = match Client::elsewhere(global, data, As::Auditor).await? {
-        // The gateway holds the runs, so it is the one to go on with them.
+        // The gateway holds the runs, so the gateway must recover them.
         Some(mut client) => {
             let reply = client.ask(Method::POST, "/v1/recover", None).await?.json()?;
             serde_json::from_value(reply)?

@@ -1,4 +1,4 @@
-//! `stepgate restore`: everything beside its place first, proven there, and then put into it.
+//! `stepgate restore`: copies everything to a staging directory, verifies it there, and then moves it into place.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -22,10 +22,10 @@ use crate::config::Config;
 use crate::data_dir::{DataDir, Extent, Restored, Staging};
 use crate::show;
 
-/// The name of a configuration that would lead to another store.
+/// The name under which a configuration is set aside that names another store.
 const CONFIG_ASIDE: &str = "stepgate.toml.restored";
 
-/// Keys of the configuration that name files, in whatever table.
+/// Configuration keys that name files, in any table.
 const NAMES_FILES: [&str; 4] = ["file", "key_file", "tls_certificate", "tls_key"];
 
 pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> anyhow::Result<u8> {
@@ -70,11 +70,11 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
     Ok(0)
 }
 
-/// A database with what the backup has.
+/// A database that contains the backup.
 enum Filled {
-    /// By this restore: nobody sees it yet.
+    /// Filled by this restore, in a transaction: not visible to other connections yet.
     Now(Restoring),
-    /// By one that was interrupted after the database had committed, and before it could say so.
+    /// Filled by an earlier restore that was interrupted after the database's commit and before it noted that.
     Before(PostgresStore),
 }
 
@@ -99,7 +99,7 @@ impl Filled {
                 let store = PostgresStore::open_read_only(url, options).await?;
                 match ends_at(&verify::verify(&store, &[], |_| ()).await?, heads) {
                     true => Ok(Self::Before(store)),
-                    // Somebody else's, or somebody has used it since.
+                    // Another store, or the restored one was used since.
                     false => Err(error.into()),
                 }
             }
@@ -122,7 +122,7 @@ impl Filled {
     }
 }
 
-/// Copies everything but the store, and says what an operator must know of it.
+/// Copies everything except the store, and returns notes for the operator.
 fn take_files(
     backup: &Backup,
     staging: &Staging,
@@ -168,7 +168,7 @@ fn take_files(
     Ok(notes)
 }
 
-/// Puts everything where it belongs, as it was.
+/// Moves everything into place, with its permissions.
 fn place(
     staging: &mut Staging,
     backup: &Backup,
@@ -182,8 +182,8 @@ fn place(
     }
 }
 
-/// Gives the directories of the sandbox their permissions. Last, and the deepest first: what may not be
-/// written to could not be filled, nor be put into its place.
+/// Sets the permissions of the sandbox's directories. Last, and the deepest first: a read-only directory could neither
+/// be filled nor moved into place.
 fn set_modes(backup: &Backup, data: &DataDir) -> anyhow::Result<()> {
     let Some(SandboxPart { directories, directory_modes, .. }) = &backup.manifest.sandbox else {
         return Ok(());
@@ -198,7 +198,7 @@ fn set_modes(backup: &Backup, data: &DataDir) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A configuration that names another store than this one would lead there at the first start.
+/// Copies the configuration. Sets it aside if it names another store: the first start would use that store.
 fn take_config(
     backup: &Backup,
     staging: &Staging,
@@ -221,7 +221,7 @@ fn take_config(
     }
 }
 
-/// Files that the configuration names and that are not there: they are secrets, or somebody else's, and
+/// Files that the configuration names and that do not exist. They are secrets or belong to other programs, so they are
 /// never in a backup. Without them `serve` would not start.
 fn missing_files(data: &DataDir) -> Vec<String> {
     let config = data.load_config().ok().and_then(|config| serde_json::to_value(config).ok());
@@ -244,7 +244,7 @@ fn files_named(key: &str, value: &Value, named: &mut Vec<(String, String)>) {
             Some(file) if NAMES_FILES.contains(&name.as_str()) => {
                 named.push((key, file.to_owned()));
             }
-            // Others are looked for where all programs are.
+            // A command without a slash is found in `PATH`.
             Some(program) if name == "command" && program.contains('/') => {
                 named.push((key, program.to_owned()));
             }
@@ -253,7 +253,7 @@ fn files_named(key: &str, value: &Value, named: &mut Vec<(String, String)>) {
     }
 }
 
-/// Verifies all of it, and that it ends where the backup did.
+/// Verifies the whole store, and that it ends where the backup does.
 async fn verified(store: &dyn Store, heads: &[SavedHead]) -> anyhow::Result<Report> {
     let bar = progress("runs verified");
     let report = verify::verify(store, heads, |runs| bar.set_position(runs)).await?;
@@ -273,7 +273,7 @@ fn ends_at(report: &Report, heads: &[SavedHead]) -> bool {
     report.heads.len() == heads.len() && report.heads.iter().all(|head| heads.contains(head))
 }
 
-/// Writes down what runs that are not over know the sandbox and its files by.
+/// Writes down how runs that are not over identify the sandbox and its files.
 async fn note_restored(
     store: &dyn Store,
     backup: &Backup,
@@ -293,7 +293,7 @@ async fn note_restored(
     Restored { sandbox: Earlier { executor_ids, files }, runs }.write(&staging.at(""))
 }
 
-/// What became of files in a sandbox that is put back with the store.
+/// The new identities of files in a sandbox that is restored with the store.
 fn put_back(recorded: Vec<Identity>, backup: &Backup, staging: &Staging) -> Vec<Moved> {
     let place = staging.at(SANDBOX);
     let now = |was: &Identity| {
@@ -311,8 +311,8 @@ fn put_back(recorded: Vec<Identity>, backup: &Backup, staging: &Staging) -> Vec<
     recorded.into_iter().map(|was| Moved { now: now(&was), was }).collect()
 }
 
-/// What became of files in a sandbox that stays as it is. One that is not there was deleted by the call,
-/// or these are copies that somebody made: nobody knows which.
+/// The new identities of files in a sandbox that stays as it is. A missing file was deleted by the call, or the files
+/// here are copies: that cannot be told apart.
 fn stayed(recorded: Vec<Identity>, data: &DataDir) -> anyhow::Result<Vec<Moved>> {
     let there = match data.sandbox().exists() && !recorded.is_empty() {
         true => files_in(&data.sandbox())?,
@@ -331,8 +331,8 @@ fn stayed(recorded: Vec<Identity>, data: &DataDir) -> anyhow::Result<Vec<Moved>>
     Ok(recorded.into_iter().map(|was| Moved { now: now(&was), was }).collect())
 }
 
-/// How a sandbox that stays as it is called itself before. Where there were nodes, it may be another
-/// one's than the sandbox of the node that made the backup, and it keeps the name that it has.
+/// The earlier names of a sandbox that stays as it is. With several nodes it may not be the sandbox of the node that
+/// made the backup, so it keeps its present name.
 fn staying_as(manifest: &Manifest) -> Vec<String> {
     match manifest.engine {
         Engine::Sqlite => manifest.sandbox_ids(),

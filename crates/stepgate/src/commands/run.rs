@@ -1,4 +1,4 @@
-//! `stepgate run`: a proposal made of a tool and its arguments.
+//! `stepgate run`: builds a proposal from a tool and its arguments.
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
@@ -36,7 +36,7 @@ pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyho
     Ok(code)
 }
 
-/// What is off of the server whose tool was denied: that may be why.
+/// Logs what is off in the server of a denied tool: that may be the reason.
 fn tell_what_is_off(held: &Held, tool: &str) {
     let Ok(name) = ToolName::parse(tool) else { return };
     let is_its = |off: &Off| {
@@ -46,8 +46,8 @@ fn tell_what_is_off(held: &Held, tool: &str) {
     off.for_each(|off| control::tell(&News::Off(off)));
 }
 
-/// How a person answers, where one is asked; where the reason is, where the answer keeps it to itself. The
-/// response is a gateway's text.
+/// What to do next: how to decide, if a person must; where to find the reason, if the response does not contain it.
+/// The response comes from a gateway and is untrusted.
 fn how_to_go_on(response: &str) -> Option<String> {
     let response: Value = serde_json::from_str(response).unwrap_or_default();
     let text = |pointer: &str| response.pointer(pointer).and_then(Value::as_str);
@@ -73,7 +73,7 @@ fn proposal(args: &RunArgs) -> anyhow::Result<Vec<u8>> {
     });
     let head = head.to_string();
     let head = head.strip_suffix('}').unwrap_or_default();
-    // The arguments go in as they were typed: the gate's parser is the one that judges them.
+    // The arguments are inserted as they were typed: the gate's parser judges them.
     let arguments = match &args.args {
         Some(json) => json.clone(),
         None => pairs(&args.tool, &args.pairs)?.to_string(),
@@ -103,7 +103,7 @@ pub(super) fn pairs(tool: &str, pairs: &[String]) -> anyhow::Result<Value> {
     Ok(Value::Object(arguments))
 }
 
-/// A JSON number, true, false or null is that; everything else is text.
+/// A JSON number, true, false or null becomes that value; everything else becomes text.
 fn guessed(text: &str) -> Value {
     match serde_json::from_str(text) {
         Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::Null)) => value,

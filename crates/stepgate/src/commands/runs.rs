@@ -1,4 +1,4 @@
-//! `stepgate runs`: what happened, as a list, as a timeline, as a bundle.
+//! `stepgate runs`: the runs, as a list, a timeline or a bundle.
 
 use anyhow::{Context, bail};
 use axum::http::Method;
@@ -30,16 +30,16 @@ pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> any
         None if args.list.follow => follow::follow(global, data).await,
         command if global.url.is_some() => {
             let mut client = Client::of(global, data, As::Auditor).await?;
-            from_afar(&mut client, command, args.list, global.json).await
+            from_gateway(&mut client, command, args.list, global.json).await
         }
         command => {
-            at_hand(&*crate::store::read(data).await?, command, args.list, global.json).await
+            from_store(&*crate::store::read(data).await?, command, args.list, global.json).await
         }
     }
 }
 
-/// Reads the database itself, whoever holds the directory.
-async fn at_hand(
+/// Reads the database directly, even if another process holds the directory.
+async fn from_store(
     store: &dyn Store,
     command: Option<RunsCommand>,
     args: ListArgs,
@@ -70,8 +70,8 @@ async fn at_hand(
     Ok(0)
 }
 
-/// Asks a gateway somewhere else. A run is shown as the JSON that it is.
-async fn from_afar(
+/// Asks a remote gateway. A single run is printed as its JSON.
+async fn from_gateway(
     client: &mut Client,
     command: Option<RunsCommand>,
     args: ListArgs,
@@ -97,7 +97,7 @@ async fn from_afar(
     Ok(0)
 }
 
-/// The run that is named. Over a URL `last` is the newest that the token may see, of any principal.
+/// The id of the named run. With --url, `last` is the newest run that the token may see, of any principal.
 async fn named(client: &mut Client, one: &OneRun) -> anyhow::Result<String> {
     if one.run != "last" {
         let id: RunId = one.run.parse()?;
@@ -124,7 +124,7 @@ fn filter(args: &ListArgs) -> String {
     path
 }
 
-/// A text as it may stand in a query.
+/// A text, escaped for a query.
 fn escaped(text: &str) -> String {
     let one = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
@@ -192,7 +192,7 @@ fn list(runs: &[RunObject], needs: &[NeedObject], json: bool) -> anyhow::Result<
         table.add(row(run));
     }
     show::say(table)?;
-    // Beside the list, because the runs may be older than what it shows.
+    // Printed after the list, because these runs may be older than those listed.
     needs.iter().map(show::attention::line).for_each(show::note);
     Ok(())
 }
@@ -221,8 +221,8 @@ async fn dossier(store: &dyn Store, one: &OneRun) -> anyhow::Result<Dossier> {
     }
 }
 
-/// The newest run of the agent that `run`, `step`, `chat` and `mcp` act as on this directory. What others
-/// asked for over HTTP is theirs.
+/// The newest run of the agent as which `run`, `step`, `chat` and `mcp` act on this directory. Runs of other principals
+/// over HTTP do not count.
 async fn last(store: &dyn Store) -> anyhow::Result<RunId> {
     let principal_id = start::local_agent()?;
     let query =

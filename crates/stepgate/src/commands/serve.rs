@@ -1,4 +1,4 @@
-//! `stepgate serve`: listens until it is told to stop.
+//! `stepgate serve`: serves requests until it is stopped.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::json;
-use stepgate_gateway::service::is_set;
+use stepgate_gateway::service::wait_until_set;
 use stepgate_http::AccessLog;
 use stepgate_http::server::{Endpoint, PairFiles, Tls};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -27,7 +27,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     let gateway = Gateway::open(&data, Some(&endpoint), log).await?;
     let [operator, agent] = gateway.tokens(&data).await?;
     let address = gateway.address()?.context("nothing is listened on")?;
-    // Whoever reads the greeting may send a signal at once.
+    // Registered before the greeting: a program that reads the greeting may send a signal at once.
     let mut signals = Signals::listen()?;
     let url = format!("{}://{address}", endpoint.scheme().as_str());
     if json {
@@ -38,7 +38,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
             "agent_token": agent,
         }))?;
     } else {
-        // A certificate is for a name, and the public one is the likeliest.
+        // A certificate is valid for a name, most likely the public one.
         let asked = match endpoint.tls {
             Some(_) => gateway.public_url().to_string(),
             None => url.clone(),
@@ -49,7 +49,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     let stop = async move {
         tokio::select! {
             () = signals.next() => {}
-            () = is_set(&mut broken) => {}
+            () = wait_until_set(&mut broken) => {}
         }
         tokio::spawn(async move {
             signals.next().await;
@@ -59,7 +59,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     gateway.run(stop).await.map(|()| 0)
 }
 
-/// Where it listens, and with which certificate: what the flags say, or the configuration.
+/// Address and certificate, from the flags or else from the configuration.
 async fn endpoint(data: &DataDir, args: ServeArgs) -> anyhow::Result<Endpoint> {
     let config = data.load_config()?.serve;
     let files = match (args.tls_certificate, args.tls_key) {
@@ -68,14 +68,15 @@ async fn endpoint(data: &DataDir, args: ServeArgs) -> anyhow::Result<Endpoint> {
         (None, None) => config.tls(&data.base())?,
     };
     let bind = args.bind.unwrap_or(config.bind);
-    refuse_to_be_overheard(&bind, files.is_some() || args.insecure_bind).await?;
+    refuse_plaintext_bind(&bind, files.is_some() || args.insecure_bind).await?;
     let tls = files.map(Tls::load).transpose()?;
     tls.iter().flat_map(Tls::warnings).for_each(|line| warn!("{line}"));
     Ok(Endpoint { bind, tls: tls.map(Arc::new) })
 }
 
-/// Without TLS tokens travel in the clear, so only this machine may hear them, unless somebody insists.
-async fn refuse_to_be_overheard(bind: &str, is_fine: bool) -> anyhow::Result<()> {
+/// Refuses an address that other machines can reach without TLS, unless --insecure-bind is set: tokens would be sent
+/// in the clear.
+async fn refuse_plaintext_bind(bind: &str, is_fine: bool) -> anyhow::Result<()> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host(bind)
         .await
         .with_context(|| format!("`{bind}` is not an address: write it like `127.0.0.1:7420`"))?
@@ -116,14 +117,14 @@ fn greet(url: &str, asked: &str, root: &Path, operator: &Path, agent: &Path) -> 
     ))
 }
 
-/// A path as a shell takes it for one word.
+/// A path, quoted as one word for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// The two ways in which a process is asked to end.
+/// The two signals that ask a process to end: SIGINT and SIGTERM.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,

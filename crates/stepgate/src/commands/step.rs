@@ -40,8 +40,7 @@ pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> any
     Ok(exit_code(answered.word()))
 }
 
-/// Takes a payload through the gate. The step is a task of its own: an impatient caller never stops
-/// it.
+/// Takes a payload through the gate. The step runs in its own task: dropping this future does not stop it.
 pub(super) async fn submit(
     held: &Held,
     session: &Session,
@@ -56,15 +55,15 @@ pub(super) async fn submit(
     Ok(tokio::spawn(async move { step::run(&gate, submission).await }).await??)
 }
 
-/// The same, where another process does the work.
+/// The same, if another process executes the steps.
 async fn elsewhere(
     mut client: Client,
     data: &DataDir,
     args: &StepArgs,
     input: &mut (dyn BufRead + Send),
 ) -> anyhow::Result<u8> {
-    // The gate counts what it does not keep, as far as it reads at all: what is longer is cut there, and
-    // refused by the gate as too long.
+    // The gate records the beginning of a payload that is too long, and counts the rest up to the limit on bodies.
+    // So a longer one is cut here at that limit, and the gate still refuses it as too long.
     let config = data.load_config()?;
     let most = usize::try_from(config.serve_limits().body_bytes_max)?;
     let is_too_long = most > config.limits().payload_bytes_max;
@@ -87,7 +86,7 @@ async fn elsewhere(
     }
 }
 
-/// Sends a proposal to the gateway: its response, and the exit code of that.
+/// Sends a proposal to the gateway. Returns its response and the exit code.
 pub(super) async fn send(
     client: &mut Client,
     session: Option<SessionId>,
@@ -104,7 +103,7 @@ pub(super) async fn send(
     }
 }
 
-/// Prints a response that came from elsewhere.
+/// Prints a response received from a gateway.
 pub(super) fn print(response: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{response}")
@@ -112,8 +111,8 @@ pub(super) fn print(response: &str) -> anyhow::Result<()> {
         .context("the step is recorded, and its response cannot be written")
 }
 
-/// Prints a response. A caller who is not there to get it is an error, unlike everywhere else: the
-/// step is done, and somebody must know.
+/// Prints a response. Unlike everywhere else, a closed standard output is an error: the step is done, and the caller
+/// must learn that its response was lost.
 pub(super) fn answer(answer: &Answer) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", answer.body()).and_then(|()| out.flush()).with_context(|| {
@@ -121,8 +120,7 @@ pub(super) fn answer(answer: &Answer) -> anyhow::Result<()> {
     })
 }
 
-/// Every line is one payload, also an empty one, so that line n of the output answers line n of the
-/// input.
+/// Every line is one payload, even an empty one, so that line n of the output answers line n of the input.
 async fn lines(
     held: &Held,
     session: &Session,
@@ -135,14 +133,14 @@ async fn lines(
         read(&mut *input, End::Line, bytes_max).context("cannot read the next proposal")?
     {
         progress.inc(line.length.saturating_add(1));
-        // Written at once: what is printed is recorded, and what is recorded is printed soon.
+        // Written at once, so that every printed response is recorded, and a recorded one is printed soon.
         answer(&submit(held, session, line).await?)?;
     }
     progress.finish_and_clear();
     Ok(0)
 }
 
-/// A bar on a terminal that the responses do not go to; nothing otherwise.
+/// A progress bar, if standard error is a terminal and the responses do not go to a terminal.
 fn progress(length: Option<u64>) -> ProgressBar {
     if !io::stderr().is_terminal() || io::stdout().is_terminal() {
         return ProgressBar::hidden();
@@ -168,16 +166,16 @@ fn open(file: &Path) -> anyhow::Result<(Box<dyn BufRead + Send>, Option<u64>)> {
 /// Where a payload ends.
 #[derive(Clone, Copy)]
 enum End {
-    /// With the line.
+    /// At the end of the line.
     Line,
-    /// With the input.
+    /// At the end of the input.
     Input,
 }
 
-/// Reads one payload; none where the input is over.
+/// Reads one payload; none at the end of the input.
 ///
-/// What goes beyond the limit is counted and dropped: it will be refused, recorded with its beginning
-/// and its true length, and it never has more memory than a payload may have.
+/// Bytes above the limit are counted and dropped: the payload will be refused, and recorded with its beginning and its
+/// true length. It never uses more memory than a valid payload.
 fn read(input: &mut dyn BufRead, end: End, bytes_max: usize) -> io::Result<Option<Payload>> {
     let mut kept = Vec::new();
     let mut length: u64 = 0;

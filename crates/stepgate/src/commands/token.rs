@@ -1,4 +1,4 @@
-//! `stepgate token`: who may come in.
+//! `stepgate token`: creates, lists and revokes tokens.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ fn list(tokens: &[Value], json: bool) -> anyhow::Result<()> {
     show::say(table)
 }
 
-/// When a token ends. What has ended, or ends soon, stands out.
+/// When a token expires. Tokens that have expired or expire soon are highlighted.
 fn expiry(at: Option<&Value>) -> Cell {
     let Some(at) = at.and_then(Value::as_str) else { return Cell::plain("never") };
     let now = RealWorld.now();

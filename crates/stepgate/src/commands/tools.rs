@@ -1,4 +1,4 @@
-//! `stepgate tools`: what a proposal can name, and which definitions are accepted.
+//! `stepgate tools`: the tools that a proposal can name, and which definitions are accepted.
 
 mod diff;
 
@@ -13,7 +13,7 @@ use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 
-/// So much of a definition's digest is shown, and enough to name it.
+/// Characters of a definition's digest that are shown, and that are enough to name it.
 const DEFINITION_CHARS: usize = 12;
 
 pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> anyhow::Result<u8> {
@@ -62,7 +62,7 @@ pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> a
     Ok(0)
 }
 
-/// The definition that begins like this. The gateway compares all of it.
+/// Finds the definition whose digest begins like this. The gateway compares the whole digest.
 async fn seen(client: &mut Client, name: &ToolName, definition: &str) -> anyhow::Result<Value> {
     ensure!(
         definition.len() >= DEFINITION_CHARS,

@@ -1,4 +1,4 @@
-//! `stepgate verify`: the whole store, or one exported run.
+//! `stepgate verify`: verifies the whole store, or one exported run.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
@@ -46,7 +46,7 @@ pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyh
     Ok(0)
 }
 
-/// Writes the heads, and makes them durable where that has a meaning: what is named may be a pipe.
+/// Writes the heads, and makes them durable if possible: the path may be a pipe.
 fn save(file: &Path, text: &str) -> io::Result<()> {
     let mut out = fs::File::create(file)?;
     out.write_all(text.as_bytes())?;
@@ -84,7 +84,7 @@ pub(super) fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
     let count = problems.len();
     show::say(format!("{}not verified:{:#} {count} problem(s)", show::ERROR, show::ERROR))?;
     for Problem { place, what } in problems {
-        // What does not verify may be anybody's text.
+        // Data that does not verify may contain any text.
         show::say(show::printable(&format!("  {place}: {what}")))?;
     }
     Ok(())
@@ -108,7 +108,7 @@ fn bundle(file: &Path, json: bool) -> anyhow::Result<u8> {
     } else {
         bytes = fs::read(file).with_context(|| format!("cannot read `{}`", file.display()))?;
     }
-    // Duplicate keys would let a bundle show one thing and prove another.
+    // With duplicate keys, a bundle could show one thing and prove another.
     let problems = match strict::parse(&bytes, strict::DEPTH_MAX, Integers::Any) {
         Ok(value) => match Bundle::read(&value) {
             Ok(bundle) => bundle.verify(),

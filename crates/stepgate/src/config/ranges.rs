@@ -31,11 +31,9 @@ impl Schemas<'_> {
             }),
             Value::Number(number) => {
                 let limit = |name: &str| schema.get(name).and_then(Value::as_u64);
-                let limits = limit("minimum").zip(limit("maximum"));
-                let number = number.as_u64();
-                limits
-                    .zip(number)
-                    .map_or(Ok(()), |((least, most), number)| within(key, number, least, most))
+                let (least, most) = (limit("minimum"), limit("maximum"));
+                let (least, most) = (least.unwrap_or(0), most.unwrap_or(u64::MAX));
+                number.as_u64().map_or(Ok(()), |number| within(key, number, least, most))
             }
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) => Ok(()),
         }

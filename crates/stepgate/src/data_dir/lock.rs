@@ -1,4 +1,4 @@
-//! Who holds a data directory.
+//! The lock of a data directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -12,22 +12,22 @@ use rustix::io::Errno;
 
 use super::way_out;
 
-/// The file that says which process it is.
+/// The lock file, which contains the pid of the holder.
 pub(super) const LOCK: &str = "lock";
-/// How often somebody who only looks may be in the way.
+/// Attempts to lock: a reader that checks for a holder may hold a shared lock for a moment.
 const TRIES: u32 = 5;
 const TRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// Held as long as it lives. The lock is on the directory itself, because a file in it can be removed, and
-/// another process would lock the next one of that name; and on the file, because some file systems
-/// lock no directories.
+/// The lock, held until it is dropped. It locks the directory itself, because a lock file can be removed, and another
+/// process would then lock a new file of that name. It also locks the file, because some file systems cannot lock
+/// directories.
 pub(crate) struct Lock {
     _directory: File,
     _file: File,
 }
 
 impl Lock {
-    /// Takes the directory; where another process holds it, the error says which.
+    /// Takes the lock. If another process holds it, the error says which.
     pub(crate) fn take(root: &Path) -> anyhow::Result<Self> {
         let path = root.join(LOCK);
         let cannot = |error: std::io::Error| {
@@ -56,8 +56,8 @@ impl Lock {
             }
             std::thread::sleep(TRY_PAUSE);
         }
-        // INVARIANT: the lock is what counts. The number in the file only tells others whom to wait
-        // for, so a full disk does not stop the process here.
+        // INVARIANT: only the lock counts. The pid in the file only tells other processes whom to wait for, so a
+        // full disk does not stop the process here.
         let _ = file.set_len(0).and_then(|()| file.rewind());
         let _ = write!(file, "{}", std::process::id());
         Ok(Self { _directory: directory, _file: file })
@@ -79,15 +79,15 @@ pub(super) fn holder(root: &Path) -> Option<String> {
     Some(if is_number { format!("process {pid}") } else { "another process".to_owned() })
 }
 
-/// Whether the process that holds a directory does so for a client over standard input, which may stay
-/// for long. Where that cannot be seen, it is like any other.
+/// Whether the holder is a `stepgate mcp`, which may run for as long as its client does. False if that cannot be
+/// determined.
 fn is_bridge(holder: &str) -> bool {
     let Some(pid) = holder.strip_prefix("process ") else { return false };
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).any(|argument| argument == b"mcp")
 }
 
-/// Whether somebody else has it. Where it cannot be locked at all, nobody has.
+/// Whether another process holds the lock. False if the file system does not support locks.
 fn is_held(file: &File, operation: FlockOperation) -> bool {
     flock(file, operation) == Err(Errno::WOULDBLOCK)
 }

@@ -1,4 +1,4 @@
-//! Where a data directory is, if the command line does not say, and whether there is one.
+//! The default place of a data directory, and whether one exists.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -9,17 +9,17 @@ use anyhow::{Context, bail};
 use super::{DataDir, NODE_ID, lock, restoring};
 use crate::backup::{CONFIG, DATABASE, MANIFEST, POLICIES, SANDBOX};
 
-/// The directory's name beneath the user's data.
+/// The directory's name below the user's data directory.
 const NAME: &str = "stepgate";
-/// Where earlier versions had it, in the directory that they were started in.
+/// The name that earlier versions used, in the current directory.
 const OLDER: &str = "stepgate-data";
 
-/// `$XDG_DATA_HOME/stepgate`, or `~/.local/share/stepgate`. It is outside of every project: a directory that it
-/// lies in can hardly be used by tool servers, from which it is hidden.
+/// `$XDG_DATA_HOME/stepgate`, or `~/.local/share/stepgate`. Outside of every project on purpose: the data directory is
+/// hidden from tool servers, so they could hardly use a directory that contains it.
 pub(super) fn by_default(
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> anyhow::Result<PathBuf> {
-    // The specification says to ignore a relative path.
+    // The XDG specification says to ignore relative paths.
     let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME");
     let data = data.or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
@@ -29,15 +29,15 @@ pub(super) fn by_default(
     Ok(data.join(NAME))
 }
 
-/// The directory of an earlier version in this one, where there is one. It is not used by itself: what is
-/// decided in a directory must not depend on where a command is typed.
+/// The data directory of an earlier version in the current directory, if there is one. Never used automatically:
+/// decisions must not depend on the directory in which a command is typed.
 pub(crate) fn of_earlier_version() -> Option<&'static Path> {
     let older = Path::new(OLDER);
     is_data_directory(older).then_some(older)
 }
 
 impl DataDir {
-    /// Refuses a place where nothing was ever kept: a command that only looks would find that all is well.
+    /// Refuses a place that is not a data directory: a command that only reads would report that all is well.
     pub(crate) fn must_exist(&self) -> anyhow::Result<()> {
         if is_data_directory(&self.root) {
             return Ok(());
@@ -56,7 +56,7 @@ fn is_data_directory(root: &Path) -> bool {
     beginnings.into_iter().chain(staging).any(|name| is_there(&root.join(name)))
 }
 
-/// What may not be looked at is there: what keeps a command from looking is the better message.
+/// A path that may not be inspected counts as existing: the permission error is the better message.
 fn is_there(path: &Path) -> bool {
     match path.symlink_metadata() {
         Ok(_) => true,

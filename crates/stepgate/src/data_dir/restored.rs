@@ -1,5 +1,5 @@
-//! What is known of a restore until every run of before is over: a run that was sent names the sandbox that
-//! it was sent to and the file that it had in hand, and one that waits for a person names the sandbox too.
+//! What must be remembered of a restore until all earlier runs are over. A run that was sent names the sandbox that
+//! it was sent to and the file that it acted on. A run that waits for a person names the sandbox too.
 
 use std::fs;
 use std::io;
@@ -15,14 +15,14 @@ use stepgate_gateway::durable;
 use super::DataDir;
 use crate::backup::files_of;
 
-/// The file in which it stands.
+/// The file that stores it.
 const RESTORED: &str = "restored.json";
 
 /// A restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Restored {
-    /// What the sandbox was.
+    /// The identity of the sandbox before the restore.
     pub(crate) sandbox: Earlier,
     /// The runs that were not over.
     pub(crate) runs: Vec<RunId>,
@@ -42,7 +42,7 @@ impl DataDir {
         self.root.join(RESTORED)
     }
 
-    /// What the directory was restored from, while a run of then may be under way.
+    /// What the directory was restored from; kept until runs from before the restore are over.
     pub(crate) fn restored(&self) -> anyhow::Result<Option<Restored>> {
         let path = self.restored_file();
         match fs::read(&path) {
@@ -55,13 +55,13 @@ impl DataDir {
         }
     }
 
-    /// What the sandbox was before it was restored.
+    /// The identity of the sandbox before the restore.
     pub(crate) fn earlier(&self) -> anyhow::Result<Option<Earlier>> {
         Ok(self.restored()?.map(|restored| restored.sandbox))
     }
 
-    /// Forgets what no run needs any more. Files above all: another one may get the identity of one that
-    /// was.
+    /// Forgets what no run needs any more. Above all the files: the file system may reuse an old identity for another
+    /// file.
     pub(crate) async fn forget_restored(
         &self,
         store: &dyn Store,
@@ -91,7 +91,7 @@ impl DataDir {
     }
 }
 
-/// Whether a run may still go on, on whatever node. One that does not verify may.
+/// Whether a run may still continue, on any node. True for a run that does not verify.
 async fn is_open(store: &dyn Store, run_id: RunId) -> Result<bool, StoreError> {
     match store.dossier(run_id).await {
         Ok(dossier) => Ok(dossier.is_some_and(|dossier| !dossier.run.status.is_final())),

@@ -1,5 +1,5 @@
-//! A data directory that is filled from a backup. Until everything is in its place, a directory inside
-//! says so, and nobody holds it: a restore that was interrupted never looks like a store.
+//! A data directory that is being restored. Until everything is in place, it contains a staging directory, and no
+//! process may serve it: an interrupted restore never looks like a store.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -14,23 +14,23 @@ use super::DataDir;
 use super::lock::Lock;
 use crate::backup::{DATABASE, MANIFEST, cannot_write};
 
-/// Where a restore puts things before all of them are there: everything, or the store alone.
+/// The staging directories: for everything, or for the store only.
 pub(super) const STAGING: &str = ".restoring";
 pub(super) const STAGING_STORE: &str = ".restoring-store";
-/// What is put into its place, written down there before any of it is.
+/// The list of what is moved into place, written before anything is moved.
 const PLACING: &str = "placing.json";
-/// What becomes of such a directory when everything is in its place.
+/// The staging directory is renamed to this when everything is in place.
 const OVER: &str = ".restoring-over";
-/// What SQLite keeps beside a database. Left over from another one, it would be played back into the one
-/// that is restored.
+/// Suffixes of the files that SQLite keeps next to a database. Left over from another database, SQLite would replay
+/// them into the restored one.
 const BESIDE_DATABASE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// How much of a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Everything, into a directory where nothing is.
+    /// Everything, into an empty directory.
     Everything,
-    /// The store alone; the rest of the directory stays as it is.
+    /// Only the store; the rest of the directory stays as it is.
     Store,
 }
 
@@ -43,11 +43,11 @@ impl Extent {
     }
 }
 
-/// A directory in the filling. Dropped, it leaves what was there before.
+/// A restore in progress. If it is dropped before the end, the previous state is restored.
 pub(crate) struct Staging {
     root: PathBuf,
     extent: Extent,
-    /// What stands in its place already.
+    /// What is already moved into place.
     placed: Vec<PathBuf>,
     was_made: bool,
     was_interrupted: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Staging {
 }
 
 impl DataDir {
-    /// Takes the directory to fill it.
+    /// Locks the directory, and begins a restore into it.
     pub(crate) fn stage(&self, extent: Extent) -> anyhow::Result<Staging> {
         let was_made = !self.root.exists();
         super::create_durably(&self.root).map_err(|error| cannot_write(&self.root, error))?;
@@ -80,7 +80,7 @@ impl DataDir {
         Ok(staging)
     }
 
-    /// Refuses a backup: whoever writes into one damages it.
+    /// Refuses a directory that is a backup: writing into it would damage it.
     pub(crate) fn refuse_backup(&self) -> anyhow::Result<()> {
         if self.root.join(MANIFEST).exists() {
             bail!(
@@ -102,7 +102,7 @@ impl DataDir {
                 );
             }
         }
-        // Of one that was stopped when it had nothing left to do.
+        // Left over from a restore that was stopped right at its end.
         let _ = remove(&self.root.join(OVER));
         Ok(())
     }
@@ -113,17 +113,17 @@ impl Staging {
         self.root.join(self.extent.staging())
     }
 
-    /// Whether an earlier restore into the same place came to no end.
+    /// Whether an earlier restore into the same place was interrupted.
     pub(crate) fn was_interrupted(&self) -> bool {
         self.was_interrupted
     }
 
-    /// Where a part goes before it is placed.
+    /// The path of a part before it is moved into place.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// Makes a directory, with those above it, beneath the staging one.
+    /// Creates a directory and its parents below the staging directory.
     pub(crate) fn directory(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.at(name);
         let made = DirBuilder::new().mode(0o700).recursive(true).create(&path);
@@ -131,8 +131,8 @@ impl Staging {
         Ok(path)
     }
 
-    /// Makes everything durable and puts it where it belongs: the database last, because with it there is
-    /// a store.
+    /// Makes everything durable and moves it into place: the database last, because only with it the directory is a
+    /// store.
     pub(crate) fn place(&mut self) -> anyhow::Result<()> {
         let path = self.path();
         let failed = |error: io::Error| cannot_write(&path, error);
@@ -150,7 +150,7 @@ impl Staging {
         self.sync().map_err(failed)
     }
 
-    /// Says that it is whole, at one moment: until then it is known what was put where.
+    /// Marks the restore as complete, atomically. Until then the list says what was moved.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         self.is_finished = true;
         let over = self.root.join(OVER);
@@ -161,7 +161,7 @@ impl Staging {
             .with_context(|| format!("everything is restored; remove `{}`", self.path().display()))
     }
 
-    /// Makes the directory, or makes it empty. One that is there stays: it says that a restore has begun.
+    /// Creates the staging directory, or empties an existing one. It is not removed: it marks that a restore has begun.
     fn begin(&self) -> io::Result<()> {
         if !self.was_interrupted {
             return DirBuilder::new().mode(0o700).create(self.path());
@@ -181,12 +181,12 @@ impl Staging {
         File::open(&self.root)?.sync_all()
     }
 
-    /// Removes what an interrupted restore has put into its place. None of it was there when that began, and
-    /// nobody could hold the directory since. Without a list, or with half of one, nothing was put anywhere.
+    /// Removes what an interrupted restore has moved into place. None of it existed before that restore, and no process
+    /// can have used the directory since. Without a complete list, nothing was moved yet.
     fn clear(&self) -> anyhow::Result<()> {
         let list = fs::read(self.at(PLACING)).unwrap_or_default();
         let names: Vec<String> = serde_json::from_slice(&list).unwrap_or_default();
-        // Somebody may have looked at the database meanwhile.
+        // A reader may have opened the database meanwhile.
         let beside = BESIDE_DATABASE.map(|beside| format!("{DATABASE}{beside}"));
         let beside = beside.into_iter().filter(|_| names.iter().any(|name| name == DATABASE));
         for name in names.iter().cloned().chain(beside) {
@@ -237,12 +237,12 @@ impl Drop for Staging {
         if self.is_finished {
             return;
         }
-        // What stays is removed by the next restore, and nobody holds the directory before that.
+        // The next restore removes what is left; until then no process serves the directory.
         let mut is_clear = true;
         for path in &self.placed {
             is_clear &= remove(path).is_ok();
         }
-        // One that was interrupted before may have filled the database: that it did not end stays known.
+        // An earlier, interrupted restore may have filled the database: keep the mark that it did not finish.
         is_clear = is_clear && !self.was_interrupted && remove(&self.path()).is_ok();
         if self.was_made && is_clear {
             let _ = fs::remove_file(self.root.join("lock"));
@@ -254,7 +254,7 @@ impl Drop for Staging {
 fn remove(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
         Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path).or_else(|_| {
-            // A directory of a sandbox may be one that nobody may write to.
+            // A directory of a sandbox may be read-only.
             open_up(path)?;
             fs::remove_dir_all(path)
         }),

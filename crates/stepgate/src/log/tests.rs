@@ -65,6 +65,31 @@ fn a_line_for_people_adds_what_the_message_does_not_say_and_plays_no_tricks() {
 }
 
 #[test]
+fn a_text_of_several_lines_looks_like_one_line_of_the_log() {
+    let (level, fields) = kept(|| error!("not loaded\n2026-01-01T00:00:00.000Z INFO  all is well"));
+    let line = plain(&text(level, fields));
+    let (_, rest) = line.split_once(' ').unwrap();
+    assert_eq!(rest, "ERROR not loaded\n    2026-01-01T00:00:00.000Z INFO  all is well");
+}
+
+#[test]
+fn requests_are_named_also_where_only_errors_are_told() {
+    let log = Log { format: LogFormat::Json, level: Level::ERROR, audience: Audience::Service };
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let subscriber = Registry::default().with(log).with(Kept(Arc::clone(&lines)));
+    tracing::subscriber::with_default(subscriber, || {
+        let _request = info_span!(target: "stepgate_http", "request", request_id = "r-1").entered();
+        info!(target: "stepgate_http", "left out");
+        error!(target: "stepgate_http", "told");
+        error!(target: "hyper", "left out too");
+    });
+    let lines = lines.lock().unwrap();
+    let told: Vec<&Value> = lines.iter().map(|(_, fields)| &fields.0[MESSAGE]).collect();
+    assert_eq!(told, ["told"]);
+    assert_eq!(lines[0].1.0["request_id"], "r-1");
+}
+
+#[test]
 fn a_command_tells_what_went_wrong_without_a_time() {
     let (level, fields) = kept(|| error!(server = "files", "files is off"));
     assert_eq!(plain(&told(level, fields)), "error: files is off");

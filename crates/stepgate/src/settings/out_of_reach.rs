@@ -1,14 +1,14 @@
-//! What servers cannot do because something is hidden from them.
+//! Directories that servers cannot list because something in them is hidden.
 //!
-//! Landlock hides a path at the price of the directories that lead to it: a server cannot list them. A server
-//! of files or of a repository there fails, or says that there is nothing.
+//! Landlock hides a path at a price: a server cannot list the directories that lead to it. A server for files or for a
+//! repository there fails, or reports that there is nothing.
 
 use std::path::PathBuf;
 
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// A line for every server that is to work in a directory which it will not be able to list.
+/// A warning for every server that works in a directory which it will not be able to list.
 pub(crate) fn warnings(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>> {
     let hidden = data.hidden(config)?;
     let hidden: Vec<PathBuf> = hidden.iter().filter_map(|path| path.canonicalize().ok()).collect();
@@ -16,7 +16,7 @@ pub(crate) fn warnings(data: &DataDir, config: &Config) -> anyhow::Result<Vec<St
     let mut lines = Vec::new();
     for (name, server) in &config.servers {
         let directories = server.directories(&base);
-        // A service without a directory of its own is started in `/`, and none is expected to work there.
+        // A service without its own directory is started in `/`, and is not expected to work there.
         let works_in = directories.iter().filter(|directory| directory.parent().is_some());
         let in_the_way = works_in
             .filter_map(|at| Some((at, hidden.iter().find(|hidden| hidden.starts_with(at))?)));

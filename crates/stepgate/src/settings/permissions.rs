@@ -1,4 +1,4 @@
-//! Who else may write where it is decided what an agent may do.
+//! Refuses data, policies and configuration that other users of the machine can write.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use tracing::warn;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
-/// Write permission of the group.
+/// Permission bit: the group may write.
 const GROUP: u32 = 0o020;
 
-/// Refuses to work where every user of the machine can change tokens, policies or the configuration. A group may
-/// be meant to, as with volumes of a container: that is told.
+/// Refuses to work if every user of the machine can change tokens, policies or the configuration. Group write may be
+/// intended, as with volumes of a container, so it is only a warning.
 pub(crate) fn refuse_open_to_others(data: &DataDir, config: &Config) -> anyhow::Result<()> {
     let policies = data.policies(config);
     refuse_writable(data.root())?;

@@ -1,10 +1,10 @@
-//! Runs that need a person, as people are told of them.
+//! Runs that need a person, as lines for people.
 
 use stepgate_gateway::attention::NeedObject;
 
 use super::{ERROR, printable};
 
-/// One line: which run, why, and the way out. The reason may repeat text from outside.
+/// One line: the run, the reason, and what to do. The reason may repeat untrusted text.
 pub(crate) fn line(need: &NeedObject) -> String {
     let NeedObject { run_id, kind, reason, since: _, way_out } = need;
     let (kind, reason) = (printable(kind).replace('_', " "), printable(reason));

@@ -16,7 +16,7 @@ fn a_long_cell_pads_no_row_beyond_the_limit() {
     table.add([Cell::plain("a"), Cell::plain("b")]);
     let text = anstream::adapter::strip_str(&table.to_string()).to_string();
     let lines: Vec<_> = text.lines().map(|line| line.chars().count()).collect();
-    // The last cell pads nothing, so it is shown whole.
+    // The last column pads nothing, so it is shown whole.
     assert_eq!(lines, [CELL_CHARS_MAX + 3, CELL_CHARS_MAX + 2 + long.len(), CELL_CHARS_MAX + 3]);
 }
 

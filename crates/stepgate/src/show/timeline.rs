@@ -1,4 +1,4 @@
-//! One run, told in the order in which it happened.
+//! One run, as a timeline.
 
 use serde_json::Value;
 use stepgate_core::approval::Approval;
@@ -68,13 +68,13 @@ fn print_head(dossier: &Dossier, body: Option<&RecordBody>) -> anyhow::Result<()
     Ok(())
 }
 
-/// What a tool said about its failure: the one thing of a run's ending that its response does not have.
+/// The tool's own error result: the only part of a run's ending that its response does not contain.
 fn error_said(dossier: &Dossier) -> Option<&str> {
     let ending = dossier.run.ending.as_ref().filter(|ending| ending.error_json.is_some())?;
     ending.output_json.as_deref()
 }
 
-/// What is known of a run that has no record yet. A person may decide on it, so nothing is cut.
+/// Prints what is known of a run that has no record yet. Nothing is cut, because a person may decide on it.
 fn print_asked(dossier: &Dossier) -> anyhow::Result<()> {
     let payload = std::str::from_utf8(&dossier.run.arrival.payload.bytes).ok();
     let proposal = payload.and_then(|text| strict::stored(text).ok());
@@ -108,7 +108,7 @@ fn print_record(body: &RecordBody) -> anyhow::Result<()> {
     }
 }
 
-/// How often the effect can have happened, in words beside the record's own.
+/// The guarantee of the record, with an explanation of how often the effect can have happened.
 fn guaranteed(guarantee: Guarantee) -> &'static str {
     match guarantee {
         Guarantee::ExactlyOnce => "exactly_once, also across crashes",
@@ -164,7 +164,7 @@ fn print_events(dossier: &Dossier, belongs: impl Fn(&Event) -> bool) -> anyhow::
     Ok(())
 }
 
-/// What an event has to say that the head of the page does not.
+/// The members of an event that the head of the page does not show.
 fn details(payload: &Value) -> String {
     const KNOWN: [&str; 3] = ["approval_digest", "approval_id", "tool"];
     let members = payload.as_object().into_iter().flatten();
@@ -177,7 +177,7 @@ fn details(payload: &Value) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Whether an event says what neither an entry nor the record says.
+/// Whether an event says something that neither an entry nor the record says.
 fn is_told(event_type: EventType) -> bool {
     match event_type {
         EventType::ApprovalRequested
@@ -208,7 +208,7 @@ fn is_told(event_type: EventType) -> bool {
     }
 }
 
-/// A result that comes too late comes after the record.
+/// A late result comes after the record.
 fn is_after_the_end(event: &Event) -> bool {
     event.event_type == EventType::LateResult
 }
@@ -217,7 +217,7 @@ fn line(name: &str, value: &str) -> anyhow::Result<()> {
     say(format!("{DIM}{name:<10}{DIM:#} {value}"))
 }
 
-/// What somebody else wrote.
+/// Prints untrusted text, shortened.
 fn text(name: &str, text: &str) -> anyhow::Result<()> {
     line(name, &shortened(&printable(text), TEXT_CHARS_MAX))
 }

@@ -1,4 +1,4 @@
-//! The parts of a request: key, tools, artifacts, images. Each part that cannot be is reported.
+//! The parts of a request: key, tools, artifacts, images. Each invalid part is reported.
 
 use std::collections::HashSet;
 
@@ -57,12 +57,12 @@ fn tools(context: &Context, found: &mut Findings) {
     }
 }
 
-/// The tools that the model would be offered: those of the request, or else those that its turn was
+/// The tools that would be offered to the model: those of the request, or else those that its turn was
 /// opened with.
 fn declared(context: &Context) -> &[ClientTool] {
     let own = &context.envelope().tools;
     let opened = match ContextType::parse(&context.context_type) {
-        // What another principal has declared is not told.
+        // Tools that another principal has declared are not revealed.
         Some(ContextType::ClientToolCallContinuation) if own.is_empty() => {
             named_turn(&context.known).ok().and_then(Turn::opened)
         }
@@ -71,7 +71,7 @@ fn declared(context: &Context) -> &[ClientTool] {
     opened.map_or(own, |opened| &opened.envelope.tools)
 }
 
-/// Whether models take it as a tool's name.
+/// Whether models accept it as a tool's name.
 fn is_tool_name(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.chars().all(is_allowed)
@@ -95,7 +95,7 @@ fn artifacts(envelope: &Envelope, found: &mut Findings) {
     }
 }
 
-/// One line: the name stands above the content in what the model reads.
+/// One line: the name is printed above the content in the model's prompt.
 fn is_artifact_name(name: &str) -> bool {
     is_present(Some(name))
         && name.len() <= ARTIFACT_NAME_BYTES_MAX
@@ -127,7 +127,7 @@ fn images(envelope: &Envelope, found: &mut Findings) {
     }
 }
 
-/// How many bytes a base64 text stands for; none where it is not base64.
+/// The decoded length of a base64 text; none where it is not base64.
 fn decoded_bytes(text: &str) -> Option<usize> {
     let unpadded = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');

@@ -1,4 +1,4 @@
-//! Artifacts, checkpoints and states: what their digests cover, and what shows when it is touched.
+//! Artifacts, checkpoints and states: what their digests cover, and which changes are detected.
 
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ fn an_entry_proves_its_artifact() {
     }
 }
 
-/// An artifact that is sound in itself, under an entry that says something else of it.
+/// The artifact is valid in itself, but its entry does not describe it.
 #[test]
 fn an_entry_that_does_not_describe_its_artifact_is_a_checksum_mismatch() {
     let appended = entries_to(State::Completed).remove(3);

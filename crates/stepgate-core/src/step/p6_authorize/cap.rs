@@ -1,5 +1,5 @@
-//! Caps (decision 15): a policy may lower an argument of a tool. The request keeps what was asked,
-//! the decision names the cap, the call has the lowered argument.
+//! Caps (decision 15): a policy may lower an argument of a tool. The request keeps the original argument,
+//! the decision names the cap, and the call has the lowered argument.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::super::p5_validate_args::ValidatedArgs;
 use crate::call::{Call, ServerCall, lowered};
 use crate::json::{Map, Value};
 
-/// The arguments lowered, and the caps that lowered one, for the decision.
+/// The lowered arguments, and the caps that lowered one of them, for the decision.
 pub(super) fn lower(
     asked: ValidatedArgs,
     caps: &BTreeMap<String, i64>,
@@ -31,8 +31,8 @@ pub(super) fn lower(
     Ok((lowered, cap))
 }
 
-/// The arguments, every one at most at its cap. A cap that cannot be applied refuses the call. The
-/// tool's contract is not asked here: by now it may be another, or gone with the tool.
+/// Lowers each argument to its cap. A cap that cannot be applied refuses the call. The tool's contract is
+/// not checked here: it may have changed, or the tool may be gone.
 pub(in crate::step) fn tighten(
     asked: ValidatedArgs,
     caps: &BTreeMap<String, i64>,

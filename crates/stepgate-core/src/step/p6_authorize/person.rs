@@ -1,4 +1,4 @@
-//! What a person adds to AUTHORIZE: the question, and the answer to it.
+//! A person's part in AUTHORIZE: the question, and the decision.
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use crate::json::Value;
 use crate::ports::ApprovalChange;
 use crate::time::Timestamp;
 
-/// What a person, or time, said to a paused step.
+/// A person's decision on a paused step, or its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Person {
     /// Yes.
@@ -38,11 +38,11 @@ pub enum Person {
         /// What the person noted.
         note: Option<String>,
     },
-    /// Nobody said anything in time.
+    /// The time limit passed without a decision.
     Nobody,
 }
 
-/// What an approval is good for: this call by this principal, and no other.
+/// The call that an approval is bound to: it is valid for this call by this principal, and no other.
 #[derive(Serialize)]
 struct BoundCall<'a> {
     args: &'a Value,
@@ -62,7 +62,7 @@ fn bound_digest(principal_id: &PrincipalId, args: &ValidatedArgs) -> Digest {
     })
 }
 
-/// What an approval must be bound to for this call to be the one that was approved.
+/// The digest that an approval must be bound to, so that this call is the one that was approved.
 pub(crate) fn approved_digest(principal_id: &PrincipalId, call: &ToolCall) -> Digest {
     Digest::of(&BoundCall {
         args: &call.call.args,
@@ -73,8 +73,8 @@ pub(crate) fn approved_digest(principal_id: &PrincipalId, call: &ToolCall) -> Di
     })
 }
 
-/// Asks a person: request, question and key become durable together, and nothing is held. A principal with
-/// as many open questions as it may have is refused, and no question is written.
+/// Asks a person: request, approval and key become durable together, and no hold is kept. A principal at its
+/// limit of open approvals is refused, and no approval is written.
 pub(super) async fn pause(
     gate: &Gate,
     trail: &mut Trail,
@@ -131,7 +131,7 @@ pub(super) async fn pause(
     Err(Stop::Paused(approval_id))
 }
 
-/// Decides on a paused request as a person did, if policy still lets a person decide.
+/// Decides on a paused request as the person did, if policy still lets a person decide.
 ///
 /// The decision, its event, the approval and, on a grant, the call become durable together: the next
 /// commit of the trail takes them all.
@@ -160,7 +160,7 @@ pub(in crate::step) async fn authorize_by_person(
     let Said { status, event_type, approver_id, note, .. } = said;
     let resolution = Some(Resolution { approver_id, note, ts_resolved: gate.world.now() });
     let decided = Approval { status, resolution, ..approval };
-    // The digest, so that the row is provable before there is a record.
+    // Holds the digest, so that the approval's row can be verified before there is a record.
     let payload = serde_json::json!({
         "approval_digest": decided.digest(),
         "approval_id": decided.approval_id,
@@ -175,7 +175,7 @@ fn not_approved() -> Ground {
     Ground { rationale: "not approved".into(), policy_hash: None, meta: DecisionMeta::default() }
 }
 
-/// A person's word, with what follows from it.
+/// A person's decision, with its consequences.
 struct Said {
     status: ApprovalStatus,
     event_type: EventType,
@@ -216,8 +216,8 @@ impl Said {
     }
 }
 
-/// A grant does not bypass policy: it is asked again, and only what needed a person is settled. What
-/// would be sent now must be what the person saw.
+/// A grant does not bypass policy: policy is asked again, and the grant replaces only the requirement of a
+/// person. The call that would be sent now must be the one that the person saw.
 async fn grant(
     gate: &Gate,
     principal_id: &PrincipalId,
@@ -251,7 +251,7 @@ async fn grant(
     }
 }
 
-/// Whether the file that the person was asked about is the one that would be acted on.
+/// Whether the file that the person was asked about is the one that the call would change.
 fn still_stands(gate: &Gate, asked: Option<&Value>, now: Option<&Value>) -> bool {
     match (asked, now) {
         (Some(asked), Some(now)) => gate.executor.is_as_asked(asked, now),
@@ -260,8 +260,7 @@ fn still_stands(gate: &Gate, asked: Option<&Value>, now: Option<&Value>) -> bool
     }
 }
 
-/// What the person said, or nothing where it was said too late: nobody may have noticed the expiry
-/// yet.
+/// A grant that comes after the expiry counts as expired: the expiry may not have been recorded yet.
 fn in_time(person: Person, expires_at: Timestamp, now: Timestamp) -> Person {
     match person {
         Person::Grants { .. } if now >= expires_at => Person::Nobody,

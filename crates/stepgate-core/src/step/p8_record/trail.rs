@@ -1,4 +1,4 @@
-//! What a step leaves behind while it goes, and how it becomes durable.
+//! The data that a step collects on its way, and how it becomes durable.
 //!
 //! INVARIANT: reasoning and arrival time can decide nothing. No method gives them to another phase: they are
 //! read in [`Trail::record_body`], which only RECORD can call.
@@ -24,10 +24,10 @@ use crate::ports::{ApprovalChange, Dossier, Hold, KeyChange, Place, StepCommit, 
 use crate::record::{Record, RecordBody, args_summary};
 use crate::run::{Arrival, Run, Status};
 
-/// What a step leaves behind while it goes.
+/// The data that a step collects on its way.
 pub(in crate::step) struct Trail {
     arrival: Arrival,
-    /// What could be read of the proposal; the arguments as they are written down.
+    /// The fields that could be read from the proposal; the arguments in their stored form.
     read: Readable,
     journal: Journal,
     /// The key's binding, once the journal is open.
@@ -40,15 +40,15 @@ pub(in crate::step) struct Trail {
     approval: Option<Approval>,
     /// A question or a decision that the next commit makes durable.
     approval_change: Option<ApprovalChange>,
-    /// Whether the call is durable, or nobody knows.
+    /// Whether the call is durable, or may be.
     may_be_called: bool,
-    /// What others must not touch until the effect is committed.
+    /// Keeps other calls away until the effect is committed.
     hold: Option<Hold>,
-    /// How often the effect can have happened, as the effect itself says.
+    /// How often the effect can have happened, as the effect states it.
     guarantee: Option<Guarantee>,
-    /// What the tool said about its failure.
+    /// The tool's error result.
     error_said: Option<String>,
-    /// The payload as it came, where some of its arguments are not to be written down.
+    /// The original payload, where some of its arguments are redacted.
     sealed: Option<Arc<[u8]>>,
 }
 
@@ -74,7 +74,7 @@ impl Trail {
         }
     }
 
-    /// The trail of a step that was stopped, from what the store knows of it.
+    /// The trail of a step that was stopped, from the store's data.
     pub(in crate::step) fn restored(dossier: &Dossier, journal: Journal) -> Self {
         let events: Vec<Event> = dossier.events.iter().map(|linked| linked.event.clone()).collect();
         Self {
@@ -101,7 +101,7 @@ impl Trail {
         &self.journal
     }
 
-    /// Appends to the journal. The record guarantees what the effect does.
+    /// Appends to the journal. The record takes its guarantee from the effect.
     pub(in crate::step) fn advance(
         &mut self,
         artifact: Artifact,
@@ -113,12 +113,12 @@ impl Trail {
         self.journal.advance(artifact, key)
     }
 
-    /// Notes what could be read of the proposal, for the record and the response.
+    /// Notes the fields that could be read from the proposal, for the record and the response.
     pub(in crate::step) fn note_proposal(&mut self, read: Readable) {
         self.read = read;
     }
 
-    /// Writes the arguments down like this from now on. The payload as it came is kept apart until the
+    /// Stores the arguments in this redacted form from now on. The original payload is kept apart until the
     /// step is over.
     pub(in crate::step) fn seal(
         &mut self,
@@ -131,7 +131,8 @@ impl Trail {
         // Not in canonical form, which spells 1e20 as an integer that PARSE refuses.
         let mut payload = Value::Object(fields).to_string();
         let kept = &mut self.arrival.payload.bytes;
-        // The row has the length of what came: a payload of another length is one that was redacted.
+        // The row has the length of the original payload. A stored payload of another length is a redacted
+        // one, so the two lengths must differ.
         if payload.len() == kept.len() {
             payload.push(' ');
         }
@@ -139,7 +140,7 @@ impl Trail {
         self.read.args = Some(args);
     }
 
-    /// Notes that something happened; it becomes durable with the next commit.
+    /// Adds an event; it becomes durable with the next commit.
     pub(in crate::step) fn note(&mut self, gate: &Gate, event_type: EventType, payload: Value) {
         self.events.push(Event {
             event_id: gate.fresh_id(),
@@ -152,23 +153,23 @@ impl Trail {
         });
     }
 
-    /// The key binds with the commit that opens the run.
+    /// The key is bound by the commit that opens the run.
     pub(in crate::step) fn bind_key(&mut self, binding: Binding) {
         self.binding = Some(binding);
     }
 
-    /// Keeps others away until the effect is committed.
+    /// Keeps the hold until the effect is committed.
     pub(in crate::step) fn keep(&mut self, hold: Hold) {
         self.hold = Some(hold);
     }
 
-    /// The run keeps what the tool said about its failure.
+    /// Keeps the tool's error result with the run.
     pub(in crate::step) fn keep_error(&mut self, said: Option<String>) {
         self.error_said = said;
     }
 
-    /// Leaves to recovery what is held, if the call may be durable and its effect is not. A tool server's
-    /// permit is given back: it protects nothing, and a call in doubt can wait for days.
+    /// Leaves the hold to recovery, if the call may be durable and its effect is not. The permit of a tool
+    /// server is released instead: it protects no data, and a call in doubt can wait for days.
     pub(in crate::step) fn park(&mut self, gate: &Gate) {
         let is_core = self.binding.as_ref().is_some_and(|key| key.tool_server == CORE_SERVER);
         if let (true, true, Some(hold)) = (is_core, self.may_be_called, self.hold.take()) {
@@ -176,7 +177,7 @@ impl Trail {
         }
     }
 
-    /// The next commit asks, or decides.
+    /// The next commit writes this question or decision.
     pub(in crate::step) fn change_approval(&mut self, change: ApprovalChange) {
         let (ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval)) = &change;
         self.approval = Some(approval.clone());
@@ -188,12 +189,12 @@ impl Trail {
         self.approval.clone().filter(|approval| approval.status == ApprovalStatus::Pending)
     }
 
-    /// Whether a person said yes.
+    /// Whether a person approved.
     pub(in crate::step) fn was_approved(&self) -> bool {
         self.approval.as_ref().is_some_and(|approval| approval.status == ApprovalStatus::Approved)
     }
 
-    /// Whether the call went out a second time although nobody knew what had become of the first.
+    /// Whether the call was sent a second time while the result of the first dispatch was unknown.
     pub(in crate::step) fn was_sent_blindly(&self) -> bool {
         self.events.iter().any(|event| {
             let said = |name: &str| event.payload.get(name).and_then(Value::as_str);
@@ -210,7 +211,7 @@ impl Trail {
         self.events_committed
     }
 
-    /// Drops the journal of a step that turned out not to be one: another step has its key.
+    /// Drops the journal of a step that lost the race for its key: another step has bound it.
     pub(in crate::step) fn forget_journal(&mut self) {
         self.journal = Journal::empty(self.arrival.run_id, self.arrival.session_id);
         self.binding = None;
@@ -223,7 +224,7 @@ impl Trail {
         self.approval_change = None;
     }
 
-    /// Answers the step that the trail is of. When it arrived is no part of it.
+    /// The answer of this step. The arrival time is not part of it.
     pub(in crate::step) fn answer(&self, reply: Reply) -> Answer {
         Answer {
             proposal_id: self.read.id.clone(),
@@ -237,7 +238,7 @@ impl Trail {
     }
 }
 
-/// How it becomes durable.
+/// How the trail becomes durable.
 impl Trail {
     /// Makes the call durable, before anything acts.
     pub(in crate::step) async fn commit_call(&mut self, gate: &Gate) -> Result<(), Stop> {
@@ -249,7 +250,7 @@ impl Trail {
         committed
     }
 
-    /// Makes the request durable before anything is decided, where it is not yet.
+    /// Makes the request durable before anything is decided, unless it is durable already.
     pub(in crate::step) async fn commit_request(&mut self, gate: &Gate) -> Result<(), Stop> {
         match self.is_open {
             true => Ok(()),
@@ -262,8 +263,8 @@ impl Trail {
         self.commit_opening(gate, Status::ApprovalRequired).await
     }
 
-    /// Makes what happened durable, before a call goes out once more. Whatever the store answers but
-    /// yes, nothing is sent.
+    /// Makes the events durable before a call is sent again. If the commit does not succeed, the call is not
+    /// sent.
     pub(in crate::step) async fn commit_events(&mut self, gate: &Gate) -> Result<(), Stop> {
         let commit = self.next_commit();
         gate.store.commit(commit).await.map_err(|error| self.stopped_by(error))?;
@@ -326,16 +327,16 @@ impl Trail {
     }
 }
 
-/// What only RECORD can call.
+/// Methods that only RECORD can call.
 impl Trail {
-    /// What the tool said about its failure.
+    /// The tool's error result.
     pub(super) fn take_error(&mut self) -> Option<String> {
         self.error_said.take()
     }
 
-    /// Keeps only what was read beside the arguments, and the digest of what came: where a tool has
-    /// arguments that are not written down, those of a refused proposal may be just that, misspelled.
-    /// What is durable already stays.
+    /// Removes the arguments of a refused proposal; keeps the other fields that could be read, and the
+    /// digest of the payload. Where a tool has redacted arguments, the refused arguments may be those under
+    /// a misspelled name. What is durable already stays.
     pub(super) fn withhold(&mut self) {
         if self.is_open {
             return;
@@ -395,7 +396,7 @@ impl Trail {
         }
     }
 
-    /// How long a person took to decide, where one was asked.
+    /// How long the person took to decide, where a person was asked.
     pub(super) fn person_ms(&self) -> u64 {
         match self.approval {
             Some(_) => self.journal.decided_after_ms(),
@@ -413,13 +414,13 @@ impl Trail {
         StepCommit { checkpoint, key, record: Some(record), sealed: None, ..self.next_commit() }
     }
 
-    /// Lets go of what others must not touch: the effect is committed.
+    /// Releases the hold: the effect is committed.
     pub(super) fn release(&mut self) {
         self.hold = None;
     }
 
-    /// What a refused commit means. Nobody but the holder of a trace's lock appends to it: an entry that
-    /// no longer fits tells that another executor took the trace over (decision 10).
+    /// The meaning of a refused commit. Only the holder of a trace's lock appends to it. So an entry that no
+    /// longer fits means that another executor took the trace over (decision 10).
     pub(super) fn stopped_by(&self, error: StoreError) -> Stop {
         match (error, &self.binding) {
             (StoreError::State(error), _) if self.is_open && error.code.is_about_the_tail() => {

@@ -25,18 +25,18 @@ fn a_file_is_the_recorded_one_only_where_something_proves_it() {
         (recorded("d", "i", born, changed), Same),
         // Renamed, written to, given other permissions.
         (recorded("d", "i", born, Some("3.0")), Same),
-        // The inode of a file that is gone.
+        // Another file that reused the inode.
         (recorded("d", "i", Some("9.0"), Some("9.0")), Other),
         (recorded("d", "i", Some("9.0"), changed), Other),
         (recorded("d", "j", born, changed), Other),
-        // The file system says less than it did.
+        // The file system reports less than before.
         (recorded("d", "i", None, changed), Same),
         (recorded("d", "i", None, Some("3.0")), Unsure),
         (recorded("d", "i", None, None), Unsure),
         (recorded("d", "j", None, None), Other),
         // Another device, or the same one under another number.
         (recorded("e", "i", born, changed), Same),
-        // After a restart, renamed before it.
+        // Renamed, and then a restart changed the device number.
         (recorded("e", "i", born, Some("3.0")), Same),
         (recorded("e", "i", Some("9.0"), changed), Unsure),
         (recorded("e", "i", None, changed), Unsure),
@@ -87,7 +87,7 @@ fn a_file_that_is_made_after_a_record_is_never_taken_for_the_recorded_one() {
         let now = Identity::of(&stat(&path));
         reused += u32::from((&was.device, &was.inode) == (&now.device, &now.inode));
         assert_eq!(was.likeness(&now), Likeness::Other, "{was:?} {now:?}");
-        // What a file system without births would say.
+        // As on a file system without birth times.
         let less = |file: Identity| Identity { born: None, ..file };
         assert!(!less(was).is_certainly(&less(now)));
         fs::remove_file(&path).unwrap();

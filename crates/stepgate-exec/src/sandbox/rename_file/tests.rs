@@ -3,12 +3,12 @@ use std::fs;
 use super::super::SandboxLimits;
 use super::*;
 
-/// Two ways to rename: with one call, and where a file system does not have that.
+/// Both ways to rename: with one system call, and for file systems that do not support it.
 type Way = fn(&Dentry<'_>, &Dentry<'_>) -> Result<(), ActionError>;
 
 const WAYS: [Way; 2] = [rename, rename_onto_own_file];
 
-/// Renames `a.txt` to `b.txt` in a directory with these files, and says what it has then.
+/// Renames `a.txt` to `b.txt` in a directory with these files, and returns the files afterwards.
 fn renamed(
     way: fn(&Dentry<'_>, &Dentry<'_>) -> Result<(), ActionError>,
     names: &[&str],

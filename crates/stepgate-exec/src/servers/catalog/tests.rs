@@ -56,7 +56,7 @@ fn only_an_argument_that_there_is_can_be_redacted() {
         )
     };
     check(&[], &["auth.token"], Some(&tool("auth.token")));
-    // Another tool has it, and this table is not that tool's.
+    // Another tool has it, but this table is not for that tool.
     check(&[], &["pin", "key"], Some(&tool("key")));
     let server = "`nosuch` cannot be redacted for any tool of the server `door`: no such argument is in \
                   the schema; correct `redacted`, which has names of arguments and not paths into them; \

@@ -1,12 +1,12 @@
-//! Two definitions that mean the same: what differs between them changes nothing for a model, a person or
-//! the validation of arguments.
+//! Compares definitions by meaning: differences that change nothing for a model, a person or the validation
+//! of arguments are ignored.
 
 use stepgate_core::digest::Digest;
 use stepgate_core::json::Value;
 
-/// Keywords whose value is a set: the order says nothing.
+/// Keywords whose value is a set: the order has no meaning.
 const SETS: [&str; 6] = ["enum", "required", "type", "anyOf", "oneOf", "allOf"];
-/// Keywords whose members are schemas under names.
+/// Keywords whose members are named schemas.
 const NAMED: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Keywords whose value is a schema, or a list of them.
@@ -27,29 +27,29 @@ const INNER: [&str; 15] = [
     "oneOf",
     "allOf",
 ];
-/// Keywords beside those that say which names and types there are.
+/// Further keywords that define the names and types of arguments.
 const SHAPE: [&str; 5] = ["type", "required", "$ref", "$anchor", "$id"];
 
 /// How much of a definition is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
-    /// Everything that changes something.
+    /// Everything that has a meaning.
     Meaning,
     /// The names and types of arguments and results.
     Shape,
 }
 
-/// Whether a definition means the same as another one.
+/// Whether two definitions have the same meaning.
 pub(crate) fn same_meaning(one: &Value, other: &Value) -> bool {
     Digest::of(&reduced(one, Depth::Meaning)) == Digest::of(&reduced(other, Depth::Meaning))
 }
 
-/// Whether a definition has the same names and types as another one.
+/// Whether two definitions have the same names and types.
 pub(crate) fn same_shape(one: &Value, other: &Value) -> bool {
     Digest::of(&reduced(one, Depth::Shape)) == Digest::of(&reduced(other, Depth::Shape))
 }
 
-/// A definition in a form that is the same for all that mean the same.
+/// The normal form of a definition: equal for all definitions with the same meaning.
 fn reduced(definition: &Value, depth: Depth) -> Value {
     let Value::Object(members) = definition else { return definition.clone() };
     let reduced = members.iter().filter_map(|(name, value)| match name.as_str() {
@@ -85,7 +85,7 @@ fn part(keyword: &str, value: &Value, depth: Depth) -> Value {
     }
 }
 
-/// A set in one order; a type that is alone stands for itself.
+/// Sorts a set; a single type stands without its list.
 fn set(mut members: Vec<Value>, keyword: &str) -> Value {
     members.sort_by_cached_key(Digest::of);
     match (keyword, members.as_slice()) {
@@ -94,7 +94,7 @@ fn set(mut members: Vec<Value>, keyword: &str) -> Value {
     }
 }
 
-/// What is the same as if it were not there.
+/// Whether a keyword with this value has the same meaning as its absence.
 fn changes_nothing(keyword: &str, value: &Value) -> bool {
     match keyword {
         "$comment" => true,

@@ -1,8 +1,8 @@
-//! Streamable HTTP. The SDK keeps the session; every request is made here, so that the raw bytes of
-//! every answer can be judged, sizes have a limit, and no redirect is followed.
+//! Streamable HTTP. The SDK keeps the session; every request is made here, so that the raw bytes of every
+//! answer can be checked, sizes have a limit, and no redirect is followed.
 //!
-//! A request goes on when the SDK no longer waits for it, as long as somebody else does: so a result
-//! that comes after its time is still seen.
+//! A request continues after the SDK has stopped waiting for it, as long as a caller outside the SDK waits:
+//! so a result that comes after the timeout is still seen.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as _;
@@ -34,19 +34,19 @@ const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
 /// Headers that the protocol sets itself.
 const RESERVED: [&str; 4] = ["accept", SESSION_HEADER, LAST_EVENT_HEADER, "mcp-protocol-version"];
-/// How long a connection may take to come about.
+/// Timeout for connecting.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// Events that wait for the SDK.
+/// Limit of the events that wait for the SDK.
 const QUEUE_MAX: usize = 64;
 
-/// Where a server is, and what every request to it carries.
+/// The address of a server, and the headers of every request to it.
 pub(crate) struct Endpoint {
     url: reqwest::Url,
     headers: Arc<Headers>,
     client: reqwest::Client,
 }
 
-/// The headers of the configuration: where they come from, and as they were read last.
+/// The configured headers: their sources, and their last read values.
 struct Headers {
     configured: BTreeMap<String, Secret>,
     read: RwLock<HeaderMap>,
@@ -62,7 +62,7 @@ impl Headers {
         lock::read(&self.read).clone()
     }
 
-    /// Reads them anew; whether they are others.
+    /// Reads them again; returns whether they have changed.
     fn read_again(&self) -> bool {
         let Ok(fresh) = headers(&self.configured) else { return false };
         let mut read = lock::write(&self.read);
@@ -97,8 +97,8 @@ impl Endpoint {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
         config.max_concurrent_requests = limits.concurrency;
         config.control_request_timeout = limits.write_wait;
-        // A session that is gone means a server that was restarted: it is connected to anew, and its
-        // tools are looked at again.
+        // A lost session means that the server was restarted: a new connection is made, and its tools are
+        // listed again.
         config.reinit_on_expired_session = false;
         let mut retries = FixedInterval::default();
         retries.max_times = Some(3);
@@ -213,7 +213,7 @@ impl StreamableHttpClient for Http {
 struct Exchange {
     http: Http,
     request: RequestBuilder,
-    /// The request that somebody outside the SDK waits for.
+    /// The request's id, if a caller outside the SDK waits for it.
     id: Option<RequestId>,
     is_request: bool,
     has_session: bool,
@@ -231,7 +231,7 @@ impl Exchange {
                     false => ServerAnswer::Lost(why.clone()),
                 };
                 http.put(id.as_ref(), answer);
-                // What could not be reached once is connected to anew.
+                // After a failed connection the server is reconnected.
                 http.tap.give_up(&why);
                 return Err(trouble(why));
             }
@@ -270,8 +270,9 @@ impl Exchange {
 }
 
 impl Http {
-    /// Sends a request with the headers of the configuration. A server that does not know us may know the
-    /// secret that has taken the place of the one that was read: it refused the request, so it is sent again.
+    /// Sends a request with the configured headers. After a 401 the secrets are read again: if a secret was
+    /// rotated, the request is sent again with the new one. The server refused the first request, so that is
+    /// safe.
     async fn send(&self, request: RequestBuilder) -> reqwest::Result<Response> {
         let again = request.try_clone();
         let response = request.headers(self.headers.now()).send().await?;
@@ -291,7 +292,7 @@ impl Http {
         }
     }
 
-    /// The one message of a body.
+    /// The single message of a body.
     async fn body(
         &self,
         mut response: Response,
@@ -321,7 +322,7 @@ impl Http {
         Err(trouble(why))
     }
 
-    /// The messages of a stream. The request that it answers gets to know if it ends before it has.
+    /// The messages of a stream. If the stream ends without an answer, the request's caller is told.
     fn events(&self, response: Response, id: Option<RequestId>) -> EventStream {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         let http = self.clone();
@@ -364,7 +365,7 @@ impl Http {
         }
     }
 
-    /// Hands on what the SDK shall see. The error says why the server is given up.
+    /// Passes on what the SDK should see. The error says why the server is disconnected.
     async fn forward(&self, events: Vec<Event>, sender: &mpsc::Sender<Sse>) -> Result<(), String> {
         for Event { data, id, event_type: _ } in events {
             let judged = match data.as_deref().map(str::trim) {
@@ -377,7 +378,7 @@ impl Http {
                 Incoming::Close(why) => return Err(why),
             };
             if data.is_some() || id.is_some() {
-                // The SDK may have stopped listening; somebody else may not.
+                // The SDK may have stopped listening, while a caller outside the SDK still waits.
                 let _ = sender.send(Sse { event: None, data, id, retry: None }).await;
             }
         }
@@ -409,7 +410,7 @@ fn trouble(why: impl Into<String>) -> HttpError {
     StreamableHttpError::Client(Trouble(why.into()))
 }
 
-/// An error with its cause, without the address: it may hold a secret.
+/// An error with its causes, without the URL, which may contain a secret.
 fn in_words(error: &reqwest::Error) -> String {
     let mut words = match () {
         () if error.is_connect() => "it cannot be connected to".to_owned(),

@@ -1,4 +1,4 @@
-//! Messages of a server, as far as they must be understood before the SDK sees them.
+//! Messages of a server, parsed as far as needed before the SDK sees them.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,13 +13,13 @@ pub(super) enum Kind {
     Response(RequestId),
     /// A request of the server.
     Request,
-    /// Something that it tells, by this name.
+    /// A notification with this method.
     Notification(String),
-    /// Nothing of the protocol.
+    /// Not a message of the protocol.
     Other,
 }
 
-/// What a message is, by its members.
+/// The kind of a message, by its members.
 pub(super) fn kind_of(message: &Map<String, Value>) -> Kind {
     let id = message.get("id").filter(|id| !id.is_null());
     match (message.get("method"), id) {
@@ -32,8 +32,8 @@ pub(super) fn kind_of(message: &Map<String, Value>) -> Kind {
     }
 }
 
-/// The id of one of our requests, or its token: we number both, and some servers give the number back as
-/// a text.
+/// The id or the progress token of one of our requests: both are numbers, but some servers send the number
+/// back as a string.
 pub(super) fn request_id(id: &Value) -> Option<RequestId> {
     match id {
         Value::Number(number) => number.as_i64().map(RequestId::Number),
@@ -42,23 +42,23 @@ pub(super) fn request_id(id: &Value) -> Option<RequestId> {
     }
 }
 
-/// The id in the beginning of a message that could not be read as a whole.
+/// The id at the beginning of a message that could not be parsed as a whole.
 pub(super) fn id_in_beginning(bytes: &[u8]) -> Option<RequestId> {
     let found = RefCell::new(None);
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    // The message ends in an error, or is one: what was seen before it counts.
+    // Parsing may end in an error: an id that was read before it counts.
     let _ = Seek(&found).deserialize(&mut reader);
     found.into_inner().as_ref().and_then(request_id)
 }
 
-/// The id in the end of such a message: some servers write it last.
+/// The id at the end of such a message: some servers write it last.
 pub(super) fn id_in_end(bytes: &[u8]) -> Option<RequestId> {
     let text = std::str::from_utf8(bytes).ok()?.trim_end().strip_suffix('}')?;
     let (_, id) = text.rsplit_once("\"id\":")?;
     id.split(',').next()?.trim().parse().ok().map(RequestId::Number)
 }
 
-/// Notes the member `id` of the outermost object, and goes on.
+/// Notes the member `id` of the outermost object, and skips the rest.
 struct Seek<'a>(&'a RefCell<Option<Value>>);
 
 impl<'de> DeserializeSeed<'de> for Seek<'_> {

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, mpsc};
 use super::tap::{Incoming, ServerAnswer, Tap};
 use crate::servers::spec::{DROPPED_BYTES_MAX, ServerLimits};
 
-/// Messages that wait for the SDK. Beyond it the server waits, too.
+/// Limit of the messages that wait for the SDK. Beyond it the server is not read (backpressure).
 const QUEUE_MAX: usize = 64;
 
 /// Both directions.
@@ -54,7 +54,7 @@ impl Transport<RoleClient> for Pipe {
                 Err(_) => Err(io::Error::other("it does not read what it is sent")),
             };
             if let Err(error) = &written {
-                // Half a line may have been written: nothing more can be said over this pipe.
+                // Part of a line may have been written: the pipe cannot be used any more.
                 let why = if error.kind() == io::ErrorKind::BrokenPipe {
                     "it closed its input".to_owned()
                 } else {
@@ -74,7 +74,7 @@ impl Transport<RoleClient> for Pipe {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // A well-behaved server ends when its input does.
+        // A well-behaved server ends when its input is closed.
         drop(self.stdin.lock().await.take());
         Ok(())
     }
@@ -92,7 +92,7 @@ async fn write(
     stdin.flush().await
 }
 
-/// Reads until the end, or until the server cannot be spoken to any more.
+/// Reads until the end, or until the connection must be closed.
 async fn read(
     stdout: impl AsyncRead + Unpin,
     tap: Arc<Tap>,
@@ -135,13 +135,13 @@ enum ReadLine {
 struct Lines<R> {
     reader: BufReader<R>,
     bytes_max: usize,
-    /// How much of a line beyond that is read and dropped.
+    /// How much of a line beyond that is read and discarded.
     dropped_max: usize,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// The next line without its end, or nothing where the stream ends. A line that the stream ends
-    /// in the middle of is none.
+    /// The next line without its line end, or none at the end of the stream. An incomplete last line is
+    /// dropped.
     async fn next(&mut self) -> io::Result<Option<ReadLine>> {
         const BEGINNING_BYTES: usize = 4096;
         const END_BYTES: usize = 128;

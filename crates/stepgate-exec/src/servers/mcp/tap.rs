@@ -1,9 +1,10 @@
-//! Where every message of a server passes before the SDK sees any of it.
+//! Checks every message of a server before the SDK sees any of it.
 //!
-//! A message is read strictly: one with a key twice is no answer. What answers a request of ours goes
-//! to whoever asked, as it was sent; the SDK gets an empty answer in its place, so that it forgets the
-//! request. How far a call has come is told to whoever listens. What nobody asked for is dropped, apart
-//! from the news that the list of tools has changed, and a server that has too much of it is given up.
+//! A message is parsed strictly: one with a duplicate key is not an answer. The answer to one of our
+//! requests goes to its caller as it was sent; the SDK gets an empty answer in its place, so that it forgets
+//! the request. Progress of a call goes to its listener. Unsolicited messages are dropped, except the
+//! notification that the list of tools has changed; a server that exceeds the rate limit for them is
+//! disconnected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,18 +25,18 @@ use super::message::{self, Kind};
 use crate::servers::progress::Listener;
 use crate::servers::spec::ServerLimits;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum ServerAnswer {
     /// A result, as it was sent.
     Result(Map<String, Value>),
-    /// An error of the protocol: its message, and the digest of all of it.
+    /// A JSON-RPC error: its message, and the digest of the whole error.
     Error(String, Digest),
-    /// Something that cannot be read: why, and its digest where all of it came.
+    /// An answer that cannot be parsed: why, and its digest where it was complete.
     Unreadable(String, Option<Digest>),
-    /// Nothing, and nothing was sent.
+    /// No answer, and the request was not sent.
     NotSent(String),
-    /// Nothing, and nobody knows what the server did.
+    /// No answer, and it is unknown what the server did.
     Lost(String),
 }
 
@@ -50,7 +51,8 @@ impl ServerAnswer {
     }
 }
 
-/// Where an answer is put, and who listens until then. It travels with the request through the SDK.
+/// The place for an answer, and the listener for progress until then. It travels with the request through
+/// the SDK.
 #[derive(Clone)]
 pub(super) struct Slot {
     sender: Arc<Mutex<Option<oneshot::Sender<ServerAnswer>>>>,
@@ -73,23 +75,23 @@ impl Slot {
 
     fn put(&self, answer: ServerAnswer) {
         if let Some(sender) = self.sender().take() {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = sender.send(answer);
         }
     }
 }
 
-/// What to do with a message.
+/// How to handle a message.
 pub(super) enum Incoming {
-    /// The SDK shall see this.
+    /// Pass this to the SDK.
     Pass(Box<ServerJsonRpcMessage>),
-    /// Nothing more.
+    /// Nothing more to do.
     Done,
-    /// The server cannot be spoken to any more.
+    /// Close the connection.
     Close(String),
 }
 
-/// The tap of one connection.
+/// The message filter of one connection.
 pub(super) struct Tap {
     waiting: Mutex<Waiting>,
     has_shaken_hands: AtomicBool,
@@ -104,19 +106,19 @@ pub(super) struct Tap {
 #[derive(Default)]
 struct Waiting {
     slots: HashMap<RequestId, Slot>,
-    /// The requests by the tokens under which a server says how far it has come with them.
+    /// Request ids by progress token.
     tokens: HashMap<RequestId, RequestId>,
     is_closed: bool,
 }
 
 impl Waiting {
-    /// Forgets who no longer waits.
+    /// Removes the requests whose callers no longer wait.
     fn tidy(&mut self) {
         self.slots.retain(|_, slot| slot.is_waited_for());
         self.tokens.retain(|_, id| self.slots.contains_key(id));
     }
 
-    /// Who listens to what is said under a token.
+    /// The listener for a progress token.
     fn listener(&self, token: &RequestId) -> Option<Arc<Listener>> {
         self.slots.get(self.tokens.get(token)?)?.listener.upgrade()
     }
@@ -146,7 +148,7 @@ impl Tap {
         locked(&self.waiting)
     }
 
-    /// Notes who waits for the answer to a message that is about to be sent.
+    /// Registers the waiter for a request that is about to be sent.
     pub(super) fn outgoing(&self, message: &ClientJsonRpcMessage) -> Option<RequestId> {
         let JsonRpcMessage::Request(request) = message else {
             return None;
@@ -167,17 +169,17 @@ impl Tap {
         Some(request.id.clone())
     }
 
-    /// From now on every answer is to a request that somebody outside the SDK waits for.
+    /// From now on every answer belongs to a request of a caller outside the SDK.
     pub(super) fn shook_hands(&self) {
         self.has_shaken_hands.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody still waits for the answer to this request.
+    /// Whether a caller still waits for the answer to this request.
     pub(super) fn is_waited_for(&self, id: &RequestId) -> bool {
         self.waiting().slots.get(id).is_some_and(Slot::is_waited_for)
     }
 
-    /// Puts an answer where it is waited for; whether somebody had asked.
+    /// Delivers an answer to its waiter; returns whether the request was registered.
     pub(super) fn put(&self, id: &RequestId, answer: ServerAnswer) -> bool {
         let slot = self.waiting().slots.remove(id);
         slot.is_some_and(|slot| {
@@ -186,7 +188,7 @@ impl Tap {
         })
     }
 
-    /// Judges one message.
+    /// Checks one message.
     pub(super) fn incoming(&self, bytes: &[u8]) -> Incoming {
         let message = match strict::parse(bytes, strict::DEPTH_MAX, Integers::Any) {
             Ok(Value::Object(message)) => message,
@@ -211,8 +213,8 @@ impl Tap {
         }
     }
 
-    /// Tells whoever listens how far a call has come. Whether it was told: what is not counts as something
-    /// that nobody asked for.
+    /// Passes progress to the call's listener. Returns whether it was passed on; if not, it counts as an
+    /// unsolicited message.
     fn progress(&self, message: &Map<String, Value>) -> bool {
         let Some(params) = message.get("params").and_then(Value::as_object) else { return false };
         let token = params.get("progressToken").and_then(message::request_id);
@@ -222,8 +224,8 @@ impl Tap {
 
     fn response(&self, id: RequestId, mut message: Map<String, Value>, bytes: usize) -> Incoming {
         if !self.waiting().slots.contains_key(&id) {
-            // The SDK itself asks only while it shakes hands. Later this is an answer to nothing, or to
-            // somebody who no longer waits.
+            // The SDK itself sends requests only during the handshake. A later one is an answer to no
+            // request, or to a request whose caller no longer waits.
             if self.has_shaken_hands.load(Ordering::Relaxed) {
                 return self.unasked_for(bytes);
             }
@@ -243,8 +245,8 @@ impl Tap {
         forgotten(id)
     }
 
-    /// A message that is not strict JSON answers its request, if it names one. Text that is no JSON at
-    /// all is noise: many programs print to their standard output.
+    /// A message that is not strict JSON counts as the answer to its request, if it names one. Text that is
+    /// not JSON at all is noise: many programs print to their standard output.
     fn unreadable(&self, bytes: &[u8], refusal: &strict::Refusal) -> Incoming {
         let id = message::id_in_beginning(bytes).or_else(|| message::id_in_end(bytes));
         let answer =
@@ -255,13 +257,13 @@ impl Tap {
         }
     }
 
-    /// A message that was too long to be kept: its beginning and its end.
+    /// A message that was too long to be kept: only its beginning and its end are known.
     pub(super) fn too_long(&self, beginning: &[u8], end: &[u8], bytes_max: usize) -> Incoming {
         let why = format!("a message was longer than {bytes_max} bytes");
         let id = message::id_in_beginning(beginning).or_else(|| message::id_in_end(end));
         match id {
             Some(id) if self.put(&id, ServerAnswer::Unreadable(why.clone(), None)) => forgotten(id),
-            // It may have been the answer to anything.
+            // It may have been the answer to any request.
             Some(_) | None => self.misbehaved(why),
         }
     }
@@ -290,7 +292,7 @@ impl Tap {
         self.misbehaved(format!("it sent more than {much} a second that nobody asked for"))
     }
 
-    /// The server does what no server may do.
+    /// The server broke the protocol or a rate limit.
     fn misbehaved(&self, why: String) -> Incoming {
         self.has_misbehaved.store(true, Ordering::Relaxed);
         Incoming::Close(why)
@@ -300,7 +302,7 @@ impl Tap {
         self.has_misbehaved.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection: whoever waits learns that nothing will come.
+    /// Ends the connection: every waiter learns that no answer will come.
     pub(super) fn close(&self, why: &str) {
         let slots = {
             let mut waiting = self.waiting();
@@ -313,7 +315,7 @@ impl Tap {
         }
     }
 
-    /// Lets nobody new in; whoever waits may still get an answer.
+    /// Accepts no new requests; present waiters may still get an answer.
     pub(super) fn give_up(&self, why: &str) {
         self.closed.send_if_modified(|closed| {
             let is_first = closed.is_none();
@@ -343,7 +345,7 @@ fn passed(message: Map<String, Value>) -> Result<Incoming, String> {
         .map_err(|error| format!("it sent what is not MCP: {error}"))
 }
 
-/// Lets the SDK forget a request whose answer went past it.
+/// Lets the SDK forget a request whose answer bypassed it.
 fn forgotten(id: RequestId) -> Incoming {
     let nothing = EmptyResult::from(());
     Incoming::Pass(Box::new(JsonRpcMessage::response(nothing.into(), id)))

@@ -137,7 +137,7 @@ fn an_error_of_the_protocol_keeps_the_servers_words_printable_and_within_bounds(
     assert!(text.starts_with("The tool server answered with an error: no [2J room xxx"), "{text}");
     assert!(text.len() < DETAIL_BYTES_MAX + 64 && !text.contains('\u{1b}'), "{}", text.len());
     assert!(!failed.in_doubt);
-    // What is longer than a result may be is not kept.
+    // A text over the limit of a result is not kept.
     let answer = ServerAnswer::Error("x".repeat(5000), Digest::of_bytes(b""));
     let Effect::Failed(failed) = of(answer, None, BYTES_MAX).effect else { panic!("it failed") };
     assert_eq!(failed.said, Said::Nothing);

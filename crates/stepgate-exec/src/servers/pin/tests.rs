@@ -21,7 +21,7 @@ fn a_definition_that_means_the_same_keeps_its_pin_and_what_was_decided_for_it() 
     let kept = (Standing::Accepted, accepted.digest);
     check(Pin::of(&accepted, None), &present, Pinning::Definition, kept);
     check(Pin::of(&accepted, None), &present, Pinning::NamesAndTypes, kept);
-    // Without the accepted definition nothing is known of its meaning.
+    // Without the stored definition, meanings cannot be compared.
     let bare = Pin::new(accepted.digest, None, Beside::default());
     check(bare.clone(), &present, Pinning::Definition, (Standing::Changed, present.digest));
     check(bare, &accepted, Pinning::Definition, kept);

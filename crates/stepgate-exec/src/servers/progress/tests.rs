@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A listener that writes down what it is told.
+/// A listener that collects what it is told.
 fn listening() -> (Arc<Listener>, RunId, Arc<Mutex<Vec<CallProgress>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&told);

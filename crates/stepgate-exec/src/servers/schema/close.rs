@@ -1,9 +1,9 @@
-//! Closes a schema: what it does not name is refused, unless it says that more is welcome.
+//! Closes a schema: properties that it does not name are refused, unless it allows more.
 //!
-//! Tools of the ecosystem name their arguments and leave the rest open, because JSON Schema is open by
-//! default; the gate is not. A schema is closed where a value stands (the arguments, a property, an
-//! item), never inside a composition (`allOf`, `$ref` and the like): two halves of one object, each
-//! closed on its own, would refuse each other's properties.
+//! Most published tools name their arguments and leave the rest open, because JSON Schema is open by
+//! default; the gate is closed by default. A schema is closed at each place that holds a value (the
+//! arguments, a property, an item), never inside a composition (`allOf`, `$ref` and the like): two halves of
+//! one object, each closed on its own, would refuse each other's properties.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,10 +14,10 @@ use stepgate_core::json::{Map, Value};
 use super::SchemaError;
 use super::outline::Outline;
 
-/// Most names and parts that are looked at to close a schema.
+/// Limit of the names and parts that are visited to close a schema.
 const WORK_MAX: usize = 1_000_000;
 
-/// The schema, closed.
+/// The closed schema.
 pub(super) fn closed(
     schema: &Value,
     outline: &Outline<'_>,
@@ -26,7 +26,7 @@ pub(super) fn closed(
     let mut closed = schema.clone();
     let mut work_left = WORK_MAX;
     let mut places: Vec<usize> = (0..outline.places.len()).collect();
-    // The deepest first: a place that is put into another one takes with it what is inside.
+    // The deepest first: a place that is moved into another one takes its inner places with it.
     places.sort_by_key(|at| {
         let pointer = outline.places.get(*at).map_or("", |place| &place.pointer);
         std::cmp::Reverse(pointer.matches('/').count())
@@ -35,7 +35,7 @@ pub(super) fn closed(
         let Some(place) = outline.places.get(at).filter(|place| place.is_closed) else { continue };
         let names = match names_of(outline, at, &mut work_left)? {
             Names::Open => continue,
-            // A tool that names no argument takes none; an object inside may be anything.
+            // A tool that names no argument takes none; an inner object may be anything.
             Names::Silent if place.pointer.is_empty() => Named::default(),
             Names::Silent => continue,
             Names::Only(names) => names,
@@ -50,9 +50,9 @@ pub(super) fn closed(
 /// The names of a tool's arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arguments {
-    /// Those that its schema spells.
+    /// The names in its schema.
     pub(crate) named: BTreeSet<String>,
-    /// Whether there may be others.
+    /// Whether other names are allowed.
     pub(crate) is_open: bool,
 }
 
@@ -76,8 +76,8 @@ impl Arguments {
         Ok(Self { named, is_open })
     }
 
-    /// Whether a call can have an argument of this name. Where others are welcome it may have any, but
-    /// what looks like a path is a mistake.
+    /// Whether a call can have an argument of this name. An open schema allows any name, but a name that
+    /// looks like a path is a mistake.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.named.contains(name) || (self.is_open && !name.contains(['.', '/']))
     }
@@ -85,11 +85,11 @@ impl Arguments {
 
 /// Which properties a schema lets an object have.
 enum Names {
-    /// It does not speak of properties.
+    /// It says nothing about properties.
     Silent,
     /// It names these.
     Only(Named),
-    /// It says that there may be others.
+    /// It allows other names.
     Open,
 }
 
@@ -100,7 +100,7 @@ struct Named {
     patterns: BTreeSet<String>,
 }
 
-/// What a place and every other that judges the same value name together, each asked once.
+/// The names from a place and from every other place that applies to the same value, each visited once.
 fn names_of(outline: &Outline<'_>, at: usize, work_left: &mut usize) -> Result<Names, SchemaError> {
     let mut named: Option<Named> = None;
     let mut seen = HashSet::from([at]);
@@ -126,7 +126,7 @@ fn names_of(outline: &Outline<'_>, at: usize, work_left: &mut usize) -> Result<N
     Ok(named.map_or(Names::Silent, Names::Only))
 }
 
-/// What a schema itself names, whatever its parts do.
+/// The names in a schema itself, without its parts.
 fn names_in(schema: &Value) -> Names {
     let Value::Object(members) = schema else { return Names::Silent };
     let others: Vec<&Value> = ["additionalProperties", "unevaluatedProperties"]
@@ -148,7 +148,7 @@ fn names_in(schema: &Value) -> Names {
     }
 }
 
-/// Whether nothing keeps a schema.
+/// Whether a schema accepts no value.
 fn is_never(schema: &Value) -> bool {
     match schema {
         Value::Bool(welcome) => !welcome,
@@ -170,8 +170,8 @@ fn close(part: &mut Value, names: &Named, is_whole: bool, draft: Draft) {
         members.insert("additionalProperties".to_owned(), Value::Bool(false));
         return;
     }
-    // Draft 07 ignores whatever stands beside a reference, so the reference steps aside. The whole must
-    // stay where it is, because its definitions are referred to.
+    // Draft 07 ignores every keyword beside a reference, so the reference is moved into a part of its own.
+    // The root must stay where it is, because references point to its definitions.
     if draft == Draft::Draft7 && members.contains_key("$ref") {
         if is_whole {
             let reference = members.remove("$ref");

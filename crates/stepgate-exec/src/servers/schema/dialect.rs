@@ -1,5 +1,5 @@
-//! The drafts of JSON Schema that servers write. The old ones are read as draft 07, which says the same in
-//! other words.
+//! The drafts of JSON Schema that servers use. Older drafts are converted to draft 07, which expresses the
+//! same rules with other keywords.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ use stepgate_core::json::{Map, Value};
 use super::SchemaError;
 use super::outline::{parts_mut, short};
 
-/// Deepest schema that is rewritten. What a server sends is no deeper.
+/// Depth limit for the conversion. A schema from a server is never deeper.
 const DEPTH_MAX: usize = 128;
 
-/// A schema in a draft that is judged by, and that draft: the one that it names, or the newest where it names
-/// none, as MCP says.
+/// A schema in a supported draft, and that draft: the one that it names, or the newest where it names none,
+/// as MCP says.
 pub(super) fn read(schema: &Value) -> Result<(Cow<'_, Value>, Draft), SchemaError> {
     let named = named(schema)?;
     let draft = match named {
@@ -71,8 +71,8 @@ fn named(schema: &Value) -> Result<Named, SchemaError> {
     }
 }
 
-/// Says in newer words what draft 04 says: a bound that is exclusive, and the name of a schema. A boolean
-/// `exclusiveMinimum` can be nothing else, whatever draft is named.
+/// Converts keywords of draft 04: exclusive bounds, and the id of a schema. A boolean `exclusiveMinimum` is
+/// always draft 04's, whatever draft is named.
 fn modernise(schema: &mut Value, is_draft_4: bool, depth: usize, is_changed: &mut bool) {
     let Value::Object(members) = schema else { return };
     for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {

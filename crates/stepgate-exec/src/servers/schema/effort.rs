@@ -1,8 +1,8 @@
-//! How much a value costs to judge, known before it is judged.
+//! The cost of validating a value, computed before the validation.
 //!
-//! A schema that refers to itself twice for what is inside a value doubles its work with every level of the
-//! value, and the value is somebody else's. So the visits are counted first, up to a limit; what goes
-//! beyond is refused unjudged.
+//! If a schema refers to itself twice for an inner value, its work doubles with every level of the value,
+//! and the value comes from outside. So the visits are counted first, up to a limit; a value beyond the
+//! limit is refused without validation.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use stepgate_core::json::Value;
 use super::Engine;
 use super::outline::Outline;
 
-/// Most visits of a part of the schema to a part of the value.
+/// Limit of the visits, each of one part of the schema to one part of the value.
 pub(super) const VISITS_MAX: usize = 1_000_000;
-/// Longest chain of such visits, each because of the one before.
+/// Depth limit of nested visits.
 pub(super) const DEPTH_MAX: usize = 400;
 
-/// What it costs to match a pattern that looks around with so many bytes of a text, or fewer. It can go back
-/// at every byte, and look at all of them each time.
+/// The cost of matching a pattern with look-around against up to `BACKTRACKING_BYTES` bytes of text. The
+/// engine can backtrack at every byte, and read all of them each time.
 pub(super) const BACKTRACKING_VISITS: usize = 20_000;
 pub(super) const BACKTRACKING_BYTES: usize = 256;
 
-/// The outline of a schema, as far as it says what judging costs.
+/// The parts of a schema's outline that determine the cost.
 pub(super) struct Effort(Vec<Step>);
 
 struct Step {
@@ -30,7 +30,7 @@ struct Step {
     inner: Vec<usize>,
     name_rule: Option<usize>,
     looks: usize,
-    /// Patterns that a text is matched with by trying, and those that the names of members are.
+    /// Patterns with backtracking for texts, and for the names of members.
     text_patterns: usize,
     name_patterns: usize,
 }
@@ -52,13 +52,13 @@ impl Effort {
             name_rule: place.name_rule,
             looks: place.looks(),
             text_patterns: costly(usize::from(place.schema.get("pattern").is_some())),
-            // Each stands a second time in the rule that closes the schema.
+            // Each pattern occurs a second time in the rule that closes the schema.
             name_patterns: costly(2 * place.patterned_names()),
         });
         Self(steps.collect())
     }
 
-    /// Whether a value can be judged at a price that is fair.
+    /// Whether a value can be validated within the limit.
     pub(super) fn check(&self, value: &Value) -> Result<(), TooMuch> {
         let mut visits_left = VISITS_MAX;
         self.visit(0, value, 0, &mut visits_left)
@@ -127,7 +127,7 @@ impl Effort {
     }
 }
 
-/// Pays for matching a text with patterns that look around.
+/// Charges for matching a text with backtracking patterns.
 fn try_patterns(patterns: usize, text: &str, visits_left: &mut usize) -> Result<(), TooMuch> {
     let pieces = text.len() / BACKTRACKING_BYTES + 1;
     let cost = patterns.saturating_mul(pieces).saturating_mul(BACKTRACKING_VISITS);

@@ -1,8 +1,8 @@
-//! A schema taken apart: its places, what judges what, and where references lead.
+//! The outline of a schema: its places, which place applies to which value, and the targets of references.
 //!
-//! A schema is a program that its server writes, and thirty small definitions that each refer twice to
-//! the next make a billion visits. So everything that is asked of a schema is asked of its outline, in which
-//! each place stands once; what cannot be followed, or would cost too much, is refused here, before
+//! A schema is like a program that the server writes: thirty small definitions that each refer twice to the
+//! next cause a billion visits. So all analysis uses the outline, in which each place occurs once.
+//! References that cannot be followed, and schemas that would cost too much, are refused here, before
 //! anything is compiled.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,16 +15,16 @@ use super::reference::{Anchors, escaped};
 
 /// Most places of a schema.
 pub(super) const PLACES_MAX: usize = 4096;
-/// Most places that judge one and the same value, each counted as often as it is reached.
+/// Limit of the visits to places that apply to the same value; a place counts each time it is reached.
 pub(super) const SAME_VALUE_VISITS_MAX: usize = 16_384;
-/// Longest chain of places that judge one and the same value.
+/// Longest chain of places that apply to the same value.
 pub(super) const SAME_VALUE_DEPTH_MAX: usize = 64;
 
-/// Keywords whose schemas judge the same value.
+/// Keywords whose schemas apply to the same value.
 const SAME_VALUE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const SAME_VALUE: [&str; 2] = ["then", "else"];
 const SAME_VALUE_MAPS: [&str; 2] = ["dependentSchemas", "dependencies"];
-/// Keywords whose schemas judge a value inside.
+/// Keywords whose schemas apply to an inner value.
 const INNER: [&str; 6] = [
     "items",
     "additionalProperties",
@@ -34,12 +34,12 @@ const INNER: [&str; 6] = [
     "unevaluatedItems",
 ];
 const INNER_LISTS: [&str; 2] = ["items", "prefixItems"];
-/// Keywords that only keep schemas for others to refer to.
+/// Keywords that only define schemas for references.
 const KEPT: [&str; 2] = ["$defs", "definitions"];
-/// Keywords that look at the other places of a value once more.
+/// Keywords that evaluate the other places of a value again.
 const LOOKS_AGAIN: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 
-/// A schema taken apart. The first place is the schema itself.
+/// The outline of a schema. The first place is the schema itself.
 pub(super) struct Outline<'a> {
     pub(super) places: Vec<Subschema<'a>>,
     index: HashMap<String, usize>,
@@ -47,25 +47,25 @@ pub(super) struct Outline<'a> {
 
 /// A place in a schema that is a schema.
 pub(super) struct Subschema<'a> {
-    /// Where it is.
+    /// Its JSON Pointer.
     pub(super) pointer: String,
     pub(super) schema: &'a Value,
-    /// Whether it judges a value of its own, and is more than a question: inside `if` and `not` a stricter
-    /// schema would mean a laxer one outside.
+    /// Whether it applies to a value of its own and is not part of a condition: inside `if` and `not`, a
+    /// stricter schema would make the outer one laxer.
     pub(super) is_closed: bool,
-    /// The places that judge the same value.
+    /// The places that apply to the same value.
     pub(super) same: Vec<usize>,
-    /// Those of them that count for its names.
+    /// Those of them that contribute names.
     pub(super) naming: Vec<usize>,
     /// The places of properties.
     pub(super) named: BTreeMap<&'a str, usize>,
-    /// The places of whatever else is inside.
+    /// The places of all other inner values.
     pub(super) inner: Vec<usize>,
-    /// The place that judges names.
+    /// The place that applies to the names of members.
     pub(super) name_rule: Option<usize>,
 }
 
-/// What a place is to the one around it.
+/// The relation of a place to the one that contains it.
 #[derive(Clone, Copy)]
 enum Role<'a> {
     Same,
@@ -77,7 +77,7 @@ enum Role<'a> {
     Kept,
 }
 
-/// A place that is to be read, and whose it is.
+/// A place that must be read, with its role.
 struct Found<'a> {
     pointer: String,
     schema: &'a Value,
@@ -85,7 +85,7 @@ struct Found<'a> {
 }
 
 impl<'a> Outline<'a> {
-    /// Takes a schema apart.
+    /// Makes the outline of a schema.
     pub(super) fn of(root: &'a Value, draft: Draft) -> Result<Self, SchemaError> {
         let mut outline = Self { places: Vec::new(), index: HashMap::new() };
         outline.read(String::new(), root, true, false)?;
@@ -93,7 +93,7 @@ impl<'a> Outline<'a> {
         for place in &outline.places {
             anchors.read(&place.pointer, place.schema)?;
         }
-        // What is referred to may stand where no schema is expected, and refer on.
+        // A reference may point to a place where no schema is expected, and that place may refer further.
         let mut next = 0;
         while let Some(place) = outline.places.get(next) {
             for reference in anchors.references(place.schema) {
@@ -110,7 +110,7 @@ impl<'a> Outline<'a> {
         Ok(outline)
     }
 
-    /// The place that a reference leads to.
+    /// The place that a reference points to.
     fn target(
         &mut self,
         root: &'a Value,
@@ -183,15 +183,15 @@ impl<'a> Outline<'a> {
 }
 
 impl Subschema<'_> {
-    /// How many patterns the names of its members are matched with.
+    /// How many patterns the names of its members are matched against.
     pub(super) fn patterned_names(&self) -> usize {
         self.schema.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len)
     }
 
-    /// How often the other places of its value are looked at because of it.
+    /// How many times the other places of its value are visited because of it.
     pub(super) fn looks(&self) -> usize {
         let again = LOOKS_AGAIN.iter().filter(|keyword| self.schema.get(*keyword).is_some());
-        // Once to judge, and once or twice more to find what is left.
+        // Once to validate, and up to twice more to find the unevaluated members.
         1 + 2 * again.count()
     }
 }
@@ -232,7 +232,7 @@ fn found_in<'a>(pointer: &str, schema: &'a Value) -> Vec<Found<'a>> {
     found
 }
 
-/// The same, to be rewritten. Only schemas at the places that schemas stand in are.
+/// The same, for rewriting. Only values at places where schemas are allowed.
 pub(super) fn parts_mut(members: &mut Map<String, Value>) -> Vec<&mut Value> {
     let mut parts = Vec::new();
     for (keyword, value) in members {
@@ -276,10 +276,10 @@ fn items_of<'a>(
     items.map(move |(index, schema)| Found { pointer: format!("{pointer}/{index}"), schema, role })
 }
 
-/// How many visits one value costs, at every place.
+/// The number of visits that one value costs, at every place.
 struct Visits<'a> {
     outline: &'a Outline<'a>,
-    /// By place: nothing yet, under way, or the number.
+    /// By place: not counted yet, being counted, or the number.
     counted: Vec<Option<Option<usize>>>,
 }
 
@@ -327,7 +327,7 @@ impl<'a> Visits<'a> {
     }
 }
 
-/// A text of the schema's that a message repeats.
+/// A text of the schema, shortened for a message.
 pub(super) fn short(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     text.chars().take(CHARS_MAX).collect()

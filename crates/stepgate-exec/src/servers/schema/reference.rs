@@ -1,5 +1,5 @@
-//! References within a schema: by pointer, by anchor, or by its own address. Any other cannot be followed,
-//! and a schema with one is refused: what it names would not be known.
+//! References within a schema: by pointer, by anchor, or by its own address. No other reference can be
+//! followed, and a schema with one is refused: the names in its target would be unknown.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,14 @@ use super::SchemaError;
 use super::dialect::draft_of;
 use super::outline::short;
 
-/// The names that a schema gives to its places.
+/// The anchors of a schema.
 pub(super) struct Anchors {
     draft: Draft,
-    /// The address that the schema says is its own.
+    /// The schema's own address (`$id`).
     address: Option<String>,
     pointers: HashMap<String, String>,
-    /// A part that says it has an address of its own: references in it are not ours.
+    /// The address of a part that has its own `$id`: references inside it would resolve against that
+    /// address.
     moved: Option<String>,
 }
 
@@ -27,7 +28,7 @@ impl Anchors {
         Self { draft, address, pointers: HashMap::new(), moved: None }
     }
 
-    /// Notes what a place calls itself.
+    /// Registers the anchors of a place.
     pub(super) fn read(&mut self, pointer: &str, schema: &Value) -> Result<(), SchemaError> {
         if schema.get("$schema").is_some() && draft_of(schema)? != self.draft {
             let why = "a part of its schema is of another draft than the whole";
@@ -69,7 +70,7 @@ impl Anchors {
         keywords.iter().filter_map(|keyword| schema.get(*keyword)?.as_str())
     }
 
-    /// The pointer to where a reference leads.
+    /// The pointer that a reference resolves to.
     pub(super) fn resolve(&self, reference: &str) -> Result<String, SchemaError> {
         let refused = |why: &str| {
             let reference = short(reference);
@@ -92,12 +93,12 @@ impl Anchors {
     }
 }
 
-/// A name as it stands in a pointer.
+/// A name, escaped for a JSON Pointer.
 pub(super) fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// A fragment without its percent signs.
+/// A fragment with percent-encoding removed.
 fn decoded(fragment: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(fragment.len());
     let mut rest = fragment.bytes();

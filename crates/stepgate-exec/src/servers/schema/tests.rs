@@ -123,7 +123,7 @@ fn refused(schema: &Value) -> SchemaError {
     Input::compile(schema).unwrap_err()
 }
 
-/// Definitions `d0`, `d1` and so on, each made from the number of the next one.
+/// Definitions `d0`, `d1` and so on; each is made from a reference to the next one.
 fn chain(length: usize, link: impl Fn(&str) -> Value) -> Value {
     let link = |at: usize| link(&format!("#/$defs/d{}", at + 1));
     let mut defs: Map<String, Value> = (0..length).map(|at| (format!("d{at}"), link(at))).collect();
@@ -246,7 +246,7 @@ fn a_schema_that_refers_elsewhere_or_is_none_is_refused() {
     }
 }
 
-/// A schema, and arguments that it must refuse although no part of it does so for the whole.
+/// Schemas, each with arguments that it must refuse although no single part of it refuses them.
 fn slips() -> Vec<(Value, Value)> {
     let a = json!({ "properties": { "a": {} }, "additionalProperties": false });
     let b = json!({ "properties": { "b": {} } });
@@ -371,7 +371,7 @@ fn the_older_drafts_are_read_in_their_own_words() {
     }
     let lax = json!({ "properties": { "n": { "minimum": 3, "exclusiveMinimum": false } } });
     check(lax, &[(json!({ "n": 3 }), "ok")]);
-    // A value that looks like a schema is none.
+    // A value that looks like a schema is not one.
     let value =
         json!({ "properties": { "n": { "const": { "minimum": 1, "exclusiveMinimum": true } } } });
     check(value, &[(json!({ "n": { "minimum": 1, "exclusiveMinimum": true } }), "ok")]);
@@ -424,7 +424,7 @@ fn a_pattern_that_looks_around_is_enforced() {
 
 #[test]
 fn a_hostile_pattern_cannot_be_made_to_run_for_long() {
-    // Each `x` doubles the ways to try, and the look-ahead keeps the linear engine out.
+    // Each `x` doubles the ways to match, and the look-ahead rules out the linear engine.
     let evil = "^(?=x)(x+x+)+(?!y)y$";
     let begun = std::time::Instant::now();
     for schema in [
@@ -440,7 +440,7 @@ fn a_hostile_pattern_cannot_be_made_to_run_for_long() {
         let long = "x".repeat(1_000_000);
         let verdicts = [json!(many), Value::Object(named), json!(long)]
             .map(|value| judged(&schema, json!({ "a": value })));
-        // What costs too much is refused unjudged; what is judged ends at the limit.
+        // A value that costs too much is refused without validation; any other validation ends at the limit.
         assert!(verdicts.iter().any(|verdict| verdict.contains("would cost too much")), "{schema}");
     }
     let short = json!({ "properties": { "a": { "pattern": evil } } });

@@ -1,4 +1,4 @@
-//! What the page of an approval shows, made from the approval and its run alone.
+//! The content of an approval's page, built only from the approval and its run.
 
 use askama::Template;
 use serde_json::Value;
@@ -19,7 +19,7 @@ use super::super::Frame;
 use super::super::text::{Shown, Text, kind};
 use super::super::visitor::{Visitor, VisitorRole};
 
-/// So much of a result is shown; `stepgate runs show` has all of it.
+/// Longest part of a result that is shown; `stepgate runs show` has all of it.
 const RESULT_CHARS_MAX: usize = 4000;
 
 /// The page.
@@ -27,33 +27,33 @@ const RESULT_CHARS_MAX: usize = 4000;
 #[template(path = "approval.html")]
 pub(super) struct ApprovalPage {
     frame: Frame,
-    /// What became of an answer that was not taken.
+    /// Why the last decision was not accepted, if there was one.
     notice: Option<&'static str>,
     approval_id: ApprovalId,
     standing: Standing,
-    floor: Floor,
+    floor: VisitorActions,
     question: Question,
     decision: Option<Decision>,
     fate: Option<Fate>,
 }
 
-/// Where the approval stands, in a word for the style and in words for people.
+/// The state of the approval: a CSS class, and words for people.
 struct Standing {
-    /// Whether the agent still asks.
+    /// `asks` while it is pending, `asked` after that.
     verb: &'static str,
     class: &'static str,
     words: &'static str,
 }
 
-/// What this visitor can do now.
-enum Floor {
-    /// Decide, with this in the form.
+/// What this visitor can do with the approval now.
+enum VisitorActions {
+    /// Decide; the form contains this CSRF token.
     Decides { csrf: String },
-    /// Look.
+    /// Only look.
     Watches,
-    /// Look, because they asked for it.
+    /// Only look, because the request is the visitor's own.
     AskedThemselves,
-    /// Nothing: it is over.
+    /// Nothing: it is decided or expired.
     Over,
 }
 
@@ -72,7 +72,7 @@ struct Question {
     step_index: u64,
     asked: Moment,
     expires: Moment,
-    /// How long is left, or that nothing is.
+    /// The time left, or `over`.
     left: String,
 }
 
@@ -80,28 +80,28 @@ struct Argument {
     name: Text,
     kind: &'static str,
     value: Shown,
-    /// What the agent asked for, where policy lowered it.
+    /// What the agent asked for, if policy lowered it.
     asked: Option<Shown>,
 }
 
-/// Who decided, and what they noted.
+/// Who decided, and their note.
 struct Decision {
     by: Option<Text>,
     at: Moment,
     note: Option<Shown>,
 }
 
-/// What became of the run.
+/// The outcome of the run.
 struct Fate {
     words: &'static str,
     is_over: bool,
     at: Option<Moment>,
-    /// Code and detail of the record.
+    /// Error code and detail of the record.
     because: Option<(Text, Option<Shown>)>,
     result: Option<Shown>,
 }
 
-/// An instant for machines and for people.
+/// A time for machines and for people.
 struct Moment {
     machine: String,
     people: String,
@@ -127,7 +127,7 @@ impl ApprovalPage {
             notice,
             approval_id: approval.approval_id,
             standing: Standing::of(status),
-            floor: Floor::of(status, visitor, &context.principal_id),
+            floor: VisitorActions::of(status, visitor, &context.principal_id),
             decision: decision(approval),
             fate: fate(status, dossier)?,
             question: question(approval, dossier, context, &request, now),
@@ -135,7 +135,7 @@ impl ApprovalPage {
     }
 }
 
-/// What the agent asked for, as it asked for it.
+/// The agent's original request.
 fn request(dossier: &Dossier) -> Result<ActionRequest, StateError> {
     match dossier.entries.first().map(|entry| entry.prove()).transpose()? {
         Some(Artifact::ActionRequest(request)) => Ok(request),
@@ -156,7 +156,7 @@ impl Standing {
     }
 }
 
-impl Floor {
+impl VisitorActions {
     fn of(status: ApprovalStatus, visitor: &Visitor, asker: &PrincipalId) -> Self {
         match (status, visitor.role) {
             (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired, _) => {
@@ -210,7 +210,7 @@ fn question(
     }
 }
 
-/// What the tool acts on although the call omits it.
+/// Default values that the tool uses for arguments that the call omits.
 fn defaults(declared: Option<&Value>) -> Vec<Argument> {
     let declared = declared.and_then(Value::as_object).into_iter().flatten();
     let arguments = declared.map(|(place, value)| Argument {
@@ -222,7 +222,7 @@ fn defaults(declared: Option<&Value>) -> Vec<Argument> {
     arguments.collect()
 }
 
-/// The arguments as they would be sent, with what was asked where that is something else.
+/// The arguments that would be sent. If policy changed one, also what the agent asked for.
 fn arguments(sent: &Value, asked: &Value) -> Vec<Argument> {
     let members = sent.as_object().into_iter().flatten();
     let arguments = members.map(|(name, value)| Argument {
@@ -231,7 +231,7 @@ fn arguments(sent: &Value, asked: &Value) -> Vec<Argument> {
         value: Shown::value(value),
         asked: asked.get(name).filter(|asked| *asked != value).map(Shown::value),
     });
-    // What is short is read first, and not beneath what is long.
+    // Short values come first, so that they are not hidden below long ones.
     let (short, long): (Vec<_>, Vec<_>) = arguments.partition(|argument| argument.value.is_whole());
     short.into_iter().chain(long).collect()
 }
@@ -245,7 +245,7 @@ fn decision(approval: &Approval) -> Option<Decision> {
     })
 }
 
-/// None while it waits: then there is nothing to tell.
+/// The outcome of the run; none while the approval is pending.
 fn fate(status: ApprovalStatus, dossier: &Dossier) -> Result<Option<Fate>, StateError> {
     let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
     let Some(body) = body.map_err(StateError::checksum)? else {
@@ -279,7 +279,7 @@ fn ended(body: &RecordBody) -> &'static str {
     }
 }
 
-/// Why a step ended otherwise than well. What a person said to it stands in the decision already.
+/// Why a step did not succeed. A person's denial is already shown in the decision.
 fn because(body: &RecordBody) -> Option<(Text, Option<Shown>)> {
     let code = body.error_code.as_deref().filter(|_| body.status != Status::Denied)?;
     Some((Text::of(code), body.detail.as_deref().map(Shown::of)))
@@ -294,7 +294,7 @@ impl Moment {
     }
 }
 
-/// How long that is, in the two largest units that matter.
+/// The duration in its two largest units.
 fn left(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

@@ -32,7 +32,7 @@ fn a_login_that_is_not_used_ends_and_one_that_is_used_ends_later() {
     let used = begin(&logins, token(), start);
     assert!(is_in(&logins, &used, at(9_999)));
     assert!(!is_in(&logins, &idle, at(10_000)));
-    // It does not come back, whatever the clock says.
+    // It stays ended, whatever the clock says.
     assert!(!is_in(&logins, &idle, at(0)));
     assert!(is_in(&logins, &used, at(19_998)));
     assert!(is_in(&logins, &used, at(24_999)));

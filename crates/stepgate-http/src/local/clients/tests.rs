@@ -27,13 +27,12 @@ fn asks(machine: &Machine, bridge: i32, pid: i32) -> Result<(), NoPerson> {
 #[test]
 fn a_person_in_another_pane_decides_and_the_client_does_not() {
     let machine = two_panes()
-        // Its shell's command, one that left its parents, one in a session of its own, and one in a
-        // terminal of its own.
+        // The command of its shell, an orphan, one in a new session, and one in a new terminal.
         .add(50, 33, 30, true)
         .add(51, 1, 30, true)
         .add(52, 33, 52, false)
         .add(53, 33, 53, true)
-        // A tool server's command, in a terminal of its own.
+        // The command of a tool server, in a new terminal.
         .add(54, GATEWAY, 54, true);
     assert_eq!(asks(&machine, 32, 41), Ok(()));
     for (pid, why) in [
@@ -51,7 +50,7 @@ fn a_person_in_another_pane_decides_and_the_client_does_not() {
 #[test]
 fn the_leader_of_the_session_counts_and_so_does_the_foreground() {
     let machine = two_panes()
-        // Adopted by the first process, while the leader of its session is still the client's.
+        // Adopted by init, while its session leader still belongs to the client.
         .add(60, 33, 60, true)
         .add(61, 1, 60, true)
         .add(42, 40, 40, true)
@@ -82,7 +81,7 @@ fn a_bridge_that_is_closed_to_the_gateway_says_what_it_reads_from() {
     assert_eq!(client(Some("pipe:[2]")), process(31));
     assert_eq!(client(Some("pipe:[3]")), process(34));
     assert_eq!(client(None), process(34));
-    // What the kernel says counts.
+    // What the kernel says takes precedence.
     let machine = machine.reading(35, "pipe:[4]");
     let client = Client::of(&machine, process(35), Some("pipe:[2]")).unwrap();
     assert_eq!(client.process, process(34));
@@ -109,7 +108,7 @@ fn an_editor_without_a_terminal_is_all_of_its_processes_and_not_what_started_it(
 fn a_process_that_has_only_the_number_of_a_client_is_not_the_client() {
     let machine = two_panes();
     let mut client = Client::of(&machine, process(32), None).unwrap();
-    // The pane was closed, and the numbers were given again.
+    // The pane was closed, and its pids were reused.
     client.session = None;
     client.line = vec![Process { pid: 40, started: 3 }];
     assert_eq!(person_at(&machine, &[client], process(41), GATEWAY), Ok(()));

@@ -3,7 +3,7 @@ use std::process::Command;
 
 use super::*;
 
-/// A certificate of its own issuer, in `gate.pem` and `gate.key`.
+/// Writes a self-signed certificate to `gate.pem` and `gate.key`.
 fn write_pair(directory: &Path) -> PairFiles {
     let files =
         PairFiles { certificate: directory.join("gate.pem"), key: directory.join("gate.key") };

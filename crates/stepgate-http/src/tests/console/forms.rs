@@ -1,4 +1,4 @@
-//! Forms that our pages did not make, or did not make for this login.
+//! Forms that our pages did not make, or made for another login.
 
 use super::*;
 
@@ -81,7 +81,7 @@ async fn a_form_that_another_site_sends_does_nothing() {
         assert_eq!(reply.status, if is_taken { 303 } else { 403 }, "{headers:?}");
         let status = if is_taken { "ok" } else { "approval_required" };
         house.until(&run, status).await;
-        // Nor can anybody be logged in from elsewhere.
+        // Another site cannot log a visitor in either.
         let mut request = with_headers("/login", &[("token", &house.otto)]);
         request.headers_mut().remove("cookie");
         let reply = house.send(request).await;
@@ -111,7 +111,7 @@ async fn a_form_has_limits_like_every_body() {
         assert_eq!((reply.status.as_u16(), is_html(&reply)), (400, true), "{kind:?}");
     }
     house.until(&run, "approval_required").await;
-    // Every byte of it escaped, and it still fits.
+    // A note of the maximum length fits, even with every byte escaped.
     assert_eq!(browser.decide(&approval, "deny", &"\u{fe}".repeat(2048)).await.status, 303);
 }
 

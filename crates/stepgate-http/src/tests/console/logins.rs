@@ -1,4 +1,4 @@
-//! Who is let in, for how long, and for what.
+//! Who can log in, for how long, and what a login is valid for.
 
 use super::*;
 use crate::routes::{self, Access};
@@ -12,7 +12,7 @@ async fn a_login_is_good_for_the_pages_and_for_nothing_else() {
         let reply = house.send(browser.request(route.method, &path, String::new())).await;
         assert_eq!(reply.status, 401, "{} {path}", route.method);
     }
-    // Beside a token, the token alone counts.
+    // With a cookie and a token, only the token counts.
     let (approval, _) = house.ask(&house.alice, "d").await;
     let path = format!("/v1/approvals/{approval}/approve");
     let mut request = browser.request("POST", &path, String::new());
@@ -61,10 +61,10 @@ async fn an_agent_s_token_and_a_wrong_one_do_not_log_in_and_are_never_repeated()
         assert!(reply.body.contains(words), "{}", reply.body);
         assert!(token.is_empty() || !reply.body.contains(token), "{}", reply.body);
     }
-    // Nor where it comes in a field that is none.
+    // The error repeats no token, even if it comes as the name of a field.
     let reply = Browser::new(&house).post("/login", &[(house.alice.as_str(), "x")]).await;
     assert!(reply.status == 400 && !reply.body.contains(&house.alice), "{}", reply.body);
-    // A token is often pasted with the end of its line.
+    // A token is often pasted with a line break.
     Browser::of(&house, &format!(" {}\n", house.olga)).await;
 }
 
@@ -135,7 +135,7 @@ async fn whoever_logs_out_is_out_and_whoever_logs_in_again_has_another_login() {
     let gone = "stepgate-login=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0";
     assert_eq!(out.header("set-cookie"), Some(gone));
     assert_eq!(browser.get(&path).await.status, 303);
-    // Once more is no mistake.
+    // Logging out twice is not an error.
     assert_eq!(browser.post("/logout", &[("csrf", &csrf)]).await.status, 303);
 }
 

@@ -1,6 +1,6 @@
 use super::{OpenError, while_opening};
 
-/// Nobody listens there: the kernel gives the port to whoever asks next, and we do not.
+/// No server listens there: the test frees the port and does not listen on it again.
 #[tokio::test]
 async fn a_server_that_is_away_is_named_so() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

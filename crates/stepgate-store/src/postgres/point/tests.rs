@@ -1,4 +1,4 @@
-//! What is remembered, and for how long.
+//! The cache of sessions, and its limit.
 
 use stepgate_core::ids::SessionId;
 use uuid::Uuid;

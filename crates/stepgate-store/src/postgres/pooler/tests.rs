@@ -8,10 +8,10 @@ fn answers(processes: &[i64], has_our_settings: bool) -> Vec<ServerProcess> {
 fn only_connections_that_keep_their_server_process_and_their_settings_are_taken() {
     let rows: [(&[i64], i64, bool, Option<&str>); 6] = [
         (&[1, 1, 1, 1], 2, true, None),
-        // The server connection that was used last is used next.
+        // The last used server connection is used next.
         (&[1, 2, 2], 1, true, Some("another server connection")),
         (&[1, 1, 1], 1, true, Some("another server connection")),
-        // They take turns.
+        // Round robin.
         (&[1, 3, 1, 2], 2, true, Some("another server connection")),
         (&[1, 1, 2, 1], 3, true, Some("another server connection")),
         (&[1, 1, 1, 1], 2, false, Some("drops the settings")),

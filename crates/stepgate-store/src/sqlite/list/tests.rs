@@ -61,21 +61,21 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
         assert!(plan.iter().any(|line| line == expected), "{text}: {plan:#?}");
         let scans = plan.iter().filter(|line| line.starts_with("SCAN"));
         assert!(scans.count() <= usize::from(expected.starts_with("SCAN")), "{text}: {plan:#?}");
-        // Rows of several sessions are merged; all others come in their order.
+        // Rows of several sessions are merged by a sort; all others come in order.
         let is_merged = text.contains(" session_id IN") && text.contains("FROM tool_runs");
         let is_sorted = plan.iter().any(|line| line.contains("TEMP B-TREE"));
         assert_eq!(is_sorted, is_merged, "{text}: {plan:#?}");
     }
 }
 
-/// What a list costs: SQLite's own count of its steps.
+/// The cost of a list: SQLite's own count of its steps.
 fn steps_of(connection: &Connection, (sql, params): (String, Vec<Value>)) -> (usize, i32) {
     let mut statement = connection.prepare(&sql).unwrap();
     let found = statement.query_map(params_from_iter(params), |_| Ok(())).unwrap().count();
     (found, statement.get_status(StatementStatus::VmStep))
 }
 
-/// One principal has nearly all runs, in many sessions, and another has few, which are the oldest.
+/// One principal has nearly all runs, in many sessions; another has a few, which are the oldest.
 #[test]
 fn runs_of_a_principal_cost_neither_all_runs_nor_all_of_theirs() {
     const RUNS: usize = 20_000;

@@ -2,7 +2,7 @@ use rusqlite::Connection;
 
 use super::MIGRATIONS;
 
-/// The statements of a source file: its literals that begin like one.
+/// The SQL statements of a source file: its string literals that begin like one.
 fn statements(source: &'static str) -> impl Iterator<Item = &'static str> {
     let literals = source.split('"').skip(1).step_by(2);
     literals.filter(|literal| {
@@ -25,7 +25,7 @@ fn every_statement_by_key_uses_an_index() {
         while let Some(row) = rows.next().unwrap() {
             let detail: String = row.get("detail").unwrap();
             let is_list = sql.ends_with("FROM sessions ORDER BY session_id");
-            // A heading: what it does stands in a line of its own.
+            // A heading: its work is in a line of its own.
             let is_heading = detail.starts_with("CORRELATED SCALAR SUBQUERY");
             let is_search = detail.starts_with("SEARCH");
             assert!(is_search || is_heading || is_list, "{sql}: {detail}");

@@ -15,7 +15,7 @@ fn of_all_who_make_a_backup_of_one_name_at_once_one_does_and_it_is_whole() {
             for maker in 0..MAKERS {
                 let (path, made) = (&path, &made);
                 scope.spawn(move || {
-                    // Those who come too early come again, until the backup is there.
+                    // Retry until the backup exists.
                     while path.symlink_metadata().is_err() {
                         let Ok(target) = Target::begin(path, &[]) else { continue };
                         let text = maker.to_string();

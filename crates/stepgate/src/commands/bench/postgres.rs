@@ -1,4 +1,4 @@
-//! The same measurement on PostgreSQL, beside `pgbench` with the same rows.
+//! The same measurement on PostgreSQL, compared with `pgbench` on the same rows.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use tokio::process::Command;
 use super::{Real, Run, real_steps};
 use crate::data_dir::DataDir;
 
-/// Where Debian has the programs of each version.
+/// Where Debian installs the programs of each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// How many threads drive pgbench's clients: as many as there are cores to share with the server.
+/// Most threads for pgbench's clients, because they share the cores with the server.
 const THREADS_MAX: usize = 2;
 
-/// One round: real steps in a schema of their own, then their rows by pgbench in another.
+/// One round: real steps in one schema, then their rows by pgbench in another.
 pub(super) async fn round(url: &str, directory: &Path, run: Run) -> anyhow::Result<(Real, f64)> {
     let steps = Scratch::make(url, "stepgate_bench_steps").await?;
     let data = DataDir::at(directory).with_store(Some(steps.url().to_owned()));
@@ -48,12 +48,12 @@ async fn pgbench(url: &str, script: &Path, run: Run) -> anyhow::Result<f64> {
     rate.and_then(|rate| rate.parse().ok()).with_context(|| format!("pgbench says: {said}"))
 }
 
-/// One client's trouble is all clients' trouble.
+/// The first error: all clients fail in the same way.
 fn first_line(trouble: &str) -> &str {
     trouble.lines().next().unwrap_or("pgbench failed and does not say why")
 }
 
-/// Debian's newest, or whatever the path has.
+/// Debian's newest pgbench, or the one on the path.
 fn program() -> PathBuf {
     let versions = std::fs::read_dir(DEBIAN).into_iter().flatten().flatten();
     let programs = versions.map(|version| version.path().join("bin/pgbench"));

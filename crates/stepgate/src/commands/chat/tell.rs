@@ -1,14 +1,13 @@
-//! What the one who chats sees. A model's text is a stranger's: nothing in it reaches the terminal but
-//! letters.
+//! The output of a chat. The model's text is untrusted: only printable characters reach the terminal.
 
 use serde_json::{Value, json};
 
 use crate::show::{self, DIM, ERROR, GOOD, WAITING};
 
-/// Longest arguments that are shown of a call that no person decides on; the approval's card has all.
+/// Longest arguments that are shown of a call that needs no approval; the approval shows all.
 const ARGUMENTS_CHARS_MAX: usize = 400;
 
-/// Codes after which the same request may still get an answer.
+/// Error codes after which the same request may still get an answer.
 const PASSING: [&str; 6] = [
     "MODEL_TIMED_OUT",
     "MODEL_UNAVAILABLE",
@@ -17,26 +16,26 @@ const PASSING: [&str; 6] = [
     "UNAVAILABLE",
     "INTERNAL",
 ];
-/// Codes of a turn that is over.
+/// Error codes of a turn that is over.
 const OVER: [&str; 4] =
     ["CONVERSATION_TOO_LONG", "MODEL_OUTPUT_INVALID", "ROUNDS_EXHAUSTED", "TURN_CANCELLED"];
 
 pub(super) struct Teller {
     json: bool,
-    /// Text stands on the last line.
+    /// Whether the last output line is not ended yet.
     in_line: bool,
-    /// The model's last answer was told as it came.
+    /// Whether the model's last answer was already shown in pieces.
     has_told: bool,
 }
 
-/// What a turn without an answer is.
+/// The kind of failure of a turn without an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// There may be an answer yet.
+    /// Temporary: the same request may still get an answer.
     Passing,
-    /// The turn is over, and it may have done something before.
+    /// The turn is over, and may have had effects.
     Over,
-    /// It was not taken.
+    /// The request was refused.
     Refused,
 }
 
@@ -45,7 +44,7 @@ impl Teller {
         Self { json, in_line: false, has_told: false }
     }
 
-    /// Shows one thing that happened.
+    /// Shows one event.
     pub(super) fn event(&mut self, name: &str, data: &Value) -> anyhow::Result<()> {
         if self.json {
             return show::json(&json!({ "event": name, "data": data }));
@@ -59,7 +58,7 @@ impl Teller {
             "text" => self.text(text("text")),
             "answered" => self.end_line(),
             "tool_call" => {
-                // After its calls the model says something else.
+                // After its calls the model generates another answer.
                 self.has_told = false;
                 let arguments = show::printable(text("argumentsJson"));
                 let arguments = show::shortened(&arguments, ARGUMENTS_CHARS_MAX);
@@ -73,7 +72,7 @@ impl Teller {
                 self.line(format!("  {style}{outcome}{style:#} {DIM}run {run}{DIM:#}"))
             }
             "response" => {
-                // A recorded answer comes whole, and not in pieces.
+                // A recorded answer comes as a whole, not in pieces.
                 if !self.has_told {
                     self.text(text("primaryOutputText"))?;
                 }

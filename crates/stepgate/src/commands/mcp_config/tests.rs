@@ -19,7 +19,7 @@ fn as_program() -> Way {
     }
 }
 
-/// The text that a client reads, as a value.
+/// The configuration as a client parses it.
 fn read(client: Client, way: &Way) -> Value {
     let text = client.snippet(way).text;
     match client {

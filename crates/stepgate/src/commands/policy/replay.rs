@@ -1,4 +1,4 @@
-//! `stepgate policy replay`: recorded history before other policies.
+//! `stepgate policy replay`: evaluates recorded history with other policies.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::cli::Global;
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 
-/// Runs that are looked at between two words about it.
+/// Runs per page; after each page a progress line is printed.
 const PAGE: usize = 1000;
 
 pub(super) async fn replay(
@@ -119,7 +119,7 @@ fn row(past: &PastDecision, ruling: &Ruling, policies: &[String]) -> [Cell; 6] {
     ]
 }
 
-/// The tools that policies know, as far as a decision needs them. Nothing can be called with them.
+/// The tools that policies know, with only what a decision needs. They cannot be called.
 struct KnownTools(BTreeMap<ToolName, Arc<Tool>>);
 
 impl KnownTools {

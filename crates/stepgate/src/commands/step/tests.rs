@@ -2,7 +2,7 @@ use std::io::BufReader;
 
 use super::{End, read};
 
-/// Everything that is read, as what is kept and how long it was.
+/// All payloads that are read: the kept part, and the true length.
 fn payloads(input: &[u8], end: End, buffer_bytes: usize) -> Vec<(String, u64)> {
     let mut reader = BufReader::with_capacity(buffer_bytes, input);
     let mut found = Vec::new();
@@ -18,7 +18,7 @@ fn owned(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
 
 #[test]
 fn a_payload_is_kept_up_to_the_limit_and_counted_beyond_it() {
-    // With every size of buffer, so that every place is once the end of one.
+    // With every buffer size, so that every position is once the end of a buffer.
     for buffer_bytes in 1..=12 {
         let lines = |input: &str| payloads(input.as_bytes(), End::Line, buffer_bytes);
         assert_eq!(lines(""), owned(&[]));

@@ -1,4 +1,4 @@
-//! What has changed between two definitions of a tool, member by member.
+//! The differences between two definitions of a tool, member by member.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::show;
 
-/// A member that is not the same in both, as accepted and as it is now.
+/// A member that differs: the accepted and the present value.
 struct Change<'a> {
     pointer: String,
     accepted: Option<&'a Value>,
     present: Option<&'a Value>,
 }
 
-/// The changes, as lines for people.
+/// The differences, as lines for people.
 pub(super) fn lines(accepted: Option<&Value>, present: Option<&Value>) -> Vec<String> {
     let mut changes = Vec::new();
     compare(String::new(), accepted, present, &mut changes);
@@ -37,7 +37,7 @@ fn compare<'a>(
     present: Option<&'a Value>,
     changes: &mut Vec<Change<'a>>,
 ) {
-    // A member that is null is one that is not there.
+    // A null member counts as missing.
     let there = |value: Option<&'a Value>| value.filter(|value| !value.is_null());
     match (there(accepted), there(present)) {
         (accepted, present) if accepted == present => {}

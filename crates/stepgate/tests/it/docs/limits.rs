@@ -171,7 +171,7 @@ const CONSTANTS: [(&str, &str, &[&str]); 54] = [
     ("runs that one check of `doctor` names", "stepgate/src/commands/doctor.rs", &["NAMED_MAX"]),
     (
         "time between two looks whether PostgreSQL has gone back in time",
-        "stepgate-gateway/src/service/behind.rs",
+        "stepgate-gateway/src/service/rolled_back.rs",
         &["LOOK_EVERY"],
     ),
     (

@@ -54,7 +54,7 @@ fn what_a_model_or_the_validation_can_notice_changes_the_meaning() {
     }
     let told = |text: &str| json!({ "name": "t", "description": text, "inputSchema": {} });
     assert!(!same_meaning(&told("a"), &told("b")));
-    // The order of a tuple, and of an example, is not the order of a set.
+    // A tuple and an example are not sets: their order has a meaning.
     let tuple = |parts: Value| tool(json!({ "prefixItems": parts }));
     let [a, b] = [json!({ "type": "string" }), json!({ "type": "integer" })];
     assert!(!same_meaning(&tuple(json!([a, b])), &tuple(json!([b, a]))));

@@ -3,7 +3,7 @@ use uuid::Uuid;
 
 use super::*;
 
-/// What must never arrive as markup.
+/// Text that must never become markup.
 const HOSTILE: &str =
     "</code></title><script>alert('1')</script><img src=x onerror=\"a()\">\u{202e}";
 
@@ -20,8 +20,8 @@ fn moment() -> Moment {
     Moment::of(Timestamp::from_millisecond(1_700_000_000_123))
 }
 
-/// A page with the same text in every place where somebody else's text can stand.
-fn page_of(text: &str, floor: Floor) -> String {
+/// A page with the same text in every place that can show untrusted text.
+fn page_of(text: &str, floor: VisitorActions) -> String {
     let shown = || Shown::of(text);
     let digest = Digest::of_bytes(b"");
     let page = ApprovalPage {
@@ -58,18 +58,18 @@ fn page_of(text: &str, floor: Floor) -> String {
     page.render().unwrap()
 }
 
-/// The tags of a page, without what stands between them.
+/// The tags of a page, without the text between them.
 fn tags(page: &str) -> Vec<&str> {
     page.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()).collect()
 }
 
 #[test]
 fn no_text_of_others_becomes_markup_wherever_it_stands() {
-    let floors: [fn() -> Floor; 4] = [
-        || Floor::Decides { csrf: "c5f0".into() },
-        || Floor::Watches,
-        || Floor::AskedThemselves,
-        || Floor::Over,
+    let floors: [fn() -> VisitorActions; 4] = [
+        || VisitorActions::Decides { csrf: "c5f0".into() },
+        || VisitorActions::Watches,
+        || VisitorActions::AskedThemselves,
+        || VisitorActions::Over,
     ];
     for floor in floors {
         let hostile = page_of(HOSTILE, floor());
@@ -77,7 +77,7 @@ fn no_text_of_others_becomes_markup_wherever_it_stands() {
             let title = hostile.split_once("</title>").unwrap().1;
             assert!(!title.contains(word), "{word}");
         }
-        // The same tags as around a harmless text, apart from the marks of what cannot be seen.
+        // The same tags as with a harmless text, except the marks for invisible characters.
         let is_mark = |tag: &&str| matches!(*tag, "b class=\"hidden\"" | "/b");
         let marked: Vec<_> = tags(&hostile).into_iter().filter(|tag| !is_mark(tag)).collect();
         let harmless = page_of("harmless", floor());
@@ -110,12 +110,12 @@ fn what_a_visitor_can_do_depends_on_the_state_the_role_and_who_asked() {
     for status in ApprovalStatus::ALL {
         for role in [VisitorRole::Operator, VisitorRole::Auditor] {
             for asker in [&olga, &alice] {
-                let floor = match Floor::of(status, &visitor(role), asker) {
-                    Floor::Decides { csrf } if csrf == "c5f0" => "decides",
-                    Floor::Decides { .. } => "decides with another's form",
-                    Floor::Watches => "watches",
-                    Floor::AskedThemselves => "asked",
-                    Floor::Over => "over",
+                let floor = match VisitorActions::of(status, &visitor(role), asker) {
+                    VisitorActions::Decides { csrf } if csrf == "c5f0" => "decides",
+                    VisitorActions::Decides { .. } => "decides with another's form",
+                    VisitorActions::Watches => "watches",
+                    VisitorActions::AskedThemselves => "asked",
+                    VisitorActions::Over => "over",
                 };
                 let expected = match (status, role) {
                     (ApprovalStatus::Pending, VisitorRole::Auditor) => "watches",

@@ -1,5 +1,5 @@
-//! Notices a store that went back in time: an old backup under nodes that have seen more. What they answered
-//! since is not in it any more, and going on would do it again.
+//! Detects a store that went back in time: an old backup restored under nodes that have seen newer events. Answers
+//! given since that backup are not in it, and going on would do their work again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use stepgate_core::ids::ArtifactId;
 use stepgate_core::ports::{EventQuery, Store, StoreError};
 use tracing::error;
 
-use super::{Service, is_set};
+use super::{Service, wait_until_set};
 
-/// How often the newest event is looked for.
+/// How often to poll for the newest event.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The file that names the newest event that this node has seen.
+/// The file with the id of the newest event that this node has seen.
 const LAST_EVENT: &str = "last_event";
 
-/// Remembers the newest event, and ends the process where the store no longer has it.
+/// Remembers the newest event, and ends the process if the store no longer has it.
 pub(super) async fn keep_looking(service: Arc<Service>) {
-    // A store that one process holds is not replaced beneath it.
+    // A store that is not shared is held by this process and cannot be replaced under it.
     if service.gate.store.node_id().is_none() {
         return;
     }
@@ -30,9 +30,9 @@ pub(super) async fn keep_looking(service: Arc<Service>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = is_set(&mut leaving) => return,
+            () = wait_until_set(&mut leaving) => return,
         }
-        // A store that does not answer says nothing about what is in it.
+        // If the store does not answer, nothing is known about its content: try again.
         let Ok(newest) = look(&*service.gate.store, seen).await else { continue };
         match newest {
             Look::Gone(event_id) => {
@@ -43,7 +43,7 @@ pub(super) async fn keep_looking(service: Arc<Service>) {
             Look::Newest(newest) if newest != seen => {
                 seen = newest;
                 if let (Some(file), Some(event_id)) = (&file, newest) {
-                    // The next look writes it again; without it only a restart notices less.
+                    // On failure the next new event writes it again. Until then a restart detects less.
                     let _written = fs::write(file, format!("{event_id}\n"));
                 }
             }
@@ -53,9 +53,9 @@ pub(super) async fn keep_looking(service: Arc<Service>) {
 }
 
 enum Look {
-    /// The newest event, where there is one.
+    /// The newest event, if any.
     Newest(Option<ArtifactId>),
-    /// This one was there, and is not.
+    /// This event was in the store before, and is missing now.
     Gone(ArtifactId),
 }
 
@@ -70,11 +70,11 @@ async fn look(store: &dyn Store, seen: Option<ArtifactId>) -> Result<Look, Store
     Ok(Look::Newest(newest.first().map(|placed| placed.event.event_id).or(seen)))
 }
 
-/// Refuses a store that lacks what this node has seen before.
+/// Refuses a store that lacks an event that this node has seen.
 pub(crate) async fn refuse(store: &dyn Store, root: &Path) -> anyhow::Result<()> {
     let file = file_in(root);
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
-    // A file that was cut off by a crash says nothing.
+    // A crash cut the file off: it proves nothing.
     let Ok(event_id) = text.trim().parse::<ArtifactId>() else { return Ok(()) };
     let found = store.event(event_id).await.context("cannot ask for the last event")?;
     if found.is_none() {
