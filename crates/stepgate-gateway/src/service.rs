@@ -403,7 +403,7 @@ pub async fn wait_until_set(flag: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Counts a task as running while it lives, even if it panics.
+/// Counts a task as running while it lives.
 struct RunningGuard(Arc<Service>);
 
 impl RunningGuard {

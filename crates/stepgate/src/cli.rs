@@ -93,7 +93,7 @@ Examples:
   stepgate mcp config --client claude-code
 
 Every call is a step of the local agent, as over HTTP at `/mcp`. Where `stepgate serve` holds the \
-directory, this is its client; where nobody does, this process holds it, and `stepgate approve` and \
+directory, this is its client; where no process does, this process holds it, and `stepgate approve` and \
 the other commands reach it through the directory.")]
     Mcp(McpArgs),
     /// Talk to the agent: the configured model, whose every call passes the gate.
@@ -105,7 +105,7 @@ Examples:
 
 Needs `agent.base_url` and `agent.model` in the configuration. Each line is one request, the end of the \
 input ends it. Where a person must approve, you are asked in place if the directory is yours; over \
---url somebody else decides. An empty line asks again what got no answer.")]
+--url another person decides. An empty line asks again what got no answer.")]
     Chat(ChatArgs),
     /// Take a proposal through the gate and print its response.
     #[command(after_help = "\

@@ -53,7 +53,7 @@ const SERVE_CEILING_MS: u64 = 60 * 60 * 1000;
 const BODY_BYTES_CEILING: u64 = 128 * 1024 * 1024;
 /// Most requests, a second or at once.
 const REQUESTS_CEILING: u32 = 1_000_000;
-/// Longest that anybody stays logged in: thirty days.
+/// Longest that a person stays logged in: thirty days.
 const LOGIN_CEILING_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Most entries of a listing.
 const ENTRIES_CEILING: usize = 1_000_000;
@@ -68,7 +68,7 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     /// How `stepgate serve` listens.
     pub(crate) serve: ServeConfig,
-    /// The door for agents that speak MCP.
+    /// The interface for agents that speak MCP.
     pub(crate) mcp: mcp::McpConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,

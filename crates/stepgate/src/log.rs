@@ -71,7 +71,7 @@ impl LogLevel {
 pub(crate) enum Audience {
     /// A person who waits for a command to end.
     Command,
-    /// Whoever reads the log of a long-running process: every line has its time.
+    /// A reader of the log of a long-running process: every line has its time.
     Service,
 }
 
@@ -218,7 +218,7 @@ fn text(level: Level, Fields(mut fields): Fields) -> String {
     line
 }
 
-/// A line for somebody who waits for a command.
+/// A line for a person who waits for a command.
 fn told(level: Level, Fields(mut fields): Fields) -> String {
     let message = message(&mut fields);
     let style = style(level);

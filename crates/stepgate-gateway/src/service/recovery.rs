@@ -106,7 +106,7 @@ impl Passes {
                     false => self.left.remove(&index),
                 };
             }
-            // A pass that panicked is not begun again: the same run would make it panic again.
+            // A pass that panics ends the process (decision 26); at shutdown it is cancelled.
             Some(Err(_)) => {}
             None => std::future::pending().await,
         }

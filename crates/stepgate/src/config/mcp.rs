@@ -1,4 +1,4 @@
-//! `[mcp]`: the door for agents that speak MCP.
+//! `[mcp]`: the interface for agents that speak MCP.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const KEEP_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
 /// Most sessions.
 const SESSIONS_CEILING: usize = 100_000;
 
-/// The MCP door.
+/// The MCP interface.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct McpConfig {

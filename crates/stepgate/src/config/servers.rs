@@ -55,7 +55,7 @@ pub(crate) struct ServerConfig {
     timeout_ms: Option<u64>,
     /// Whether the tools act once per idempotency key.
     honours_key: Option<bool>,
-    /// What becomes of a call of which nobody knows whether it was done.
+    /// What becomes of a call when it is not known whether it was done.
     in_doubt: Option<InDoubtConfig>,
     /// The read-only tool that knows; for `in_doubt = "query"`.
     status_tool: Option<String>,
@@ -93,7 +93,7 @@ pub(crate) struct ToolConfig {
     timeout_ms: Option<u64>,
     /// Whether the tool acts once per idempotency key.
     honours_key: Option<bool>,
-    /// What becomes of a call of which nobody knows whether it was done.
+    /// What becomes of a call when it is not known whether it was done.
     in_doubt: Option<InDoubtConfig>,
     /// The read-only tool that knows; for `in_doubt = "query"`.
     status_tool: Option<String>,
