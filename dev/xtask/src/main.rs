@@ -47,7 +47,7 @@ fn main() -> anyhow::Result<()> {
             format()?;
             ecosystem::install(&tools()?.join("ecosystem"))?;
             postgres::install()?;
-            tests::run(cargo(["test", "--workspace", "--no-fail-fast"]))?;
+            tests::run(cargo(["test", "--workspace", "--all-targets", "--no-fail-fast"]))?;
             lint()?;
             documentation()?;
             dependencies()
@@ -96,8 +96,9 @@ fn lint() -> anyhow::Result<()> {
     )
 }
 
-/// The documentation of the code: every link in it leads somewhere.
+/// The documentation of the code: its examples hold, and every link in it leads somewhere.
 fn documentation() -> anyhow::Result<()> {
+    run("doc tests", cargo(["test", "--workspace", "--doc", "--quiet"]))?;
     let mut doc = cargo(["doc", "--workspace", "--no-deps", "--quiet"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
     run("documentation of the code", doc)

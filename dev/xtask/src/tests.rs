@@ -44,7 +44,7 @@ impl Summary {
     }
 }
 
-/// Runs `cargo test` with these arguments.
+/// Runs `cargo test` with these arguments, which name no doc tests: rustdoc takes no runner for its own options.
 pub(super) fn run(mut cargo: Command) -> anyhow::Result<()> {
     println!("== tests");
     let start = Instant::now();
