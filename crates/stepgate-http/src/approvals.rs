@@ -24,7 +24,7 @@ use super::routes::{Id, Params};
 use super::{App, Problem, body};
 
 /// Most approvals that one request decides.
-const BATCH_MAX: usize = 100;
+pub(super) const BATCH_MAX: usize = 100;
 /// Longest note.
 pub(super) const NOTE_BYTES_MAX: usize = 4096;
 

@@ -1,15 +1,28 @@
-//! The console: HTML pages for people, rendered by the server, behind a login, without scripts.
+//! The console: HTML pages for people, rendered by the server, behind a login. One script of our own keeps an open page
+//! current and recomputes digests; every page works without it.
 //!
 //! A login is valid only for these pages. `/v1` and `/mcp` accept only tokens; these pages accept only the cookie
 //! that was issued in exchange for a token.
 
 mod approval;
 mod destination;
+mod difference;
 mod form;
+mod health;
+mod inbox;
+mod live;
 mod login;
 mod logins;
+mod moment;
+mod policy;
+mod question;
+mod run;
+mod runs;
+mod sessions;
 mod text;
+mod tools;
 mod trouble;
+mod turns;
 mod visitor;
 
 use std::sync::Arc;
@@ -27,21 +40,52 @@ use visitor::Visitor;
 pub(super) use visitor::enter;
 
 /// Every method of every page. They are not in the table of routes, because the OpenAPI document is for programs.
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 23] = [
+    ("GET", "/"),
+    ("POST", "/"),
     ("GET", "/approvals/{id}"),
     ("POST", "/approvals/{id}"),
+    ("GET", "/runs"),
+    ("GET", "/runs/{id}"),
+    ("GET", "/runs/{id}/chain"),
+    ("GET", "/runs/{id}/export"),
+    ("GET", "/sessions"),
+    ("GET", "/sessions/{id}"),
+    ("GET", "/turns/{id}"),
+    ("GET", "/tools"),
+    ("GET", "/tools/{id}"),
+    ("POST", "/tools/{id}"),
+    ("GET", "/policy"),
+    ("POST", "/policy"),
+    ("GET", "/health"),
     ("GET", "/login"),
     ("POST", "/login"),
     ("POST", "/logout"),
+    ("GET", "/live"),
+    ("GET", "/console.js"),
     ("GET", "/style.css"),
 ];
 
 /// The pages with their handlers.
-pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 4] {
+pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 18] {
     [
+        ("/", routing::get(inbox::show).post(inbox::decide)),
         ("/approvals/{id}", routing::get(approval::show).post(approval::decide)),
+        ("/runs", routing::get(runs::list)),
+        ("/runs/{id}", routing::get(run::show)),
+        ("/runs/{id}/chain", routing::get(run::chain)),
+        ("/runs/{id}/export", routing::get(run::export)),
+        ("/sessions", routing::get(sessions::list)),
+        ("/sessions/{id}", routing::get(sessions::show)),
+        ("/turns/{id}", routing::get(turns::show)),
+        ("/tools", routing::get(tools::list)),
+        ("/tools/{id}", routing::get(tools::show).post(tools::accept)),
+        ("/policy", routing::get(policy::show).post(policy::evaluate)),
+        ("/health", routing::get(health::show)),
         ("/login", routing::get(login::ask).post(login::log_in)),
         ("/logout", routing::post(login::log_out)),
+        ("/live", routing::get(live::follow)),
+        ("/console.js", routing::get(script)),
         ("/style.css", routing::get(style)),
     ]
 }
@@ -64,16 +108,16 @@ pub(super) fn refused(path: &str, problem: Problem) -> Response {
     }
 }
 
-/// Security headers of every page: no scripts, no resources except our style sheet, no embedding in frames, and no
-/// referrer to other sites.
+/// Security headers of every page: no resources except our style sheet and our script, which talks to nothing else, no
+/// embedding in frames, and no referrer to other sites.
 ///
 /// The referrer policy is `same-origin`, not `no-referrer`: with the latter, browsers also send `Origin: null` from our
 /// own forms, and we could not tell them from forms of other sites.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; \
-         base-uri 'none'",
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+         form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -92,13 +136,48 @@ pub(super) fn add_security_headers(response: &mut Response) {
 /// The layout around every page.
 struct Frame {
     title: String,
+    /// The place of the page in the navigation.
+    tab: Option<Tab>,
     visitor: Option<Visitor>,
 }
 
 impl Frame {
     fn new(title: impl Into<String>, visitor: Option<&Visitor>) -> Self {
-        Self { title: title.into(), visitor: visitor.cloned() }
+        Self { title: title.into(), tab: None, visitor: visitor.cloned() }
     }
+
+    /// The frame of a page that belongs to a part of the console.
+    fn at(tab: Tab, title: impl Into<String>, visitor: &Visitor) -> Self {
+        Self { tab: Some(tab), ..Self::new(title, Some(visitor)) }
+    }
+
+    /// The parts of the console: path, name, and whether the page belongs to it.
+    fn tabs(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        Tab::ALL.into_iter().map(|(tab, path, name)| (path, name, self.tab == Some(tab)))
+    }
+}
+
+/// The parts of the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tab {
+    Inbox,
+    Runs,
+    Sessions,
+    Tools,
+    Policy,
+    Health,
+}
+
+impl Tab {
+    /// Every part with its path and name, in the order of the navigation.
+    const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::Inbox, "/", "Inbox"),
+        (Self::Runs, "/runs", "Runs"),
+        (Self::Sessions, "/sessions", "Sessions"),
+        (Self::Tools, "/tools", "Tools"),
+        (Self::Policy, "/policy", "Policy"),
+        (Self::Health, "/health", "Health"),
+    ];
 }
 
 /// Renders a whole page.
@@ -109,6 +188,12 @@ fn html(status: StatusCode, page: &impl Template) -> Response {
         // Never happens: rendering into memory does not fail.
         Err(_) => Problem::internal().into_response(),
     }
+}
+
+async fn script() -> Response {
+    let kind = HeaderValue::from_static("text/javascript; charset=utf-8");
+    let text = include_str!("../templates/console.js");
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
 async fn style() -> Response {

@@ -13,6 +13,8 @@ use stepgate_core::attention::{Kind, Need};
 use stepgate_core::run::Word;
 use stepgate_gateway::panics;
 
+use super::history::History;
+
 /// Seconds: from an answer that was already recorded to a caller that waits as long as it may.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0, 60.0];
 
@@ -33,6 +35,8 @@ struct StatusLabel {
 
 /// All metrics.
 pub(crate) struct Metrics {
+    /// The last minutes, for the console.
+    pub(crate) history: History,
     registry: Registry,
     steps: Family<OutcomeLabel, Counter>,
     requests: Family<StatusLabel, Counter>,
@@ -66,6 +70,7 @@ pub(super) struct Present {
 impl Metrics {
     pub(super) fn new() -> Self {
         let mut metrics = Self {
+            history: History::new(),
             registry: Registry::with_prefix("stepgate"),
             steps: Family::default(),
             requests: Family::default(),
@@ -100,11 +105,16 @@ impl Metrics {
 
     pub(super) fn step(&self, word: Word) {
         self.steps.get_or_create(&OutcomeLabel { outcome: word.as_str() }).inc();
+        self.history.count(|sample| sample.steps += 1);
     }
 
     pub(super) fn request(&self, status: StatusCode, elapsed: Duration) {
         self.requests.get_or_create(&StatusLabel { status: status.as_u16() }).inc();
         self.duration.observe(elapsed.as_secs_f64());
+        self.history.count(|sample| {
+            sample.requests += 1;
+            sample.longest = sample.longest.max(elapsed);
+        });
     }
 
     /// Counts a request that could not be understood.

@@ -9,9 +9,11 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
+use stepgate_core::failure::Failure;
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::json::{Map, Value};
 use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
+use stepgate_core::run::Payload;
 use stepgate_core::step::{self, Submission, Weighed};
 use stepgate_policy::Explanation;
 
@@ -28,22 +30,22 @@ pub(super) struct EvaluateParams {
 
 /// The result of the evaluation.
 #[derive(Serialize)]
-struct Evaluation {
-    tool: String,
-    verdict: &'static str,
+pub(super) struct Evaluation {
+    pub(super) tool: String,
+    pub(super) verdict: &'static str,
     /// Why a person is needed.
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
     /// The sandbox or pin rule that refuses it, whatever policy says.
-    rule: Option<String>,
-    policies: Vec<String>,
+    pub(super) rule: Option<String>,
+    pub(super) policies: Vec<String>,
     policy_hash: Digest,
-    caps: BTreeMap<String, i64>,
+    pub(super) caps: BTreeMap<String, i64>,
     /// Why it is denied, if the policies' names do not show it.
-    detail: Option<String>,
+    pub(super) detail: Option<String>,
     /// The declared defaults that policies saw, by JSON Pointer.
     defaults: Map<String, Value>,
     /// Every policy that was evaluated, with its file and line.
-    explanation: Option<Explanation>,
+    pub(super) explanation: Option<Explanation>,
 }
 
 pub(super) async fn evaluate(
@@ -53,19 +55,9 @@ pub(super) async fn evaluate(
     body: Body,
 ) -> Result<Response, Problem> {
     let payload = body::payload(&app, body).await?;
-    let gate = &app.service.gate;
-    let submission = Submission {
-        session_id: SessionId::new(gate.world.fresh_uuid()),
-        principal_id: params.principal.unwrap_or(caller.principal_id),
-        payload,
-    };
-    Ok(match step::weigh(gate, &submission) {
-        Ok(weighed) => {
-            let policy = app.service.control.as_ref().map(|control| control.policy.current());
-            let explanation =
-                policy.map(|policy| policy.explain(&submission.principal_id, &weighed.call));
-            Json(evaluation(weighed, explanation)).into_response()
-        }
+    let principal_id = params.principal.unwrap_or(caller.principal_id);
+    Ok(match weighed(&app, principal_id, payload) {
+        Ok(evaluation) => Json(evaluation).into_response(),
         Err(failure) => {
             let refusal = serde_json::json!({
                 "error": {
@@ -77,6 +69,21 @@ pub(super) async fn evaluate(
             (StatusCode::UNPROCESSABLE_ENTITY, Json(refusal)).into_response()
         }
     })
+}
+
+/// What would be decided on a proposal, or why it is not a valid one.
+pub(super) fn weighed(
+    app: &App,
+    principal_id: PrincipalId,
+    payload: Payload,
+) -> Result<Evaluation, Failure> {
+    let gate = &app.service.gate;
+    let session_id = SessionId::new(gate.world.fresh_uuid());
+    let submission = Submission { session_id, principal_id, payload };
+    let weighed = step::weigh(gate, &submission)?;
+    let policy = app.service.control.as_ref().map(|control| control.policy.current());
+    let explanation = policy.map(|policy| policy.explain(&submission.principal_id, &weighed.call));
+    Ok(evaluation(weighed, explanation))
 }
 
 fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::tool::{Standing, Tool, ToolName};
 use stepgate_exec::servers::{ListedServer, ListedTool, Off, ServerState};
 use stepgate_gateway::control::Accepted;
@@ -245,12 +246,23 @@ pub(super) async fn accept(
     body: Body,
 ) -> Result<Json<Value>, Problem> {
     let Seen { definition_digest: seen } = body::json(&app, &headers, body).await?;
+    let digest = accept_as(&app, &caller.principal_id, &name, seen).await?;
+    Ok(Json(json!({ "name": name, "definition_digest": digest })))
+}
+
+/// Accepts the present definition of a tool, if it is still the one that the operator has seen.
+pub(super) async fn accept_as(
+    app: &App,
+    operator: &PrincipalId,
+    name: &ToolName,
+    seen: Option<Digest>,
+) -> Result<Digest, Problem> {
     let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
-    let (gate, operator) = (&app.service.gate, &caller.principal_id);
-    match control.accept(gate, &name, operator, seen).await? {
+    let gate = &app.service.gate;
+    match control.accept(gate, name, operator, seen).await? {
         Accepted::As(digest) => {
             control.reload(gate).await;
-            Ok(Json(json!({ "name": name, "definition_digest": digest })))
+            Ok(digest)
         }
         Accepted::Another(digest) => Err(Problem::conflict(format!(
             "the tool is another one by now, its definition is {digest}: look at it again"

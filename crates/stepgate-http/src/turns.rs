@@ -30,7 +30,8 @@ use super::problem::Said;
 use super::routes::Id;
 use super::steps::max_wait;
 use super::{App, Problem, REPLAYED_HEADER, SESSION_HEADER, body};
-use wire::{Accepted, TurnObject, TurnRequest};
+pub(super) use wire::TurnObject;
+use wire::{Accepted, TurnRequest};
 
 /// The idempotency key of the request: the same key gets the same turn.
 const KEY_HEADER: &str = "idempotency-key";
@@ -169,11 +170,15 @@ pub(super) async fn show(
     Reader(caller): Reader,
     Id(turn_id): Id<TurnId>,
 ) -> Result<Json<TurnObject>, Problem> {
-    let conversations = conversations(&app)?;
-    let found = conversations.look(turn_id).await.map_err(problem)?;
-    let (view, look) = found.ok_or_else(Problem::not_found)?;
-    is_seen(&app, &caller, &view.session_id).await?;
-    Ok(Json(TurnObject::of(&view, look)))
+    let turn = find(&app, turn_id).await?.ok_or_else(Problem::not_found)?;
+    is_seen(&app, &caller, &turn.session_id).await?;
+    Ok(Json(turn))
+}
+
+/// A turn as it stands; none where there is none.
+pub(super) async fn find(app: &App, turn_id: TurnId) -> Result<Option<TurnObject>, Problem> {
+    let found = conversations(app)?.look(turn_id).await.map_err(problem)?;
+    Ok(found.map(|(view, look)| TurnObject::of(&view, look)))
 }
 
 /// Cancels a turn that is not over. Only its owner may; for others it does not exist. Idempotent: a turn that is

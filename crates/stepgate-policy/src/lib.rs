@@ -35,7 +35,7 @@ pub use explain::{ExplainedPolicy, ExplainedRequest, Explanation, Outcome};
 pub use finding::{Finding, LoadError, Severity};
 pub use live::{LivePolicy, Reloaded};
 pub use rule::Effect;
-pub use set::PolicySet;
+pub use set::{PolicySet, ShownRule};
 pub use shape::ToolShape;
 pub use unseen::ExplainedUnseen;
 

@@ -32,6 +32,22 @@ pub struct PolicySet {
     pub(crate) cases: usize,
 }
 
+/// A rule as people read it.
+pub struct ShownRule<'a> {
+    /// Its name in decisions.
+    pub name: &'a str,
+    /// Whether it permits or forbids.
+    pub effect: Effect,
+    /// Why a person must decide, where it matches.
+    pub approval: Option<&'a str>,
+    /// The file.
+    pub file: &'a str,
+    /// The line where it begins.
+    pub line: Option<usize>,
+    /// Its text.
+    pub text: String,
+}
+
 /// An action, with everything about it that does not depend on the call.
 pub(crate) struct Entry {
     pub(crate) action: EntityUid,
@@ -54,6 +70,18 @@ impl PolicySet {
     /// The names of the policies, in the order of files and lines.
     pub fn policies(&self) -> impl Iterator<Item = &str> {
         self.rules.iter().map(|rule| rule.name.as_str())
+    }
+
+    /// The rules as people read them, in the order of files and lines.
+    pub fn shown(&self) -> impl Iterator<Item = ShownRule<'_>> {
+        self.rules.iter().map(|rule| ShownRule {
+            name: &rule.name,
+            effect: rule.effect,
+            approval: rule.approval.as_deref(),
+            file: &rule.file,
+            line: rule.place.map(|place| place.line),
+            text: rule.policy.to_string(),
+        })
     }
 
     /// How many cases were run.

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
+use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::ids::ApprovalId;
 use stepgate_core::run::Word;
 use stepgate_core::step::{self, Refused};
@@ -17,23 +18,49 @@ use stepgate_gateway::service::Decided;
 
 use super::trouble::Trouble;
 use super::visitor::{Visitor, VisitorRole};
-use super::{form, html};
+use super::{form, html, inbox, question};
 use crate::approvals::{self, Decision};
-use crate::routes::Id;
+use crate::routes::{Id, Params};
 use crate::{App, Problem};
 
-use view::ApprovalPage;
+use view::{ApprovalPage, Extras, Notice};
 
 /// How long a decision waits for its step to end.
 const LINGER: Duration = Duration::from_secs(1);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShowParams {
+    /// The approval that was decided before, if this one comes next.
+    decided: Option<ApprovalId>,
+}
 
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     visitor: Visitor,
     id: Result<Id<ApprovalId>, Problem>,
+    Params(params): Params<ShowParams>,
 ) -> Result<Response, Trouble> {
     let Ok(Id(id)) = id else { return Err(Trouble::no_such_approval()) };
-    page(&app, &visitor, id, StatusCode::OK, None).await
+    let notice = match params.decided {
+        Some(decided) => next_notice(&app, decided).await?,
+        None => None,
+    };
+    page(&app, &visitor, id, StatusCode::OK, notice).await
+}
+
+/// What became of the approval before this one.
+async fn next_notice(app: &App, decided: ApprovalId) -> Result<Option<Notice>, Trouble> {
+    let before = app.service.gate.store.approval(decided).await?;
+    Ok(before.and_then(|before| {
+        let words = match before.status {
+            ApprovalStatus::Approved => "The one before was approved. This one comes next.",
+            ApprovalStatus::Denied => "The one before was denied. This one comes next.",
+            ApprovalStatus::Expired => "The one before expired. This one comes next.",
+            ApprovalStatus::Pending => return None,
+        };
+        Some(Notice { words, decided: Some(decided) })
+    }))
 }
 
 #[derive(Deserialize)]
@@ -43,9 +70,23 @@ struct DecisionForm {
     decision: Decision,
     #[serde(default)]
     note: String,
+    /// Where to go afterwards.
+    #[serde(default)]
+    back: Back,
 }
 
-/// Decides as `POST /v1/approvals/{id}/approve` and `deny` do, then redirects to the page.
+/// Where a decision leads.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Back {
+    /// To the next approval; to this one if there is none.
+    #[default]
+    Next,
+    /// To the inbox.
+    Inbox,
+}
+
+/// Decides as `POST /v1/approvals/{id}/approve` and `deny` do, then redirects.
 pub(super) async fn decide(
     State(app): State<Arc<App>>,
     visitor: Visitor,
@@ -53,7 +94,7 @@ pub(super) async fn decide(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
-    let DecisionForm { csrf, decision, note } = form::read(&app, &headers, body).await?;
+    let DecisionForm { csrf, decision, note, back } = form::read(&app, &headers, body).await?;
     if !visitor.made(&csrf) {
         return Err(Trouble::foreign_form());
     }
@@ -62,20 +103,29 @@ pub(super) async fn decide(
         VisitorRole::Operator => {}
         VisitorRole::Auditor => {
             let words = "Nothing was decided: auditors look, and operators decide.";
-            return page(&app, &visitor, id, StatusCode::FORBIDDEN, Some(words)).await;
+            return page(&app, &visitor, id, StatusCode::FORBIDDEN, refusal(words)).await;
         }
     }
     // Browsers send CRLF line ends from a text area.
     let note = note.replace("\r\n", "\n").trim().to_owned();
     let Ok(note) = approvals::checked(Some(note)) else {
         let words = "Nothing was decided: the note is too long. It may have 4,096 bytes.";
-        return page(&app, &visitor, id, StatusCode::BAD_REQUEST, Some(words)).await;
+        return page(&app, &visitor, id, StatusCode::BAD_REQUEST, refusal(words)).await;
     };
     let said = decision.by(&visitor.principal_id, note);
     let (status, words) = match app.service.decide(id, said).await {
         Ok(decided) => {
-            linger(&app, &decided).await;
-            return Ok(Redirect::to(&format!("/approvals/{id}")).into_response());
+            let path = match back {
+                Back::Inbox => "/".to_owned(),
+                Back::Next => match inbox::next(&app, &visitor, id).await? {
+                    Some(next) => format!("/approvals/{next}?decided={id}"),
+                    None => {
+                        linger(&app, &decided).await;
+                        format!("/approvals/{id}")
+                    }
+                },
+            };
+            return Ok(Redirect::to(&path).into_response());
         }
         Err(Refused::AlreadyDecided) => (
             StatusCode::CONFLICT,
@@ -95,7 +145,12 @@ pub(super) async fn decide(
         Err(Refused::NoSuchApproval) => return Err(Trouble::no_such_approval()),
         Err(refused @ (Refused::NotInDoubt | Refused::Fault(_))) => return Err(refused.into()),
     };
-    page(&app, &visitor, id, status, Some(words)).await
+    page(&app, &visitor, id, status, refusal(words)).await
+}
+
+/// The notice of a decision that was not accepted.
+fn refusal(words: &'static str) -> Option<Notice> {
+    Some(Notice { words, decided: None })
 }
 
 /// Waits a moment for the step to end: most calls are fast, and then the next page shows the outcome.
@@ -116,12 +171,21 @@ async fn page(
     visitor: &Visitor,
     id: ApprovalId,
     status: StatusCode,
-    notice: Option<&'static str>,
+    notice: Option<Notice>,
 ) -> Result<Response, Trouble> {
     let gate = &app.service.gate;
     let approval = gate.store.approval(id).await?.ok_or_else(Trouble::no_such_approval)?;
     let dossier = gate.store.dossier(approval.tool_run_id).await?;
     let dossier = dossier.ok_or_else(Problem::internal)?;
-    let page = ApprovalPage::of(&approval, &dossier, visitor, gate.world.now(), notice)?;
+    let context =
+        approval.context.read().ok().filter(|_| approval.status == ApprovalStatus::Pending);
+    let (change, tool) = match context {
+        Some(context) => {
+            (question::file_change(app, context).await, question::described_tool(app, context))
+        }
+        None => (None, None),
+    };
+    let extras = Extras { notice, change, tool };
+    let page = ApprovalPage::of(&approval, &dossier, visitor, gate.world.now(), extras)?;
     Ok(html(status, &page))
 }

@@ -23,7 +23,7 @@ impl Destination {
             && !text.contains("//")
             && text.chars().all(is_plain)
             && PAGES.iter().any(|(method, page)| *method == "GET" && routes::fits(page, text));
-        (is_ours && text != "/login").then(|| Self(text.to_owned()))
+        (is_ours && !matches!(text, "/login" | "/live")).then(|| Self(text.to_owned()))
     }
 
     /// The login URL that redirects here.

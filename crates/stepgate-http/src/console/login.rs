@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::destination::Destination;
 use super::trouble::Trouble;
-use super::visitor::{OptionalVisitor, Visitor, VisitorRole, set_cookie};
+use super::visitor::{OptionalVisitor, VisitorRole, set_cookie};
 use super::{Frame, form, html};
 use crate::routes::Params;
 use crate::{App, Peer, Problem};
@@ -27,13 +27,6 @@ struct LoginPage {
     next: String,
     /// A link from another site sends no cookie (`SameSite=Strict`): a click on this page does.
     comes_from_elsewhere: bool,
-}
-
-#[derive(Template)]
-#[template(path = "welcome.html")]
-struct WelcomePage {
-    frame: Frame,
-    visitor: Visitor,
 }
 
 #[derive(Deserialize)]
@@ -50,11 +43,7 @@ pub(super) async fn ask(
 ) -> Response {
     let next = asked.ok().and_then(|Params(Asked { next })| Destination::parse(&next));
     match (visitor, next) {
-        (Some(_), Some(next)) => Redirect::to(&next.to_string()).into_response(),
-        (Some(visitor), None) => {
-            let frame = Frame::new("You are logged in", Some(&visitor));
-            html(StatusCode::OK, &WelcomePage { frame, visitor })
-        }
+        (Some(_), next) => Redirect::to(&first_page(next)).into_response(),
         (None, next) => {
             let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
             let comes_from_elsewhere = matches!(site, Some(b"cross-site" | b"same-site"));
@@ -62,6 +51,11 @@ pub(super) async fn ask(
             html(StatusCode::OK, &page)
         }
     }
+}
+
+/// Where a login leads: to the page that was requested, or to the inbox.
+fn first_page(next: Option<Destination>) -> String {
+    next.map_or("/".to_owned(), |next| next.to_string())
 }
 
 fn login_page(refusal: Option<&'static str>, next: Option<Destination>) -> LoginPage {
@@ -110,8 +104,7 @@ pub(super) async fn log_in(
     let is_live = |token_id| app.service.is_live(token_id);
     let who = (token.token_id, token.principal_id, role);
     let cookie = app.logins.begin(who, Instant::now(), is_live)?;
-    let next = next.map_or("/login".to_owned(), |next| next.to_string());
-    Ok(leading_to(&next, &set_cookie(&app, Some(&cookie))))
+    Ok(leading_to(&first_page(next), &set_cookie(&app, Some(&cookie))))
 }
 
 #[derive(Deserialize)]

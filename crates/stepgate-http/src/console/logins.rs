@@ -25,6 +25,15 @@ pub(crate) struct Logins {
     open: Mutex<HashMap<Digest, Login>>,
 }
 
+/// Who sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VisitBy {
+    /// A person opened a page or sent a form.
+    Person,
+    /// An open page refreshes itself.
+    Script,
+}
+
 struct Login {
     token_id: ArtifactId,
     principal_id: PrincipalId,
@@ -62,11 +71,13 @@ impl Logins {
         Ok(cookie)
     }
 
-    /// The visitor of this cookie, if the login and its token are still valid. Resets the idle timeout.
+    /// The visitor of this cookie, if the login and its token are still valid. A visit of a person resets the idle
+    /// timeout; a page that refreshes itself does not.
     pub(super) fn visitor(
         &self,
         cookie: &str,
         now: Instant,
+        by: VisitBy,
         is_live: impl Fn(ArtifactId) -> bool,
     ) -> Option<Visitor> {
         let key = key(cookie);
@@ -76,13 +87,23 @@ impl Logins {
             open.remove(&key);
             return None;
         }
-        login.used = now;
+        match by {
+            VisitBy::Person => login.used = now,
+            VisitBy::Script => {}
+        }
         Some(Visitor {
             principal_id: login.principal_id.clone(),
             role: login.role,
             csrf: login.csrf.clone(),
             login: key,
         })
+    }
+
+    /// Whether a login is still valid.
+    pub(super) fn is_open(&self, visitor: &Visitor, is_live: impl Fn(ArtifactId) -> bool) -> bool {
+        let open = self.open();
+        let login = open.get(&visitor.login);
+        login.is_some_and(|it| self.is_good(it, Instant::now()) && is_live(it.token_id))
     }
 
     /// Ends a login.

@@ -3,6 +3,8 @@
 use askama::Template;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use stepgate_core::journal::StateError;
+use stepgate_gateway::text::printable;
 
 use super::{Frame, html};
 use crate::Problem;
@@ -42,6 +44,23 @@ impl Trouble {
     pub(super) fn no_such_approval() -> Self {
         let words = "No approval has this id. Look at the address: it may have been cut off.";
         Self::new(StatusCode::NOT_FOUND, "There is no such approval", words)
+    }
+
+    /// There is nothing of this kind with the id in the address.
+    pub(super) fn no_such(kind: &'static str) -> Self {
+        let words =
+            format!("No {kind} has this id. Look at the address: it may have been cut off.");
+        Self::new(StatusCode::NOT_FOUND, "There is no such page", words)
+    }
+
+    /// A run whose journal was changed.
+    pub(super) fn does_not_verify(error: &StateError) -> Self {
+        let words = format!(
+            "What is stored of this run is not what was written: {}. Nothing goes on with it, and \
+             `stepgate verify` names everything that does not hold.",
+            printable(&error.detail)
+        );
+        Self::new(StatusCode::CONFLICT, "This run does not verify", words)
     }
 
     /// A form that was not made for this login (wrong CSRF token).

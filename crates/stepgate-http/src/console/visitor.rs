@@ -12,11 +12,15 @@ use stepgate_gateway::tokens::Role;
 use subtle::ConstantTimeEq;
 
 use super::destination::Destination;
+use super::logins::VisitBy;
 use super::trouble::Trouble;
 use crate::{App, Problem};
 
 /// Most cookies of our name that are tried: other programs on the same host may set cookies of this name too.
 const COOKIES_MAX: usize = 8;
+
+/// In requests that an open page sends to refresh itself.
+const REFRESH_HEADER: &str = "stepgate-refresh";
 
 /// A person who is logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +82,17 @@ fn recognised(app: &App, headers: &HeaderMap) -> Option<Visitor> {
     let cookies = lines.flat_map(|line| line.split(';')).filter_map(|it| it.trim().split_once('='));
     let ours = cookies.filter(|(it, _)| *it == name).take(COOKIES_MAX);
     let is_live = |token_id| app.service.is_live(token_id);
-    ours.filter_map(|(_, value)| app.logins.visitor(value, now, is_live)).next()
+    // A script marks its requests. Whoever leaves the mark out has the cookie, and could visit the page as well.
+    let by = match headers.contains_key(REFRESH_HEADER) || is_stream(headers) {
+        true => VisitBy::Script,
+        false => VisitBy::Person,
+    };
+    ours.filter_map(|(_, value)| app.logins.visitor(value, now, by, is_live)).next()
+}
+
+/// Whether a browser opens an event stream, which has no header of ours.
+fn is_stream(headers: &HeaderMap) -> bool {
+    headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes() == b"text/event-stream")
 }
 
 /// Over TLS the `__Host-` prefix: browsers accept such a cookie only from this exact host.

@@ -2,6 +2,7 @@
 
 mod forms;
 mod logins;
+mod pages;
 
 use super::*;
 
@@ -36,7 +37,7 @@ impl<'a> Browser<'a> {
     async fn of(house: &'a House, token: &str) -> Self {
         let mut browser = Self::new(house);
         let reply = browser.log_in(token, "").await;
-        assert_eq!((reply.status.as_u16(), reply.header("location")), (303, Some("/login")));
+        assert_eq!((reply.status.as_u16(), reply.header("location")), (303, Some("/")));
         browser
     }
 
@@ -69,7 +70,7 @@ impl<'a> Browser<'a> {
 
     /// The CSRF token of this login's forms.
     async fn csrf(&self) -> String {
-        csrf(&self.get("/login").await)
+        csrf(&self.get("/").await)
     }
 
     async fn decide(&self, approval: &str, word: &str, note: &str) -> Reply {
@@ -267,14 +268,14 @@ async fn what_agents_and_people_write_is_never_markup() {
     let decided = browser.get(&path).await;
     assert!(decided.body.contains("&#60;img src=x"), "{}", decided.body);
     for page in [open.body, decided.body] {
-        for markup in ["<script", "<img", "\u{202e}"] {
+        for markup in ["<script>", "<img", "\u{202e}"] {
             assert!(!page.contains(markup), "{page}");
         }
     }
 }
 
 #[tokio::test]
-async fn every_answer_of_a_page_tells_the_browser_to_run_nothing_and_keep_nothing() {
+async fn every_answer_of_a_page_tells_the_browser_to_run_only_our_script_and_keep_nothing() {
     let house = House::new().await;
     let (approval, _) = house.ask(&house.alice, "d").await;
     let (inside, outside) = (Browser::of(&house, &house.olga).await, Browser::new(&house));
@@ -303,8 +304,8 @@ async fn every_answer_of_a_page_tells_the_browser_to_run_nothing_and_keep_nothin
         }
     }
     for reply in replies {
-        let policy = "default-src 'none'; style-src 'self'; form-action 'self'; \
-                      frame-ancestors 'none'; base-uri 'none'";
+        let policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
         for (name, value) in [
             ("content-security-policy", policy),
             ("x-content-type-options", "nosniff"),
@@ -322,18 +323,23 @@ async fn every_answer_of_a_page_tells_the_browser_to_run_nothing_and_keep_nothin
 }
 
 #[tokio::test]
-async fn the_pages_have_no_script_and_no_style_of_their_own() {
+async fn no_page_has_a_script_a_style_or_an_address_of_its_own() {
     let house = House::new().await;
-    let (approval, _) = house.ask(&house.alice, "d").await;
+    let (approval, run) = house.ask(&house.alice, "d").await;
     let browser = Browser::of(&house, &house.olga).await;
     let outside = Browser::new(&house);
-    for page in [
-        browser.get(&format!("/approvals/{approval}")).await,
-        browser.get("/login").await,
-        outside.get("/login").await,
-        browser.get("/approvals/x").await,
-    ] {
-        for word in ["<script", "<style", "style=", " on", "javascript:", "http://", "https://"] {
+    let mut pages = vec![outside.get("/login").await, browser.get("/approvals/x").await];
+    let (approval, run) = (format!("/approvals/{approval}"), format!("/runs/{run}"));
+    let paths = ["/", "/runs", "/sessions", "/tools", "/policy", "/health", &approval, &run];
+    for path in paths {
+        let page = browser.get(path).await;
+        assert_eq!((page.status.as_u16(), is_html(&page)), (200, true), "{path}");
+        assert_eq!(page.body.matches("<script").count(), 1, "{path}");
+        assert!(page.body.contains("<script src=\"/console.js\" defer></script>"), "{path}");
+        pages.push(page);
+    }
+    for page in pages {
+        for word in ["<style", "style=", " on", "javascript:", "http://", "https://"] {
             let mut tags = page.body.split('<').skip(1).map(|rest| rest.split('>').next().unwrap());
             let found = tags.find(|tag| format!("<{tag}").contains(word));
             assert_eq!(found, None, "{word}");
@@ -342,4 +348,7 @@ async fn the_pages_have_no_script_and_no_style_of_their_own() {
     let style = outside.get("/style.css").await;
     assert_eq!(style.header("content-type"), Some("text/css; charset=utf-8"));
     assert!(style.body.contains("prefers-color-scheme: dark") && !style.body.contains("url("));
+    let script = outside.get("/console.js").await;
+    assert_eq!(script.header("content-type"), Some("text/javascript; charset=utf-8"));
+    assert!(!script.body.contains("innerHTML =") && !script.body.contains("eval("));
 }

@@ -79,14 +79,14 @@ fn code(approval_id: Option<ApprovalId>) -> &'static str {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TurnObject {
-    session_id: SessionId,
+    pub(crate) session_id: SessionId,
     turn_id: TurnId,
     /// `in_progress`, `approval_required`, `stopped`, `client_tools_required`, `final` or `failed`.
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    approval_id: Option<ApprovalId>,
+    pub(crate) approval_id: Option<ApprovalId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    run_id: Option<RunId>,
+    pub(crate) run_id: Option<RunId>,
     /// The response that the caller got or would get.
     #[serde(skip_serializing_if = "Option::is_none")]
     response: Option<Response>,
@@ -95,6 +95,18 @@ pub(crate) struct TurnObject {
 }
 
 impl TurnObject {
+    /// Its state, for people.
+    pub(crate) fn words(&self) -> &'static str {
+        match self.state {
+            "approval_required" => "waits for an approval",
+            "stopped" => "stopped: the same request continues it",
+            "client_tools_required" => "waits for the results of the caller's tools",
+            "final" => "answered",
+            "failed" => "failed",
+            _ => "under way",
+        }
+    }
+
     pub(super) fn of(view: &TurnView, look: Look) -> Self {
         let mut object = Self {
             session_id: view.session_id,

@@ -20,7 +20,7 @@ fn begin(logins: &Logins, token_id: ArtifactId, now: Instant) -> String {
 }
 
 fn is_in(logins: &Logins, cookie: &str, now: Instant) -> bool {
-    logins.visitor(cookie, now, |_| true).is_some()
+    logins.visitor(cookie, now, VisitBy::Person, |_| true).is_some()
 }
 
 #[test]
@@ -40,12 +40,25 @@ fn a_login_that_is_not_used_ends_and_one_that_is_used_ends_later() {
 }
 
 #[test]
+fn a_page_that_refreshes_itself_does_not_keep_its_login_open() {
+    let logins = Logins::new(&limits());
+    let start = Instant::now();
+    let cookie = begin(&logins, token(), start);
+    let refresh = |seconds| {
+        let now = start + Duration::from_secs(seconds);
+        logins.visitor(&cookie, now, VisitBy::Script, |_| true)
+    };
+    assert!(refresh(9).is_some());
+    assert!(refresh(10).is_none());
+}
+
+#[test]
 fn a_login_ends_with_its_token() {
     let logins = Logins::new(&limits());
     let (now, good, revoked) = (Instant::now(), token(), token());
     let (first, second) = (begin(&logins, good, now), begin(&logins, revoked, now));
-    assert!(logins.visitor(&first, now, |it| it == good).is_some());
-    assert!(logins.visitor(&second, now, |it| it == good).is_none());
+    assert!(logins.visitor(&first, now, VisitBy::Person, |it| it == good).is_some());
+    assert!(logins.visitor(&second, now, VisitBy::Person, |it| it == good).is_none());
     assert!(!is_in(&logins, &second, now));
 }
 
@@ -54,7 +67,9 @@ fn a_login_is_found_by_its_cookie_alone_and_every_login_has_its_own_secrets() {
     let logins = Logins::new(&limits());
     let (now, token_id) = (Instant::now(), token());
     let cookies = [begin(&logins, token_id, now), begin(&logins, token_id, now)];
-    let visitors = cookies.each_ref().map(|cookie| logins.visitor(cookie, now, |_| true).unwrap());
+    let visitors = cookies
+        .each_ref()
+        .map(|cookie| logins.visitor(cookie, now, VisitBy::Person, |_| true).unwrap());
     let [first, second] = visitors;
     assert!(first.csrf != second.csrf && first.login != second.login && cookies[0] != cookies[1]);
     assert!(first.made(&first.csrf) && !first.made(&second.csrf) && !first.made(""));

@@ -1,0 +1,100 @@
+//! Two texts compared line by line: what would change.
+
+use std::time::Duration;
+
+use similar::{ChangeTag, TextDiff};
+
+use super::text::Text;
+
+/// Longest text that is compared. Comparing takes longer than proportional time.
+const BYTES_MAX: usize = 512 * 1024;
+/// Longest time for one comparison. After that it is less exact, and still right.
+const TIMEOUT: Duration = Duration::from_millis(200);
+/// Unchanged lines that are shown around a change.
+const AROUND: usize = 3;
+/// Most lines that are shown.
+const LINES_MAX: usize = 2000;
+
+/// How two texts differ.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Difference {
+    /// The lines that change, with a few around them.
+    Lines(Vec<Line>),
+    /// They are equal.
+    None,
+    /// They are too long to be compared on a page.
+    TooLong,
+}
+
+/// A line of a comparison.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) class: &'static str,
+    pub(super) mark: &'static str,
+    /// For screen readers, which do not read a colour.
+    pub(super) spoken: &'static str,
+    pub(super) text: Text,
+}
+
+impl Difference {
+    pub(super) fn between(before: &str, after: &str) -> Self {
+        if before == after {
+            return Self::None;
+        }
+        if before.len().max(after.len()) > BYTES_MAX {
+            return Self::TooLong;
+        }
+        let compared = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, after);
+        let mut lines = Vec::new();
+        for (at, group) in compared.grouped_ops(AROUND).iter().enumerate() {
+            if at > 0 {
+                lines.push(Line { class: "gap", mark: "⋯", spoken: "", text: Text::of("") });
+            }
+            for change in group.iter().flat_map(|part| compared.iter_changes(part)) {
+                lines.push(line(change.tag(), change.value()));
+            }
+        }
+        match lines.len() > LINES_MAX {
+            true => Self::TooLong,
+            false => Self::Lines(lines),
+        }
+    }
+}
+
+fn line(tag: ChangeTag, text: &str) -> Line {
+    let (class, mark, spoken) = match tag {
+        ChangeTag::Equal => ("same", " ", ""),
+        ChangeTag::Delete => ("removed", "−", "removed: "),
+        ChangeTag::Insert => ("added", "+", "added: "),
+    };
+    Line { class, mark, spoken, text: Text::of(text.strip_suffix('\n').unwrap_or(text)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(difference: &Difference) -> Vec<&'static str> {
+        match difference {
+            Difference::Lines(lines) => lines.iter().map(|line| line.mark).collect(),
+            Difference::None | Difference::TooLong => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn changed_lines_are_shown_with_the_lines_around_them() {
+        let before: String = (0..20).map(|number| format!("{number}\n")).collect();
+        let after = before.replace("\n9\n", "\nnine\n").replace("\n0\n", "\nzero\n");
+        let compared = Difference::between(&before, &after);
+        assert_eq!(marks(&compared), [" ", " ", " ", "−", "+", " ", " ", " "]);
+        assert_eq!(Difference::between("a", "a"), Difference::None);
+    }
+
+    #[test]
+    fn texts_that_are_too_long_are_not_compared() {
+        let long = "a\n".repeat(BYTES_MAX);
+        assert_eq!(Difference::between("", &long), Difference::TooLong);
+        let many_lines = "a\n".repeat(LINES_MAX + 1);
+        assert_eq!(Difference::between("", &many_lines), Difference::TooLong);
+    }
+}

@@ -1,0 +1,69 @@
+//! Times on a page: exact for machines, short for people, and how long ago.
+
+use stepgate_core::time::Timestamp;
+
+/// A time for machines and for people.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) machine: String,
+    pub(super) people: String,
+}
+
+impl Moment {
+    pub(super) fn of(at: Timestamp) -> Self {
+        let machine = at.to_string();
+        let (day, time) = machine.split_once('T').unwrap_or((&machine, ""));
+        let people = format!("{day} {} UTC", time.get(..8).unwrap_or_default());
+        Self { people, machine }
+    }
+}
+
+/// A duration in its two largest units.
+pub(super) fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) if seconds == 0 => format!("{ms} ms"),
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// The time until a moment, or `over`.
+pub(super) fn left(until: Timestamp, now: Timestamp) -> String {
+    match until.since_ms(now) {
+        0 => "over".to_owned(),
+        ms if ms < 1000 => "less than a second left".to_owned(),
+        ms => format!("{} left", duration(ms)),
+    }
+}
+
+/// The time since a moment.
+pub(super) fn ago(at: Timestamp, now: Timestamp) -> String {
+    match now.since_ms(at) {
+        ms if ms < 1000 => "just now".to_owned(),
+        ms => format!("{} ago", duration(ms)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_told_in_its_two_largest_units() {
+        let told = [0, 999, 59_999, 60_000, 3_600_000, 93_784_000].map(duration);
+        assert_eq!(told, ["0 ms", "999 ms", "59 s", "1 min", "1 h 0 min", "1 d 2 h"]);
+    }
+
+    #[test]
+    fn the_time_that_is_left_ends_with_over() {
+        let now = Timestamp::from_millisecond(1_700_000_000_000);
+        let told = [0, 1, 59_999].map(|ms| left(now.plus_ms(ms), now));
+        assert_eq!(told, ["over", "less than a second left", "59 s left"]);
+        assert_eq!(left(now, now.plus_ms(1)), "over");
+        assert_eq!([ago(now, now), ago(now, now.plus_ms(90_000))], ["just now", "1 min ago"]);
+    }
+}

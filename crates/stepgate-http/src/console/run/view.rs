@@ -1,0 +1,283 @@
+//! The content of a run's page.
+
+use askama::Template;
+use serde_json::Value;
+use stepgate_core::attention::Need;
+use stepgate_core::digest::Digest;
+use stepgate_core::failure::Phase;
+use stepgate_core::gate::Fault;
+use stepgate_core::ids::{ApprovalId, RunId, SessionId};
+use stepgate_core::journal::artifact::{Kind, Verdict};
+use stepgate_core::journal::{Appended, Artifact, StateError};
+use stepgate_core::ports::Dossier;
+use stepgate_core::record::RecordBody;
+use stepgate_core::time::Timestamp;
+use stepgate_gateway::text;
+
+use super::super::moment::{Moment, ago, duration};
+use super::super::question::{self, Argument};
+use super::super::runs::StatusWord;
+use super::super::text::{Shown, Text};
+use super::super::visitor::Visitor;
+use super::super::{Frame, Tab};
+
+/// Longest text of an entry that is shown; the export has all of it.
+const ENTRY_CHARS_MAX: usize = 20_000;
+
+#[derive(Template)]
+#[template(path = "run.html")]
+pub(super) struct RunPage {
+    frame: Frame,
+    run_id: RunId,
+    session_id: SessionId,
+    step_index: u64,
+    tool: Text,
+    principal: Text,
+    status: StatusWord,
+    received: Moment,
+    age: String,
+    took: Option<String>,
+    need: Option<(String, Shown)>,
+    failure: Option<(Text, Option<Shown>)>,
+    arguments: Vec<Argument>,
+    reasoning: Option<Shown>,
+    result: Option<Shown>,
+    approval_id: Option<ApprovalId>,
+    decision: Option<Decision>,
+    phases: Vec<PhaseRow>,
+    entries: Vec<EntryRow>,
+    record: Option<Digest>,
+    events: Vec<EventRow>,
+}
+
+/// The decision on the request.
+struct Decision {
+    words: &'static str,
+    rationale: Shown,
+    policies: Vec<Text>,
+    policy_digest: Option<Digest>,
+    by: Option<Text>,
+    cap: Option<Shown>,
+}
+
+/// One of the nine phases.
+struct PhaseRow {
+    name: &'static str,
+    words: &'static str,
+    class: &'static str,
+    /// For screen readers, which do not read a colour.
+    spoken: &'static str,
+    took: Option<String>,
+}
+
+/// An entry of the journal.
+struct EntryRow {
+    number: u64,
+    kind: &'static str,
+    state: &'static str,
+    at: Moment,
+    digest: Digest,
+    previous: Digest,
+    text: Shown,
+}
+
+/// An event of the run.
+struct EventRow {
+    name: &'static str,
+    at: Moment,
+    details: Shown,
+}
+
+impl RunPage {
+    pub(super) fn of(
+        dossier: &Dossier,
+        need: Option<&Need>,
+        visitor: &Visitor,
+        now: Timestamp,
+    ) -> Result<Self, Fault> {
+        let run = &dossier.run;
+        let arrival = &run.arrival;
+        let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
+        let body = body.map_err(StateError::checksum)?;
+        let tool = run.tool_name.as_deref().unwrap_or("not readable");
+        let title = text::shortened(&text::printable(tool), 80);
+        let request = question::request(dossier).ok();
+        let args = request.map(|request| request.proposal.args);
+        Ok(Self {
+            frame: Frame::at(Tab::Runs, title, visitor),
+            run_id: arrival.run_id,
+            session_id: arrival.session_id,
+            step_index: arrival.step_index,
+            tool: Text::of(tool),
+            principal: Text::of(arrival.principal_id.as_str()),
+            status: StatusWord::of(run.status),
+            received: Moment::of(arrival.received_at),
+            age: ago(arrival.received_at, now),
+            took: run.ending.as_ref().map(|ending| duration(ending.latency_ms)),
+            need: need.map(|need| (need.kind.as_str().replace('_', " "), Shown::of(&need.reason))),
+            failure: body.as_ref().and_then(failure),
+            arguments: args.map(|args| question::arguments(&args, &args)).unwrap_or_default(),
+            reasoning: question::reasoning(dossier).as_deref().map(Shown::of),
+            result: result(dossier),
+            approval_id: dossier.approval.as_ref().map(|approval| approval.approval_id),
+            decision: decision(&dossier.entries)?,
+            phases: phases(dossier, body.as_ref()),
+            entries: dossier.entries.iter().map(EntryRow::of).collect(),
+            record: dossier.record.as_ref().map(|(record, _)| record.digest),
+            events: events(dossier),
+        })
+    }
+}
+
+fn failure(body: &RecordBody) -> Option<(Text, Option<Shown>)> {
+    let code = body.error_code.as_deref()?;
+    Some((Text::of(code), body.detail.as_deref().map(Shown::of)))
+}
+
+fn result(dossier: &Dossier) -> Option<Shown> {
+    let result = dossier.run.ending.as_ref()?.output_json.as_deref()?;
+    Some(Shown::of(&text::shortened(&pretty(result), ENTRY_CHARS_MAX)))
+}
+
+/// JSON with line breaks, as people read it.
+fn pretty(json: &str) -> String {
+    match serde_json::from_str::<Value>(json) {
+        Ok(value) => format!("{value:#}"),
+        Err(_) => json.to_owned(),
+    }
+}
+
+fn decision(entries: &[Appended]) -> Result<Option<Decision>, StateError> {
+    let made = entries.iter().find(|it| it.entry.artifact_type == Kind::SupervisorDecision);
+    let Some(Artifact::SupervisorDecision(made)) = made.map(Appended::prove).transpose()? else {
+        return Ok(None);
+    };
+    Ok(Some(Decision {
+        words: match made.decision {
+            Verdict::Approve => "It was allowed.",
+            Verdict::Deny => "It was refused.",
+            Verdict::NeedsApproval => "A person has to decide.",
+        },
+        rationale: Shown::of(&made.rationale),
+        policies: made.meta.policies.iter().map(|policy| Text::of(policy)).collect(),
+        policy_digest: made.policy_hash,
+        by: made.meta.approver_id.as_ref().map(|who| Text::of(who.as_str())),
+        cap: made.meta.cap.as_ref().map(Shown::value),
+    }))
+}
+
+/// The times that a run has recorded.
+struct Times {
+    received: Timestamp,
+    request: Option<Timestamp>,
+    decision: Option<Timestamp>,
+    call: Option<Timestamp>,
+    effect: Option<Timestamp>,
+    record: Option<Timestamp>,
+}
+
+impl Times {
+    fn of(dossier: &Dossier, body: Option<&RecordBody>) -> Self {
+        let of = |kind| {
+            let found = dossier.entries.iter().find(|it| it.entry.artifact_type == kind);
+            found.map(|it| it.entry.ts)
+        };
+        Self {
+            received: dossier.run.arrival.received_at,
+            request: of(Kind::ActionRequest),
+            decision: of(Kind::SupervisorDecision),
+            call: of(Kind::ToolCall),
+            effect: of(Kind::ToolEffect),
+            record: body.map(|body| body.completed_at),
+        }
+    }
+
+    /// How long a phase took, where both ends are recorded. The first five are recorded together.
+    fn took(&self, phase: Phase) -> Option<String> {
+        let between = |from: Option<Timestamp>, to: Option<Timestamp>| {
+            from.zip(to).map(|(from, to)| duration(to.since_ms(from)))
+        };
+        match phase {
+            Phase::ValidateArgs => between(Some(self.received), self.request)
+                .map(|took| format!("{took} for these five")),
+            Phase::Authorize => between(self.request, self.decision),
+            Phase::Execute => between(self.call, self.effect),
+            Phase::Record => between(self.effect.or(self.decision), self.record),
+            Phase::Receive
+            | Phase::Parse
+            | Phase::ValidateSchema
+            | Phase::ValidateAction
+            | Phase::Respond => None,
+        }
+    }
+}
+
+fn phases(dossier: &Dossier, body: Option<&RecordBody>) -> Vec<PhaseRow> {
+    let times = Times::of(dossier, body);
+    let failed = body.and_then(|body| body.phase_failed_at);
+    // A run without a record is in the phase whose end is not recorded yet.
+    let present = match (body, times.call, times.decision) {
+        (Some(_), _, _) => None,
+        (None, Some(_), _) | (None, None, Some(_)) => Some(Phase::Execute),
+        (None, None, None) => Some(Phase::Authorize),
+    };
+    let mut is_left_out = false;
+    let mut is_ahead = false;
+    let rows = Phase::ALL.into_iter().map(|phase| {
+        let is_end = matches!(phase, Phase::Record | Phase::Respond);
+        let (class, spoken) = match () {
+            () if Some(phase) == failed => ("failed", "ended here"),
+            () if Some(phase) == present => ("now", "under way"),
+            () if is_ahead || (is_left_out && !is_end) => ("ahead", "not reached"),
+            () => ("passed", "passed"),
+        };
+        is_left_out |= Some(phase) == failed;
+        is_ahead |= Some(phase) == present;
+        let took = times.took(phase);
+        PhaseRow { name: phase.as_str(), words: words(phase), class, spoken, took }
+    });
+    rows.collect()
+}
+
+fn words(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Receive => "the bytes came",
+        Phase::Parse => "read as JSON",
+        Phase::ValidateSchema => "is a proposal",
+        Phase::ValidateAction => "names an action",
+        Phase::ValidateArgs => "with valid arguments",
+        Phase::Authorize => "policy, and a person where it asks for one",
+        Phase::Execute => "the act",
+        Phase::Record => "written into the session's chain",
+        Phase::Respond => "answered",
+    }
+}
+
+impl EntryRow {
+    fn of(appended: &Appended) -> Self {
+        let entry = &appended.entry;
+        let text = pretty(&appended.artifact.text);
+        Self {
+            number: entry.sequence_number,
+            kind: entry.artifact_type.as_str(),
+            state: entry.to_state.as_str(),
+            at: Moment::of(entry.ts),
+            digest: entry.entry_digest,
+            previous: entry.prev_entry_digest,
+            text: Shown::of(&text::shortened(&text, ENTRY_CHARS_MAX)),
+        }
+    }
+}
+
+fn events(dossier: &Dossier) -> Vec<EventRow> {
+    let rows = dossier.events.iter().map(|linked| {
+        let event = &linked.event;
+        let details = text::shortened(&format!("{:#}", event.payload), ENTRY_CHARS_MAX);
+        EventRow {
+            name: event.event_type.as_str(),
+            at: Moment::of(event.ts),
+            details: Shown::of(&details),
+        }
+    });
+    rows.collect()
+}

@@ -1,0 +1,195 @@
+//! `/runs`: the runs, newest first, with filters.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use stepgate_core::ids::{PrincipalId, RunId, SessionId};
+use stepgate_core::ports::{RunQuery, StoreError};
+use stepgate_core::run::{Run, Status};
+use stepgate_core::time::Timestamp;
+
+use super::moment::{Moment, ago, duration};
+use super::text::Text;
+use super::trouble::Trouble;
+use super::visitor::Visitor;
+use super::{Frame, Tab, html};
+use crate::App;
+use crate::routes::Params;
+
+/// Runs on a page.
+const ROWS: usize = 50;
+/// Longest tool name in the table.
+const NAME_CHARS_MAX: usize = 60;
+
+#[derive(Template)]
+#[template(path = "runs.html")]
+struct RunsPage {
+    frame: Frame,
+    filters: Filters,
+    statuses: [Status; 7],
+    rows: Vec<RunRow>,
+    /// The query of the next page.
+    older: Option<String>,
+    /// Why the filters could not be used.
+    complaint: Option<String>,
+}
+
+/// The filters as the form has them. A field that was left empty filters nothing.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Filters {
+    status: String,
+    tool: String,
+    principal: String,
+    session: String,
+    before: String,
+}
+
+/// A run in a table.
+pub(super) struct RunRow {
+    pub(super) run_id: RunId,
+    pub(super) tool: Text,
+    pub(super) principal: Text,
+    pub(super) session_id: SessionId,
+    pub(super) step_index: u64,
+    pub(super) status: StatusWord,
+    pub(super) at: Moment,
+    pub(super) age: String,
+    pub(super) took: Option<String>,
+}
+
+/// A status: a CSS class, and words for people.
+pub(super) struct StatusWord {
+    pub(super) class: &'static str,
+    pub(super) words: &'static str,
+}
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    Params(filters): Params<Filters>,
+) -> Result<Response, Trouble> {
+    let now = app.service.gate.world.now();
+    let (rows, complaint) = match filters.query() {
+        Ok(query) => (read(&app, query, now).await?, None),
+        Err(complaint) => (Vec::new(), Some(complaint)),
+    };
+    let oldest = rows.last().filter(|_| rows.len() == ROWS).map(|row| row.run_id);
+    let page = RunsPage {
+        frame: Frame::at(Tab::Runs, "Runs", &visitor),
+        older: oldest.map(|oldest| filters.older_than(oldest)),
+        statuses: Status::ALL,
+        filters,
+        rows,
+        complaint,
+    };
+    let status = match page.complaint {
+        Some(_) => StatusCode::BAD_REQUEST,
+        None => StatusCode::OK,
+    };
+    Ok(html(status, &page))
+}
+
+/// Runs as rows of a table.
+pub(super) async fn read(
+    app: &App,
+    query: RunQuery,
+    now: Timestamp,
+) -> Result<Vec<RunRow>, StoreError> {
+    let runs = app.service.gate.store.runs(RunQuery { limit: ROWS, ..query }).await?;
+    Ok(runs.iter().map(|run| RunRow::of(run, now)).collect())
+}
+
+impl Filters {
+    /// Whether this status is the chosen one.
+    fn has(&self, status: &Status) -> bool {
+        self.status == status.as_str()
+    }
+
+    fn query(&self) -> Result<RunQuery, String> {
+        let parsed = |name: &str, text: &str| format!("“{text}” is not a {name}.");
+        let status = chosen(&self.status)
+            .map(|text| Status::parse(text).ok_or_else(|| parsed("status", text)))
+            .transpose()?;
+        let principal_id = chosen(&self.principal)
+            .map(|text| PrincipalId::parse(text).map_err(|_| parsed("principal", text)))
+            .transpose()?;
+        let session_id = chosen(&self.session)
+            .map(|text| text.parse().map_err(|_| parsed("session id", text)))
+            .transpose()?;
+        let before = chosen(&self.before)
+            .map(|text| text.parse().map_err(|_| parsed("run id", text)))
+            .transpose()?;
+        let tool_name = chosen(&self.tool).map(str::to_owned);
+        Ok(RunQuery { before, session_id, principal_id, status, tool_name, limit: ROWS })
+    }
+
+    /// The query string of the page after this one.
+    fn older_than(&self, oldest: RunId) -> String {
+        let oldest = oldest.to_string();
+        let fields = [
+            ("status", &self.status),
+            ("tool", &self.tool),
+            ("principal", &self.principal),
+            ("session", &self.session),
+            ("before", &oldest),
+        ];
+        let fields = fields.iter().filter_map(|(name, value)| {
+            chosen(value).map(|value| format!("{name}={}", escaped(value)))
+        });
+        fields.collect::<Vec<_>>().join("&")
+    }
+}
+
+/// What a field has; none if it was left empty.
+fn chosen(field: &str) -> Option<&str> {
+    Some(field.trim()).filter(|text| !text.is_empty())
+}
+
+/// A value in a query string: everything except letters and digits is escaped.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        byte if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}
+
+impl RunRow {
+    pub(super) fn of(run: &Run, now: Timestamp) -> Self {
+        let arrival = &run.arrival;
+        let tool = run.tool_name.as_deref().unwrap_or("not readable");
+        Self {
+            run_id: arrival.run_id,
+            tool: Text::of(&stepgate_gateway::text::shortened(tool, NAME_CHARS_MAX)),
+            principal: Text::of(arrival.principal_id.as_str()),
+            session_id: arrival.session_id,
+            step_index: arrival.step_index,
+            status: StatusWord::of(run.status),
+            at: Moment::of(arrival.received_at),
+            age: ago(arrival.received_at, now),
+            took: run.ending.as_ref().map(|ending| duration(ending.latency_ms)),
+        }
+    }
+}
+
+impl StatusWord {
+    pub(super) fn of(status: Status) -> Self {
+        let (class, words) = match status {
+            Status::Started => ("under-way", "under way"),
+            Status::ApprovalRequired => ("pending", "waits for a person"),
+            Status::Approved => ("under-way", "approved, under way"),
+            Status::Ok => ("good", "done"),
+            Status::Error => ("bad", "refused or failed"),
+            Status::Timeout => ("bad", "timed out"),
+            Status::Denied => ("denied", "denied"),
+        };
+        Self { class, words }
+    }
+}
