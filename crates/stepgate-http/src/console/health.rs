@@ -83,8 +83,8 @@ pub(super) async fn show(
 fn plots(samples: &[Sample]) -> Vec<Plot> {
     let seconds = SAMPLE.as_secs_f64();
     let rate = |value: f64| match value {
-        value if value >= 10.0 => format!("{value:.0} a second"),
-        value => format!("{value:.1} a second"),
+        value if value >= 10.0 => format!("{value:.0}/s"),
+        value => format!("{value:.1}/s"),
     };
     let time = |value: f64| format!("{value:.1} ms");
     let steps = |sample: &Sample| f64::from(sample.steps) / seconds;

@@ -23,6 +23,7 @@ pub(super) fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
+        (0, 0, 0) if ms == 0 => "under 1 ms".to_owned(),
         (0, 0, 0) if seconds == 0 => format!("{ms} ms"),
         (0, 0, 0) => format!("{seconds} s"),
         (0, 0, minutes) => format!("{minutes} min"),
@@ -55,7 +56,7 @@ mod tests {
     #[test]
     fn a_duration_is_told_in_its_two_largest_units() {
         let told = [0, 999, 59_999, 60_000, 3_600_000, 93_784_000].map(duration);
-        assert_eq!(told, ["0 ms", "999 ms", "59 s", "1 min", "1 h 0 min", "1 d 2 h"]);
+        assert_eq!(told, ["under 1 ms", "999 ms", "59 s", "1 min", "1 h 0 min", "1 d 2 h"]);
     }
 
     #[test]
