@@ -244,6 +244,7 @@ fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
         | EventType::LateResult
         | EventType::RunResolved
         | EventType::RunNeedsPerson
+        | EventType::PartNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

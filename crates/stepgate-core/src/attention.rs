@@ -3,7 +3,7 @@
 //! Each such run is reported once, as an event in the system session: a run that does not verify cannot be
 //! trusted with an event of its own. [`list`] reads those events back and leaves out the runs that have
 //! ended since. Every place that shows such runs (standard error, metrics, `runs`, `doctor`, `recover`)
-//! shows this list.
+//! shows this list. What needs a person beside runs is in `parts.rs`.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::event::EventType;
 use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use crate::ids::{PrincipalId, RunId};
 use crate::need::Read;
-pub use crate::need::{Kind, Need, Reading};
-use crate::ports::{EventQuery, Store, StoreError};
+pub use crate::need::{Kind, Need, Reading, Subject};
+use crate::ports::{EventQuery, PlacedEvent, Store, StoreError};
 use crate::recover::Report;
 
 /// Events that are read at once.
@@ -23,9 +23,9 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
     let Read { position, mut open } = reading.read().clone();
     // Read first: no event is added later at a smaller position, so events up to it need not be read again.
     let newest = store.last_position().await?;
-    let told = told_since(store, position).await?;
-    let position = told.last().map_or(newest, |(position, _)| newest.max(*position));
-    open.extend(told.into_iter().map(|(_, need)| (need.run_id, need)));
+    let told = told_since(store, EventType::RunNeedsPerson, position).await?;
+    let position = told.last().map_or(newest, |last| newest.max(last.position));
+    open.extend(told.iter().filter_map(|placed| Need::of_run(&placed.event)));
     let mut still = BTreeMap::new();
     for (run_id, need) in open {
         if !is_over(store, run_id).await? {
@@ -39,11 +39,16 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
     Ok(still.into_values().collect())
 }
 
-async fn told_since(store: &dyn Store, position: u64) -> Result<Vec<(u64, Need)>, StoreError> {
+/// The events of this type in the system session after a position, oldest first.
+pub(crate) async fn told_since(
+    store: &dyn Store,
+    event_type: EventType,
+    position: u64,
+) -> Result<Vec<PlacedEvent>, StoreError> {
     let mut query = EventQuery {
         after: position,
         principal_id: PrincipalId::parse(SYSTEM_PRINCIPAL).ok(),
-        event_types: vec![EventType::RunNeedsPerson],
+        event_types: vec![event_type],
         loose_only: true,
         limit: PAGE,
     };
@@ -52,7 +57,7 @@ async fn told_since(store: &dyn Store, position: u64) -> Result<Vec<(u64, Need)>
         let page = store.events(query.clone()).await?;
         let Some(last) = page.last() else { return Ok(told) };
         query.after = last.position;
-        told.extend(page.iter().filter_map(|it| Some((it.position, Need::of(&it.event)?))));
+        told.extend(page);
     }
 }
 
@@ -96,9 +101,10 @@ async fn tell_all(gate: &Gate, found: Vec<(RunId, Kind, String)>) -> Result<Vec<
     let known = of(gate).await?;
     let mut told = Vec::new();
     for (run_id, kind, reason) in found {
-        let before = known.iter().find(|need| need.run_id == run_id && need.kind == kind);
+        let before =
+            known.iter().find(|need| need.subject == Subject::Run(run_id) && need.kind == kind);
         if let Some(before) = before
-            && !was_resolved_since(gate, before).await?
+            && !was_resolved_since(gate, run_id, before).await?
         {
             continue;
         }
@@ -108,7 +114,7 @@ async fn tell_all(gate: &Gate, found: Vec<(RunId, Kind, String)>) -> Result<Vec<
             "run_id": run_id,
         });
         let event = gate.note(EventType::RunNeedsPerson, payload).await?;
-        told.push(Need { run_id, kind, reason, since: event.ts });
+        told.push(Need { subject: Subject::Run(run_id), kind, reason, since: event.ts });
     }
     Ok(told)
 }
@@ -120,8 +126,8 @@ async fn doubt(gate: &Gate, run_id: RunId) -> Result<String, StoreError> {
 }
 
 /// Whether a person has acted on it since it was reported: then the present finding is new.
-async fn was_resolved_since(gate: &Gate, need: &Need) -> Result<bool, StoreError> {
-    match gate.store.dossier(need.run_id).await {
+async fn was_resolved_since(gate: &Gate, run_id: RunId, need: &Need) -> Result<bool, StoreError> {
+    match gate.store.dossier(run_id).await {
         Ok(dossier) => Ok(dossier.is_some_and(|dossier| {
             dossier.events.iter().any(|linked| {
                 linked.event.event_type == EventType::RunResolved && linked.event.ts >= need.since

@@ -39,6 +39,8 @@ pub enum EventType {
     RunResolved,
     /// Recovery cannot end a run: a person must look at it.
     RunNeedsPerson,
+    /// A tool, a tool server, the policies or an executor need a person.
+    PartNeedsPerson,
     /// A session began.
     SessionOpened,
     /// A tool's definition is known from now on, or a changed one was accepted.
@@ -65,7 +67,7 @@ pub enum EventType {
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::ToolCalled,
         Self::ToolSucceeded,
         Self::ToolFailed,
@@ -80,6 +82,7 @@ impl EventType {
         Self::LateResult,
         Self::RunResolved,
         Self::RunNeedsPerson,
+        Self::PartNeedsPerson,
         Self::SessionOpened,
         Self::ToolAccepted,
         Self::PolicyLoaded,
@@ -110,6 +113,7 @@ impl EventType {
             Self::LateResult => "late_result",
             Self::RunResolved => "run_resolved",
             Self::RunNeedsPerson => "run_needs_person",
+            Self::PartNeedsPerson => "part_needs_person",
             Self::SessionOpened => "session_opened",
             Self::ToolAccepted => "tool_accepted",
             Self::PolicyLoaded => "policy_loaded",

@@ -7,6 +7,7 @@ pub mod gate;
 pub mod step;
 pub mod recover;
 pub mod attention;
+pub mod parts;
 mod need;
 pub mod late;
 pub mod verify;

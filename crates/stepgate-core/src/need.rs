@@ -1,35 +1,71 @@
-//! A run that needs a person, and why.
+//! What needs a person, and why.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::event::Event;
-use crate::ids::RunId;
+use crate::ids::{ApprovalId, RunId};
 use crate::json::Value;
 use crate::lock;
 use crate::time::Timestamp;
 
-/// Why a run needs a person.
+/// Why something needs a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Its call was sent, and whether it acted is unknown.
+    /// An approval that no person has decided.
+    Approval,
+    /// The call of a run was sent, and whether it acted is unknown.
     InDoubt,
-    /// Its executor cannot continue. Recovery tries again.
+    /// The executor of a run cannot continue. Recovery tries again.
     Stuck,
-    /// It does not verify, so it is neither continued nor ended.
+    /// A run does not verify, so it is neither continued nor ended.
     Quarantined,
+    /// A tool was added to a known server, and no operator has accepted it.
+    ToolNew,
+    /// A tool's definition differs from the accepted one.
+    ToolChanged,
+    /// A tool that has a mode cannot be offered.
+    ToolUnusable,
+    /// A tool server cannot be called.
+    ServerOff,
+    /// The policy files could not be loaded: the policies before them stay in force.
+    PolicyNotLoaded,
+    /// Runs wait for an executor that no living node reaches.
+    ExecutorUnreached,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::InDoubt, Self::Stuck, Self::Quarantined];
+    pub const ALL: [Self; 10] = [
+        Self::Approval,
+        Self::InDoubt,
+        Self::Stuck,
+        Self::Quarantined,
+        Self::ToolNew,
+        Self::ToolChanged,
+        Self::ToolUnusable,
+        Self::ServerOff,
+        Self::PolicyNotLoaded,
+        Self::ExecutorUnreached,
+    ];
+
+    /// The kinds of runs that recovery cannot end.
+    pub const OF_RUNS: [Self; 3] = [Self::InDoubt, Self::Stuck, Self::Quarantined];
 
     /// The spelling in events, metrics and answers.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Approval => "approval",
             Self::InDoubt => "in_doubt",
             Self::Stuck => "stuck",
             Self::Quarantined => "quarantined",
+            Self::ToolNew => "tool_new",
+            Self::ToolChanged => "tool_changed",
+            Self::ToolUnusable => "tool_unusable",
+            Self::ServerOff => "server_off",
+            Self::PolicyNotLoaded => "policy_not_loaded",
+            Self::ExecutorUnreached => "executor_unreached",
         }
     }
 
@@ -49,33 +85,82 @@ impl Kind {
                 "the run cannot go on now and an operator was told; it is tried again without being asked"
             }
             Self::Quarantined => "the run does not verify: an operator must look at it",
+            Self::Approval
+            | Self::ToolNew
+            | Self::ToolChanged
+            | Self::ToolUnusable
+            | Self::ServerOff
+            | Self::PolicyNotLoaded
+            | Self::ExecutorUnreached => "an operator must look at it",
         }
     }
 }
 
-/// A run that needs a person.
+/// What a need is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A run.
+    Run(RunId),
+    /// An approval, and the run that waits for it.
+    Approval(ApprovalId, RunId),
+    /// A tool, a tool server, a directory of policies or an executor, by its name.
+    Part(String),
+}
+
+impl Subject {
+    /// The run that it is about, if it is about one.
+    pub fn run_id(&self) -> Option<RunId> {
+        match self {
+            Self::Run(run_id) | Self::Approval(_, run_id) => Some(*run_id),
+            Self::Part(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(run_id) => run_id.fmt(f),
+            Self::Approval(approval_id, _) => approval_id.fmt(f),
+            Self::Part(name) => name.fmt(f),
+        }
+    }
+}
+
+/// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The run.
-    pub run_id: RunId,
+    /// What it is about.
+    pub subject: Subject,
     /// Why.
     pub kind: Kind,
     /// The same in words, for operators.
     pub reason: String,
-    /// When it was reported.
+    /// Since when: when an approval was requested, when anything else was reported.
     pub since: Timestamp,
 }
 
 impl Need {
-    pub(crate) fn of(event: &Event) -> Option<Self> {
-        let text = |name: &str| event.payload.get(name).and_then(Value::as_str);
-        Some(Self {
-            run_id: text("run_id")?.parse().ok()?,
-            kind: Kind::parse(text("kind")?)?,
-            reason: text("reason")?.to_owned(),
-            since: event.ts,
-        })
+    /// The need that an event reports about a run.
+    pub(crate) fn of_run(event: &Event) -> Option<(RunId, Self)> {
+        let run_id: RunId = text(event, "run_id")?.parse().ok()?;
+        Some((run_id, Self::of(event, Subject::Run(run_id))?))
     }
+
+    /// The need that an event reports about a part.
+    pub(crate) fn of_part(event: &Event) -> Option<(String, Self)> {
+        let name = text(event, "subject")?.to_owned();
+        Some((name.clone(), Self::of(event, Subject::Part(name))?))
+    }
+
+    fn of(event: &Event, subject: Subject) -> Option<Self> {
+        let kind = Kind::parse(text(event, "kind")?)?;
+        Some(Self { subject, kind, reason: text(event, "reason")?.to_owned(), since: event.ts })
+    }
+}
+
+fn text<'a>(event: &'a Event, name: &str) -> Option<&'a str> {
+    event.payload.get(name).and_then(Value::as_str)
 }
 
 /// Cache of the list of runs that need a person: a new read fetches only what is new. Clones share it.

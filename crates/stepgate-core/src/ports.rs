@@ -336,15 +336,19 @@ pub struct PlacedEvent {
     pub event: Event,
 }
 
-/// Which approvals to list, newest first.
+/// Which approvals to list, newest first unless asked otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct ApprovalQuery {
     /// Only those that were asked before this one.
     pub before: Option<ApprovalId>,
+    /// Only those that were asked after this one.
+    pub after: Option<ApprovalId>,
     /// Only those with this status.
     pub status: Option<ApprovalStatus>,
     /// Only those that this principal's runs wait for.
     pub principal_id: Option<PrincipalId>,
+    /// Oldest first.
+    pub oldest_first: bool,
     /// The most rows to return.
     pub limit: usize,
 }

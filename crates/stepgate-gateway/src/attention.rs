@@ -1,4 +1,6 @@
-//! Runs that need a person, as people and programs are shown them: the reason, since when, and what to do.
+//! What needs a person, as people and programs are shown it: the reason, since when, and what to do.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use stepgate_core::attention::{Kind, Need};
@@ -9,11 +11,23 @@ use tracing::error;
 
 use crate::text::printable;
 
-/// A run that needs a person, in JSON.
+/// Everything that needs a person, in JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attention {
+    /// What needs one, the oldest first. Of very many approvals only the oldest ones.
+    pub attention: Vec<NeedObject>,
+    /// How much of each kind needs one, listed or not.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// Something that needs a person, in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NeedObject {
-    /// The run.
-    pub run_id: RunId,
+    /// What it is about: the id of a run or an approval, or the name of a tool, a server, an executor or a directory.
+    pub subject: String,
+    /// The run, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
     /// Why it needs one, in one word.
     pub kind: String,
     /// What happened.
@@ -27,35 +41,57 @@ pub struct NeedObject {
 impl NeedObject {
     /// Builds the JSON object of one need.
     pub fn of(need: &Need) -> Self {
-        let Need { run_id, kind, reason, since } = need;
+        let Need { subject, kind, reason, since } = need;
+        let (run_id, subject) = (subject.run_id(), subject.to_string());
         Self {
-            run_id: *run_id,
+            run_id,
             kind: kind.as_str().to_owned(),
             reason: reason.clone(),
             since: *since,
-            way_out: way_out(*run_id, *kind),
+            way_out: way_out(&subject, *kind),
+            subject,
         }
     }
 
     /// Logs it as one line for the operator.
     pub(crate) fn log(&self) {
-        let Self { run_id, kind, reason, since: _, way_out } = self;
+        let Self { subject, run_id, kind, reason, since: _, way_out } = self;
+        let run_id = run_id.map(tracing::field::display);
         let (what, reason) = (kind.replace('_', " "), printable(reason));
-        error!(%run_id, kind, "{what}: {run_id}: {reason}; {way_out}");
+        error!(run_id, kind, "{what}: {}: {reason}; {way_out}", printable(subject));
     }
 }
 
-fn way_out(run_id: RunId, kind: Kind) -> String {
+fn way_out(subject: &str, kind: Kind) -> String {
     match kind {
+        Kind::Approval => format!("`stepgate approve {subject}` or `stepgate deny {subject}`"),
         Kind::InDoubt => format!(
-            "look whether it acted, then `stepgate runs resolve {run_id} --succeeded` or `--failed`; \
+            "look whether it acted, then `stepgate runs resolve {subject} --succeeded` or `--failed`; \
              `--redispatch` sends it again"
         ),
         Kind::Stuck => format!(
-            "recovery tries again by itself; to settle it, `stepgate runs resolve {run_id} --succeeded` \
+            "recovery tries again by itself; to settle it, `stepgate runs resolve {subject} --succeeded` \
              or `--failed`"
         ),
         Kind::Quarantined => "`stepgate verify` names what does not hold".to_owned(),
+        Kind::ToolNew | Kind::ToolChanged => format!(
+            "look with `stepgate tools diff {subject}`, then `stepgate tools accept {subject}`"
+        ),
+        Kind::ToolUnusable => {
+            "change the tool server or its configuration; `stepgate tools` shows what is off"
+                .to_owned()
+        }
+        Kind::ServerOff => {
+            "it is tried again by itself; `stepgate doctor` says what its configuration lacks"
+                .to_owned()
+        }
+        Kind::PolicyNotLoaded => {
+            "the policies before stay in force; `stepgate policy check` names what is wrong"
+                .to_owned()
+        }
+        Kind::ExecutorUnreached => {
+            "start the node that reached it again; `stepgate nodes` shows the nodes".to_owned()
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What operators inspect and change while the gate runs: the tool servers, which of their tools are accepted,
 //! and the policies.
 
+mod findings;
 mod mcp_names;
 pub mod pins;
 mod reload;
@@ -8,7 +9,7 @@ mod shapes;
 mod writable;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use stepgate_core::digest::Digest;
@@ -58,6 +59,8 @@ pub struct Control {
     pub(crate) loaded: Look,
     /// How far the `tool_accepted` events of all nodes were read.
     pub(crate) accepted: pins::Reading,
+    /// Why the policy files are not in force, if they are not.
+    pub(crate) policy_trouble: Mutex<Option<String>>,
 }
 
 impl Control {

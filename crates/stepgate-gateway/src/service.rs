@@ -2,6 +2,7 @@
 //!
 //! Each step runs in its own task. A caller that disconnects stops waiting; the step goes on.
 
+mod attention;
 mod rolled_back;
 mod expiry;
 mod listening;
@@ -15,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::attention;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::lock;
+use stepgate_core::parts::Parts;
 use stepgate_core::ports::StoreError;
 use stepgate_core::run::{Payload, Word};
 use stepgate_core::session::Session;
@@ -33,6 +34,7 @@ use crate::control::Control;
 use crate::hub::Hub;
 use crate::tokens::Tokens;
 
+pub use attention::{APPROVALS_MAX, Counts};
 pub(crate) use rolled_back::refuse as refuse_rolled_back;
 
 /// Most sessions in the cache. Above that it is cleared, and sessions are looked up again.
@@ -68,6 +70,8 @@ pub struct Service {
     scopes: recovery::Scopes,
     /// Runs already logged as needing a person, with the time since when they do.
     said: Mutex<HashMap<RunId, Timestamp>>,
+    /// Which parts were told to need a person.
+    parts: Parts,
 }
 
 /// Outcome of a decision.
@@ -90,6 +94,7 @@ impl Service {
         Ok(Arc::new(Self {
             scopes: recovery::scopes(&gate),
             said: Mutex::default(),
+            parts: Parts::default(),
             tried: readiness::Last::default(),
             gate,
             hub,
@@ -177,7 +182,9 @@ impl Service {
         if let Err(refused) = &decided
             && let Some(error) = quarantine_of(refused)
         {
-            let told = attention::tell_quarantined(&self.gate, run_id, error.to_string()).await;
+            let told =
+                stepgate_core::attention::tell_quarantined(&self.gate, run_id, error.to_string())
+                    .await;
             if let Err(fault) = told {
                 warn!(%run_id, "that {run_id} is quarantined is written down later: {fault}");
             }
@@ -308,12 +315,13 @@ impl Service {
         lock::locked(&self.sessions)
     }
 
-    /// Starts the background tasks: expiry, recovery, listening to other nodes, and the check for a store that went
-    /// back in time.
+    /// Starts the background tasks: expiry, recovery, listening to other nodes, telling which parts need a person,
+    /// and the check for a store that went back in time.
     pub fn begin(self: &Arc<Self>) {
         tokio::spawn(expiry::keep_time(Arc::clone(self)));
         tokio::spawn(recovery::keep_recovering(Arc::clone(self)));
         tokio::spawn(listening::keep_listening(Arc::clone(self)));
+        tokio::spawn(attention::keep_telling(Arc::clone(self)));
         tokio::spawn(rolled_back::keep_looking(Arc::clone(self)));
     }
 

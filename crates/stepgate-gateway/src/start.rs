@@ -217,6 +217,7 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
         own_names,
         loaded,
         accepted,
+        policy_trouble: Mutex::default(),
     };
     let recovered = recover::recover(&gate, Scope::Core).await?;
     tell(&gate, &recovered).await;

@@ -387,6 +387,7 @@ fn apply(known: &mut Known, event: &Event) -> anyhow::Result<()> {
         | EventType::LateResult
         | EventType::RunResolved
         | EventType::RunNeedsPerson
+        | EventType::PartNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -121,7 +121,7 @@ pub(super) async fn list(
         before: params.before,
         status: params.status,
         principal_id: caller.sees(),
-        limit: 0,
+        ..ApprovalQuery::default()
     };
     let store = &app.service.gate.store;
     let weight = |approval: &Approval| approval.context.text().len();
@@ -151,7 +151,7 @@ pub(super) async fn list(
 async fn quarantined(app: &App) -> Result<Vec<RunId>, Problem> {
     let needs = attention::of(&app.service.gate).await?.into_iter();
     let quarantined = needs.filter(|need| need.kind == Kind::Quarantined);
-    Ok(quarantined.map(|need| need.run_id).collect())
+    Ok(quarantined.filter_map(|need| need.subject.run_id()).collect())
 }
 
 /// One approval. To an agent, approvals of other principals do not exist.

@@ -9,9 +9,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use stepgate_core::attention::{Kind, Need};
+use stepgate_core::attention::Kind;
 use stepgate_core::run::Word;
 use stepgate_gateway::panics;
+use stepgate_gateway::service::Counts;
 
 use super::history::History;
 
@@ -48,6 +49,7 @@ pub(crate) struct Metrics {
     steps_running: Gauge,
     runs_unreached: Gauge,
     runs_needing_person: Family<KindLabel, Gauge>,
+    attention: Family<KindLabel, Gauge>,
 }
 
 /// Counts a connection while it is open.
@@ -61,10 +63,8 @@ impl Drop for OpenConnection {
 
 /// Values that are read when the metrics are requested.
 pub(super) struct Present {
-    pub(super) approvals_open: u64,
     pub(super) steps_running: usize,
-    pub(super) runs_unreached: u64,
-    pub(super) needs: Vec<Need>,
+    pub(super) attention: Counts,
 }
 
 impl Metrics {
@@ -82,6 +82,7 @@ impl Metrics {
             steps_running: Gauge::default(),
             runs_unreached: Gauge::default(),
             runs_needing_person: Family::default(),
+            attention: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("steps", "Answers to proposals, by outcome", metrics.steps.clone());
@@ -100,6 +101,7 @@ impl Metrics {
         registry.register("runs_unreached", text, metrics.runs_unreached.clone());
         let text = "Runs that recovery cannot end without a person, by kind";
         registry.register("runs_needing_person", text, metrics.runs_needing_person.clone());
+        registry.register("attention", "What needs a person, by kind", metrics.attention.clone());
         metrics
     }
 
@@ -129,14 +131,19 @@ impl Metrics {
     }
 
     pub(super) fn text(&self, present: &Present) -> Result<String, std::fmt::Error> {
-        self.approvals_open.set(i64::try_from(present.approvals_open).unwrap_or(i64::MAX));
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.steps_running.set(i64::try_from(present.steps_running).unwrap_or(i64::MAX));
-        self.runs_unreached.set(i64::try_from(present.runs_unreached).unwrap_or(i64::MAX));
+        self.runs_unreached.set(number(present.attention.runs_unreached));
         self.panics.set(i64::try_from(panics::count()).unwrap_or(i64::MAX));
-        for kind in Kind::ALL {
-            let count = present.needs.iter().filter(|need| need.kind == kind).count();
-            let gauge = self.runs_needing_person.get_or_create(&KindLabel { kind: kind.as_str() });
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        for (kind, count) in &present.attention.by_kind {
+            let (label, count) = (KindLabel { kind: kind.as_str() }, number(*count));
+            self.attention.get_or_create(&label).set(count);
+            if Kind::OF_RUNS.contains(kind) {
+                self.runs_needing_person.get_or_create(&label).set(count);
+            }
+            if *kind == Kind::Approval {
+                self.approvals_open.set(count);
+            }
         }
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;

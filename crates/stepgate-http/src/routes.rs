@@ -246,6 +246,12 @@ fn read_routes() -> Vec<Route> {
             doc("One approval, with everything that is decided on", &[(200, "Approval")]),
         ),
         get(
+            "/v1/attention",
+            Watcher,
+            routing::get(system::attention),
+            doc("Everything that needs a person, oldest first", &[(200, "Attention")]),
+        ),
+        get(
             "/v1/sessions/{id}",
             Reader,
             routing::get(sessions::show),

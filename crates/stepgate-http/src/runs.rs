@@ -105,7 +105,7 @@ pub(super) async fn show(
 ) -> Result<Json<Value>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
     let needs = attention(&app, &caller).await?.unwrap_or_default();
-    let need = needs.into_iter().find(|need| need.run_id == run_id);
+    let need = needs.into_iter().find(|need| need.run_id == Some(run_id));
     Ok(Json(match caller.role {
         Role::Agent => agents_view(&app, &dossier),
         Role::Operator | Role::Auditor => run_object::object(&dossier, need.as_ref())?,

@@ -1,6 +1,5 @@
-//! Health, readiness, metrics, and the OpenAPI document.
+//! Health, readiness, what needs a person, metrics, and the OpenAPI document.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -8,18 +7,12 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde_json::{Value, json};
-use stepgate_core::approval::ApprovalStatus;
-use stepgate_core::attention::{self, Kind, Need};
-use stepgate_core::ids::RunId;
-use stepgate_core::ports::{ApprovalQuery, Store, StoreError};
+use stepgate_gateway::attention::Attention;
 
 use super::admit::{Caller, Reader, Watcher};
 use super::metrics::Present;
 use super::tools::OffObject;
 use super::{App, Problem, openapi, routes};
-
-/// Approvals per page.
-const PAGE: usize = 1000;
 
 /// Liveness: the process answers.
 pub(super) async fn healthy() -> Json<Value> {
@@ -54,38 +47,19 @@ pub(super) async fn ready(
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
-    let store = &app.service.gate.store;
-    let needs = attention::of(&app.service.gate).await?;
-    let present = Present {
-        approvals_open: approvals_open(&**store, &needs).await?,
-        steps_running: app.service.running(),
-        runs_unreached: store.unreached().await?.iter().map(|waiting| waiting.runs).sum(),
-        needs,
-    };
+    let attention = app.service.attention_counts().await?;
+    let present = Present { steps_running: app.service.running(), attention };
     let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// How many approvals a person can decide on. Those of runs that do not verify stay open, and are not counted.
-async fn approvals_open(store: &dyn Store, needs: &[Need]) -> Result<u64, StoreError> {
-    let open = store.open_approvals(None).await?;
-    let quarantined = needs.iter().filter(|need| need.kind == Kind::Quarantined);
-    let quarantined: BTreeSet<RunId> = quarantined.map(|need| need.run_id).collect();
-    if quarantined.is_empty() {
-        return Ok(open);
-    }
-    let status = Some(ApprovalStatus::Pending);
-    let mut query = ApprovalQuery { status, limit: PAGE, ..ApprovalQuery::default() };
-    let mut decidable = open;
-    loop {
-        let page = store.approvals(query.clone()).await?;
-        let Some(last) = page.last() else { return Ok(decidable) };
-        query.before = Some(last.approval_id);
-        for _ in page.iter().filter(|it| quarantined.contains(&it.tool_run_id)) {
-            decidable = decidable.saturating_sub(1);
-        }
-    }
+/// Everything that needs a person, the oldest first.
+pub(super) async fn attention(
+    State(app): State<Arc<App>>,
+    _: Watcher,
+) -> Result<Json<Attention>, Problem> {
+    Ok(Json(app.service.attention().await?))
 }
 
 pub(super) async fn openapi(State(app): State<Arc<App>>, _: Reader) -> Json<Value> {

@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use stepgate_core::attention::Kind;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::tool::ToolName;
 use stepgate_gateway::tokens::{LIFE_S_MAX, Role};
@@ -131,6 +132,19 @@ KEY=VALUE is text. For a tool of a server, a VALUE that is a JSON number, true, 
 Where a person must approve, the exit code is 13, and `stepgate approve ID` goes on; `run` again with \
 the same --id gets the outcome.")]
     Run(RunArgs),
+    /// List everything that needs a person, oldest first, with the command for each.
+    ///
+    /// Approvals, calls in doubt, stuck and quarantined runs, new and changed tools, tools and tool servers that
+    /// are off, policies that could not be loaded, executors that no living node reaches.
+    #[command(after_help = "\
+Examples:
+  stepgate attention
+  stepgate attention --kind tool_changed
+  stepgate attention --json | jq -r .way_out
+
+The exit code is 0, whether something needs a person or not. Of very many approvals the 100 oldest are \
+listed; `stepgate approvals` lists the others.")]
+    Attention(AttentionArgs),
     /// List approvals, newest first: those that wait for a person, unless asked otherwise.
     #[command(after_help = "\
 Examples:
@@ -441,6 +455,13 @@ pub(crate) struct ServeArgs {
     /// Do not write a line for each request to standard error.
     #[arg(long)]
     pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttentionArgs {
+    /// Only what needs a person for this reason.
+    #[arg(long, value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)))]
+    pub(crate) kind: Option<String>,
 }
 
 #[derive(Debug, Args)]

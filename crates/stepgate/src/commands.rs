@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod approvals;
+mod attention;
 mod backup;
 mod bench;
 mod canon;
@@ -89,6 +90,9 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
         Command::Chat(args) => chat::chat(&global, data, args).await.map_err(explained),
         Command::Step(args) => step::step(&global, data, args).await.map_err(explained),
         Command::Run(args) => run::run(&global, data, args).await.map_err(explained),
+        Command::Attention(args) => {
+            attention::attention(&global, data, args).await.map_err(explained)
+        }
         Command::Approvals(args) => approvals::approvals(&global, data, args).await,
         Command::Approve(args) => {
             decide::decide(&global, data, args, Decision::Approve).await.map_err(explained)
@@ -159,7 +163,8 @@ fn needs(command: &Command) -> Needs {
             command: None | Some(RunsCommand::Show(_) | RunsCommand::Export(_)),
             ..
         }) => Needs::Store,
-        Command::Approvals(_)
+        Command::Attention(_)
+        | Command::Approvals(_)
         | Command::Approve(_)
         | Command::Deny(_)
         | Command::Tools(_)
@@ -224,6 +229,7 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Chat(_)
         | Command::Step(_)
         | Command::Run(_)
+        | Command::Attention(_)
         | Command::Approvals(_)
         | Command::Approve(_)
         | Command::Deny(_)

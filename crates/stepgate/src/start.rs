@@ -54,7 +54,8 @@ pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
     let mut held = hold(data, WAIT_FOR_ALL).await?;
     let unfinished = held.gate.store.unfinished().await?;
     let needs = attention::of(&held.gate).await?;
-    let is_told = |run: &Unfinished| needs.iter().any(|need| need.run_id == run.run_id);
+    let is_told =
+        |run: &Unfinished| needs.iter().any(|need| need.subject.run_id() == Some(run.run_id));
     let is_call =
         |run: &&Unfinished| !run.is_waiting && !is_told(run) && Scope::Servers.covers(run);
     let calls = unfinished.iter().filter(is_call).count();

@@ -162,7 +162,7 @@ pub trait Approvals: Send + Sync {
     /// An approval.
     async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError>;
 
-    /// Approvals, newest first.
+    /// Approvals, in the order that the query asks for.
     async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError>;
 
     /// How many approvals are pending: of this principal's runs, or of all.

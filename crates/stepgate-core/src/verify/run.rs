@@ -119,6 +119,7 @@ fn opens(event_type: EventType) -> bool {
         | EventType::LateResult
         | EventType::RunResolved
         | EventType::RunNeedsPerson
+        | EventType::PartNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -148,6 +149,7 @@ fn closes(event_type: EventType) -> bool {
         | EventType::LateResult
         | EventType::RunResolved
         | EventType::RunNeedsPerson
+        | EventType::PartNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -179,6 +181,7 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::LateResult
         | EventType::RunResolved
         | EventType::RunNeedsPerson
+        | EventType::PartNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

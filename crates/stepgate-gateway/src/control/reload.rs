@@ -2,7 +2,7 @@
 //! be loaded leaves the previous one in force, and the operator is told once.
 
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fs::{DirEntry, File, Metadata};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,20 +15,26 @@ use stepgate_policy::ToolShape;
 use stepgate_policy::limits::FILE_BYTES_MAX;
 use tracing::{error, info, warn};
 
-use super::{Control, note_policy, refuse_writable_policies, shapes, warn_of};
+use super::{Control, mode_of, note_policy, refuse_writable_policies, shapes, warn_of};
 use crate::panics::{self, Panicked};
 
 /// Snapshot of the policy files and the tools, to detect a change.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Look {
-    /// Compared by content: two edits can have the same length and time.
-    files: Vec<(OsString, Option<Digest>)>,
+    /// Compared by content: two edits can have the same length and time. And by permissions: files that every user
+    /// can write are refused.
+    files: Vec<(OsString, Option<Digest>, Option<u32>)>,
+    directory_mode: Option<u32>,
     tools: Vec<ToolShape>,
 }
 
 impl Look {
     pub(crate) fn at(policies: &Path, servers: &Servers, turned_off: &[String]) -> Self {
-        Self { files: files(policies), tools: shapes(servers, turned_off, policies) }
+        Self {
+            files: files(policies),
+            directory_mode: mode_of(policies),
+            tools: shapes(servers, turned_off, policies),
+        }
     }
 
     pub(crate) fn tools(&self) -> &[ToolShape] {
@@ -36,10 +42,13 @@ impl Look {
     }
 }
 
-fn files(directory: &Path) -> Vec<(OsString, Option<Digest>)> {
+fn files(directory: &Path) -> Vec<(OsString, Option<Digest>, Option<u32>)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut files: Vec<_> =
-        entries.map(|entry| (entry.file_name(), content_of(&entry.path()))).collect();
+    let file = |entry: DirEntry| {
+        let path = entry.path();
+        (entry.file_name(), content_of(&path), mode_of(&path))
+    };
+    let mut files: Vec<_> = entries.map(file).collect();
     files.sort_by(|one, other| one.0.cmp(&other.0));
     files
 }
@@ -73,10 +82,18 @@ pub async fn keep_reloading(gate: Gate, control: Arc<Control>, pause: Duration) 
 }
 
 pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) {
-    if let Err(why) = refuse_writable_policies(&control.policies) {
-        error!("policies not reloaded: {why:#}; the ones before stay in force");
-        return;
+    let trouble = match refuse_writable_policies(&control.policies) {
+        Ok(()) => load(gate, control, tools).await.err(),
+        Err(why) => Some(format!("{why:#}")),
+    };
+    if let Some(why) = &trouble {
+        error!("policies not reloaded: {why}\nthe ones before stay in force");
     }
+    control.set_policy_trouble(trouble);
+}
+
+/// Loads the policies. The error says why those before stay in force.
+async fn load(gate: &Gate, control: &Arc<Control>, tools: &[ToolShape]) -> Result<(), String> {
     let (loader, tools) = (Arc::clone(control), tools.to_vec());
     let load = move || panics::contained_now(|| loader.policy.reload(&loader.policies, &tools));
     match tokio::task::spawn_blocking(load).await {
@@ -87,13 +104,10 @@ pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolSha
             if let Err(error) = note_policy(gate, reloaded.policy_hash).await {
                 warn!("the policies in force were not noted: {error:#}");
             }
+            Ok(())
         }
-        Ok(Ok(Ok(_))) => {}
-        Ok(Ok(Err(error))) => {
-            error!("policies not reloaded: the ones before stay in force\n{error}");
-        }
-        Ok(Err(Panicked)) | Err(_) => {
-            error!("policies not reloaded: the ones before stay in force; to load them panicked");
-        }
+        Ok(Ok(Ok(_))) => Ok(()),
+        Ok(Ok(Err(error))) => Err(error.to_string()),
+        Ok(Err(Panicked)) | Err(_) => Err("to load them panicked".to_owned()),
     }
 }

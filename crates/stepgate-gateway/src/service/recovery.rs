@@ -173,8 +173,9 @@ impl Service {
     pub(super) async fn log_runs_needing_person(&self) {
         let Ok(needs) = attention::of(&self.gate).await else { return };
         for need in needs {
+            let Some(run_id) = need.subject.run_id() else { continue };
             let mut said = lock::locked(&self.said);
-            if said.insert(need.run_id, need.since) != Some(need.since) {
+            if said.insert(run_id, need.since) != Some(need.since) {
                 NeedObject::of(&need).log();
             }
         }

@@ -139,3 +139,26 @@ async fn a_run_can_be_watched_from_its_beginning_and_its_id_is_used_once() {
     let second = cook(&service, run_id, "550e8400-e29b-41d4-a716-446655440002").await;
     assert!(matches!(second, Err(Fault::Store(StoreError::State(_)))), "{second:?}");
 }
+
+#[tokio::test]
+async fn a_part_that_was_told_is_not_told_again_by_another_process() {
+    use stepgate_core::attention::Kind;
+    use stepgate_core::event::EventType;
+    use stepgate_core::parts::Finding;
+
+    let place = TempDir::new().unwrap();
+    let (service, _) = kitchen(&place).await;
+    let gate = &service.gate;
+    let found = [Finding::new(Kind::ServerOff, "kitchen", "no gas", None)];
+    let told = service.parts.tell(gate, &found).await.unwrap();
+    assert_eq!(told.len(), 1);
+    assert_eq!(service.parts.needs(gate, &found).await.unwrap(), told);
+    // Another process knows from the events alone, since when too.
+    let other = Parts::default();
+    assert_eq!(other.tell(gate, &found).await.unwrap(), []);
+    assert_eq!(other.needs(gate, &found).await.unwrap(), told);
+    let noted = gate.noted(&[EventType::PartNeedsPerson]).await.unwrap();
+    let payloads: Vec<&Value> = noted.iter().map(|event| &event.payload).collect();
+    let expected = json!({ "kind": "server_off", "reason": "no gas", "subject": "kitchen" });
+    assert_eq!(payloads, [&expected]);
+}

@@ -100,6 +100,7 @@ async fn real_answers_are_as_the_document_says() {
         (format!("/v1/runs/{run}"), "RunDetail"),
         (format!("/v1/runs/{run}/export"), "Bundle"),
         ("/v1/approvals".to_owned(), "Approvals"),
+        ("/v1/attention".to_owned(), "Attention"),
         (format!("/v1/sessions/{session}"), "Session"),
         ("/v1/tools".to_owned(), "Tools"),
         ("/v1/tokens".to_owned(), "Tokens"),

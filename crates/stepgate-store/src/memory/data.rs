@@ -224,16 +224,19 @@ impl Data {
     }
 
     pub(super) fn approvals(&self, query: &ApprovalQuery) -> Vec<Approval> {
-        let asked = match query.before {
-            None => self.asked.as_slice(),
-            Some(before) => {
-                let run_id = self.approvals.get(&before);
-                let at = self.asked.iter().position(|asked| Some(asked) == run_id);
-                self.asked.get(..at.unwrap_or(0)).unwrap_or_default()
-            }
+        let place = |id: ApprovalId| {
+            let run_id = self.approvals.get(&id);
+            self.asked.iter().position(|asked| Some(asked) == run_id)
         };
-        let newest_first = asked.iter().rev().filter_map(|run_id| self.runs.get(run_id));
-        let of_principal = newest_first.filter(|dossier| {
+        let end = query.before.map_or(self.asked.len(), |id| place(id).unwrap_or(0));
+        let start = query.after.map_or(0, |id| place(id).map_or(self.asked.len(), |at| at + 1));
+        let asked = self.asked.get(start..end).unwrap_or_default();
+        let in_order: Box<dyn Iterator<Item = &RunId>> = match query.oldest_first {
+            true => Box::new(asked.iter()),
+            false => Box::new(asked.iter().rev()),
+        };
+        let in_order = in_order.filter_map(|run_id| self.runs.get(run_id));
+        let of_principal = in_order.filter(|dossier| {
             let session_id = dossier.run.arrival.session_id;
             self.is_in_session_of(query.principal_id.as_ref(), session_id)
         });

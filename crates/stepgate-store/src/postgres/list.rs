@@ -93,12 +93,16 @@ pub(super) fn runs(query: &RunQuery) -> Query {
     })
 }
 
-/// Approvals, newest first.
+/// Approvals, in the order that the query asks for.
 pub(super) fn approvals(query: &ApprovalQuery) -> Query {
     let mut conditions = Conditions::default();
     if let Some(before) = query.before {
         let is_older = "position < (SELECT position FROM approvals WHERE approval_id = #)";
         conditions.add_text(is_older, before);
+    }
+    if let Some(after) = query.after {
+        let is_newer = "position > (SELECT position FROM approvals WHERE approval_id = #)";
+        conditions.add_text(is_newer, after);
     }
     match query.status {
         // A literal, not a parameter: only then can the partial index be used.
@@ -111,7 +115,8 @@ pub(super) fn approvals(query: &ApprovalQuery) -> Query {
     add_principal(&mut conditions, query.principal_id.as_ref());
     conditions.query(query.limit, |conditions| {
         let rows = rows_of!(approvals);
-        format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
+        let order = if query.oldest_first { "ASC" } else { "DESC" };
+        format!("{rows} WHERE true{conditions} ORDER BY position {order} LIMIT #")
     })
 }
 

@@ -85,7 +85,7 @@ fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
     (format!("SELECT * FROM tool_runs WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
 }
 
-/// Approvals, newest first.
+/// Approvals, in the order that the query asks for.
 pub(super) fn approvals(
     connection: &Connection,
     query: &ApprovalQuery,
@@ -132,6 +132,10 @@ fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
         let is_older = "position < (SELECT position FROM approvals WHERE approval_id = ?)";
         conditions.add_text(is_older, before.to_string());
     }
+    if let Some(after) = query.after {
+        let is_newer = "position > (SELECT position FROM approvals WHERE approval_id = ?)";
+        conditions.add_text(is_newer, after.to_string());
+    }
     match query.status {
         // A literal, not a parameter: only then can the partial index be used.
         Some(ApprovalStatus::Pending) => conditions.add("status = 'pending'", []),
@@ -143,7 +147,8 @@ fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
     add_principal(&mut conditions, query.principal_id.as_ref());
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
-    (format!("SELECT * FROM approvals WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
+    let order = if query.oldest_first { "ASC" } else { "DESC" };
+    (format!("SELECT * FROM approvals WHERE true{text} ORDER BY position {order} LIMIT ?"), params)
 }
 
 /// Events, oldest first. It reads from a position on, so following costs only what is new. Types and

@@ -351,7 +351,8 @@ async fn same(one: &Arc<dyn Store>, other: &Arc<dyn Store>, past: &[StepCommit])
             assert_eq!(one.runs(runs.clone()).await, other.runs(runs).await);
             for status in [None, Some(ApprovalStatus::Pending), Some(ApprovalStatus::Approved)] {
                 let principal_id = principal_id.clone();
-                let query = ApprovalQuery { principal_id, status, limit, before: None };
+                let query =
+                    ApprovalQuery { principal_id, status, limit, ..ApprovalQuery::default() };
                 assert_eq!(one.approvals(query.clone()).await, other.approvals(query).await);
             }
         }

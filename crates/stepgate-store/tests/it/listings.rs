@@ -16,7 +16,7 @@ use crate::desk::{Desk, Step, agent, operator};
 
 over_every_engine! {
     runs_of_a_principal_are_those_of_its_sessions,
-    approvals_are_listed_newest_first_and_filtered,
+    approvals_are_listed_in_either_order_and_filtered,
     events_are_listed_oldest_first_and_filtered,
     events_are_followed_page_by_page,
     an_event_is_found_by_its_id_and_no_second_one_takes_it,
@@ -89,7 +89,7 @@ async fn asked(desk: &Desk, session_id: SessionId, principal_id: &PrincipalId) -
     (step, asked)
 }
 
-async fn approvals_are_listed_newest_first_and_filtered(desk: Desk) {
+async fn approvals_are_listed_in_either_order_and_filtered(desk: Desk) {
     let others = session_of(&desk, other(), SessionKind::Default).await;
     let (mut granted, question) = asked(&desk, desk.session, &agent()).await;
     let (_, theirs) = asked(&desk, others, &other()).await;
@@ -119,6 +119,17 @@ async fn approvals_are_listed_newest_first_and_filtered(desk: Desk) {
             vec![],
         ),
         (ApprovalQuery { before: Some(nobody), ..all.clone() }, vec![]),
+        (ApprovalQuery { after: Some(nobody), ..all.clone() }, vec![]),
+        (ApprovalQuery { after: Some(decided.approval_id), ..all.clone() }, vec![ours, theirs]),
+        (ApprovalQuery { oldest_first: true, ..all.clone() }, vec![&decided, theirs, ours]),
+        (
+            ApprovalQuery { oldest_first: true, status: pending, limit: 1, ..all.clone() },
+            vec![theirs],
+        ),
+        (
+            ApprovalQuery { oldest_first: true, after: Some(theirs.approval_id), ..all.clone() },
+            vec![ours],
+        ),
         (ApprovalQuery { status: pending, ..all.clone() }, vec![ours, theirs]),
         (ApprovalQuery { status: pending, limit: 1, ..all.clone() }, vec![ours]),
         (ApprovalQuery { status: approved, ..all.clone() }, vec![&decided]),

@@ -214,7 +214,8 @@ async fn store_of(data: &DataDir) -> anyhow::Result<Option<Arc<dyn Store>>> {
 async fn interrupted(data: &DataDir) -> anyhow::Result<String> {
     let Some(store) = store_of(data).await? else { return Ok("none".into()) };
     let needs = attention::list(&*store, &Reading::default()).await?;
-    let is_told = |run: &Unfinished| needs.iter().any(|need| need.run_id == run.run_id);
+    let is_told =
+        |run: &Unfinished| needs.iter().any(|need| need.subject.run_id() == Some(run.run_id));
     let mut left = store.unfinished().await?;
     left.retain(|run| !run.is_waiting && !is_told(run));
     let goes_on = match data.holder() {

@@ -54,7 +54,7 @@ async fn from_store(
         Some(RunsCommand::Show(one)) => {
             let dossier = dossier(store, &one).await?;
             let needs = attention(store).await?;
-            let need = needs.iter().find(|need| need.run_id == dossier.run.arrival.run_id);
+            let need = needs.iter().find(|need| need.run_id == Some(dossier.run.arrival.run_id));
             if json {
                 show::json(&run_object::object(&dossier, need)?)?;
             } else {

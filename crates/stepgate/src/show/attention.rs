@@ -1,14 +1,23 @@
-//! Runs that need a person, as lines for people.
+//! What needs a person, as lines for people.
 
 use stepgate_gateway::attention::NeedObject;
 
 use super::{ERROR, printable};
 
-/// One line: the run, the reason, and what to do. The reason may repeat untrusted text.
+/// One line: what it is about, the reason, and what to do. The reason may repeat untrusted text.
 pub(crate) fn line(need: &NeedObject) -> String {
-    let NeedObject { run_id, kind, reason, since: _, way_out } = need;
+    let NeedObject { subject, kind, reason, way_out, .. } = need;
     let (kind, reason) = (printable(kind).replace('_', " "), printable(reason));
-    format!("{ERROR}{kind}:{ERROR:#} {run_id}: {reason}; {}", printable(way_out))
+    let (subject, way_out) = (printable(subject), printable(way_out));
+    format!("{ERROR}{kind}:{ERROR:#} {subject}: {reason}; {way_out}")
+}
+
+/// The same on three lines, with the time.
+pub(crate) fn block(need: &NeedObject) -> String {
+    let NeedObject { subject, kind, reason, since, way_out, .. } = need;
+    let (kind, reason) = (printable(kind).replace('_', " "), printable(reason));
+    let (subject, way_out) = (printable(subject), printable(way_out));
+    format!("{ERROR}{kind}{ERROR:#}  {subject}  since {since}\n  why  {reason}\n  do   {way_out}")
 }
 
 #[cfg(test)]

@@ -194,6 +194,7 @@ fn is_told(event_type: EventType) -> bool {
         | EventType::PolicyViolation
         | EventType::ToolReplayed
         | EventType::RunNeedsPerson
+        | EventType::PartNeedsPerson
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -1,5 +1,6 @@
 //! What recovery cannot end by itself is told to people, whatever is started next.
 
+pub(crate) mod everywhere;
 mod quarantine;
 
 use std::fs;

@@ -54,7 +54,7 @@ impl House {
     }
 
     /// A place whose sandbox is its own.
-    fn alone(&self, node_id: &str) -> Place {
+    pub(crate) fn alone(&self, node_id: &str) -> Place {
         self.place_with(node_id, Vec::new())
     }
 

@@ -51,6 +51,14 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
             "SCAN approvals USING INDEX approvals_pending",
         ),
         (
+            approvals_sql(&ApprovalQuery {
+                status: pending,
+                oldest_first: true,
+                ..approvals.clone()
+            }),
+            "SCAN approvals USING INDEX approvals_pending",
+        ),
+        (
             approvals_sql(&ApprovalQuery { status: pending, principal_id, ..approvals }),
             "SCAN approvals USING INDEX approvals_pending",
         ),

@@ -1,4 +1,4 @@
-use stepgate_core::attention::{Kind, Need};
+use stepgate_core::attention::{Kind, Need, Subject};
 use stepgate_gateway::attention::NeedObject;
 
 use super::line;
@@ -8,7 +8,8 @@ fn a_run_that_needs_a_person_is_named_with_its_reason_and_the_way_out() {
     let run = "01890a5d-ac96-774b-bcce-b302099a8057";
     let said = |kind, reason: &str| {
         let since = "2026-01-01T00:00:00.000Z".parse().unwrap();
-        let need = Need { run_id: run.parse().unwrap(), kind, reason: reason.into(), since };
+        let subject = Subject::Run(run.parse().unwrap());
+        let need = Need { subject, kind, reason: reason.into(), since };
         anstream::adapter::strip_str(&line(&NeedObject::of(&need))).to_string()
     };
     assert_eq!(

@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{House, SERVER, until, write};
+use crate::attention::everywhere::is_shown;
 use crate::binary::Place;
 use crate::http_client::{Gateway, exchange, proposal, request};
 use crate::scene::{Scene, approve, kill};
@@ -96,6 +97,11 @@ fn a_run_in_a_sandbox_that_nobody_reaches_waits_for_its_node_and_everybody_says_
     let row = shown.stdout.lines().find(|line| line.starts_with("sandbox@first")).unwrap();
     assert!(row.ends_with("first"), "{shown:?}");
     assert_eq!(second.metric("stepgate_runs_unreached"), 1);
+    let way_out = is_shown(&second, &places[1], "executor_unreached", "sandbox@first");
+    assert!(way_out.contains("`stepgate nodes`"), "{way_out}");
+    let told = "SELECT count(*) FROM events WHERE event_type = 'part_needs_person'
+                AND payload_json LIKE '%\"executor_unreached\"%\"sandbox@first\"%'";
+    until("it is not told", || house.sql(told).unwrap() == "1");
     let doctor = places[1].stepgate(["doctor"], "");
     assert_eq!(doctor.code, 1, "{doctor:?}");
     let advice =

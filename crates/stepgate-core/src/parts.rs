@@ -1,0 +1,184 @@
+//! Parts that need a person: tools, tool servers, policies and executors.
+//!
+//! No store knows that a part is in trouble: each process finds out for itself and passes its findings. A
+//! finding is told once, as an event of the system session. The events are read back, so neither a restart
+//! nor another node repeats it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::attention::{self, Kind, Need, Subject};
+use crate::event::EventType;
+use crate::gate::{Fault, Gate};
+use crate::lock;
+use crate::ports::StoreError;
+use crate::time::Timestamp;
+
+/// Longest reason, in characters: an event is kept for ever.
+const REASON_CHARS_MAX: usize = 2000;
+/// A part that comes back within this time was not well: it is not told again.
+const WELL_AFTER_MS: u64 = 10 * 60 * 1000;
+/// Most findings that are told within [`PAUSE_MS`], and each part at most once: a tool server that changes its
+/// tools all the time must not fill the store.
+const TOLD_MAX: usize = 100;
+const PAUSE_MS: u64 = 60 * 1000;
+/// Events older than this do not count at a start: whether the part was well meanwhile is unknown.
+const KNOWN_FOR_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// A part that needs a person, as a process found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    kind: Kind,
+    subject: String,
+    reason: String,
+    since: Option<Timestamp>,
+}
+
+impl Finding {
+    /// A finding. `since`: where it is known without having been told.
+    pub fn new(kind: Kind, subject: &str, reason: &str, since: Option<Timestamp>) -> Self {
+        let mut reason: String = reason.to_owned();
+        if let Some((end, _)) = reason.char_indices().nth(REASON_CHARS_MAX) {
+            reason.truncate(end);
+            reason.push('…');
+        }
+        Self { kind, subject: subject.to_owned(), reason, since }
+    }
+
+    /// Why it needs a person.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn key(&self) -> Key {
+        (self.kind, self.subject.clone())
+    }
+
+    fn need(&self, since: Timestamp) -> Need {
+        let (subject, reason) = (Subject::Part(self.subject.clone()), self.reason.clone());
+        Need { subject, kind: self.kind, reason, since }
+    }
+}
+
+type Key = (Kind, String);
+
+/// Which findings were told. One for each process.
+#[derive(Debug, Default)]
+pub struct Parts(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The position up to which events were read.
+    position: u64,
+    told: BTreeMap<Key, Told>,
+}
+
+#[derive(Debug)]
+struct Told {
+    reason: String,
+    since: Timestamp,
+    /// Since when this process does not find it any more.
+    gone: Option<Timestamp>,
+}
+
+impl Told {
+    /// Whether this is the same finding.
+    fn covers(&self, finding: &Finding) -> bool {
+        match finding.kind {
+            // The reason names the definition, or what is wrong in the files.
+            Kind::ToolNew | Kind::ToolChanged | Kind::ToolUnusable | Kind::PolicyNotLoaded => {
+                self.reason == finding.reason
+            }
+            // The reason may differ at each try.
+            Kind::ServerOff => true,
+            // It is told again when runs wait that did not when it was told.
+            Kind::ExecutorUnreached => finding.since.is_none_or(|since| since <= self.since),
+            Kind::Approval | Kind::InDoubt | Kind::Stuck | Kind::Quarantined => false,
+        }
+    }
+}
+
+impl Parts {
+    /// The findings as needs, each with the time since when it is known.
+    pub async fn needs(&self, gate: &Gate, found: &[Finding]) -> Result<Vec<Need>, StoreError> {
+        self.read_on(gate).await?;
+        let (known, now) = (self.known(), gate.world.now());
+        let since = |finding: &Finding| {
+            let told = known.told.get(&finding.key()).filter(|told| told.covers(finding));
+            finding.since.or_else(|| told.map(|told| told.since)).unwrap_or(now)
+        };
+        Ok(found.iter().map(|finding| finding.need(since(finding))).collect())
+    }
+
+    /// Tells the findings that were not told yet, and returns them.
+    pub async fn tell(&self, gate: &Gate, found: &[Finding]) -> Result<Vec<Need>, Fault> {
+        self.read_on(gate).await?;
+        let fresh = self.known().fresh(found, gate.world.now());
+        let mut needs = Vec::new();
+        for finding in fresh {
+            let Finding { kind, subject, reason, .. } = &finding;
+            let payload = serde_json::json!({
+                "kind": kind.as_str(),
+                "reason": reason,
+                "subject": subject,
+            });
+            let since = gate.note(EventType::PartNeedsPerson, payload).await?.ts;
+            let told = Told { reason: reason.clone(), since, gone: None };
+            self.known().told.insert(finding.key(), told);
+            needs.push(finding.need(since));
+        }
+        Ok(needs)
+    }
+
+    /// Reads what this and other processes have told since the last read.
+    async fn read_on(&self, gate: &Gate) -> Result<(), StoreError> {
+        let position = self.known().position;
+        // Read first: no event is added later at a smaller position, so events up to it need not be read again.
+        let newest = gate.store.last_position().await?;
+        if newest <= position {
+            return Ok(());
+        }
+        let told =
+            attention::told_since(&*gate.store, EventType::PartNeedsPerson, position).await?;
+        let (mut known, now) = (self.known(), gate.world.now());
+        known.position = told.last().map_or(newest, |last| newest.max(last.position));
+        for (subject, need) in told.iter().filter_map(|placed| Need::of_part(&placed.event)) {
+            let Need { kind, reason, since, .. } = need;
+            if now.since_ms(since) <= KNOWN_FOR_MS {
+                known.told.insert((kind, subject), Told { reason, since, gone: None });
+            }
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        lock::locked(&self.0)
+    }
+}
+
+impl Known {
+    /// The findings that were not told yet. Notes which told ones are gone.
+    fn fresh(&mut self, found: &[Finding], now: Timestamp) -> Vec<Finding> {
+        let present: BTreeSet<Key> = found.iter().map(Finding::key).collect();
+        self.told.retain(|key, told| {
+            let gone = *told.gone.get_or_insert(now);
+            if present.contains(key) {
+                told.gone = None;
+            }
+            now.since_ms(gone) < WELL_AFTER_MS
+        });
+        let is_recent = |told: &Told| now.since_ms(told.since) < PAUSE_MS;
+        let mut seen = BTreeSet::new();
+        let is_fresh = |finding: &&Finding| {
+            let told = self.told.get(&finding.key());
+            seen.insert(finding.key())
+                && told.is_none_or(|told| !told.covers(finding) && !is_recent(told))
+        };
+        let recent = self.told.values().filter(|told| is_recent(told)).count();
+        let fresh = found.iter().filter(is_fresh).take(TOLD_MAX.saturating_sub(recent));
+        fresh.cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

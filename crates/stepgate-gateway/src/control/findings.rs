@@ -1,0 +1,64 @@
+//! What of the tools, the tool servers and the policies needs a person.
+
+use std::collections::HashMap;
+
+use stepgate_core::attention::Kind;
+use stepgate_core::digest::Digest;
+use stepgate_core::lock;
+use stepgate_core::parts::Finding;
+use stepgate_exec::servers::{Off, Reason};
+
+use super::Control;
+
+/// How much of a definition's digest is shown: as much as `tools accept --definition` needs.
+const DIGEST_CHARS: usize = 12;
+
+impl Control {
+    /// Everything that is off although the configuration wants it, and policies that could not be loaded.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let listing = self.servers.listing();
+        let digests: HashMap<(&str, &str), Digest> = listing
+            .iter()
+            .map(|it| ((it.server.as_str(), it.tool.as_str()), it.definition_digest))
+            .collect();
+        let mut findings: Vec<Finding> = self.off().iter().map(|off| of(off, &digests)).collect();
+        if let Some(why) = self.policy_trouble() {
+            let directory = self.policies.display().to_string();
+            findings.push(Finding::new(Kind::PolicyNotLoaded, &directory, &why, None));
+        }
+        findings
+    }
+
+    /// Why the policy files are not in force, if they are not.
+    pub fn policy_trouble(&self) -> Option<String> {
+        lock::locked(&self.policy_trouble).clone()
+    }
+
+    pub(super) fn set_policy_trouble(&self, why: Option<String>) {
+        *lock::locked(&self.policy_trouble) = why;
+    }
+}
+
+fn of(off: &Off, digests: &HashMap<(&str, &str), Digest>) -> Finding {
+    let tool = off.tool.as_deref().unwrap_or_default();
+    let name = match &off.tool {
+        Some(tool) => format!("{}.{tool}", off.server),
+        None => off.server.clone(),
+    };
+    let digest = digests.get(&(off.server.as_str(), tool)).map(ToString::to_string);
+    let digest: String = digest.unwrap_or_default().chars().take(DIGEST_CHARS).collect();
+    let (kind, reason) = match &off.reason {
+        Reason::Down(why) => (Kind::ServerOff, why.clone()),
+        Reason::Unusable(why) => (Kind::ToolUnusable, why.clone()),
+        Reason::New => {
+            (Kind::ToolNew, format!("no operator has accepted it; its definition is {digest}"))
+        }
+        Reason::Changed => {
+            (Kind::ToolChanged, format!("its definition is {digest}, not the accepted one"))
+        }
+        Reason::NameTaken { name, by } => {
+            (Kind::ToolUnusable, format!("over MCP `{by}` has its name there, `{name}`"))
+        }
+    };
+    Finding::new(kind, &name, &reason, None)
+}
