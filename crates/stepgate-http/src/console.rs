@@ -40,13 +40,14 @@ use visitor::Visitor;
 pub(super) use visitor::enter;
 
 /// Every method of every page. They are not in the table of routes, because the OpenAPI document is for programs.
-const PAGES: [(&str, &str); 23] = [
+const PAGES: [(&str, &str); 24] = [
     ("GET", "/"),
     ("POST", "/"),
     ("GET", "/approvals/{id}"),
     ("POST", "/approvals/{id}"),
     ("GET", "/runs"),
     ("GET", "/runs/{id}"),
+    ("POST", "/runs/{id}"),
     ("GET", "/runs/{id}/chain"),
     ("GET", "/runs/{id}/export"),
     ("GET", "/sessions"),
@@ -72,7 +73,7 @@ pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 18] {
         ("/", routing::get(inbox::show).post(inbox::decide)),
         ("/approvals/{id}", routing::get(approval::show).post(approval::decide)),
         ("/runs", routing::get(runs::list)),
-        ("/runs/{id}", routing::get(run::show)),
+        ("/runs/{id}", routing::get(run::show).post(run::settle)),
         ("/runs/{id}/chain", routing::get(run::chain)),
         ("/runs/{id}/export", routing::get(run::export)),
         ("/sessions", routing::get(sessions::list)),

@@ -9,15 +9,16 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::attention;
+use stepgate_core::attention::Kind;
 use stepgate_core::ids::ApprovalId;
 use stepgate_core::ports::{ApprovalQuery, StoreError};
 use stepgate_core::step::Refused;
 use stepgate_core::time::Timestamp;
-use stepgate_gateway::attention::NeedObject;
+use stepgate_core::tool::ToolName;
+use stepgate_gateway::attention::{Attention, NeedObject};
 
 use super::moment::{Moment, ago};
-use super::question::Question;
+use super::question::{Question, tool_path};
 use super::text::{Shown, Text};
 use super::trouble::Trouble;
 use super::visitor::{Visitor, VisitorRole};
@@ -27,10 +28,8 @@ use crate::{App, Problem};
 
 /// Most approvals on the page. Each is shown in full.
 const SHOWN_MAX: usize = 25;
-/// Approvals per read of the store.
-const PAGE: usize = 500;
-/// Most approvals that are read to find the oldest.
-const READ_MAX: usize = 5000;
+/// Most approvals that are looked at to find the next one.
+const LOOKED_AT_MAX: usize = 8;
 
 #[derive(Template)]
 #[template(path = "inbox.html")]
@@ -54,7 +53,7 @@ struct Ask {
 
 /// Something else that needs a person.
 struct Need {
-    title: String,
+    title: &'static str,
     subject: Text,
     link: Option<String>,
     reason: Shown,
@@ -163,60 +162,57 @@ async fn page(
     notices: Vec<String>,
 ) -> Result<Response, Trouble> {
     let now = app.service.gate.world.now();
-    let open = open(app, now).await?;
+    let Attention { attention, counts } = app.service.attention().await?;
+    let (approvals, others): (Vec<_>, Vec<_>) =
+        attention.into_iter().partition(|need| need.kind == Kind::Approval.as_str());
     let mut asks = Vec::new();
-    for approval in open.iter().take(SHOWN_MAX) {
-        // An approval whose run does not verify cannot be decided on; the run is among the needs.
-        let dossier = match app.service.gate.store.dossier(approval.tool_run_id).await {
-            Ok(Some(dossier)) => dossier,
-            Ok(None) | Err(StoreError::State(_)) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let Ok(question) = Question::of(approval, &dossier, now) else { continue };
-        let can_decide = match visitor.role {
-            VisitorRole::Operator => visitor.principal_id != question.principal_id,
-            VisitorRole::Auditor => false,
-        };
-        asks.push(Ask { question, can_decide });
+    for need in approvals.iter().take(SHOWN_MAX) {
+        asks.extend(ask(app, visitor, &need.subject, now).await?);
     }
-    let needs: Vec<Need> = attention::of(&app.service.gate)
-        .await?
-        .iter()
-        .map(|need| Need::of(&NeedObject::of(need), now))
-        .collect();
-    let waiting = open.len() + needs.len();
-    let title = match waiting {
-        0 => "Inbox".to_owned(),
-        waiting => format!("({waiting}) Inbox"),
-    };
-    let heading = match waiting {
-        0 => "Inbox".to_owned(),
-        1 => "Inbox: one thing waits".to_owned(),
-        waiting => format!("Inbox: {waiting} things wait"),
-    };
     let csrf = match visitor.role {
         VisitorRole::Operator => Some(visitor.csrf.clone()),
         VisitorRole::Auditor => None,
     };
-    let more = (open.len() > SHOWN_MAX)
-        .then(|| format!("The oldest {SHOWN_MAX} of {} approvals are shown.", open.len()));
+    let open = counts.get(Kind::Approval.as_str()).copied().unwrap_or_default();
+    let more = (asks.len() < approvals.len())
+        .then(|| format!("The oldest {} of {open} approvals are shown.", asks.len()));
+    let (title, heading) = headings(counts.values().sum());
+    let needs = others.iter().map(|need| Need::of(need, now)).collect();
     let frame = Frame::at(Tab::Inbox, title, visitor);
     Ok(html(status, &InboxPage { frame, heading, notices, csrf, asks, more, needs }))
 }
 
-/// The approvals that a person can decide on, oldest first.
-async fn open(app: &App, now: Timestamp) -> Result<Vec<Approval>, StoreError> {
-    let status = Some(ApprovalStatus::Pending);
-    let mut query = ApprovalQuery { status, limit: PAGE, ..ApprovalQuery::default() };
-    let mut open = Vec::new();
-    while open.len() < READ_MAX {
-        let page = app.service.gate.store.approvals(query.clone()).await?;
-        let Some(last) = page.last() else { break };
-        query.before = Some(last.approval_id);
-        open.extend(page.into_iter().filter(|approval| !approval.has_expired(now)));
+/// The titles of the page and of its window.
+fn headings(waiting: u64) -> (String, String) {
+    match waiting {
+        0 => ("Inbox".to_owned(), "Inbox".to_owned()),
+        1 => ("(1) Inbox".to_owned(), "Inbox: one thing waits".to_owned()),
+        waiting => (format!("({waiting}) Inbox"), format!("Inbox: {waiting} things wait")),
     }
-    open.reverse();
-    Ok(open)
+}
+
+/// An approval with everything that is decided on. None if it was decided meanwhile or cannot be read: a run that does
+/// not verify is among the other needs.
+async fn ask(
+    app: &App,
+    visitor: &Visitor,
+    approval_id: &str,
+    now: Timestamp,
+) -> Result<Option<Ask>, StoreError> {
+    let store = &app.service.gate.store;
+    let Ok(approval_id) = approval_id.parse() else { return Ok(None) };
+    let Some(approval) = store.approval(approval_id).await? else { return Ok(None) };
+    let dossier = match store.dossier(approval.tool_run_id).await {
+        Ok(Some(dossier)) if approval.status == ApprovalStatus::Pending => dossier,
+        Ok(_) | Err(StoreError::State(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Ok(question) = Question::of(&approval, &dossier, now) else { return Ok(None) };
+    let can_decide = match visitor.role {
+        VisitorRole::Operator => visitor.principal_id != question.principal_id,
+        VisitorRole::Auditor => false,
+    };
+    Ok(Some(Ask { question, can_decide }))
 }
 
 /// The next approval that this visitor can decide on.
@@ -225,26 +221,63 @@ pub(super) async fn next(
     visitor: &Visitor,
     done: ApprovalId,
 ) -> Result<Option<ApprovalId>, StoreError> {
-    let open = open(app, app.service.gate.world.now()).await?;
-    let is_own = |approval: &Approval| {
-        let context = approval.context.read();
-        context.is_ok_and(|context| context.principal_id == visitor.principal_id)
+    let query = ApprovalQuery {
+        status: Some(ApprovalStatus::Pending),
+        oldest_first: true,
+        limit: LOOKED_AT_MAX,
+        ..ApprovalQuery::default()
     };
-    let next = open.iter().find(|it| it.approval_id != done && !is_own(it));
-    Ok(next.map(|approval| approval.approval_id))
+    let now = app.service.gate.world.now();
+    let is_for_them = |approval: &&Approval| {
+        let context = approval.context.read();
+        let is_own = context.is_ok_and(|it| it.principal_id == visitor.principal_id);
+        approval.approval_id != done && !is_own && !approval.has_expired(now)
+    };
+    let open = app.service.gate.store.approvals(query).await?;
+    Ok(open.iter().find(is_for_them).map(|approval| approval.approval_id))
 }
 
 impl Need {
     fn of(need: &NeedObject, now: Timestamp) -> Self {
-        let NeedObject { run_id, kind, reason, since, way_out } = need;
+        let NeedObject { subject, run_id, kind, reason, since, way_out } = need;
+        let kind = Kind::parse(kind);
+        let link = match (kind, run_id) {
+            (_, Some(run_id)) => Some(format!("/runs/{run_id}")),
+            (Some(Kind::ToolNew | Kind::ToolChanged), None) => {
+                ToolName::parse(subject).ok().map(|name| format!("/tools/{}", tool_path(&name)))
+            }
+            (Some(Kind::ToolUnusable | Kind::ServerOff), None) => Some("/tools".to_owned()),
+            (Some(Kind::PolicyNotLoaded), None) => Some("/policy".to_owned()),
+            (Some(Kind::ExecutorUnreached), None) => Some("/health".to_owned()),
+            (
+                Some(Kind::Approval | Kind::InDoubt | Kind::Stuck | Kind::Quarantined) | None,
+                None,
+            ) => None,
+        };
         Self {
-            title: kind.replace('_', " "),
-            subject: Text::of(&run_id.to_string()),
-            link: Some(format!("/runs/{run_id}")),
+            title: kind.map_or("Something", title),
+            subject: Text::of(subject),
+            link,
             reason: Shown::of(reason),
             way_out: Text::of(way_out),
             since: Moment::of(*since),
             age: ago(*since, now),
         }
+    }
+}
+
+/// What it is, for people.
+fn title(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Approval => "An approval",
+        Kind::InDoubt => "A call in doubt",
+        Kind::Stuck => "A run that is stuck",
+        Kind::Quarantined => "A run that does not verify",
+        Kind::ToolNew => "A new tool",
+        Kind::ToolChanged => "A changed tool",
+        Kind::ToolUnusable => "A tool that cannot be offered",
+        Kind::ServerOff => "A tool server that is off",
+        Kind::PolicyNotLoaded => "Policies that could not be loaded",
+        Kind::ExecutorUnreached => "Runs that no node can continue",
     }
 }

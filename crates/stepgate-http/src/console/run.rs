@@ -5,10 +5,11 @@ mod view;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::{Deserialize, Serialize};
 use stepgate_core::attention;
 use stepgate_core::bundle::Bundle;
 use stepgate_core::digest::Digest;
@@ -16,10 +17,11 @@ use stepgate_core::gate::Fault;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::Entry;
 use stepgate_core::ports::{Dossier, StoreError};
+use stepgate_core::step::Settlement;
 
-use super::html;
 use super::trouble::Trouble;
-use super::visitor::Visitor;
+use super::visitor::{Visitor, VisitorRole};
+use super::{form, html};
 use crate::routes::Id;
 use crate::{App, Problem};
 use view::RunPage;
@@ -32,9 +34,52 @@ pub(super) async fn show(
     let dossier = dossier(&app, id).await?;
     let gate = &app.service.gate;
     let needs = attention::of(gate).await?;
-    let run_id = dossier.run.arrival.run_id;
-    let need = needs.iter().find(|need| need.run_id == run_id);
+    let run_id = Some(dossier.run.arrival.run_id);
+    let need = needs.iter().find(|need| need.subject.run_id() == run_id);
     Ok(html(StatusCode::OK, &RunPage::of(&dossier, need, &visitor, gate.world.now())?))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SettleForm {
+    csrf: String,
+    settlement: Settled,
+}
+
+/// What a person found out about a call in doubt.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Settled {
+    Succeeded,
+    Failed,
+    Redispatch,
+}
+
+/// Settles a call in doubt, as `POST /v1/runs/{id}/resolve` does.
+pub(super) async fn settle(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    id: Result<Id<RunId>, Problem>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let SettleForm { csrf, settlement } = form::read(&app, &headers, body).await?;
+    if !visitor.made(&csrf) {
+        return Err(Trouble::foreign_form());
+    }
+    match visitor.role {
+        VisitorRole::Operator => {}
+        VisitorRole::Auditor => return Err(Problem::forbidden().into()),
+    }
+    let Ok(Id(run_id)) = id else { return Err(Trouble::no_such("run")) };
+    let settlement = match settlement {
+        Settled::Succeeded => Settlement::Succeeded(None),
+        Settled::Failed => Settlement::Failed,
+        Settled::Redispatch => Settlement::Redispatch,
+    };
+    let answer = app.service.resolve(run_id, settlement, visitor.principal_id).await?;
+    app.metrics.step(answer.word());
+    Ok(Redirect::to(&format!("/runs/{run_id}")).into_response())
 }
 
 /// The texts that the digests of a run cover, for the browser.

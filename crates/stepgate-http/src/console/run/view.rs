@@ -2,7 +2,7 @@
 
 use askama::Template;
 use serde_json::Value;
-use stepgate_core::attention::Need;
+use stepgate_core::attention::{self, Need};
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Phase;
 use stepgate_core::gate::Fault;
@@ -18,7 +18,7 @@ use super::super::moment::{Moment, ago, duration};
 use super::super::question::{self, Argument};
 use super::super::runs::StatusWord;
 use super::super::text::{Shown, Text};
-use super::super::visitor::Visitor;
+use super::super::visitor::{Visitor, VisitorRole};
 use super::super::{Frame, Tab};
 
 /// Longest text of an entry that is shown; the export has all of it.
@@ -38,6 +38,8 @@ pub(super) struct RunPage {
     age: String,
     took: Option<String>,
     need: Option<(String, Shown)>,
+    /// The CSRF token, if the visitor can settle the run.
+    settle: Option<String>,
     failure: Option<(Text, Option<Shown>)>,
     arguments: Vec<Argument>,
     reasoning: Option<Shown>,
@@ -115,6 +117,13 @@ impl RunPage {
             age: ago(arrival.received_at, now),
             took: run.ending.as_ref().map(|ending| duration(ending.latency_ms)),
             need: need.map(|need| (need.kind.as_str().replace('_', " "), Shown::of(&need.reason))),
+            settle: match (need.map(|need| need.kind), visitor.role) {
+                (
+                    Some(attention::Kind::InDoubt | attention::Kind::Stuck),
+                    VisitorRole::Operator,
+                ) => Some(visitor.csrf.clone()),
+                (_, _) => None,
+            },
             failure: body.as_ref().and_then(failure),
             arguments: args.map(|args| question::arguments(&args, &args)).unwrap_or_default(),
             reasoning: question::reasoning(dossier).as_deref().map(Shown::of),
