@@ -63,9 +63,9 @@ struct EvaluatedRow {
 
 const EXAMPLE: &str = r#"{
   "schema_version": "1.0.0",
-  "id": "try-1",
+  "id": "00000000-0000-4000-8000-000000000001",
   "action": "WRITE_FILE",
-  "args": { "path": "notes.txt", "content": "hello" },
+  "args": { "path": "/sandbox/notes.txt", "content": "hello" },
   "reasoning": "to see what policy says"
 }"#;
 
