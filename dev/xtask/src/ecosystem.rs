@@ -40,6 +40,9 @@ const PYTHON_OF_MCP1: [&str; 2] = ["mcp==1.30.0", "mcp-server-sqlite==2025.4.25"
 /// From npm, into `agents/`: agents that people use, as their makers build them.
 const NODE_AGENTS: [&str; 2] = ["@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.166.0"];
 
+/// From npm, into `browser/`: what drives Chromium, and what finds barriers for people on a page.
+const NODE_BROWSER: [&str; 2] = ["axe-core@4.14.0", "playwright-core@1.65.0"];
+
 /// From PyPI, into `python-pydantic/`: an agent library with a client of its own.
 const PYTHON_OF_PYDANTIC: [&str; 1] = ["pydantic-ai-slim[mcp]==2.66.0"];
 
@@ -54,6 +57,7 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
         &NODE_SERVERS[..],
         &clients,
         &NODE_AGENTS,
+        &NODE_BROWSER,
         &PYTHON,
         &PYTHON_OF_MCP1,
         &PYTHON_OF_OPENAI,
@@ -69,6 +73,8 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     npm("tool servers", &directory.join("node"), &NODE_SERVERS)?;
     npm("clients and Node", &directory.join("clients"), &clients)?;
     npm("agents", &directory.join("agents"), &NODE_AGENTS)?;
+    npm("what drives a browser", &directory.join("browser"), &NODE_BROWSER)?;
+    need("chromium", &["chromium"])?;
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
     pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;

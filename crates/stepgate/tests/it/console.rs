@@ -6,8 +6,9 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::binary::Place;
+use crate::binary::{Output, Place, finish};
 use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
+use crate::mcp_scene::{fixture, installed, node22};
 
 /// A gateway that asks a person before anything in the sandbox is touched.
 fn asking() -> Place {
@@ -84,7 +85,7 @@ fn a_person_decides_in_a_browser_and_the_gateway_acts_once() {
     ] {
         assert!(open.body.contains(shown), "{shown} is not in\n{}", open.body);
     }
-    assert!(!open.body.contains("<script") && !open.body.contains('\u{202e}'));
+    assert!(!open.body.contains("<script>") && !open.body.contains('\u{202e}'));
     let body = format!("csrf={}&decision=approve&note=%3Cimg%20src%3Dx%3E", csrf(&open));
     let decided = form(&gateway, &path, &cookie, &body);
     assert_eq!((decided.status, &decided.headers["location"]), (303, &path));
@@ -99,6 +100,37 @@ fn a_person_decides_in_a_browser_and_the_gateway_acts_once() {
         assert!(over.body.contains(shown), "{shown} is not in\n{}", over.body);
     }
     assert_eq!(fs::read_to_string(place.path().join("sandbox/a.txt")).unwrap(), content);
+    drop(gateway);
+    assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
+
+/// Ten scenes, which `browser.cjs` names one after the other.
+#[test]
+fn a_person_uses_every_page_in_a_real_browser() {
+    let place = Place::new();
+    fs::create_dir_all(place.path().join("policies")).unwrap();
+    let policy = r#"@id("ask/first") @approval("it changes <b>something</b>")
+        permit (principal, action == Action::"WRITE_FILE", resource);"#;
+    fs::write(place.path().join("policies/all.cedar"), policy).unwrap();
+    let gateway = Gateway::start(&place);
+    let token = |name: &str, role: &str| {
+        let body = json!({ "name": name, "role": role }).to_string();
+        let reply = gateway.send("POST", "/v1/tokens", &gateway.operator, &body);
+        reply.json()["token"].as_str().unwrap().to_owned()
+    };
+    let home = tempfile::TempDir::new().unwrap();
+    let scene = json!({
+        "base": gateway.url(),
+        "operator": gateway.operator,
+        "second": token("second", "operator"),
+        "auditor": token("auditor", "auditor"),
+        "agent": gateway.agent,
+        "modules": installed().join("browser/node_modules"),
+    });
+    let mut command = node22(fixture("browser.cjs"));
+    command.arg(scene.to_string()).env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
+    let Output { code, stdout, stderr } = finish(&mut command, b"");
+    assert_eq!((code, stdout.matches("ok: ").count()), (0, 10), "{stdout}\n{stderr}");
     drop(gateway);
     assert_eq!(place.stepgate(["verify"], "").code, 0);
 }
