@@ -13,7 +13,7 @@ use stepgate_core::ports::StoreError;
 use stepgate_core::step;
 
 use crate::stop::{Code, Stop};
-use crate::turn::{Entry, ToolEnded, Turn, TurnId, TurnState};
+use crate::turn::{Entry, Opened, ToolEnded, Turn, TurnId, TurnState};
 
 /// Limit of the events that are read for one turn: far above what the limits of rounds and calls allow.
 const ENTRIES_MAX: u64 = 10_000;
@@ -49,6 +49,14 @@ pub(crate) async fn load(gate: &Gate, id: TurnId) -> Result<Option<(SessionId, T
         turn.entries.push(read(event, id, number)?);
     }
     Ok(session_id.map(|session_id| (session_id, turn)))
+}
+
+/// How the turn began that this event opened.
+pub(crate) fn opened(event: &Event) -> Result<(TurnId, Opened), Stop> {
+    let unreadable = |error: serde_json::Error| damaged(&error.to_string());
+    let written = Written::deserialize(&event.payload).map_err(unreadable)?;
+    let opened = serde_json::from_value(written.body).map_err(unreadable)?;
+    Ok((written.turn_id, opened))
 }
 
 /// The events of a turn from this number on, as many as one query reads.

@@ -1,6 +1,8 @@
 //! The present state of a turn, for a reader that did not send its request or no longer waits.
 
+use stepgate_core::event::Event;
 use stepgate_core::ids::SessionId;
+use stepgate_core::time::Timestamp;
 
 use crate::invoke::InvokeResult;
 use crate::ports::Agent;
@@ -32,6 +34,38 @@ pub enum Standing {
     Answered(Box<Response>),
     /// It ended without an answer.
     Failed(InvokeResult),
+}
+
+/// A turn in a list, from the event that opened it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedTurn {
+    /// The session whose chain has it.
+    pub session_id: SessionId,
+    /// The turn.
+    pub turn_id: TurnId,
+    /// When it was opened.
+    pub ts: Timestamp,
+    /// The key of the request that opened it.
+    pub correlation_id: String,
+    /// The turn before it.
+    pub previous: Option<TurnId>,
+    /// What the user asked for.
+    pub instructions: Option<String>,
+}
+
+impl ListedTurn {
+    /// The turn that this event opened.
+    pub fn of(event: &Event) -> Result<Self, Stop> {
+        let (turn_id, opened) = turns::opened(event)?;
+        Ok(Self {
+            session_id: event.session_id,
+            turn_id,
+            ts: event.ts,
+            correlation_id: opened.correlation_id,
+            previous: opened.previous,
+            instructions: opened.envelope.instructions,
+        })
+    }
 }
 
 /// The turn of this id; none where there is none.

@@ -16,7 +16,7 @@ use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::idempotency::Binding;
-use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::{Appended, Checkpoint, StateError};
 use crate::record::Record;
 use crate::run::{Run, Status};
@@ -308,6 +308,71 @@ pub struct RunQuery {
     pub status: Option<Status>,
     /// Only those of this tool.
     pub tool_name: Option<String>,
+    /// Only those that came at this time or later.
+    pub since: Option<Timestamp>,
+    /// Only those that came before this time.
+    pub until: Option<Timestamp>,
+    /// Only those that match this.
+    pub text: Option<RunText>,
+    /// The most rows to return.
+    pub limit: usize,
+}
+
+/// A text by which a person looks for runs. Only what an index finds: arguments are not searched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunText {
+    /// The beginning of the run's id.
+    IdPrefix(String),
+    /// A part of the tool's name, in any case.
+    ToolPart(String),
+}
+
+impl RunText {
+    /// Shortest beginning of an id. A shorter text is a part of a tool's name.
+    const PREFIX_CHARS_MIN: usize = 8;
+
+    /// What a person means by a text: hexadecimal digits and hyphens are the beginning of an id.
+    pub fn of(text: &str) -> Self {
+        let text = text.to_ascii_lowercase();
+        let is_id = |c: char| c.is_ascii_hexdigit() || c == '-';
+        match text.len() >= Self::PREFIX_CHARS_MIN && text.chars().all(is_id) {
+            true => Self::IdPrefix(text),
+            false => Self::ToolPart(text),
+        }
+    }
+
+    /// Whether a run matches.
+    pub fn matches(&self, run: &Run) -> bool {
+        match self {
+            Self::IdPrefix(prefix) => run.arrival.run_id.to_string().starts_with(prefix),
+            Self::ToolPart(part) => {
+                let name = run.tool_name.as_ref().map(|name| name.to_ascii_lowercase());
+                name.is_some_and(|name| name.contains(part))
+            }
+        }
+    }
+}
+
+/// Which sessions to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct SessionQuery {
+    /// Only sessions that were opened before this one.
+    pub before: Option<SessionId>,
+    /// Only this principal's.
+    pub principal_id: Option<PrincipalId>,
+    /// The most rows to return.
+    pub limit: usize,
+}
+
+/// Which turns to list, newest first, by the events that opened them.
+#[derive(Clone, Debug, Default)]
+pub struct TurnQuery {
+    /// Only turns that were opened before the one that this event opened.
+    pub before: Option<ArtifactId>,
+    /// Only this session's.
+    pub session_id: Option<SessionId>,
+    /// Only those in this principal's sessions.
+    pub principal_id: Option<PrincipalId>,
     /// The most rows to return.
     pub limit: usize,
 }

@@ -74,6 +74,20 @@ impl fmt::Display for Timestamp {
     }
 }
 
+impl Timestamp {
+    /// An instant of which a person may leave out the end: `2026-01-31`, `2026-01-31T12:00`, `2026-01-31T12:00:00Z`.
+    pub fn parse_short(text: &str) -> Result<Self, InvalidId> {
+        const MIDNIGHT: &str = "T00:00:00.000Z";
+        let whole = text.strip_suffix('Z').unwrap_or(text);
+        let missing = whole.len().checked_sub("2026-01-31".len()).and_then(|at| MIDNIGHT.get(at..));
+        match missing {
+            Some(missing) => format!("{whole}{missing}").parse(),
+            None => text.parse(),
+        }
+        .map_err(|_| InvalidId::new(text, "an instant like 2026-01-31T12:00:00.000Z"))
+    }
+}
+
 impl FromStr for Timestamp {
     type Err = InvalidId;
 

@@ -64,11 +64,27 @@ impl Caller {
         }
     }
 
+    /// The principal whose objects a list shows the caller, who asks for this one's; all principals' where none. An error
+    /// where the caller asks for those of another, of which it sees none.
+    pub(crate) fn lists(
+        &self,
+        asked: Option<PrincipalId>,
+    ) -> Result<Option<PrincipalId>, NothingSeen> {
+        match (self.sees(), asked) {
+            (Some(own), Some(asked)) if own != asked => Err(NothingSeen),
+            (Some(own), _) => Ok(Some(own)),
+            (None, asked) => Ok(asked),
+        }
+    }
+
     /// Whether the caller may see an object of this principal.
     pub(crate) fn may_see(&self, owner: &PrincipalId) -> bool {
         self.sees().is_none_or(|only| only == *owner)
     }
 }
+
+/// The caller may see nothing of what it asks for.
+pub(crate) struct NothingSeen;
 
 /// Sets the request id, and admits or refuses the request. The id is in all its log lines and in the response.
 pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {

@@ -204,12 +204,30 @@ fn read_routes() -> Vec<Route> {
         ("status", "only runs with this status"),
         ("tool", "only runs of this tool"),
         ("session", "only runs of this session"),
+        ("principal", "only runs of this principal"),
+        (
+            "since",
+            "only runs at this time or later, such as 2026-01-31T12:00:00.000Z; the end can be left out",
+        ),
+        ("until", "only runs before this time"),
+        ("text", "the beginning of a run's id, from 8 characters on, or a part of a tool's name"),
         ("before", "only runs older than this one"),
         ("limit", "at most so many: 1 to 1000, 50 otherwise"),
     ];
     const APPROVAL_QUERY: &[(&str, &str)] = &[
         ("status", "only those with this status"),
         ("before", "only those that were asked before this one"),
+        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
+    ];
+    const SESSION_QUERY: &[(&str, &str)] = &[
+        ("principal", "only sessions of this principal"),
+        ("before", "only sessions that were opened before this one"),
+        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
+    ];
+    const TURN_QUERY: &[(&str, &str)] = &[
+        ("session", "only turns of this session"),
+        ("principal", "only turns of this principal"),
+        ("before", "only turns that were opened before this one"),
         ("limit", "at most so many: 1 to 1000, 50 otherwise"),
     ];
     const EVENT_QUERY: &[(&str, &str)] = &[("after", "only events after this id")];
@@ -252,10 +270,22 @@ fn read_routes() -> Vec<Route> {
             doc("Everything that needs a person, oldest first", &[(200, "Attention")]),
         ),
         get(
+            "/v1/sessions",
+            Reader,
+            routing::get(sessions::list),
+            doc("Sessions, newest first", &[(200, "Sessions")]).query(SESSION_QUERY),
+        ),
+        get(
             "/v1/sessions/{id}",
             Reader,
             routing::get(sessions::show),
             doc("A session and the end of its chain", &[(200, "Session")]),
+        ),
+        get(
+            "/v1/agent/turns",
+            Reader,
+            routing::get(turns::list),
+            doc("Turns, newest first", &[(200, "Turns")]).query(TURN_QUERY),
         ),
         get(
             "/v1/agent/turns/{id}",

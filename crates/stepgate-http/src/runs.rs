@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepgate_core::attention;
 use stepgate_core::bundle::{Bundle, RunObject};
-use stepgate_core::ids::{RunId, SessionId};
+use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::json::canonical;
-use stepgate_core::ports::{Dossier, RunQuery, StoreError};
+use stepgate_core::ports::{Dossier, RunQuery, RunText, StoreError};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::step::Settlement;
+use stepgate_core::time::Timestamp;
 use stepgate_gateway::attention::{NeedObject, RecoveryObject};
 use stepgate_gateway::run_object;
 use stepgate_gateway::tokens::Role;
@@ -33,7 +34,28 @@ pub(super) struct ListParams {
     session: Option<SessionId>,
     status: Option<Status>,
     tool: Option<String>,
+    principal: Option<PrincipalId>,
+    since: Option<String>,
+    until: Option<String>,
+    text: Option<String>,
     limit: Option<usize>,
+}
+
+/// Longest text to look for, in bytes: longer than any name of a tool that is indexed.
+pub(super) const TEXT_BYTES_MAX: usize = 256;
+
+fn time(name: &str, text: Option<&String>) -> Result<Option<Timestamp>, Problem> {
+    let time = text.map(|text| Timestamp::parse_short(text)).transpose();
+    time.map_err(|error| Problem::malformed(format!("`{name}`: {error}")))
+}
+
+fn text(text: Option<&String>) -> Result<Option<RunText>, Problem> {
+    match text {
+        Some(text) if text.is_empty() || text.len() > TEXT_BYTES_MAX => {
+            Err(Problem::malformed(format!("`text` has 1 to {TEXT_BYTES_MAX} bytes")))
+        }
+        text => Ok(text.map(|text| RunText::of(text))),
+    }
 }
 
 #[derive(Serialize)]
@@ -51,12 +73,21 @@ pub(super) async fn list(
     Reader(caller): Reader,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Runs>, Problem> {
+    let (since, until) =
+        (time("since", params.since.as_ref())?, time("until", params.until.as_ref())?);
+    let text = text(params.text.as_ref())?;
+    let Ok(principal_id) = caller.lists(params.principal) else {
+        return Ok(Json(Runs { runs: Vec::new(), next_before: None, attention: None }));
+    };
     let query = RunQuery {
         before: params.before,
         session_id: params.session,
-        principal_id: caller.sees(),
+        principal_id,
         status: params.status,
         tool_name: params.tool,
+        since,
+        until,
+        text,
         limit: 0,
     };
     let store = &app.service.gate.store;

@@ -1,17 +1,19 @@
-//! `GET /v1/sessions/{id}`: a session and the end of its chain.
+//! `/v1/sessions`: the sessions, each with the end of its chain.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ports::SessionQuery;
 use stepgate_core::session::Session;
 use stepgate_core::time::Timestamp;
 
 use super::admit::Reader;
-use super::routes::Id;
+use super::page::{self, Page};
+use super::routes::{Id, Params};
 use super::{App, Problem};
 
 /// A session as people see it.
@@ -36,6 +38,42 @@ pub(super) async fn show(
         Some(session) if caller.may_see(&session.principal_id) => Ok(Json(object(session))),
         Some(_) | None => Err(Problem::not_found()),
     }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParams {
+    before: Option<SessionId>,
+    principal: Option<PrincipalId>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Sessions {
+    sessions: Vec<SessionObject>,
+    /// Cursor of the next page; none on the last page.
+    next_before: Option<SessionId>,
+}
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Sessions>, Problem> {
+    let Ok(principal_id) = caller.lists(params.principal) else {
+        return Ok(Json(Sessions { sessions: Vec::new(), next_before: None }));
+    };
+    let query = SessionQuery { before: params.before, principal_id, limit: 0 };
+    let store = &app.service.gate.store;
+    let weight = |_: &Session| size_of::<Session>();
+    let read = |last: Option<Session>, limit| {
+        let before = last.map(|session| session.session_id).or(query.before);
+        let query = SessionQuery { before, limit, ..query.clone() };
+        async move { Ok(store.session_page(query).await?) }
+    };
+    let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
+    let next_before = rows.last().filter(|_| is_full).map(|session| session.session_id);
+    Ok(Json(Sessions { sessions: rows.into_iter().map(object).collect(), next_before }))
 }
 
 fn object(session: Session) -> SessionObject {

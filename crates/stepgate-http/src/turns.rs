@@ -14,6 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::Value;
 use stepgate_agent::cancel::Cancelled;
 use stepgate_agent::invoke::{InvokeError, InvokeResult};
@@ -21,17 +22,22 @@ use stepgate_agent::pipeline::Done;
 use stepgate_agent::ports::Waiting;
 use stepgate_agent::stop::{Code, Stop};
 use stepgate_agent::turn::TurnId;
+use stepgate_agent::view::ListedTurn;
 use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::event::Event;
+use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
+use stepgate_core::ports::TurnQuery;
 use stepgate_gateway::turns::{Conversations, Live};
 use tokio::time::{Instant, sleep_until};
 
 use super::admit::{Caller, Proposer, Reader};
+use super::page::{self, Page};
 use super::problem::Said;
-use super::routes::Id;
+use super::routes::{Id, Params};
 use super::steps::max_wait;
 use super::{App, Problem, REPLAYED_HEADER, SESSION_HEADER, body};
 pub(super) use wire::TurnObject;
-use wire::{Accepted, TurnRequest};
+use wire::{Accepted, TurnRequest, Turns};
 
 /// The idempotency key of the request: the same key gets the same turn.
 const KEY_HEADER: &str = "idempotency-key";
@@ -181,6 +187,38 @@ pub(super) async fn find(app: &App, turn_id: TurnId) -> Result<Option<TurnObject
     Ok(found.map(|(view, look)| TurnObject::of(&view, look)))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParams {
+    before: Option<ArtifactId>,
+    session: Option<SessionId>,
+    principal: Option<PrincipalId>,
+    limit: Option<usize>,
+}
+
+/// Turns, newest first: of a session, of a principal, or all.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Reader(caller): Reader,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Turns>, Problem> {
+    let Ok(principal_id) = caller.lists(params.principal) else {
+        return Ok(Json(Turns::default()));
+    };
+    let (before, session_id) = (params.before, params.session);
+    let query = TurnQuery { before, session_id, principal_id, limit: 0 };
+    let store = &app.service.gate.store;
+    let weight = |event: &Event| event.payload.to_string().len();
+    let read = |last: Option<Event>, limit| {
+        let before = last.map(|event| event.event_id).or(query.before);
+        let query = TurnQuery { before, limit, ..query.clone() };
+        async move { Ok(store.opened_turns(query).await?) }
+    };
+    let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
+    let turns = rows.iter().map(ListedTurn::of).collect::<Result<Vec<_>, _>>().map_err(problem)?;
+    Ok(Json(Turns::of(&turns, is_full)))
+}
+
 /// Cancels a turn that is not over. Only its owner may; for others it does not exist. Idempotent: a turn that is
 /// already over is returned unchanged.
 pub(super) async fn cancel(
@@ -199,11 +237,7 @@ pub(super) async fn cancel(
 }
 
 /// Refuses a turn of another principal as not found.
-async fn is_seen(
-    app: &App,
-    caller: &Caller,
-    session_id: &stepgate_core::ids::SessionId,
-) -> Result<(), Problem> {
+async fn is_seen(app: &App, caller: &Caller, session_id: &SessionId) -> Result<(), Problem> {
     match app.service.gate.store.session(*session_id).await? {
         Some(session) if caller.may_see(&session.principal_id) => Ok(()),
         Some(_) | None => Err(Problem::not_found()),

@@ -11,8 +11,8 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     Alone, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery, Events,
-    Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, Sessions,
-    StepCommit, Store, StoreError, Unfinished, Writes,
+    Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery,
+    Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -165,6 +165,7 @@ forward_while_alive!(Sessions {
     session(session_id: SessionId) -> Option<Session>;
     session_of(principal_id: &PrincipalId, kind: SessionKind) -> Option<Session>;
     sessions() -> Vec<Session>;
+    session_page(query: SessionQuery) -> Vec<Session>;
     next_step_index(session_id: SessionId) -> u64;
 });
 
@@ -177,6 +178,7 @@ forward_while_alive!(Approvals {
 forward_while_alive!(Events {
     events_by_id(event_ids: &[ArtifactId]) -> Vec<Event>;
     events(query: EventQuery) -> Vec<PlacedEvent>;
+    opened_turns(query: TurnQuery) -> Vec<Event>;
     last_position() -> u64;
     loose_page(after: u64, limit: usize) -> Vec<(u64, LinkedEvent)>;
 });

@@ -6,6 +6,7 @@
 
 mod plan;
 mod rows;
+mod search;
 mod locks;
 mod announcer;
 pub mod backup;

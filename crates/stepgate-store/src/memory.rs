@@ -16,7 +16,7 @@ use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
     Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
-    Sessions, StepCommit, StoreError, Unfinished, Writes,
+    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -197,6 +197,10 @@ impl Sessions for MemoryStore {
         Ok(self.rows().sessions())
     }
 
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError> {
+        Ok(self.rows().session_page(&query))
+    }
+
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
         let durable = self
             .rows()
@@ -232,6 +236,10 @@ impl Events for MemoryStore {
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
         Ok(self.rows().events(&query))
+    }
+
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError> {
+        Ok(self.rows().opened_turns(&query))
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {

@@ -34,7 +34,7 @@ use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
     Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
     Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery,
-    Runs, Sessions, StepCommit, StoreError, Unfinished, Unreached, Writes,
+    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -358,6 +358,11 @@ impl Sessions for PostgresStore {
         all(&rows, SESSIONS, session_from)
     }
 
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError> {
+        let rows = self.readers.rows(list::session_page(&query)).await?;
+        all(&rows, SESSIONS, session_from)
+    }
+
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
         self.desk()?;
         self.point.next_index(session_id).await
@@ -396,6 +401,11 @@ impl Events for PostgresStore {
             let LinkedEvent { event, link: _ } = event_from(cells)?;
             Ok(PlacedEvent { position: cells.number("position")?, event })
         })
+    }
+
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError> {
+        let rows = self.readers.rows(list::opened_turns(&query)).await?;
+        all(&rows, LOOSE_EVENTS, |cells| Ok(event_from(cells)?.event))
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {

@@ -27,7 +27,7 @@ use stepgate_core::lock::locked;
 use stepgate_core::ports::{
     Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
     Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
-    Sessions, StepCommit, StoreError, Unfinished, Writes,
+    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -313,6 +313,11 @@ impl Sessions for SqliteStore {
         self.readers.read(read::sessions).await
     }
 
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError> {
+        let list = move |connection: &Connection| list::session_page(connection, &query);
+        self.readers.read(list).await
+    }
+
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
         self.writer()?;
         if let Some(given) = locked(&self.indexes).get_mut(&session_id) {
@@ -362,6 +367,11 @@ impl Events for SqliteStore {
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
         let list = move |connection: &Connection| list::events(connection, &query);
+        self.readers.read(list).await
+    }
+
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError> {
+        let list = move |connection: &Connection| list::opened_turns(connection, &query);
         self.readers.read(list).await
     }
 

@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use stepgate_core::attention::Kind;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use stepgate_core::time::Timestamp;
 use stepgate_core::tool::ToolName;
 use stepgate_gateway::tokens::{LIFE_S_MAX, Role};
 
@@ -178,6 +179,7 @@ Examples:
 Examples:
   stepgate runs
   stepgate runs --status error --limit 5
+  stepgate runs --principal ci-agent --since 2h --text volume
   stepgate runs --follow                 what happens from now on
   stepgate runs show last
   stepgate runs export last > run.json
@@ -367,11 +369,23 @@ pub(crate) struct ListArgs {
     /// Only runs of this session.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
+    /// Only runs of this principal.
+    #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
+    pub(crate) principal: Option<PrincipalId>,
+    /// Only runs from this time on: `2026-01-31`, `2026-01-31T12:00` in UTC, or how long ago, such as `2h` or `7d`.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<When>,
+    /// Only runs before this time.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<When>,
+    /// Only runs whose id begins with this (from 8 characters on), or whose tool has this in its name.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
     /// Only runs older than this one.
     #[arg(long, value_name = "RUN")]
     pub(crate) before: Option<RunId>,
     /// Show events as they happen, until Ctrl-C. Needs a process that serves.
-    #[arg(long, conflicts_with_all = ["status", "tool", "session", "before"])]
+    #[arg(long, conflicts_with_all = ["status", "tool", "session", "principal", "since", "until", "text", "before"])]
     pub(crate) follow: bool,
     /// At most so many.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -705,6 +719,37 @@ pub(crate) enum McpClient {
     Vscode,
     /// Codex: command line, editor and app.
     Codex,
+}
+
+/// An instant, or how long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    At(Timestamp),
+    Ago(Life),
+}
+
+impl When {
+    /// The instant, at this time.
+    pub(crate) fn instant(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(instant) => instant,
+            Self::Ago(Life(ago_s)) => {
+                let ago_ms = i64::try_from(ago_s.saturating_mul(1000)).unwrap_or(i64::MAX);
+                Timestamp::from_millisecond(now.as_millisecond().saturating_sub(ago_ms))
+            }
+        }
+    }
+}
+
+impl FromStr for When {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text.parse::<Life>() {
+            Ok(life) => Ok(Self::Ago(life)),
+            Err(_) => Ok(Self::At(Timestamp::parse_short(text)?)),
+        }
+    }
 }
 
 /// The lifetime of a token, in seconds.

@@ -17,7 +17,7 @@ use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending,
 use stepgate_core::ports::{
     Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery, Events,
     Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
-    Sessions, StepCommit, StoreError, Unfinished, Unreached, Writes,
+    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -602,6 +602,10 @@ impl Sessions for NodeStore {
         self.read("sessions", |rows| at_once(rows.sessions())).await
     }
 
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError> {
+        self.read("sessions", |rows| at_once(rows.session_page(query))).await
+    }
+
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
         self.read("step_index", |rows| at_once(rows.next_step_index(session_id))).await
     }
@@ -630,6 +634,10 @@ impl Events for NodeStore {
 
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
         self.read("events", |rows| at_once(rows.events(query))).await
+    }
+
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError> {
+        self.read("opened_turns", |rows| at_once(rows.opened_turns(query))).await
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {

@@ -7,7 +7,8 @@ use async_trait::async_trait;
 
 use super::{
     Announcement, ApprovalQuery, Audited, Counts, Dossier, EventQuery, LinkedEvent, Moment, Node,
-    Place, PlacedEvent, Recollection, RunQuery, StepCommit, StoreError, Unfinished, Unreached,
+    Place, PlacedEvent, Recollection, RunQuery, SessionQuery, StepCommit, StoreError, TurnQuery,
+    Unfinished, Unreached,
 };
 use crate::approval::Approval;
 use crate::digest::Digest;
@@ -152,6 +153,9 @@ pub trait Sessions: Send + Sync {
     /// Every session, in the order of their ids.
     async fn sessions(&self) -> Result<Vec<Session>, StoreError>;
 
+    /// A page of sessions, newest first.
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError>;
+
     /// The next step index of a session. Gaps are legal.
     async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError>;
 }
@@ -177,6 +181,9 @@ pub trait Events: Send + Sync {
 
     /// Events, oldest first.
     async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError>;
+
+    /// The events that opened turns, newest first.
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError>;
 
     /// The position of the last event; 0 where there is none. No event is added later at a smaller position.
     /// So a reader that asks for this first, then reads events and finds none, need not read up to this

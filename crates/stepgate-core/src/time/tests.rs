@@ -99,3 +99,21 @@ fn the_order_of_instants_is_the_order_of_their_texts() {
     let sorted: Vec<_> = instants.iter().map(Timestamp::to_string).collect();
     assert_eq!(texts, sorted);
 }
+
+#[test]
+fn of_an_instant_a_person_may_leave_out_the_end() {
+    let whole: Timestamp = "2026-01-31T12:34:00.000Z".parse().unwrap();
+    for text in
+        ["2026-01-31T12:34", "2026-01-31T12:34Z", "2026-01-31T12:34:00", "2026-01-31T12:34:00Z"]
+    {
+        assert_eq!(Timestamp::parse_short(text), Ok(whole), "{text}");
+    }
+    assert_eq!(Timestamp::parse_short("2026-01-31T12:34:00.000Z"), Ok(whole));
+    let midnight = "2026-01-31T00:00:00.000Z".parse();
+    assert_eq!(Timestamp::parse_short("2026-01-31"), midnight);
+    for text in
+        ["", "2026", "2026-01", "2026-02-30", "2026-01-31T25", "2026-01-31 12:34", "yesterday", "ä"]
+    {
+        assert!(Timestamp::parse_short(text).is_err(), "{text}");
+    }
+}

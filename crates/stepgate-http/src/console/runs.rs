@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
-use stepgate_core::ports::{RunQuery, StoreError};
+use stepgate_core::ports::{RunQuery, RunText, StoreError};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::time::Timestamp;
 
@@ -19,6 +19,7 @@ use super::visitor::Visitor;
 use super::{Frame, Tab, html};
 use crate::App;
 use crate::routes::Params;
+use crate::runs::TEXT_BYTES_MAX;
 
 /// Runs on a page.
 const ROWS: usize = 50;
@@ -46,6 +47,9 @@ pub(super) struct Filters {
     tool: String,
     principal: String,
     session: String,
+    since: String,
+    until: String,
+    text: String,
     before: String,
 }
 
@@ -111,21 +115,26 @@ impl Filters {
     }
 
     fn query(&self) -> Result<RunQuery, String> {
-        let parsed = |name: &str, text: &str| format!("“{text}” is not a {name}.");
-        let status = chosen(&self.status)
-            .map(|text| Status::parse(text).ok_or_else(|| parsed("status", text)))
-            .transpose()?;
-        let principal_id = chosen(&self.principal)
-            .map(|text| PrincipalId::parse(text).map_err(|_| parsed("principal", text)))
-            .transpose()?;
-        let session_id = chosen(&self.session)
-            .map(|text| text.parse().map_err(|_| parsed("session id", text)))
-            .transpose()?;
-        let before = chosen(&self.before)
-            .map(|text| text.parse().map_err(|_| parsed("run id", text)))
-            .transpose()?;
-        let tool_name = chosen(&self.tool).map(str::to_owned);
-        Ok(RunQuery { before, session_id, principal_id, status, tool_name, limit: ROWS })
+        fn read<T, E>(
+            name: &str,
+            field: &str,
+            parse: impl Fn(&str) -> Result<T, E>,
+        ) -> Result<Option<T>, String> {
+            let read = chosen(field).map(|text| parse(text).map_err(|_| (name, text)));
+            read.transpose().map_err(|(name, text)| format!("“{text}” is not a {name}."))
+        }
+        const TIME: &str = "time, such as 2026-01-31 or 2026-01-31T12:00";
+        Ok(RunQuery {
+            before: read("run id", &self.before, str::parse)?,
+            session_id: read("session id", &self.session, str::parse)?,
+            principal_id: read("principal", &self.principal, PrincipalId::parse)?,
+            status: read("status", &self.status, |text| Status::parse(text).ok_or(()))?,
+            tool_name: chosen(&self.tool).map(str::to_owned),
+            since: read(TIME, &self.since, Timestamp::parse_short)?,
+            until: read(TIME, &self.until, Timestamp::parse_short)?,
+            text: read("text to look for", &self.text, search_text)?,
+            limit: ROWS,
+        })
     }
 
     /// The query string of the page after this one.
@@ -136,12 +145,22 @@ impl Filters {
             ("tool", &self.tool),
             ("principal", &self.principal),
             ("session", &self.session),
+            ("since", &self.since),
+            ("until", &self.until),
+            ("text", &self.text),
             ("before", &oldest),
         ];
         let fields = fields.iter().filter_map(|(name, value)| {
             chosen(value).map(|value| format!("{name}={}", escaped(value)))
         });
         fields.collect::<Vec<_>>().join("&")
+    }
+}
+
+fn search_text(text: &str) -> Result<RunText, ()> {
+    match text.len() <= TEXT_BYTES_MAX {
+        true => Ok(RunText::of(text)),
+        false => Err(()),
     }
 }
 

@@ -6,19 +6,23 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde::Deserialize;
+use stepgate_agent::turn::TurnId;
+use stepgate_agent::view::ListedTurn;
 use stepgate_core::digest::Digest;
-use stepgate_core::ids::SessionId;
-use stepgate_core::ports::RunQuery;
+use stepgate_core::event::Event;
+use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ports::{RunQuery, SessionQuery, TurnQuery};
 use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::time::Timestamp;
 
 use super::moment::{Moment, ago};
 use super::runs::{self, RunRow};
-use super::text::Text;
+use super::text::{Shown, Text};
 use super::trouble::Trouble;
 use super::visitor::Visitor;
 use super::{Frame, Tab, html};
-use crate::routes::Id;
+use crate::routes::{Id, Params};
 use crate::{App, Problem};
 
 /// Sessions on a page.
@@ -28,7 +32,10 @@ const ROWS: usize = 50;
 #[template(path = "sessions.html")]
 struct SessionsPage {
     frame: Frame,
+    principal: String,
     rows: Vec<SessionRow>,
+    /// The session before the next page.
+    older: Option<SessionId>,
 }
 
 #[derive(Template)]
@@ -37,6 +44,15 @@ struct SessionPage {
     frame: Frame,
     session: SessionRow,
     rows: Vec<RunRow>,
+    turns: Vec<TurnRow>,
+}
+
+/// A turn of the agent.
+struct TurnRow {
+    turn_id: TurnId,
+    opened: Moment,
+    age: String,
+    instructions: Option<Shown>,
 }
 
 struct SessionRow {
@@ -50,16 +66,37 @@ struct SessionRow {
     head_digest: Digest,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Filters {
+    principal: String,
+    before: String,
+}
+
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     visitor: Visitor,
+    Params(filters): Params<Filters>,
 ) -> Result<Response, Trouble> {
     let now = app.service.gate.world.now();
-    let sessions = app.service.gate.store.sessions().await?;
-    let newest = sessions.iter().rev().take(ROWS);
-    let rows = newest.map(|session| SessionRow::of(session, now)).collect();
-    let frame = Frame::at(Tab::Sessions, "Sessions", &visitor);
-    Ok(html(StatusCode::OK, &SessionsPage { frame, rows }))
+    let malformed = |what: &str| Trouble::from(Problem::malformed(what));
+    let principal_id = match filters.principal.trim() {
+        "" => None,
+        name => Some(PrincipalId::parse(name).map_err(|_| malformed("this is no principal"))?),
+    };
+    let before = match filters.before.as_str() {
+        "" => None,
+        id => Some(id.parse().map_err(|_| malformed("this is no session id"))?),
+    };
+    let query = SessionQuery { before, principal_id, limit: ROWS };
+    let sessions = app.service.gate.store.session_page(query).await?;
+    let page = SessionsPage {
+        frame: Frame::at(Tab::Sessions, "Sessions", &visitor),
+        principal: filters.principal,
+        older: sessions.last().filter(|_| sessions.len() == ROWS).map(|last| last.session_id),
+        rows: sessions.iter().map(|session| SessionRow::of(session, now)).collect(),
+    };
+    Ok(html(StatusCode::OK, &page))
 }
 
 pub(super) async fn show(
@@ -68,14 +105,34 @@ pub(super) async fn show(
     id: Result<Id<SessionId>, Problem>,
 ) -> Result<Response, Trouble> {
     let Ok(Id(session_id)) = id else { return Err(Trouble::no_such("session")) };
-    let session = app.service.gate.store.session(session_id).await?;
+    let store = &app.service.gate.store;
+    let session = store.session(session_id).await?;
     let session = session.ok_or_else(|| Trouble::no_such("session"))?;
     let now = app.service.gate.world.now();
     let query = RunQuery { session_id: Some(session_id), ..RunQuery::default() };
     let rows = runs::read(&app, query, now).await?;
-    let session = SessionRow::of(&session, now);
-    let frame = Frame::at(Tab::Sessions, "Session", &visitor);
-    Ok(html(StatusCode::OK, &SessionPage { frame, session, rows }))
+    let query = TurnQuery { session_id: Some(session_id), limit: ROWS, ..TurnQuery::default() };
+    let turns = store.opened_turns(query).await?;
+    let page = SessionPage {
+        frame: Frame::at(Tab::Sessions, "Session", &visitor),
+        session: SessionRow::of(&session, now),
+        rows,
+        turns: turns.iter().filter_map(|opened| TurnRow::of(opened, now)).collect(),
+    };
+    Ok(html(StatusCode::OK, &page))
+}
+
+impl TurnRow {
+    /// None if the event cannot be read; `verify` reports it.
+    fn of(opened: &Event, now: Timestamp) -> Option<Self> {
+        let turn = ListedTurn::of(opened).ok()?;
+        Some(Self {
+            turn_id: turn.turn_id,
+            opened: Moment::of(turn.ts),
+            age: ago(turn.ts, now),
+            instructions: turn.instructions.as_deref().map(Shown::of),
+        })
+    }
 }
 
 impl SessionRow {

@@ -8,8 +8,9 @@ use stepgate_agent::invoke::InvokeError;
 use stepgate_agent::ports::Waiting;
 use stepgate_agent::response::Response;
 use stepgate_agent::turn::TurnId;
-use stepgate_agent::view::{Standing, TurnView};
+use stepgate_agent::view::{ListedTurn, Standing, TurnView};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::time::Timestamp;
 use stepgate_gateway::turns::{Live, Look};
 
 /// A request. It does not contain organisation and user: they come from the configuration and the token.
@@ -73,6 +74,53 @@ impl Accepted {
 
 fn code(approval_id: Option<ApprovalId>) -> &'static str {
     if approval_id.is_some() { "APPROVAL_REQUIRED" } else { "IN_PROGRESS" }
+}
+
+/// Longest beginning of a user's text in a list, in characters.
+const INSTRUCTIONS_CHARS_MAX: usize = 200;
+
+/// A page of turns.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Turns {
+    turns: Vec<ListedTurnObject>,
+    /// Cursor of the next page; none on the last page.
+    next_before: Option<TurnId>,
+}
+
+impl Turns {
+    pub(super) fn of(turns: &[ListedTurn], is_full: bool) -> Self {
+        let next_before = turns.last().filter(|_| is_full).map(|turn| turn.turn_id);
+        Self { turns: turns.iter().map(ListedTurnObject::of).collect(), next_before }
+    }
+}
+
+/// A turn in a list. `GET /v1/agent/turns/{id}` has its state.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedTurnObject {
+    session_id: SessionId,
+    turn_id: TurnId,
+    ts: Timestamp,
+    /// The key of the request that opened it.
+    idempotency_key: String,
+    previous_turn_id: Option<TurnId>,
+    /// The beginning of what the user asked for.
+    instructions: Option<String>,
+}
+
+impl ListedTurnObject {
+    fn of(turn: &ListedTurn) -> Self {
+        let beginning = |text: &String| text.chars().take(INSTRUCTIONS_CHARS_MAX).collect();
+        Self {
+            session_id: turn.session_id,
+            turn_id: turn.turn_id,
+            ts: turn.ts,
+            idempotency_key: turn.correlation_id.clone(),
+            previous_turn_id: turn.previous,
+            instructions: turn.instructions.as_ref().map(beginning),
+        }
+    }
 }
 
 /// A turn as people see it.

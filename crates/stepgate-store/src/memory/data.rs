@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
-use stepgate_core::event::Event;
+use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, EventQuery, KeyChange, LinkedEvent,
-    PlacedEvent, Recollection, RunQuery, StoreError, Unfinished,
+    PlacedEvent, Recollection, RunQuery, SessionQuery, StoreError, TurnQuery, Unfinished,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
@@ -207,7 +207,12 @@ impl Data {
                 && self.is_in_session_of(query.principal_id.as_ref(), session_id);
             let status = query.status.is_none_or(|status| run.status == status);
             let name = query.tool_name.as_ref();
-            session && status && name.is_none_or(|name| run.tool_name.as_ref() == Some(name))
+            let came = run.arrival.received_at;
+            let time = query.since.is_none_or(|since| came >= since)
+                && query.until.is_none_or(|until| came < until);
+            let text = query.text.as_ref().is_none_or(|text| text.matches(run));
+            let name = name.is_none_or(|name| run.tool_name.as_ref() == Some(name));
+            session && status && name && time && text
         };
         let newest_first = older.iter().rev().filter_map(|run_id| self.runs.get(run_id));
         let asked_for = newest_first.map(|dossier| &dossier.run).filter(is_asked_for);
@@ -244,6 +249,39 @@ impl Data {
         let has_status =
             |approval: &&Approval| query.status.is_none_or(|status| approval.status == status);
         approvals.filter(has_status).take(query.limit).cloned().collect()
+    }
+
+    pub(super) fn session_page(&self, query: &SessionQuery) -> Vec<Session> {
+        let mut seats: Vec<&Seat> = self.sessions.values().collect();
+        seats.sort_by_key(|seat| std::cmp::Reverse(seat.number));
+        let older = match query.before {
+            None => seats.as_slice(),
+            Some(before) => {
+                let at = seats.iter().position(|seat| seat.session.session_id == before);
+                at.and_then(|at| seats.get(at + 1..)).unwrap_or_default()
+            }
+        };
+        let principal_id = query.principal_id.as_ref();
+        let is_asked_for =
+            |session: &&Session| principal_id.is_none_or(|id| session.principal_id == *id);
+        let sessions = older.iter().map(|seat| &seat.session).filter(is_asked_for);
+        sessions.take(query.limit).cloned().collect()
+    }
+
+    pub(super) fn opened_turns(&self, query: &TurnQuery) -> Vec<Event> {
+        let older = match query.before {
+            None => self.history.as_slice(),
+            Some(before) => {
+                let at = self.history.iter().position(|event| event.event_id == before);
+                self.history.get(..at.unwrap_or(0)).unwrap_or_default()
+            }
+        };
+        let is_asked_for = |event: &&Event| {
+            event.event_type == EventType::TurnOpened
+                && query.session_id.is_none_or(|id| event.session_id == id)
+                && self.is_in_session_of(query.principal_id.as_ref(), event.session_id)
+        };
+        older.iter().rev().filter(is_asked_for).take(query.limit).cloned().collect()
     }
 
     pub(super) fn events_by_id(&self, event_ids: &[ArtifactId]) -> Vec<Event> {

@@ -6,7 +6,10 @@ use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateError;
-use stepgate_core::ports::{ApprovalQuery, Counts, EventQuery, Node, RunQuery, StoreError};
+use stepgate_core::ports::{
+    ApprovalQuery, Counts, EventQuery, Node, RunQuery, RunText, SessionQuery, StoreError, TurnQuery,
+};
+use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 use tokio_postgres::Row;
 
@@ -14,6 +17,10 @@ use super::cells::escaped;
 use super::columns::rows_of;
 use super::link::{Query, Value};
 use crate::rows::{Cells, Table};
+use crate::search::{
+    IS_INDEXED_TOOL, IS_NOT_OK, TOOL_CHARS_MAX, TOOLS_MAX, after_prefix, end_id, first_id,
+    position_since, position_until,
+};
 
 /// For messages about rows of this table.
 pub(super) const NODES: Table = Table { name: "nodes", key: "node_id" };
@@ -52,11 +59,68 @@ impl Conditions {
     }
 }
 
+/// The names of the tools that runs have, by steps from one to the next in their index, with this part in them.
+fn tools_with_part(mark: &str) -> String {
+    format!(
+        "WITH RECURSIVE every(name) AS (
+           (SELECT min(tool_name) FROM tool_runs WHERE {IS_INDEXED_TOOL})
+           UNION ALL
+           SELECT (SELECT min(tool_name) FROM tool_runs
+                   WHERE tool_name > every.name AND {IS_INDEXED_TOOL})
+           FROM every WHERE every.name IS NOT NULL)
+         , tools AS (SELECT name FROM (SELECT name FROM every LIMIT {TOOLS_MAX}) AS some
+                     WHERE strpos(lower(name), {mark}) > 0) "
+    )
+}
+
 /// Runs, newest first.
 pub(super) fn runs(query: &RunQuery) -> Query {
+    let mut conditions = run_conditions(query);
+    let rows = rows_of!(tool_runs);
+    if let Some(principal_id) = &query.principal_id {
+        // The newest runs of each of the principal's sessions, merged. So the query reads neither the runs of
+        // other principals nor all runs of a principal that has most of them.
+        conditions.values.push(Box::new(principal_id.as_str().to_owned()));
+        let principal = format!("${}", conditions.values.len());
+        return conditions.query(query.limit, |conditions| {
+            format!(
+                "SELECT run.* FROM sessions CROSS JOIN LATERAL
+                   ({rows} WHERE tool_runs.session_id = sessions.session_id{conditions}
+                    ORDER BY position DESC LIMIT #) AS run
+                 WHERE sessions.principal_id = {principal} ORDER BY run.position DESC LIMIT #"
+            )
+        });
+    }
+    match &query.text {
+        Some(RunText::ToolPart(part)) if query.session_id.is_none() => {
+            conditions.values.push(Box::new(escaped(part).into_owned()));
+            let tools = tools_with_part(&format!("${}", conditions.values.len()));
+            conditions.query(query.limit, |conditions| {
+                format!(
+                    "{tools} SELECT run.* FROM tools CROSS JOIN LATERAL
+                       ({rows} WHERE tool_name = tools.name AND {IS_INDEXED_TOOL}{conditions}
+                        ORDER BY position DESC LIMIT #) AS run
+                     ORDER BY run.position DESC LIMIT #"
+                )
+            })
+        }
+        Some(RunText::ToolPart(_)) | None => conditions.query(query.limit, |conditions| {
+            format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
+        }),
+        Some(RunText::IdPrefix(_)) => conditions.query(query.limit, |conditions| {
+            format!("{rows} WHERE true{conditions} ORDER BY tool_run_id DESC LIMIT #")
+        }),
+    }
+}
+
+/// The conditions on the row of a run itself.
+fn run_conditions(query: &RunQuery) -> Conditions {
     let mut conditions = Conditions::default();
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM tool_runs WHERE tool_run_id = #)";
+        let is_older = match (&query.text, &query.principal_id) {
+            (Some(RunText::IdPrefix(_)), None) => "tool_run_id < #",
+            _ => "position < (SELECT position FROM tool_runs WHERE tool_run_id = #)",
+        };
         conditions.add_text(is_older, before);
     }
     if let Some(session_id) = query.session_id {
@@ -64,31 +128,83 @@ pub(super) fn runs(query: &RunQuery) -> Query {
     }
     if let Some(status) = query.status {
         conditions.add_text("status = #", status.as_str());
+        if !status.is_final() {
+            conditions.add(IS_UNFINISHED, None);
+        } else if status != Status::Ok {
+            conditions.add(IS_NOT_OK, None);
+        }
     }
     if let Some(tool_name) = &query.tool_name {
         conditions.add_text("tool_name = #", escaped(tool_name));
+        if escaped(tool_name).chars().count() <= TOOL_CHARS_MAX {
+            conditions.add(IS_INDEXED_TOOL, None);
+        }
     }
-    let is_unfinished = query.status.is_some_and(|status| !status.is_final());
-    if is_unfinished {
-        conditions.add(IS_UNFINISHED, None);
+    if let Some(since) = query.since {
+        conditions.add_text(&position_since("#"), first_id(since));
+        conditions.add_text("ts >= #", since);
     }
+    if let Some(until) = query.until {
+        conditions.add_text(&position_until("#"), end_id(until));
+        conditions.add_text("ts < #", until);
+    }
+    match &query.text {
+        Some(RunText::IdPrefix(prefix)) => {
+            conditions.add_text("tool_run_id >= #", prefix);
+            conditions.add_text("tool_run_id < #", after_prefix(prefix));
+        }
+        Some(RunText::ToolPart(part))
+            if query.principal_id.is_some() || query.session_id.is_some() =>
+        {
+            conditions.add_text("strpos(lower(tool_name), #) > 0", escaped(part));
+        }
+        Some(RunText::ToolPart(_)) | None => {}
+    }
+    conditions
+}
+
+/// Sessions, newest first.
+pub(super) fn session_page(query: &SessionQuery) -> Query {
+    let mut conditions = Conditions::default();
+    if let Some(before) = query.before {
+        let is_older = "position < (SELECT position FROM sessions WHERE session_id = #)";
+        conditions.add_text(is_older, before);
+    }
+    if let Some(principal_id) = &query.principal_id {
+        conditions.add_text("principal_id = #", principal_id.as_str());
+    }
+    conditions.query(query.limit, |conditions| {
+        let rows = rows_of!(sessions);
+        format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
+    })
+}
+
+/// The events that opened turns, newest first.
+pub(super) fn opened_turns(query: &TurnQuery) -> Query {
+    let mut conditions = Conditions::default();
+    // Literals, not parameters: only then can the partial indexes be used.
+    conditions.add("event_type = 'turn_opened' AND tool_run_id IS NULL", None);
+    if let Some(before) = query.before {
+        let is_older = "position < (SELECT position FROM events WHERE event_id = #)";
+        conditions.add_text(is_older, before);
+    }
+    if let Some(session_id) = query.session_id {
+        conditions.add_text("events.session_id = #", session_id);
+    }
+    let rows = rows_of!(events);
     let Some(principal_id) = &query.principal_id else {
         return conditions.query(query.limit, |conditions| {
-            let rows = rows_of!(tool_runs);
             format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
         });
     };
-    // The newest runs of each of the principal's sessions, merged. So the query reads neither the runs of
-    // other principals nor all runs of a principal that has most of them.
     conditions.values.push(Box::new(principal_id.as_str().to_owned()));
     let principal = format!("${}", conditions.values.len());
-    let rows = rows_of!(tool_runs);
     conditions.query(query.limit, |conditions| {
         format!(
-            "SELECT run.* FROM sessions CROSS JOIN LATERAL
-               ({rows} WHERE tool_runs.session_id = sessions.session_id{conditions}
-                ORDER BY position DESC LIMIT #) AS run
-             WHERE sessions.principal_id = {principal} ORDER BY run.position DESC LIMIT #"
+            "SELECT opened.* FROM sessions CROSS JOIN LATERAL
+               ({rows} WHERE events.session_id = sessions.session_id{conditions}
+                ORDER BY position DESC LIMIT #) AS opened
+             WHERE sessions.principal_id = {principal} ORDER BY opened.position DESC LIMIT #"
         )
     })
 }

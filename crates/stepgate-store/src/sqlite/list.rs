@@ -3,18 +3,25 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::event::Event;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
-    ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, StoreError, Unfinished,
+    ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
+    StoreError, TurnQuery, Unfinished,
 };
-use stepgate_core::run::Run;
+use stepgate_core::run::{Run, Status};
+use stepgate_core::session::Session;
 
 use super::cells::all;
 use super::error;
 use crate::rows::{
-    APPROVALS, EFFECTS, LOOSE_EVENTS, TOOL_RUNS, approval_from, event_from, key_from, run_from,
-    unfinished_from,
+    APPROVALS, EFFECTS, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, approval_from, event_from, key_from,
+    run_from, session_from, unfinished_from,
+};
+use crate::search::{
+    IS_INDEXED_TOOL, IS_NOT_OK, TOOL_CHARS_MAX, TOOLS_MAX, after_prefix, end_id, first_id,
+    position_since, position_until,
 };
 
 /// The condition of the index of unfinished runs, in the same words as the index.
@@ -52,22 +59,65 @@ pub(super) fn runs(connection: &Connection, query: &RunQuery) -> Result<Vec<Run>
     all(connection, TOOL_RUNS, &sql, params_from_iter(params), run_from)
 }
 
+/// The names of the tools that runs have, by steps from one to the next in their index, with this part in them.
+fn tools_with_part() -> String {
+    format!(
+        "(WITH RECURSIVE every(name) AS (
+            SELECT min(tool_name) FROM tool_runs WHERE {IS_INDEXED_TOOL}
+            UNION ALL
+            SELECT (SELECT min(tool_name) FROM tool_runs
+                    WHERE tool_name > every.name AND {IS_INDEXED_TOOL})
+            FROM every WHERE every.name IS NOT NULL LIMIT {TOOLS_MAX})
+          SELECT name FROM every WHERE instr(lower(name), ?) > 0)"
+    )
+}
+
 fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
+    let is_unfinished = query.status.is_some_and(|status| !status.is_final());
+    // The index of a session's runs, of unfinished runs, of ids or of tools, in this order, finds the rows; the other
+    // conditions filter them. The unary `+` keeps SQLite from another index.
+    let is_narrow = query.session_id.is_some() || query.principal_id.is_some() || is_unfinished;
+    let sign = if is_narrow { "+" } else { "" };
+    let is_by_id = matches!(query.text, Some(RunText::IdPrefix(_)));
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM tool_runs WHERE tool_run_id = ?)";
+        let is_older = match is_by_id {
+            true => "tool_run_id < ?",
+            false => "position < (SELECT position FROM tool_runs WHERE tool_run_id = ?)",
+        };
         conditions.add_text(is_older, before.to_string());
     }
     if let Some(session_id) = query.session_id {
         conditions.add_text("session_id = ?", session_id.to_string());
     }
+    if let Some(tool_name) = &query.tool_name {
+        conditions.add_text(&format!("{sign}tool_name = ?"), tool_name);
+        if tool_name.chars().count() <= TOOL_CHARS_MAX {
+            conditions.add(IS_INDEXED_TOOL, []);
+        }
+    }
+    add_time(&mut conditions, query);
+    match &query.text {
+        Some(RunText::IdPrefix(prefix)) => {
+            conditions.add_text("tool_run_id >= ?", prefix);
+            conditions.add_text("tool_run_id < ?", after_prefix(prefix));
+        }
+        Some(RunText::ToolPart(part)) if is_narrow => {
+            conditions.add_text("instr(lower(tool_name), ?) > 0", part);
+        }
+        Some(RunText::ToolPart(part)) => {
+            conditions.add_text(&format!("tool_name IN {}", tools_with_part()), part);
+            conditions.add(IS_INDEXED_TOOL, []);
+        }
+        None => {}
+    }
     if let Some(status) = query.status {
         conditions.add_text("status = ?", status.as_str());
+        let is_only = !is_narrow && query.tool_name.is_none() && query.text.is_none();
+        if is_only && status.is_final() && status != Status::Ok {
+            conditions.add(IS_NOT_OK, []);
+        }
     }
-    if let Some(tool_name) = &query.tool_name {
-        conditions.add_text("tool_name = ?", tool_name);
-    }
-    let is_unfinished = query.status.is_some_and(|status| !status.is_final());
     if is_unfinished {
         conditions.add(IS_UNFINISHED, []);
     }
@@ -82,7 +132,82 @@ fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
     }
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
-    (format!("SELECT * FROM tool_runs WHERE true{text} ORDER BY position DESC LIMIT ?"), params)
+    let order = if is_by_id { "tool_run_id" } else { "position" };
+    (format!("SELECT * FROM tool_runs WHERE true{text} ORDER BY {order} DESC LIMIT ?"), params)
+}
+
+fn add_time(conditions: &mut Conditions, query: &RunQuery) {
+    if let Some(since) = query.since {
+        conditions.add_text(&position_since("?"), first_id(since));
+        conditions.add_text("ts >= ?", since.to_string());
+    }
+    if let Some(until) = query.until {
+        conditions.add_text(&position_until("?"), end_id(until));
+        conditions.add_text("ts < ?", until.to_string());
+    }
+}
+
+/// Sessions, newest first.
+pub(super) fn session_page(
+    connection: &Connection,
+    query: &SessionQuery,
+) -> Result<Vec<Session>, StoreError> {
+    let (sql, params) = sessions_sql(query);
+    all(connection, SESSIONS, &sql, params_from_iter(params), session_from)
+}
+
+fn sessions_sql(query: &SessionQuery) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
+    if let Some(before) = query.before {
+        let is_older = "position < (SELECT position FROM sessions WHERE session_id = ?)";
+        conditions.add_text(is_older, before.to_string());
+    }
+    if let Some(principal_id) = &query.principal_id {
+        conditions.add_text("principal_id = ?", principal_id.as_str());
+    }
+    let index = if query.principal_id.is_some() { " INDEXED BY sessions_of_principal" } else { "" };
+    let Conditions { text, mut params } = conditions;
+    params.push(limit(query.limit));
+    let sql =
+        format!("SELECT * FROM sessions{index} WHERE true{text} ORDER BY position DESC LIMIT ?");
+    (sql, params)
+}
+
+/// The events that opened turns, newest first.
+pub(super) fn opened_turns(
+    connection: &Connection,
+    query: &TurnQuery,
+) -> Result<Vec<Event>, StoreError> {
+    let (sql, params) = turns_sql(query);
+    all(connection, LOOSE_EVENTS, &sql, params_from_iter(params), |cells| {
+        Ok(event_from(cells)?.event)
+    })
+}
+
+fn turns_sql(query: &TurnQuery) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::default();
+    // Literals, not parameters: only then can the partial indexes be used.
+    conditions.add("event_type = 'turn_opened' AND tool_run_id IS NULL", []);
+    if let Some(before) = query.before {
+        let is_older = "position < (SELECT position FROM events WHERE event_id = ?)";
+        conditions.add_text(is_older, before.to_string());
+    }
+    if let Some(session_id) = query.session_id {
+        conditions.add_text("session_id = ?", session_id.to_string());
+    }
+    if let Some(principal_id) = &query.principal_id {
+        let sign = if query.session_id.is_some() { "+" } else { "" };
+        let is_theirs = format!("{sign}session_id IN {SESSIONS_OF}");
+        conditions.add_text(&is_theirs, principal_id.as_str());
+    }
+    let is_theirs = query.session_id.is_some() || query.principal_id.is_some();
+    let index = if is_theirs { "events_turns" } else { "events_loose" };
+    let Conditions { text, mut params } = conditions;
+    params.push(limit(query.limit));
+    let sql = format!(
+        "SELECT * FROM events INDEXED BY {index} WHERE true{text} ORDER BY position DESC LIMIT ?"
+    );
+    (sql, params)
 }
 
 /// Approvals, in the order that the query asks for.

@@ -136,7 +136,21 @@ pub(crate) struct Step {
 
 impl Step {
     pub(crate) fn new(session_id: SessionId, step_index: u64) -> Self {
-        let run_id = RunId::new(Uuid::now_v7());
+        Self::of(RunId::new(Uuid::now_v7()), session_id, step_index)
+    }
+
+    /// A step that came at this time, with an id of that time.
+    pub(crate) fn came(ms: u32, session_id: SessionId) -> Self {
+        let came = at(i64::from(ms));
+        let millis = u64::try_from(came.as_millisecond()).unwrap();
+        let random = *Uuid::now_v7().as_bytes().last_chunk().unwrap();
+        let id = uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
+        let mut step = Self::of(RunId::new(id), session_id, 1);
+        step.run.arrival.received_at = came;
+        step
+    }
+
+    fn of(run_id: RunId, session_id: SessionId, step_index: u64) -> Self {
         let payload: Arc<[u8]> = Arc::from(&br#"{"action":"WRITE_FILE"}"#[..]);
         let length = payload.len() as u64;
         let proposal = ProposalId::parse(&Uuid::now_v7().to_string()).unwrap();

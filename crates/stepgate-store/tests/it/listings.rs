@@ -5,17 +5,22 @@ use std::sync::Arc;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ApprovalId, PrincipalId, SessionId};
-use stepgate_core::ports::{ApprovalQuery, EventQuery, PlacedEvent, RunQuery, StoreError};
+use stepgate_core::ports::{
+    ApprovalQuery, EventQuery, PlacedEvent, RunQuery, RunText, SessionQuery, StoreError, TurnQuery,
+};
 use stepgate_core::run::Status;
 use stepgate_core::session::SessionKind;
 use stepgate_store::{Faults, FaultyStore, MemoryStore, StopAt};
 use uuid::Uuid;
 
 use crate::conformance::over_every_engine;
-use crate::desk::{Desk, Step, agent, operator};
+use crate::desk::{Desk, Step, agent, at, operator};
 
 over_every_engine! {
     runs_of_a_principal_are_those_of_its_sessions,
+    runs_are_found_by_time_and_by_text,
+    sessions_are_listed_newest_first_and_filtered,
+    turns_are_listed_newest_first_and_filtered,
     approvals_are_listed_in_either_order_and_filtered,
     events_are_listed_oldest_first_and_filtered,
     events_are_followed_page_by_page,
@@ -82,6 +87,140 @@ async fn runs_of_a_principal_are_those_of_its_sessions(desk: Desk) {
 }
 
 /// A run of a principal that waits, and its question.
+async fn runs_are_found_by_time_and_by_text(desk: Desk) {
+    let others = session_of(&desk, other(), SessionKind::Default).await;
+    let hour = 60 * 60 * 1000;
+    // The fourth was written after the fifth, which came a moment later.
+    let came = [0, hour, 2 * hour, 3 * hour + 5, 3 * hour + 3, 5 * hour];
+    let tools =
+        ["sonos.set_volume", "sonos.get_volume", "Notes.add", "notes.add", "x", "READ_FILE"];
+    let mut ids = Vec::new();
+    for (number, (ms, tool)) in came.into_iter().zip(tools).enumerate() {
+        let (session_id, principal_id) = match number % 2 {
+            0 => (desk.session, agent()),
+            _ => (others, other()),
+        };
+        let mut step = Step::came(ms, session_id);
+        step.run.arrival.principal_id = principal_id;
+        step.run.tool_name = (tool != "x").then(|| tool.to_owned());
+        ids.push(step.id());
+        desk.store.commit(step.refused_at_once()).await.unwrap();
+    }
+    let all = RunQuery { limit: 10, ..RunQuery::default() };
+    let time = |ms: u32| Some(at(i64::from(ms)));
+    let text = |text: &str| Some(RunText::of(text));
+    let third = ids[2].to_string();
+    let rows = [
+        (RunQuery { since: time(0), ..all.clone() }, vec![5, 4, 3, 2, 1, 0]),
+        (RunQuery { since: time(1), ..all.clone() }, vec![5, 4, 3, 2, 1]),
+        (RunQuery { until: time(hour), ..all.clone() }, vec![0]),
+        (RunQuery { until: time(hour + 1), ..all.clone() }, vec![1, 0]),
+        (RunQuery { since: time(hour), until: time(3 * hour + 4), ..all.clone() }, vec![4, 2, 1]),
+        (RunQuery { since: time(3 * hour + 4), ..all.clone() }, vec![5, 3]),
+        (RunQuery { since: time(6 * hour), ..all.clone() }, vec![]),
+        (RunQuery { since: time(hour), limit: 2, ..all.clone() }, vec![5, 4]),
+        (RunQuery { since: time(hour), before: Some(ids[4]), ..all.clone() }, vec![3, 2, 1]),
+        (RunQuery { since: time(1), principal_id: Some(agent()), ..all.clone() }, vec![4, 2]),
+        (RunQuery { until: time(hour), session_id: Some(others), ..all.clone() }, vec![]),
+        (RunQuery { text: text("volume"), ..all.clone() }, vec![1, 0]),
+        (RunQuery { text: text("NOTES"), ..all.clone() }, vec![3, 2]),
+        (RunQuery { text: text("notes"), limit: 1, ..all.clone() }, vec![3]),
+        (RunQuery { text: text("notes"), before: Some(ids[3]), ..all.clone() }, vec![2]),
+        (RunQuery { text: text("notes"), principal_id: Some(agent()), ..all.clone() }, vec![2]),
+        (RunQuery { text: text("notes"), session_id: Some(others), ..all.clone() }, vec![3]),
+        (RunQuery { text: text("notes"), since: time(2 * hour + 1), ..all.clone() }, vec![3]),
+        (
+            RunQuery { text: text("o"), status: Some(Status::Error), ..all.clone() },
+            vec![3, 2, 1, 0],
+        ),
+        (RunQuery { text: text("o"), status: Some(Status::Ok), ..all.clone() }, vec![]),
+        (RunQuery { text: text("%"), ..all.clone() }, vec![]),
+        (RunQuery { text: text("no such"), ..all.clone() }, vec![]),
+        (RunQuery { text: text(&third), ..all.clone() }, vec![2]),
+        (RunQuery { text: text(&third.to_uppercase()), ..all.clone() }, vec![2]),
+        (RunQuery { text: text(&third), principal_id: Some(other()), ..all.clone() }, vec![]),
+        (RunQuery { text: text(&third), before: Some(ids[2]), ..all.clone() }, vec![]),
+        (RunQuery { tool_name: Some("notes.add".into()), ..all.clone() }, vec![3]),
+        (RunQuery { tool_name: Some("n".repeat(500)), ..all.clone() }, vec![]),
+        (RunQuery { status: Some(Status::Error), ..all }, vec![5, 4, 3, 2, 1, 0]),
+    ];
+    for (query, expected) in rows {
+        let runs = desk.store.runs(query.clone()).await.unwrap();
+        let listed: Vec<_> = runs.iter().map(|run| run.arrival.run_id).collect();
+        let expected: Vec<_> = expected.into_iter().map(|number: usize| ids[number]).collect();
+        assert_eq!(listed, expected, "{query:?}");
+    }
+    // A name that no index takes is kept, and found by its whole length.
+    let mut long = desk.step();
+    long.run.tool_name = Some("long".repeat(2_000));
+    desk.store.commit(long.refused_at_once()).await.unwrap();
+    let query = RunQuery { tool_name: long.run.tool_name.clone(), limit: 9, ..RunQuery::default() };
+    let found = desk.store.runs(query).await.unwrap();
+    assert_eq!(found.first().map(|run| run.arrival.run_id), Some(long.id()));
+}
+
+async fn sessions_are_listed_newest_first_and_filtered(desk: Desk) {
+    let second = session_of(&desk, agent(), SessionKind::Named).await;
+    let others = session_of(&desk, other(), SessionKind::Default).await;
+    let (first, system) = (desk.session, desk.system);
+    let all = SessionQuery { limit: 10, ..SessionQuery::default() };
+    let theirs = SessionQuery { principal_id: Some(agent()), ..all.clone() };
+    let nobody = Some(SessionId::new(Uuid::nil()));
+    let rows = [
+        (all.clone(), vec![others, second, first, system]),
+        (SessionQuery { limit: 2, ..all.clone() }, vec![others, second]),
+        (SessionQuery { limit: 0, ..all.clone() }, vec![]),
+        (SessionQuery { before: Some(second), ..all.clone() }, vec![first, system]),
+        (SessionQuery { before: nobody, ..all.clone() }, vec![]),
+        (theirs.clone(), vec![second, first]),
+        (SessionQuery { before: Some(others), limit: 1, ..theirs.clone() }, vec![second]),
+        (SessionQuery { before: Some(second), ..theirs }, vec![first]),
+        (SessionQuery { principal_id: Some(other()), ..all.clone() }, vec![others]),
+        (SessionQuery { principal_id: Some(operator()), ..all }, vec![]),
+    ];
+    for (query, expected) in rows {
+        let listed = desk.store.session_page(query.clone()).await.unwrap();
+        let ids: Vec<_> = listed.iter().map(|session| session.session_id).collect();
+        assert_eq!(ids, expected, "{query:?}");
+    }
+}
+
+async fn turns_are_listed_newest_first_and_filtered(desk: Desk) {
+    let others = session_of(&desk, other(), SessionKind::Default).await;
+    let mut opened = Vec::new();
+    for number in 0..4 {
+        let session_id = if number == 1 { others } else { desk.session };
+        for event_type in [EventType::TurnOpened, EventType::TurnAnswered] {
+            let event = Event { event_type, session_id, ..desk.loose_event() };
+            desk.store.append_event(event.clone()).await.unwrap();
+            if event_type == EventType::TurnOpened {
+                opened.push(event);
+            }
+        }
+    }
+    let id = |number: usize| Some(opened[number].event_id);
+    let all = TurnQuery { limit: 10, ..TurnQuery::default() };
+    let theirs = TurnQuery { principal_id: Some(agent()), ..all.clone() };
+    let here = TurnQuery { session_id: Some(desk.session), ..all.clone() };
+    let rows = [
+        (all.clone(), vec![3, 2, 1, 0]),
+        (TurnQuery { limit: 3, ..all.clone() }, vec![3, 2, 1]),
+        (TurnQuery { before: id(2), ..all.clone() }, vec![1, 0]),
+        (theirs.clone(), vec![3, 2, 0]),
+        (TurnQuery { before: id(3), limit: 1, ..theirs.clone() }, vec![2]),
+        (here.clone(), vec![3, 2, 0]),
+        (TurnQuery { before: id(2), ..here.clone() }, vec![0]),
+        (TurnQuery { principal_id: Some(other()), ..here }, vec![]),
+        (TurnQuery { session_id: Some(others), ..all.clone() }, vec![1]),
+        (TurnQuery { principal_id: Some(operator()), ..all }, vec![]),
+    ];
+    for (query, expected) in rows {
+        let listed = desk.store.opened_turns(query.clone()).await.unwrap();
+        let expected: Vec<&Event> = expected.into_iter().map(|at: usize| &opened[at]).collect();
+        assert_eq!(listed.iter().collect::<Vec<_>>(), expected, "{query:?}");
+    }
+}
+
 async fn asked(desk: &Desk, session_id: SessionId, principal_id: &PrincipalId) -> (Step, Approval) {
     let mut step = step_in(session_id, principal_id);
     let (pausing, asked) = step.pausing();

@@ -7,13 +7,15 @@ use stepgate_core::attention::{self, Reading};
 use stepgate_core::bundle::{Bundle, RunObject};
 use stepgate_core::ids::RunId;
 use stepgate_core::json::strict;
-use stepgate_core::ports::{Dossier, RunQuery, Store};
+use stepgate_core::ports::{Dossier, RunQuery, RunText, Store, World};
 use stepgate_core::run::Status;
+use stepgate_core::time::Timestamp;
 use stepgate_gateway::attention::NeedObject;
 use stepgate_gateway::run_object;
+use stepgate_gateway::world::RealWorld;
 
 use super::confirm;
-use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand};
+use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand, When};
 use crate::client::{As, Client};
 use crate::commands::{follow, step};
 use crate::data_dir::DataDir;
@@ -121,7 +123,15 @@ fn filter(args: &ListArgs) -> String {
     add("session", args.session.map(|id| id.to_string()));
     add("status", args.status.clone());
     add("tool", args.tool.clone());
+    add("principal", args.principal.as_ref().map(ToString::to_string));
+    add("since", instant(args.since).map(|since| since.to_string()));
+    add("until", instant(args.until).map(|until| until.to_string()));
+    add("text", args.text.clone());
     path
+}
+
+fn instant(when: Option<When>) -> Option<Timestamp> {
+    when.map(|when| when.instant(RealWorld.now()))
 }
 
 /// A text, escaped for a query.
@@ -167,9 +177,12 @@ fn query(args: ListArgs) -> anyhow::Result<RunQuery> {
     Ok(RunQuery {
         before: args.before,
         session_id: args.session,
-        principal_id: None,
+        principal_id: args.principal,
         status: args.status.as_deref().and_then(Status::parse),
         tool_name: args.tool,
+        since: instant(args.since),
+        until: instant(args.until),
+        text: args.text.as_deref().map(RunText::of),
         limit: usize::try_from(args.limit)?,
     })
 }

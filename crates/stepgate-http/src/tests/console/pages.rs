@@ -115,12 +115,17 @@ async fn runs_are_filtered_and_a_filter_that_cannot_be_read_is_named() {
         ("status=approval_required", "CREATE_DIRECTORY"),
         ("principal=bob", "THINK"),
         ("tool=THINK&status=&principal=", "THINK"),
+        ("text=create", "CREATE_DIRECTORY"),
+        ("since=2020-01-01&until=&text=think", "THINK"),
     ] {
         let page = of(query).await;
         assert!(rows(&page) == 1 && page.body.contains(shown), "{query}: {}", page.body);
     }
-    assert!(of("tool=NOTHING").await.body.contains("No run fits."));
-    for query in ["status=x", "session=x", "before=x", "principal=%20%09x%20y"] {
+    for query in ["tool=NOTHING", "until=2020-01-01", "since=2999-01-01T00:00"] {
+        assert!(of(query).await.body.contains("No run fits."), "{query}");
+    }
+    let long = format!("text={}", "x".repeat(300));
+    for query in ["status=x", "session=x", "before=x", "principal=%20%09x%20y", "since=x", &long] {
         let page = of(query).await;
         assert_eq!(page.status, 400, "{query}");
         assert!(page.body.contains("is not a"), "{}", page.body);
@@ -179,6 +184,11 @@ async fn a_session_shows_its_runs_and_the_end_of_its_chain() {
     let session = reply.header("stepgate-session").unwrap().to_owned();
     let list = browser.get("/sessions").await;
     assert!(list.body.contains(&session), "{}", list.body);
+    assert!(browser.get("/sessions?principal=alice").await.body.contains(&session));
+    assert!(browser.get("/sessions?principal=bob").await.body.contains("No session fits."));
+    for query in ["principal=a%20b%0a", "before=x"] {
+        assert_eq!(browser.get(&format!("/sessions?{query}")).await.status, 400, "{query}");
+    }
     let page = browser.get(&format!("/sessions/{session}")).await;
     let object = house.get(&house.anna, &format!("/v1/sessions/{session}")).await.json();
     for shown in ["THINK", "alice", object["head_digest"].as_str().unwrap()] {

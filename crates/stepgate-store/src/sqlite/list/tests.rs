@@ -3,11 +3,12 @@ use rusqlite::{Connection, StatementStatus, params_from_iter};
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::event::EventType;
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
-use stepgate_core::ports::{ApprovalQuery, EventQuery, RunQuery};
+use stepgate_core::ports::{ApprovalQuery, EventQuery, RunQuery, RunText, SessionQuery, TurnQuery};
 use stepgate_core::run::Status;
+use stepgate_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::{approvals_sql, events_sql, runs_sql};
+use super::{approvals_sql, events_sql, runs_sql, sessions_sql, turns_sql};
 use crate::sqlite::open::{SqliteOptions, writer};
 
 fn plan_of(connection: &Connection, (sql, params): (String, Vec<Value>)) -> Vec<String> {
@@ -29,6 +30,9 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
     let filtered = "SEARCH tool_runs USING INDEX tool_runs_by_session (session_id=? AND rowid<?)";
     let in_session = "SEARCH tool_runs USING INDEX tool_runs_by_session (session_id=?)";
     let unfinished = "SCAN tool_runs USING INDEX tool_runs_unfinished";
+    let time = Some(Timestamp::from_millisecond(1_790_000_000_000));
+    let sessions = SessionQuery { limit: 50, ..SessionQuery::default() };
+    let turns = TurnQuery { limit: 50, ..TurnQuery::default() };
     let events = EventQuery { after: 7, limit: 50, ..EventQuery::default() };
     let their_events = EventQuery { principal_id: principal_id.clone(), ..events.clone() };
     let event_types = vec![EventType::ToolCalled, EventType::ToolFailed];
@@ -42,6 +46,36 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
         (runs_sql(&RunQuery { before, status: Some(Status::Ok), ..theirs.clone() }), filtered),
         (runs_sql(&RunQuery { session_id, ..theirs.clone() }), in_session),
         (runs_sql(&RunQuery { status: Some(Status::Approved), ..theirs }), unfinished),
+        (
+            runs_sql(&RunQuery { tool_name: Some("x".into()), ..all.clone() }),
+            "SEARCH tool_runs USING INDEX tool_runs_by_tool (tool_name=?)",
+        ),
+        (
+            runs_sql(&RunQuery { status: Some(Status::Timeout), ..all.clone() }),
+            "SEARCH tool_runs USING INDEX tool_runs_not_ok (status=?)",
+        ),
+        (
+            runs_sql(&RunQuery { text: Some(RunText::of("0198b2c4")), ..all.clone() }),
+            "SEARCH tool_runs USING INDEX sqlite_autoindex_tool_runs_1 (tool_run_id>? AND tool_run_id<?)",
+        ),
+        (
+            runs_sql(&RunQuery { since: time, until: time, ..all.clone() }),
+            "SEARCH tool_runs USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+        ),
+        (
+            runs_sql(&RunQuery { since: time, tool_name: Some("x".into()), ..all.clone() }),
+            "SEARCH tool_runs USING INDEX tool_runs_by_tool (tool_name=? AND rowid>?)",
+        ),
+        (sessions_sql(&sessions), "SCAN sessions"),
+        (
+            sessions_sql(&SessionQuery { principal_id: principal_id.clone(), ..sessions }),
+            "SEARCH sessions USING INDEX sessions_of_principal (principal_id=?)",
+        ),
+        (turns_sql(&turns), "SCAN events USING INDEX events_loose"),
+        (
+            turns_sql(&TurnQuery { session_id, ..turns }),
+            "SEARCH events USING INDEX events_turns (session_id=?)",
+        ),
         (events_sql(&events), followed),
         (events_sql(&EventQuery { event_types, ..their_events.clone() }), followed),
         (events_sql(&EventQuery { loose_only: true, ..their_events }), loose),
@@ -115,5 +149,47 @@ fn runs_of_a_principal_cost_neither_all_runs_nor_all_of_theirs() {
             assert_eq!(found, rows, "{principal}");
             assert!(steps < steps_max, "{principal}, {status:?}: {steps} steps");
         }
+    }
+}
+
+/// A million would take minutes to write here; the cost of a list does not grow with the number of runs.
+#[test]
+fn a_filter_reads_little_more_than_it_shows() {
+    const RUNS: usize = 20_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stepgate.db");
+    let connection = writer(&path, &SqliteOptions::default()).unwrap();
+    // A run every second. One in a thousand is of a rare tool, and one in a thousand failed: the oldest.
+    connection
+        .execute_batch(&format!(
+            "BEGIN;
+             WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {RUNS} - 1),
+               run(i, ms) AS (SELECT i, 1790000000000 + i * 1000 FROM n)
+             INSERT INTO tool_runs (tool_run_id, ts, session_id, principal_id, step_index, status,
+                                    tool_name, payload_bytes, payload)
+             SELECT printf('%08x-%04x-7000-8000-%012x', ms >> 16, ms & 65535, i),
+                    strftime('%Y-%m-%dT%H:%M:%fZ', ms / 1000.0, 'unixepoch'), 's', 'p', 0,
+                    iif(i < 20, 'error', 'ok'), iif(i < 20, 'rare.tool', 'tool.' || (i % 7)), 0, x''
+             FROM run;
+             COMMIT;"
+        ))
+        .unwrap();
+    let at = |second: i64| Some(Timestamp::from_millisecond(1_790_000_000_000 + second * 1000));
+    let all = RunQuery { limit: 50, ..RunQuery::default() };
+    let text = |text| Some(RunText::of(text));
+    let rows = [
+        (RunQuery { status: Some(Status::Error), ..all.clone() }, 20),
+        (RunQuery { tool_name: Some("rare.tool".into()), ..all.clone() }, 20),
+        (RunQuery { text: text("RARE"), ..all.clone() }, 20),
+        (RunQuery { text: text("tool"), ..all.clone() }, 50),
+        (RunQuery { text: text("nothing"), ..all.clone() }, 0),
+        (RunQuery { until: at(100), ..all.clone() }, 50),
+        (RunQuery { since: at(100), until: at(130), ..all.clone() }, 30),
+        (RunQuery { since: at(10), until: at(30), text: text("rare"), ..all }, 10),
+    ];
+    for (query, expected) in rows {
+        let (found, steps) = steps_of(&connection, runs_sql(&query));
+        assert_eq!(found, expected, "{query:?}");
+        assert!(steps < 10_000, "{query:?}: {steps} steps");
     }
 }
