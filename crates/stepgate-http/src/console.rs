@@ -98,7 +98,8 @@ pub(super) fn methods_of(path: &str) -> impl Iterator<Item = &'static str> {
 
 /// Whether a path is one of these pages.
 pub(super) fn is_page(path: &str) -> bool {
-    methods_of(path).next().is_some()
+    // Asked for every request, most of which are none.
+    !path.starts_with("/v1/") && methods_of(path).next().is_some()
 }
 
 /// A problem in the form of its path: an HTML page or JSON.

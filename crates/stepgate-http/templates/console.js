@@ -10,7 +10,9 @@ let isFetching = false;
 let isStale = false;
 
 // Fetches the page again and shows what changed. What the person typed, chose, opened and focused stays.
+// A page that cannot change any more is left alone.
 async function refresh() {
+  if (document.querySelector("main[data-final]")) return;
   if (isFetching || document.hidden) {
     isStale = true;
     return;

@@ -15,7 +15,7 @@ use super::visitor::Visitor;
 use crate::App;
 
 /// Shortest time between two messages: under load a page is refreshed so often and not more.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_secs(1);
 /// Longest silence of a stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A stream ends after this time and the browser opens a new one, which is checked like any request.

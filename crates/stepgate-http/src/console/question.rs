@@ -1,5 +1,7 @@
 //! What a person decides on: the call, who asks, and why. Built only from the approval and its run.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use stepgate_core::action::{Action, CORE_SERVER, CoreCall};
 use stepgate_core::approval::{Approval, ApprovalContext};
@@ -17,6 +19,9 @@ use super::difference::Difference;
 use super::moment::{Moment, ago, left};
 use super::text::{Shown, Text, kind};
 use crate::App;
+
+/// Longest wait for a file that another call may be changing.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything that is decided on.
 pub(super) struct Question {
@@ -147,7 +152,8 @@ pub(super) async fn file_change(app: &App, context: &ApprovalContext) -> Option<
         return None;
     };
     let read = CoreCall::ReadFile { path };
-    let before = match gate.executor.dispatch(&read, None, Dispatch::First).await {
+    let reading = gate.executor.dispatch(&read, None, Dispatch::First);
+    let before = match tokio::time::timeout(READ_TIMEOUT, reading).await.ok()? {
         Effect::Done(Some(result)) => {
             let result: Value = serde_json::from_str(&result).ok()?;
             result.get("content")?.as_str()?.to_owned()

@@ -106,6 +106,7 @@ fn greet(url: &str, asked: &str, root: &Path, operator: &Path, agent: &Path) -> 
         "{}stepgate{:#} listens on {url}\n\
          data     {}\n\
          tokens   {}\n         {}\n\
+         console  {asked}/\n\
          try      curl -s {asked}/v1/steps -H \"Authorization: Bearer $(cat {})\" -d '{proposal}'\n\
          stop     Ctrl-C",
         show::GOOD,

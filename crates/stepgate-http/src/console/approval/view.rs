@@ -39,6 +39,8 @@ pub(super) struct ApprovalPage {
     tool: Option<DescribedTool>,
     decision: Option<Decision>,
     fate: Option<Fate>,
+    /// Whether the run has ended, so that the page does not change any more.
+    is_final: bool,
 }
 
 /// A line above the page: what became of the last decision.
@@ -120,6 +122,7 @@ impl ApprovalPage {
             question: Question::of(approval, dossier, now)?,
             change,
             tool,
+            is_final: dossier.run.status.is_final(),
         })
     }
 }

@@ -28,6 +28,8 @@ const ENTRY_CHARS_MAX: usize = 20_000;
 #[template(path = "run.html")]
 pub(super) struct RunPage {
     frame: Frame,
+    /// Whether the run has ended, so that the page does not change any more.
+    is_final: bool,
     run_id: RunId,
     session_id: SessionId,
     step_index: u64,
@@ -107,6 +109,7 @@ impl RunPage {
         let args = request.map(|request| request.proposal.args);
         Ok(Self {
             frame: Frame::at(Tab::Runs, title, visitor),
+            is_final: run.status.is_final(),
             run_id: arrival.run_id,
             session_id: arrival.session_id,
             step_index: arrival.step_index,

@@ -59,6 +59,7 @@ fn page_of(text: &str, floor: VisitorActions) -> String {
             description: Some(shown()),
             standing: "It is new.",
         }),
+        is_final: true,
         decision: Some(Decision { by: Some(Text::of(text)), at: moment(), note: Some(shown()) }),
         fate: Some(Fate {
             words: "It failed.",
