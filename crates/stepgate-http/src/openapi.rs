@@ -47,9 +47,9 @@ fn operation(route: &Route) -> Value {
         parameters.push(parameter("path", "id", "its id", true));
     }
     parameters.extend(doc.query.iter().map(|(name, text)| parameter("query", name, text, false)));
-    match route.path {
-        "/v1/steps" => parameters.extend(step_headers()),
-        "/v1/agent/turns" => parameters.extend(turn_headers()),
+    match (route.method, route.path) {
+        ("POST", "/v1/steps") => parameters.extend(step_headers()),
+        ("POST", "/v1/agent/turns") => parameters.extend(turn_headers()),
         _ => {}
     }
     if let Value::Object(members) = &mut operation {

@@ -5,6 +5,7 @@ mod approvals;
 mod console;
 mod documents;
 mod limits;
+mod lists;
 mod steps;
 mod streams;
 

@@ -1,15 +1,54 @@
 //! What both SQL engines share of looking for runs by time and text.
 
+use stepgate_core::ports::{RunQuery, RunText};
+use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 
 /// Longest tool name in the index of tools, in the same words as the index.
 pub(crate) const IS_INDEXED_TOOL: &str = "length(tool_name) <= 128";
 /// The same as a number.
-pub(crate) const TOOL_CHARS_MAX: usize = 128;
+const TOOL_CHARS_MAX: usize = 128;
 /// The condition of the index of runs that ended badly, in the same words as the index.
 pub(crate) const IS_NOT_OK: &str = "status IN ('error', 'timeout', 'denied')";
 /// Most names of tools that a part of a name is compared with.
 pub(crate) const TOOLS_MAX: usize = 1000;
+
+/// What finds the rows of a list of runs; the other conditions filter them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finder {
+    /// The index of a session's runs.
+    Session,
+    /// The index of unfinished runs.
+    Unfinished,
+    /// The index of ids.
+    Id,
+    /// The index of tools. It has the principals, too.
+    Tool,
+    /// The index of runs that ended badly. It has the principals, too.
+    NotOk,
+    /// The indexes of a principal's sessions, and of their runs.
+    Principal,
+    /// All runs, from the newest.
+    All,
+}
+
+impl Finder {
+    pub(crate) fn of(query: &RunQuery) -> Self {
+        let is_indexed = |name: &String| name.chars().count() <= TOOL_CHARS_MAX;
+        match (&query.text, query.status) {
+            _ if query.session_id.is_some() => Self::Session,
+            (_, Some(Status::Started | Status::ApprovalRequired | Status::Approved)) => {
+                Self::Unfinished
+            }
+            (Some(RunText::IdPrefix(_)), _) => Self::Id,
+            (Some(RunText::ToolPart(_)), _) => Self::Tool,
+            _ if query.tool_name.as_ref().is_some_and(is_indexed) => Self::Tool,
+            (None, Some(Status::Error | Status::Timeout | Status::Denied)) => Self::NotOk,
+            (None, Some(Status::Ok) | None) if query.principal_id.is_some() => Self::Principal,
+            (None, Some(Status::Ok) | None) => Self::All,
+        }
+    }
+}
 
 /// How far the time in a run's id may be from the order in which runs were written: nodes have clocks of their own,
 /// and a commit can wait.

@@ -101,6 +101,8 @@ async fn real_answers_are_as_the_document_says() {
         (format!("/v1/runs/{run}/export"), "Bundle"),
         ("/v1/approvals".to_owned(), "Approvals"),
         ("/v1/attention".to_owned(), "Attention"),
+        ("/v1/sessions".to_owned(), "Sessions"),
+        ("/v1/agent/turns".to_owned(), "Turns"),
         (format!("/v1/sessions/{session}"), "Session"),
         ("/v1/tools".to_owned(), "Tools"),
         ("/v1/tokens".to_owned(), "Tokens"),

@@ -9,7 +9,6 @@ use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, Node, RunQuery, RunText, SessionQuery, StoreError, TurnQuery,
 };
-use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 use tokio_postgres::Row;
 
@@ -18,8 +17,8 @@ use super::columns::rows_of;
 use super::link::{Query, Value};
 use crate::rows::{Cells, Table};
 use crate::search::{
-    IS_INDEXED_TOOL, IS_NOT_OK, TOOL_CHARS_MAX, TOOLS_MAX, after_prefix, end_id, first_id,
-    position_since, position_until,
+    Finder, IS_INDEXED_TOOL, IS_NOT_OK, TOOLS_MAX, after_prefix, end_id, first_id, position_since,
+    position_until,
 };
 
 /// For messages about rows of this table.
@@ -68,57 +67,60 @@ fn tools_with_part(mark: &str) -> String {
            SELECT (SELECT min(tool_name) FROM tool_runs
                    WHERE tool_name > every.name AND {IS_INDEXED_TOOL})
            FROM every WHERE every.name IS NOT NULL)
-         , tools AS (SELECT name FROM (SELECT name FROM every LIMIT {TOOLS_MAX}) AS some
+         , tools AS (SELECT name FROM (SELECT name FROM every LIMIT {TOOLS_MAX}) AS known
                      WHERE strpos(lower(name), {mark}) > 0) "
     )
 }
 
 /// Runs, newest first.
 pub(super) fn runs(query: &RunQuery) -> Query {
-    let mut conditions = run_conditions(query);
+    let finder = Finder::of(query);
+    let mut conditions = run_conditions(query, finder);
     let rows = rows_of!(tool_runs);
-    if let Some(principal_id) = &query.principal_id {
+    match (finder, &query.principal_id, &query.text) {
         // The newest runs of each of the principal's sessions, merged. So the query reads neither the runs of
         // other principals nor all runs of a principal that has most of them.
-        conditions.values.push(Box::new(principal_id.as_str().to_owned()));
-        let principal = format!("${}", conditions.values.len());
-        return conditions.query(query.limit, |conditions| {
-            format!(
-                "SELECT run.* FROM sessions CROSS JOIN LATERAL
-                   ({rows} WHERE tool_runs.session_id = sessions.session_id{conditions}
-                    ORDER BY position DESC LIMIT #) AS run
-                 WHERE sessions.principal_id = {principal} ORDER BY run.position DESC LIMIT #"
-            )
-        });
-    }
-    match &query.text {
-        Some(RunText::ToolPart(part)) if query.session_id.is_none() => {
+        (Finder::Principal, Some(principal_id), _) => {
+            conditions.values.push(Box::new(principal_id.as_str().to_owned()));
+            let principal = format!("${}", conditions.values.len());
+            conditions.query(query.limit, |conditions| {
+                format!(
+                    "SELECT run.* FROM sessions CROSS JOIN LATERAL
+                       ({rows} WHERE tool_runs.session_id = sessions.session_id{conditions}
+                        ORDER BY position DESC LIMIT #) AS run
+                     WHERE sessions.principal_id = {principal} ORDER BY run.position DESC LIMIT #"
+                )
+            })
+        }
+        // The same for each of the tools. Rows are compared, because with `=` PostgreSQL expects every tool to be a common
+        // one, and walks over all runs.
+        (Finder::Tool, _, Some(RunText::ToolPart(part))) if query.tool_name.is_none() => {
             conditions.values.push(Box::new(escaped(part).into_owned()));
             let tools = tools_with_part(&format!("${}", conditions.values.len()));
             conditions.query(query.limit, |conditions| {
                 format!(
                     "{tools} SELECT run.* FROM tools CROSS JOIN LATERAL
-                       ({rows} WHERE tool_name = tools.name AND {IS_INDEXED_TOOL}{conditions}
-                        ORDER BY position DESC LIMIT #) AS run
-                     ORDER BY run.position DESC LIMIT #"
+                       ({rows} WHERE (tool_name, position) >= (tools.name, 0)
+                          AND (tool_name, position) <= (tools.name, {}){conditions}
+                        ORDER BY tool_name DESC, position DESC LIMIT #) AS run
+                     ORDER BY run.position DESC LIMIT #",
+                    i64::MAX
                 )
             })
         }
-        Some(RunText::ToolPart(_)) | None => conditions.query(query.limit, |conditions| {
-            format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
-        }),
-        Some(RunText::IdPrefix(_)) => conditions.query(query.limit, |conditions| {
-            format!("{rows} WHERE true{conditions} ORDER BY tool_run_id DESC LIMIT #")
+        (finder, _, _) => conditions.query(query.limit, |conditions| {
+            let order = if finder == Finder::Id { "tool_run_id" } else { "position" };
+            format!("{rows} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
         }),
     }
 }
 
 /// The conditions on the row of a run itself.
-fn run_conditions(query: &RunQuery) -> Conditions {
+fn run_conditions(query: &RunQuery, finder: Finder) -> Conditions {
     let mut conditions = Conditions::default();
     if let Some(before) = query.before {
-        let is_older = match (&query.text, &query.principal_id) {
-            (Some(RunText::IdPrefix(_)), None) => "tool_run_id < #",
+        let is_older = match finder {
+            Finder::Id => "tool_run_id < #",
             _ => "position < (SELECT position FROM tool_runs WHERE tool_run_id = #)",
         };
         conditions.add_text(is_older, before);
@@ -126,19 +128,20 @@ fn run_conditions(query: &RunQuery) -> Conditions {
     if let Some(session_id) = query.session_id {
         conditions.add_text("tool_runs.session_id = #", session_id);
     }
+    if let (Some(principal_id), true) = (&query.principal_id, finder != Finder::Principal) {
+        conditions.add_text("tool_runs.principal_id = #", principal_id.as_str());
+    }
     if let Some(status) = query.status {
         conditions.add_text("status = #", status.as_str());
-        if !status.is_final() {
-            conditions.add(IS_UNFINISHED, None);
-        } else if status != Status::Ok {
-            conditions.add(IS_NOT_OK, None);
-        }
+    }
+    match finder {
+        Finder::Unfinished => conditions.add(IS_UNFINISHED, None),
+        Finder::NotOk => conditions.add(IS_NOT_OK, None),
+        Finder::Tool => conditions.add(IS_INDEXED_TOOL, None),
+        Finder::Session | Finder::Id | Finder::Principal | Finder::All => {}
     }
     if let Some(tool_name) = &query.tool_name {
         conditions.add_text("tool_name = #", escaped(tool_name));
-        if escaped(tool_name).chars().count() <= TOOL_CHARS_MAX {
-            conditions.add(IS_INDEXED_TOOL, None);
-        }
     }
     if let Some(since) = query.since {
         conditions.add_text(&position_since("#"), first_id(since));
@@ -153,9 +156,7 @@ fn run_conditions(query: &RunQuery) -> Conditions {
             conditions.add_text("tool_run_id >= #", prefix);
             conditions.add_text("tool_run_id < #", after_prefix(prefix));
         }
-        Some(RunText::ToolPart(part))
-            if query.principal_id.is_some() || query.session_id.is_some() =>
-        {
+        Some(RunText::ToolPart(part)) if finder != Finder::Tool || query.tool_name.is_some() => {
             conditions.add_text("strpos(lower(tool_name), #) > 0", escaped(part));
         }
         Some(RunText::ToolPart(_)) | None => {}

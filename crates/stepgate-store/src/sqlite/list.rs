@@ -10,7 +10,7 @@ use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
     StoreError, TurnQuery, Unfinished,
 };
-use stepgate_core::run::{Run, Status};
+use stepgate_core::run::Run;
 use stepgate_core::session::Session;
 
 use super::cells::all;
@@ -20,8 +20,8 @@ use crate::rows::{
     run_from, session_from, unfinished_from,
 };
 use crate::search::{
-    IS_INDEXED_TOOL, IS_NOT_OK, TOOL_CHARS_MAX, TOOLS_MAX, after_prefix, end_id, first_id,
-    position_since, position_until,
+    Finder, IS_INDEXED_TOOL, IS_NOT_OK, TOOLS_MAX, after_prefix, end_id, first_id, position_since,
+    position_until,
 };
 
 /// The condition of the index of unfinished runs, in the same words as the index.
@@ -74,66 +74,69 @@ fn tools_with_part() -> String {
 
 fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
-    let is_unfinished = query.status.is_some_and(|status| !status.is_final());
-    // The index of a session's runs, of unfinished runs, of ids or of tools, in this order, finds the rows; the other
-    // conditions filter them. The unary `+` keeps SQLite from another index.
-    let is_narrow = query.session_id.is_some() || query.principal_id.is_some() || is_unfinished;
-    let sign = if is_narrow { "+" } else { "" };
-    let is_by_id = matches!(query.text, Some(RunText::IdPrefix(_)));
+    let finder = Finder::of(query);
     if let Some(before) = query.before {
-        let is_older = match is_by_id {
-            true => "tool_run_id < ?",
-            false => "position < (SELECT position FROM tool_runs WHERE tool_run_id = ?)",
+        let is_older = match finder {
+            Finder::Id => "tool_run_id < ?",
+            _ => "position < (SELECT position FROM tool_runs WHERE tool_run_id = ?)",
         };
         conditions.add_text(is_older, before.to_string());
     }
     if let Some(session_id) = query.session_id {
         conditions.add_text("session_id = ?", session_id.to_string());
     }
-    if let Some(tool_name) = &query.tool_name {
-        conditions.add_text(&format!("{sign}tool_name = ?"), tool_name);
-        if tool_name.chars().count() <= TOOL_CHARS_MAX {
-            conditions.add(IS_INDEXED_TOOL, []);
-        }
-    }
+    add_tool(&mut conditions, query, finder);
     add_time(&mut conditions, query);
-    match &query.text {
-        Some(RunText::IdPrefix(prefix)) => {
-            conditions.add_text("tool_run_id >= ?", prefix);
-            conditions.add_text("tool_run_id < ?", after_prefix(prefix));
-        }
-        Some(RunText::ToolPart(part)) if is_narrow => {
-            conditions.add_text("instr(lower(tool_name), ?) > 0", part);
-        }
-        Some(RunText::ToolPart(part)) => {
-            conditions.add_text(&format!("tool_name IN {}", tools_with_part()), part);
-            conditions.add(IS_INDEXED_TOOL, []);
-        }
-        None => {}
+    if let Some(RunText::IdPrefix(prefix)) = &query.text {
+        // The unary `+` keeps SQLite from using another index than the finder's.
+        let sign = if finder == Finder::Id { "" } else { "+" };
+        conditions.add_text(&format!("{sign}tool_run_id >= ?"), prefix);
+        conditions.add_text(&format!("{sign}tool_run_id < ?"), after_prefix(prefix));
     }
     if let Some(status) = query.status {
         conditions.add_text("status = ?", status.as_str());
-        let is_only = !is_narrow && query.tool_name.is_none() && query.text.is_none();
-        if is_only && status.is_final() && status != Status::Ok {
-            conditions.add(IS_NOT_OK, []);
-        }
     }
-    if is_unfinished {
-        conditions.add(IS_UNFINISHED, []);
-    }
-    if let Some(principal_id) = &query.principal_id {
+    match (finder, &query.principal_id) {
         // SQLite takes the newest runs of each session from the index of a session's runs, and leaves a
         // session at the first run that is too old for the answer. So it reads neither the runs of other
-        // principals nor all runs of a principal that has most of them. Where a session is named or the run
-        // is unfinished, there are few rows to filter, and the unary `+` keeps SQLite from using that index.
-        let sign = if query.session_id.is_some() || is_unfinished { "+" } else { "" };
-        let is_theirs = format!("{sign}session_id IN {SESSIONS_OF}");
-        conditions.add_text(&is_theirs, principal_id.as_str());
+        // principals nor all runs of a principal that has most of them.
+        (Finder::Principal, Some(principal_id)) => {
+            let is_theirs = format!("session_id IN {SESSIONS_OF}");
+            conditions.add_text(&is_theirs, principal_id.as_str());
+        }
+        (_, Some(principal_id)) => conditions.add_text("principal_id = ?", principal_id.as_str()),
+        (_, None) => {}
+    }
+    match finder {
+        Finder::Unfinished => conditions.add(IS_UNFINISHED, []),
+        Finder::NotOk => conditions.add(IS_NOT_OK, []),
+        Finder::Session | Finder::Id | Finder::Tool | Finder::Principal | Finder::All => {}
     }
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
-    let order = if is_by_id { "tool_run_id" } else { "position" };
+    let order = if finder == Finder::Id { "tool_run_id" } else { "position" };
     (format!("SELECT * FROM tool_runs WHERE true{text} ORDER BY {order} DESC LIMIT ?"), params)
+}
+
+/// Only runs of the tool, and of tools with this part in their name.
+fn add_tool(conditions: &mut Conditions, query: &RunQuery, finder: Finder) {
+    let is_found = finder == Finder::Tool;
+    let sign = if is_found { "" } else { "+" };
+    if let Some(tool_name) = &query.tool_name {
+        conditions.add_text(&format!("{sign}tool_name = ?"), tool_name);
+    }
+    match &query.text {
+        Some(RunText::ToolPart(part)) if is_found && query.tool_name.is_none() => {
+            conditions.add_text(&format!("tool_name IN {}", tools_with_part()), part);
+        }
+        Some(RunText::ToolPart(part)) => {
+            conditions.add_text("instr(lower(tool_name), ?) > 0", part);
+        }
+        Some(RunText::IdPrefix(_)) | None => {}
+    }
+    if is_found {
+        conditions.add(IS_INDEXED_TOOL, []);
+    }
 }
 
 fn add_time(conditions: &mut Conditions, query: &RunQuery) {

@@ -166,7 +166,8 @@ fn print_events(dossier: &Dossier, belongs: impl Fn(&Event) -> bool) -> anyhow::
 
 /// The members of an event that the head of the page does not show.
 fn details(payload: &Value) -> String {
-    const KNOWN: [&str; 3] = ["approval_digest", "approval_id", "tool"];
+    const KNOWN: [&str; 6] =
+        ["approval_digest", "approval_id", "args", "expires_at", "principal_id", "tool"];
     let members = payload.as_object().into_iter().flatten();
     let details =
         members.filter(|(name, value)| !KNOWN.contains(&name.as_str()) && !value.is_null());

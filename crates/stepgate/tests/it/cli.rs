@@ -198,6 +198,16 @@ fn runs_are_listed_newest_first_and_filtered() {
     assert_eq!(tools(&["runs", "--json", "--limit", "1"]), ["READ_FILE"]);
     assert_eq!(tools(&["runs", "--json", "--status", "error"]), ["READ_FILE"]);
     assert_eq!(tools(&["runs", "--json", "--tool", "WRITE_FILE"]), ["WRITE_FILE"]);
+    assert_eq!(tools(&["runs", "--json", "--text", "write"]), ["WRITE_FILE"]);
+    assert_eq!(tools(&["runs", "--json", "--principal", "agent", "--since", "1h"]).len(), 3);
+    assert_eq!(tools(&["runs", "--json", "--principal", "other"]).len(), 0);
+    assert_eq!(tools(&["runs", "--json", "--until", "1h"]).len(), 0);
+    assert_eq!(
+        tools(&["runs", "--json", "--since", "2020-01-01", "--until", "9000-01-01"]).len(),
+        3
+    );
+    let refused = place.stepgate(["runs", "--since", "yesterday"], "");
+    assert_eq!(refused.code, 1, "{refused:?}");
     let table = place.stepgate(["runs"], "").stdout;
     assert!(table.starts_with("RUN "), "{table}");
     assert!(!table.contains('\u{1b}'), "colour where nobody sees it");

@@ -17,9 +17,12 @@ use crate::gate::Gate;
 use crate::ids::{ApprovalId, PrincipalId};
 use crate::journal::artifact::{DecisionMeta, ToolCall, Verdict};
 use crate::journal::{Artifact, Sealed};
-use crate::json::Value;
+use crate::json::{Value, canonical};
 use crate::ports::ApprovalChange;
 use crate::time::Timestamp;
+
+/// Longest arguments that the event of a question repeats, in bytes. The approval has them in any length.
+const EVENT_ARGS_BYTES_MAX: usize = 4096;
 
 /// A person's decision on a paused step, or its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,9 +121,13 @@ pub(super) async fn pause(
         ts_requested: now,
     };
     let approval_id = approval.approval_id;
+    let is_short = canonical::text_of(&args.args).len() <= EVENT_ARGS_BYTES_MAX;
     let payload = serde_json::json!({
         "approval_digest": approval.digest(),
         "approval_id": approval_id,
+        "args": is_short.then_some(&args.args),
+        "expires_at": approval.expires_at(),
+        "principal_id": trail.principal_id(),
         "reason": reason,
         "tool": args.call.name(),
     });

@@ -64,7 +64,7 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
         ),
         (
             runs_sql(&RunQuery { since: time, tool_name: Some("x".into()), ..all.clone() }),
-            "SEARCH tool_runs USING INDEX tool_runs_by_tool (tool_name=? AND rowid>?)",
+            "SEARCH tool_runs USING INDEX tool_runs_by_tool (tool_name=? AND position>?)",
         ),
         (sessions_sql(&sessions), "SCAN sessions"),
         (
@@ -168,7 +168,7 @@ fn a_filter_reads_little_more_than_it_shows() {
              INSERT INTO tool_runs (tool_run_id, ts, session_id, principal_id, step_index, status,
                                     tool_name, payload_bytes, payload)
              SELECT printf('%08x-%04x-7000-8000-%012x', ms >> 16, ms & 65535, i),
-                    strftime('%Y-%m-%dT%H:%M:%fZ', ms / 1000.0, 'unixepoch'), 's', 'p', 0,
+                    strftime('%Y-%m-%dT%H:%M:%fZ', ms / 1000.0, 'unixepoch'), 's', iif(i < 20, 'few', 'most'), 0,
                     iif(i < 20, 'error', 'ok'), iif(i < 20, 'rare.tool', 'tool.' || (i % 7)), 0, x''
              FROM run;
              COMMIT;"
@@ -177,6 +177,7 @@ fn a_filter_reads_little_more_than_it_shows() {
     let at = |second: i64| Some(Timestamp::from_millisecond(1_790_000_000_000 + second * 1000));
     let all = RunQuery { limit: 50, ..RunQuery::default() };
     let text = |text| Some(RunText::of(text));
+    let most = Some(PrincipalId::parse("most").unwrap());
     let rows = [
         (RunQuery { status: Some(Status::Error), ..all.clone() }, 20),
         (RunQuery { tool_name: Some("rare.tool".into()), ..all.clone() }, 20),
@@ -185,7 +186,9 @@ fn a_filter_reads_little_more_than_it_shows() {
         (RunQuery { text: text("nothing"), ..all.clone() }, 0),
         (RunQuery { until: at(100), ..all.clone() }, 50),
         (RunQuery { since: at(100), until: at(130), ..all.clone() }, 30),
-        (RunQuery { since: at(10), until: at(30), text: text("rare"), ..all }, 10),
+        (RunQuery { since: at(10), until: at(30), text: text("rare"), ..all.clone() }, 10),
+        (RunQuery { principal_id: most.clone(), text: text("rare"), ..all.clone() }, 0),
+        (RunQuery { principal_id: most, status: Some(Status::Error), ..all }, 0),
     ];
     for (query, expected) in rows {
         let (found, steps) = steps_of(&connection, runs_sql(&query));

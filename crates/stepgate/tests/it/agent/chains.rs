@@ -176,6 +176,33 @@ fn a_turn_of_another_principal_is_not_there_and_a_key_is_ones_own() {
     let own = ask(&gateway, "k1", &hello("a")).json();
     assert_eq!(own["primaryOutputText"], "two", "the same key of another is another turn");
     assert_ne!(own["turnId"], first["turnId"]);
+    // Each finds its turns again without an id, and only its own.
+    let listed = |token: &str, query: &str| {
+        let reply = gateway.send("GET", &format!("/v1/agent/turns{query}"), token, "");
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let turns = reply.json();
+        let document = gateway.send("GET", "/openapi.json", token, "").json();
+        check(&document, "Turns", &turns);
+        turns["turns"].as_array().unwrap().clone()
+    };
+    let of_session = format!("?session={}", first["sessionId"].as_str().unwrap());
+    let rows = [
+        (&gateway.agent, String::new(), vec![&own]),
+        (&gateway.agent, of_session.clone(), vec![]),
+        (&gateway.agent, "?principal=agent".to_owned(), vec![]),
+        (&gateway.operator, String::new(), vec![&own, &first]),
+        (&gateway.operator, of_session, vec![&first]),
+        (&gateway.operator, "?principal=agent".to_owned(), vec![&first]),
+        (&gateway.operator, "?limit=1".to_owned(), vec![&own]),
+    ];
+    for (token, query, expected) in rows {
+        let turns = listed(token, &query);
+        let ids: Vec<&Value> = turns.iter().map(|turn| &turn["turnId"]).collect();
+        let expected: Vec<&Value> = expected.iter().map(|turn| &turn["turnId"]).collect();
+        assert_eq!(ids, expected, "{query}");
+    }
+    let turn = &listed(&gateway.operator, "?principal=agent")[0];
+    assert_eq!((&turn["idempotencyKey"], &turn["instructions"]), (&json!("k1"), &json!("a")));
 }
 
 /// Whether a value is as the published document says.

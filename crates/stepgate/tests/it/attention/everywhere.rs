@@ -141,7 +141,10 @@ fn an_approval_is_found_everywhere_until_it_is_decided() {
         assert!(way_out.contains(&format!("stepgate approve {approval}")), "{way_out}");
         let need = listed(&gateway, "approval").remove(0);
         assert_eq!(need["reason"], "`agent` asks for `fixture.act`: it acts");
-        is_told(&database, &scene.place, "approval_requested", &[]);
+        // Who asks, for what, until when.
+        let said =
+            ["principal_id\":\"agent", "args\":{\"value\":1},\"expires_at", "tool\":\"fixture.act"];
+        is_told(&database, &scene.place, "approval_requested", &said);
         assert_eq!(approve(&gateway, &approval).status, 200);
         until("it is done", || scene.effects() == 1);
         is_well(&gateway, &scene.place);
