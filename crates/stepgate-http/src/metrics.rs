@@ -1,5 +1,6 @@
 //! Metrics for Prometheus.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -11,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use stepgate_core::attention::{Kind, Need};
 use stepgate_core::run::Word;
-use stepgate_gateway::panics;
+use stepgate_gateway::{notify, panics};
 
 /// Seconds: from an answer that was already recorded to a caller that waits as long as it may.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0, 60.0];
@@ -24,6 +25,17 @@ struct OutcomeLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReceiverLabel {
+    receiver: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NotificationLabel {
+    receiver: String,
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,6 +56,8 @@ pub(crate) struct Metrics {
     steps_running: Gauge,
     runs_unreached: Gauge,
     runs_needing_person: Family<KindLabel, Gauge>,
+    notifications: Family<NotificationLabel, Counter>,
+    receivers_failing: Family<ReceiverLabel, Gauge>,
 }
 
 /// Counts a connection while it is open.
@@ -77,6 +91,8 @@ impl Metrics {
             steps_running: Gauge::default(),
             runs_unreached: Gauge::default(),
             runs_needing_person: Family::default(),
+            notifications: Family::default(),
+            receivers_failing: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("steps", "Answers to proposals, by outcome", metrics.steps.clone());
@@ -95,6 +111,10 @@ impl Metrics {
         registry.register("runs_unreached", text, metrics.runs_unreached.clone());
         let text = "Runs that recovery cannot end without a person, by kind";
         registry.register("runs_needing_person", text, metrics.runs_needing_person.clone());
+        let text = "Notifications of this process, by receiver: delivered, tries that failed, and given up";
+        registry.register("notifications", text, metrics.notifications.clone());
+        let text = "Whether the last try to reach a receiver of notifications failed";
+        registry.register("notify_receivers_failing", text, metrics.receivers_failing.clone());
         metrics
     }
 
@@ -128,8 +148,25 @@ impl Metrics {
             let gauge = self.runs_needing_person.get_or_create(&KindLabel { kind: kind.as_str() });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        self.count_notifications();
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)
+    }
+
+    fn count_notifications(&self) {
+        for (receiver, counts) in notify::counts() {
+            let outcomes = [
+                ("delivered", counts.delivered),
+                ("failed", counts.failed),
+                ("skipped", counts.skipped),
+            ];
+            for (outcome, count) in outcomes {
+                let label = NotificationLabel { receiver: receiver.clone(), outcome };
+                self.notifications.get_or_create(&label).inner().store(count, Ordering::Relaxed);
+            }
+            let failing = self.receivers_failing.get_or_create(&ReceiverLabel { receiver });
+            failing.set(i64::from(counts.is_failing));
+        }
     }
 }
