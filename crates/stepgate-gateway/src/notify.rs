@@ -42,7 +42,7 @@ pub fn begin(settings: NotifySettings, service: &Arc<Service>) -> Result<(), Str
     Ok(())
 }
 
-/// Checks the settings of every receiver: addresses and secrets.
+/// Checks the settings of every receiver, without its secrets. The error names the receiver.
 pub fn check(settings: &NotifySettings) -> Result<(), String> {
     settings.receivers.iter().try_for_each(|receiver| Channel::new(receiver).map(drop))
 }

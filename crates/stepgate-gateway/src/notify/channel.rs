@@ -29,7 +29,7 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    /// Reads the settings, secrets included. The error names the receiver, and no secret.
+    /// Reads the settings, but no secret yet: one that is missing may come later. The error names the receiver.
     pub(super) fn new(receiver: &ReceiverSettings) -> Result<Self, String> {
         let made = match &receiver.channel {
             ChannelSettings::Mail(mail) => Mail::new(mail, receiver.timeout).map(Self::Mail),
@@ -38,6 +38,14 @@ impl Channel {
             | ChannelSettings::Ntfy { .. }) => Post::new(posted, receiver.timeout).map(Self::Post),
         };
         made.map_err(|why| format!("notify `{}`: {why}", receiver.name))
+    }
+
+    /// Why nothing can be sent now, if that is known without trying.
+    pub(super) fn problem(&self) -> Option<String> {
+        match self {
+            Self::Post(post) => post.problem(),
+            Self::Mail(mail) => mail.problem(),
+        }
     }
 
     pub(super) async fn send(&self, message: &Message) -> Result<(), Trouble> {

@@ -82,9 +82,13 @@ impl Delivery {
         public_url: Option<String>,
         service: &Service,
     ) -> Result<Self, String> {
-        count(&receiver.name, |_| {});
+        let (name, channel) = (&receiver.name, Channel::new(&receiver)?);
+        count(name, |_| {});
+        if let Some(why) = channel.problem() {
+            warn!(receiver = name, "notifications to {name} cannot be sent yet: {why}");
+        }
         Ok(Self {
-            channel: Channel::new(&receiver)?,
+            channel,
             cursor: Cursor { name: cursor_of(&receiver.name), ..Cursor::default() },
             receiver,
             public_url,

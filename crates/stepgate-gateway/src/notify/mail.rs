@@ -60,14 +60,17 @@ impl Mail {
         let mailbox = |text: &String| {
             text.parse::<Mailbox>().map_err(|error| format!("`{text}` is no mail address: {error}"))
         };
-        let mail = Self {
+        Ok(Self {
             timeout,
             from: mailbox(&settings.from)?,
             to: settings.to.iter().map(mailbox).collect::<Result<_, _>>()?,
             settings: settings.clone(),
-        };
-        mail.transport()?;
-        Ok(mail)
+        })
+    }
+
+    /// Why nothing can be sent now: the password is missing.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.transport().err()
     }
 
     pub(super) async fn send(&self, message: &Message) -> Result<(), Trouble> {

@@ -4,7 +4,8 @@
 //! text of an agent or a tool server but names, which are printable and short.
 
 use serde::Serialize;
-use stepgate_core::approval::Approval;
+use stepgate_core::action::CORE_SERVER;
+use stepgate_core::approval::{Approval, ApprovalContext};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ApprovalId, RunId};
 use stepgate_core::json::Value;
@@ -95,15 +96,14 @@ impl View {
     /// The fields that are known, with their names for people. The link is apart.
     pub(super) fn fields(&self) -> Vec<(&'static str, String)> {
         let status = self.status.map(str::to_owned);
-        let id = |id: Option<String>| id;
         let fields = [
             ("Asked by", self.principal_id.clone()),
             ("Tool", self.tool.clone()),
             ("Reason", self.reason.clone()),
             ("Status", status),
             ("Expires", self.expires_at.map(|at| at.to_string())),
-            ("Approval", id(self.approval_id.map(|it| it.to_string()))),
-            ("Run", id(self.run_id.map(|it| it.to_string()))),
+            ("Approval", self.approval_id.map(|it| it.to_string())),
+            ("Run", self.run_id.map(|it| it.to_string())),
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -120,7 +120,7 @@ impl View {
         let context = approval.context.read().ok();
         Self {
             principal_id: context.map(|it| shown(it.principal_id.as_str())),
-            tool: self.tool.or_else(|| context.map(|it| shown(&it.tool_name))),
+            tool: context.map(tool_of).or(self.tool),
             reason: context.map(|it| shown(&it.reason)),
             status: Some(approval.status.as_str()),
             expires_at: context.map(|it| it.expires_at),
@@ -200,6 +200,14 @@ impl View {
             self.title = format!("{}: {tool}", self.title);
         }
         self
+    }
+}
+
+/// The tool, as people name it.
+fn tool_of(context: &ApprovalContext) -> String {
+    match context.tool_server.as_str() {
+        CORE_SERVER => shown(&context.tool_name),
+        server => shown(&format!("{server}.{}", context.tool_name)),
     }
 }
 

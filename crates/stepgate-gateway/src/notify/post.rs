@@ -35,9 +35,12 @@ impl Post {
     pub(super) fn new(settings: &ChannelSettings, timeout: Duration) -> Result<Self, String> {
         let client = Client::builder().redirect(redirect::Policy::none()).timeout(timeout).build();
         let client = client.map_err(|error| format!("no HTTP client: {}", told(error)))?;
-        let post = Self { settings: settings.clone(), client };
-        post.request(&Message::test("", None))?;
-        Ok(post)
+        Ok(Self { settings: settings.clone(), client })
+    }
+
+    /// Why nothing can be sent now: an address or a secret is missing or wrong.
+    pub(super) fn problem(&self) -> Option<String> {
+        self.request(&Message::test("", None)).err()
     }
 
     pub(super) async fn send(&self, message: &Message) -> Result<(), Trouble> {

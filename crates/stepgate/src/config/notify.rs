@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use axum::http::Uri;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::event::EventType;
@@ -264,7 +265,12 @@ impl NotifyConfig {
             source.read(base, environment).with_context(|| format!("`{name}`"))
         };
         let url = || match (&self.url, &self.secret_url) {
-            (Some(url), None) => Ok(Secret::new(url)),
+            (Some(url), None) => {
+                let uri: Uri = url.parse().context("`url` is no address")?;
+                let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+                ensure!(is_http, "`url` must begin with https:// or http://");
+                Ok(Secret::new(url))
+            }
             (None, Some(source)) => secret("secret_url", source),
             (Some(_), Some(_)) => bail!("it has a `url` and a `secret_url`: name one"),
             (None, None) => bail!("name its `url`, or a `secret_url` with its `env` or `file`"),
