@@ -1,5 +1,4 @@
 use super::*;
-use crate::notify::message::View;
 
 fn mail() -> Mail {
     let settings = MailSettings {
@@ -16,8 +15,9 @@ fn mail() -> Mail {
 #[test]
 fn no_title_adds_a_header_or_a_recipient() {
     let title = "x\r\nBcc: evil@example.com\r\n\r\nbody \u{202e} ü";
-    let data = View { title: title.to_owned(), ..View::default() };
-    let letter = mail().letter(&Message { data, ..Message::test("x", None) }).unwrap();
+    let mut message = Message::test("x", None);
+    message.data.title = title.to_owned();
+    let letter = mail().letter(&message).unwrap();
     let text = String::from_utf8(letter.formatted()).unwrap();
     let head = text.split("\r\n\r\n").next().unwrap();
     let names: Vec<_> = head.lines().filter_map(|line| line.split_once(": ")).collect();

@@ -1,11 +1,11 @@
 use serde_json::Value;
 
 use super::*;
-use crate::notify::message::View;
 
 fn message(title: &str) -> Message {
-    let data = View { title: title.to_owned(), ..View::default() };
-    Message { data, ..Message::test("x", Some("https://gate.example")) }
+    let mut message = Message::test("x", Some("https://gate.example"));
+    message.data.title = title.to_owned();
+    message
 }
 
 #[test]
