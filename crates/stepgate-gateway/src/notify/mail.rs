@@ -125,11 +125,7 @@ impl Mail {
 
 /// The server's words, for the operator. A server that refuses for good says so by its code.
 fn trouble(error: &SmtpError) -> Trouble {
-    let mut text = error.to_string();
-    if let Some(cause) = std::error::Error::source(error) {
-        text.push_str(&format!(": {cause}"));
-    }
-    let why = shortened(&printable(&text), SAID_CHARS_MAX);
+    let why = shortened(&printable(&error.to_string()), SAID_CHARS_MAX);
     if error.is_permanent() { Trouble::Refused(why) } else { Trouble::later(why) }
 }
 

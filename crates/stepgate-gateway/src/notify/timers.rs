@@ -124,8 +124,11 @@ impl Timers {
         self.timers.is_empty()
     }
 
-    /// Waits for an approval. One that is new was never told of, whatever the clock of the node that asked.
+    /// Waits for an approval that is open. One that is new was never told of, whatever the clock of the node that asked.
     pub(super) fn add(&mut self, approval: &Approval, is_new: bool) {
+        if approval.status != ApprovalStatus::Pending {
+            return;
+        }
         for (index, timer) in self.timers.iter().enumerate() {
             if let Some(at) = timer.due_at(approval).filter(|at| is_new || *at > timer.reached) {
                 self.due.insert((at, index, approval.approval_id));

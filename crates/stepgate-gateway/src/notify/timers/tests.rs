@@ -101,12 +101,15 @@ async fn an_approval_is_due_before_its_expiry_and_after_its_question() {
 }
 
 #[tokio::test]
-async fn nothing_is_due_with_the_question_or_after_the_expiry() {
+async fn nothing_is_due_with_the_question_after_the_expiry_or_after_a_decision() {
     for (before, after) in [(100, 100), (200, 200)] {
         let mut timers = timers(&receiver(before, after), 0).await;
         timers.add(&approval(), true);
         assert_eq!(timers.next_at(), None, "{before} {after}");
     }
+    let mut timers = timers(&receiver(20, 30), 0).await;
+    timers.add(&Approval { status: ApprovalStatus::Denied, ..approval() }, true);
+    assert_eq!(timers.next_at(), None);
 }
 
 #[tokio::test]
