@@ -222,6 +222,7 @@ async fn both_engines_have_the_tables_and_columns_that_a_copy_carries() {
          WHERE table_schema = '{schema}'
            AND table_name NOT IN ('nodes', 'marks', 'step_indexes', 'event_counter', 'stepgate_store')
            AND NOT (table_name = 'tool_runs' AND column_name IN ('owner', 'epoch'))
+           AND NOT (table_name = 'cursors' AND column_name = 'owner')
            AND NOT (table_name = 'sessions' AND column_name = 'step_index_floor')
          ORDER BY (table_name || '.' || column_name) COLLATE \"C\""
     );

@@ -234,7 +234,7 @@ async fn a_store_without_sealed_payloads_is_brought_up_to_date() {
     drop(desk);
     let stranger = rusqlite::Connection::open(&path).unwrap();
     // What later versions replaced stands there in its older place; what it said does not matter here.
-    let back = "DROP TABLE sealed_payloads; DROP INDEX approvals_pending;
+    let back = "DROP TABLE cursors; DROP TABLE sealed_payloads; DROP INDEX approvals_pending;
                 DROP TRIGGER sessions_fixed; DROP TRIGGER sessions_one_of_a_kind;
                 DROP INDEX sessions_one_default;
                 ALTER TABLE sessions DROP COLUMN node_id;
