@@ -28,7 +28,8 @@ pub use acting::{
 };
 pub use deciding::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 pub use storing::{
-    Alone, Approvals, Audits, Events, Journals, Locks, Nodes, Runs, Sessions, Store, Writes,
+    Alone, Approvals, Audits, Cursors, Events, Journals, Locks, Nodes, Runs, Sessions, Store,
+    Writes,
 };
 
 /// Clock and random ids.
@@ -399,6 +400,17 @@ pub struct PlacedEvent {
     pub position: u64,
     /// The event.
     pub event: Event,
+}
+
+/// How far a reader of the events has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The reader.
+    pub name: String,
+    /// The last position that it has finished with, or a time in milliseconds where it follows the clock.
+    pub reached: u64,
+    /// Why the reader cannot go on, where it cannot.
+    pub error: Option<String>,
 }
 
 /// Which approvals to list, newest first unless asked otherwise.

@@ -9,6 +9,7 @@ pub mod start;
 pub mod catalog;
 pub mod control;
 pub mod hub;
+pub mod notify;
 pub mod service;
 pub mod tokens;
 pub mod turns;

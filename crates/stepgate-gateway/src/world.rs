@@ -19,8 +19,7 @@ pub struct RealWorld;
 #[async_trait]
 impl World for RealWorld {
     fn now(&self) -> Timestamp {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millisecond(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX))
+        now()
     }
 
     fn fresh_uuid(&self) -> Uuid {
@@ -30,6 +29,12 @@ impl World for RealWorld {
     async fn pause(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }
+}
+
+/// The current time.
+pub(crate) fn now() -> Timestamp {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millisecond(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Refuses a clock that was never set: every record would have a wrong time.

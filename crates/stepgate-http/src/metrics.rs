@@ -1,5 +1,6 @@
 //! Metrics for Prometheus.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -11,8 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use stepgate_core::attention::Kind;
 use stepgate_core::run::Word;
-use stepgate_gateway::panics;
 use stepgate_gateway::service::Counts;
+use stepgate_gateway::{notify, panics};
 
 use super::history::History;
 
@@ -27,6 +28,17 @@ struct OutcomeLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReceiverLabel {
+    receiver: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NotificationLabel {
+    receiver: String,
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,6 +62,8 @@ pub(crate) struct Metrics {
     runs_unreached: Gauge,
     runs_needing_person: Family<KindLabel, Gauge>,
     attention: Family<KindLabel, Gauge>,
+    notifications: Family<NotificationLabel, Counter>,
+    receivers_failing: Family<ReceiverLabel, Gauge>,
 }
 
 /// Counts a connection while it is open.
@@ -83,6 +97,8 @@ impl Metrics {
             runs_unreached: Gauge::default(),
             runs_needing_person: Family::default(),
             attention: Family::default(),
+            notifications: Family::default(),
+            receivers_failing: Family::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("steps", "Answers to proposals, by outcome", metrics.steps.clone());
@@ -102,6 +118,10 @@ impl Metrics {
         let text = "Runs that recovery cannot end without a person, by kind";
         registry.register("runs_needing_person", text, metrics.runs_needing_person.clone());
         registry.register("attention", "What needs a person, by kind", metrics.attention.clone());
+        let text = "Notifications of this process, by receiver: delivered, tries that failed, and given up";
+        registry.register("notifications", text, metrics.notifications.clone());
+        let text = "Whether the last try to reach a receiver of notifications failed";
+        registry.register("notify_receivers_failing", text, metrics.receivers_failing.clone());
         metrics
     }
 
@@ -145,8 +165,25 @@ impl Metrics {
                 self.approvals_open.set(count);
             }
         }
+        self.count_notifications();
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)
+    }
+
+    fn count_notifications(&self) {
+        for (receiver, counts) in notify::counts() {
+            let outcomes = [
+                ("delivered", counts.delivered),
+                ("failed", counts.failed),
+                ("skipped", counts.skipped),
+            ];
+            for (outcome, count) in outcomes {
+                let label = NotificationLabel { receiver: receiver.clone(), outcome };
+                self.notifications.get_or_create(&label).inner().store(count, Ordering::Relaxed);
+            }
+            let failing = self.receivers_failing.get_or_create(&ReceiverLabel { receiver });
+            failing.set(i64::from(counts.is_failing));
+        }
     }
 }

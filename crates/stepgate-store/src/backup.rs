@@ -95,7 +95,7 @@ impl Cell {
 use Kind::{Bytes, FreeText, Number, Text};
 
 /// Every table of a store, except those with data of processes.
-pub(crate) const TABLES: [CopiedTable; 9] = [
+pub(crate) const TABLES: [CopiedTable; 10] = [
     CopiedTable {
         name: "sessions",
         columns: &[
@@ -219,6 +219,10 @@ pub(crate) const TABLES: [CopiedTable; 9] = [
     CopiedTable {
         name: "sealed_payloads",
         columns: &[("position", Number), ("tool_run_id", Text), ("payload", Bytes)],
+    },
+    CopiedTable {
+        name: "cursors",
+        columns: &[("position", Number), ("name", Text), ("reached", Number), ("error", FreeText)],
     },
 ];
 

@@ -10,9 +10,9 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    Alone, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery, Events,
-    Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs, SessionQuery,
-    Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier, EventQuery,
+    Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
+    SessionQuery, Sessions, StepCommit, Store, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -181,6 +181,12 @@ forward_while_alive!(Events {
     opened_turns(query: TurnQuery) -> Vec<Event>;
     last_position() -> u64;
     loose_page(after: u64, limit: usize) -> Vec<(u64, LinkedEvent)>;
+});
+
+forward_while_alive!(Cursors {
+    take_cursor(name: &str, first: u64) -> Option<u64>;
+    move_cursor(cursor: &Cursor) -> bool;
+    cursors() -> Vec<Cursor>;
 });
 
 forward_while_alive!(Audits {

@@ -2,7 +2,7 @@
 
 mod data;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
-    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
-    Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
-    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier,
+    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -30,6 +30,7 @@ use data::Data;
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     data: Arc<Mutex<Data>>,
+    cursors: Arc<Mutex<BTreeMap<String, Cursor>>>,
     process: Arc<Process>,
     announcer: Announcer,
 }
@@ -65,7 +66,8 @@ impl MemoryStore {
     /// An empty store with this limit of the wait for a trace's lock.
     pub fn with_lock_wait(lock_wait: Duration) -> Self {
         let process = Process::new(lock_wait);
-        Self { data: Arc::default(), process, announcer: Announcer::default() }
+        let (data, cursors) = (Arc::default(), Arc::default());
+        Self { data, cursors, process, announcer: Announcer::default() }
     }
 
     /// The same rows after a restart: no lock is held, and step indexes continue from the rows.
@@ -252,6 +254,27 @@ impl Events for MemoryStore {
         limit: usize,
     ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         Ok(self.rows().loose_page(after, limit))
+    }
+}
+
+#[async_trait]
+impl Cursors for MemoryStore {
+    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>, StoreError> {
+        let mut cursors = locked(&self.cursors);
+        let fresh = || Cursor { name: name.to_owned(), reached: first, error: None };
+        Ok(Some(cursors.entry(name.to_owned()).or_insert_with(fresh).reached))
+    }
+
+    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool, StoreError> {
+        let mut cursors = locked(&self.cursors);
+        let Some(there) = cursors.get_mut(&cursor.name) else { return Ok(false) };
+        let reached = there.reached.max(cursor.reached);
+        *there = Cursor { reached, ..cursor.clone() };
+        Ok(true)
+    }
+
+    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError> {
+        Ok(locked(&self.cursors).values().cloned().collect())
     }
 }
 

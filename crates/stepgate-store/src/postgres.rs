@@ -11,6 +11,7 @@ mod read;
 mod list;
 mod cells;
 mod columns;
+mod cursors;
 mod point;
 mod nodes;
 mod waiting;
@@ -32,9 +33,10 @@ use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::ports::{
-    Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
-    Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery,
-    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
+    Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors,
+    Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
+    Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
+    Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -51,9 +53,9 @@ use crate::announcer::Announcer;
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
 use crate::rows::{
-    APPROVALS, CHECKPOINTS, EFFECTS, JOURNAL, LOOSE_EVENTS, SESSIONS, TOOL_RUNS, appended_from,
-    approval_from, binding_from, checkpoint_from, event_from, key_from, run_from, session_from,
-    unfinished_from,
+    APPROVALS, CHECKPOINTS, CURSORS, EFFECTS, JOURNAL, LOOSE_EVENTS, SESSIONS, TOOL_RUNS,
+    appended_from, approval_from, binding_from, checkpoint_from, cursor_from, event_from, key_from,
+    run_from, session_from, unfinished_from,
 };
 use cells::{all, one};
 use link::{Around, Failed, Query, send};
@@ -421,6 +423,26 @@ impl Events for PostgresStore {
     ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         let rows = self.readers.rows(list::loose_page(after, limit)).await?;
         all(&rows, LOOSE_EVENTS, |cells| Ok((cells.number("position")?, event_from(cells)?)))
+    }
+}
+
+#[async_trait]
+impl Cursors for PostgresStore {
+    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>, StoreError> {
+        let node = &self.desk()?.node;
+        let rows = node.ask(cursors::take(name, first, node.incarnation())).await?;
+        one(&rows, CURSORS, |cells| cells.number("reached"))
+    }
+
+    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool, StoreError> {
+        let node = &self.desk()?.node;
+        let rows = node.ask(cursors::step(cursor, node.incarnation())).await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError> {
+        let rows = self.readers.rows(cursors::all()).await?;
+        all(&rows, CURSORS, cursor_from)
     }
 }
 

@@ -14,7 +14,7 @@ use stepgate_core::journal::checkpoint::CheckpointState;
 use stepgate_core::journal::{Appended, Checkpoint, Entry, Kind, Sealed, StateError, Tail};
 use stepgate_core::json::{canonical, strict};
 use stepgate_core::machine::State;
-use stepgate_core::ports::{LinkedEvent, StoreError, Unfinished};
+use stepgate_core::ports::{Cursor, LinkedEvent, StoreError, Unfinished};
 use stepgate_core::record::Record;
 use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
 use stepgate_core::session::{Head, Link, Session, SessionKind};
@@ -38,6 +38,7 @@ pub(crate) const EVENTS: Table = table("events", "tool_run_id");
 pub(crate) const LOOSE_EVENTS: Table = table("events", "event_id");
 pub(crate) const EFFECTS: Table = table("effects", "trace_id");
 pub(crate) const SEALED_PAYLOADS: Table = table("sealed_payloads", "tool_run_id");
+pub(crate) const CURSORS: Table = table("cursors", "name");
 
 const fn table(name: &'static str, key: &'static str) -> Table {
     Table { name, key }
@@ -395,4 +396,13 @@ pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent, StoreError> {
     };
     let link = cells.maybe_link()?;
     Ok(LinkedEvent { event, link })
+}
+
+/// A cursor.
+pub(crate) fn cursor_from(cells: &Cells<'_>) -> Result<Cursor, StoreError> {
+    Ok(Cursor {
+        name: cells.text("name")?.to_owned(),
+        reached: cells.number("reached")?,
+        error: cells.free_text("error")?,
+    })
 }

@@ -7,6 +7,7 @@ mod write;
 mod read;
 mod list;
 mod audit;
+mod cursors;
 mod cells;
 pub(crate) mod backup;
 mod error;
@@ -25,9 +26,9 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::{
-    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery,
-    Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery, Runs,
-    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
+    Alone, Announce, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier,
+    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, PlacedEvent, Recollection, RunQuery,
+    Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -386,6 +387,25 @@ impl Events for SqliteStore {
     ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         let list = move |connection: &Connection| list::loose_page(connection, after, limit);
         self.readers.read(list).await
+    }
+}
+
+#[async_trait]
+impl Cursors for SqliteStore {
+    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>, StoreError> {
+        let name = name.to_owned();
+        let take = move |connection: &Connection| cursors::take(connection, &name, first);
+        self.writer()?.between_batches(take).await.map(Some)
+    }
+
+    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool, StoreError> {
+        let cursor = cursor.clone();
+        let step = move |connection: &Connection| cursors::step(connection, &cursor);
+        self.writer()?.between_batches(step).await
+    }
+
+    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError> {
+        self.readers.read(cursors::all_of).await
     }
 }
 

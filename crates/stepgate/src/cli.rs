@@ -244,6 +244,15 @@ Examples:
   stepgate --store postgres://gate@db/stepgate nodes
   stepgate nodes --json")]
     Nodes,
+    /// Try the receivers of notifications, or show how far each has come.
+    #[command(after_help = "\
+Examples:
+  stepgate notify test
+  stepgate notify test on-call
+  stepgate notify list
+
+Receivers are the [[notify]] of the configuration; `stepgate serve` tells them.")]
+    Notify(NotifyArgs),
     /// Bring every interrupted run to its end, and name those that need a person.
     ///
     /// Every other writing command does this first, and a gateway does it by itself; beside a gateway, this
@@ -496,6 +505,34 @@ pub(crate) struct DecideArgs {
     /// Why; it is recorded, for operators and auditors.
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NotifyArgs {
+    #[command(subcommand)]
+    pub(crate) command: NotifyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NotifyCommand {
+    /// Send a test message to one receiver or to all, and say for each whether it arrived.
+    #[command(after_help = "\
+Examples:
+  stepgate notify test
+  stepgate notify test on-call --json
+
+The exit code is 0 if every message arrived, and 1 otherwise.")]
+    Test {
+        /// The receiver; all otherwise.
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
+    /// List the receivers: how far each has come in the events, how many wait for it, and its last error.
+    #[command(after_help = "\
+Examples:
+  stepgate notify list
+  stepgate notify list --json")]
+    List,
 }
 
 #[derive(Debug, Args)]

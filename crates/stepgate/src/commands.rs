@@ -14,6 +14,7 @@ mod gateway;
 mod mcp;
 pub(crate) mod mcp_config;
 mod nodes;
+mod notify;
 mod policy;
 mod recover;
 mod restore;
@@ -34,8 +35,8 @@ use stepgate_core::run::{Notice, Word};
 use tracing::info;
 
 use crate::cli::{
-    Cli, Command, Global, McpArgs, McpCommand, PolicyArgs, PolicyCommand, RunsArgs, RunsCommand,
-    TokenArgs, TokenCommand, VerifyArgs,
+    Cli, Command, Global, McpArgs, McpCommand, NotifyArgs, NotifyCommand, PolicyArgs,
+    PolicyCommand, RunsArgs, RunsCommand, TokenArgs, TokenCommand, VerifyArgs,
 };
 use crate::config::{self, LogConfig};
 use crate::data_dir::{self, DataDir};
@@ -105,6 +106,7 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
         Command::Token(args) => token::token(&global, data, args).await.map_err(explained),
         Command::Runs(args) => runs::runs(&global, data, args).await,
         Command::Nodes => nodes::nodes(data, json).await,
+        Command::Notify(args) => notify::notify(data, args.command, json).await,
         Command::Verify(args) => verify::verify(data, args, json).await,
         Command::Backup(args) => backup::backup(data, args, json).await.map_err(explained),
         Command::Restore(args) => restore::restore(data, args, json).await.map_err(explained),
@@ -150,12 +152,14 @@ fn needs(command: &Command) -> Needs {
         | Command::Step(_)
         | Command::Run(_)
         | Command::Restore(_)
+        | Command::Notify(NotifyArgs { command: NotifyCommand::Test { .. } })
         | Command::Token(TokenArgs { command: TokenCommand::Create { .. } })
         | Command::Policy(PolicyArgs { command: PolicyCommand::Check { directory: Some(_) } }) => {
             Needs::Place
         }
         Command::Verify(_)
         | Command::Nodes
+        | Command::Notify(_)
         | Command::Backup(_)
         | Command::Doctor
         | Command::Policy(PolicyArgs { command: PolicyCommand::Replay { .. } })
@@ -221,6 +225,7 @@ fn works_on_the_directory(command: &Command) -> bool {
     match command {
         Command::Serve(_)
         | Command::Nodes
+        | Command::Notify(_)
         | Command::Verify(_)
         | Command::Backup(_)
         | Command::Restore(_)

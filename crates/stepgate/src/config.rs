@@ -2,7 +2,9 @@
 
 pub(crate) mod agent;
 mod mcp;
+pub(crate) mod notify;
 mod ranges;
+mod secret;
 pub(crate) mod servers;
 mod store;
 
@@ -78,6 +80,8 @@ pub(crate) struct Config {
     pub(crate) store: StoreConfig,
     /// What is written to standard error.
     pub(crate) log: LogConfig,
+    /// Who is told when something needs a person.
+    pub(crate) notify: Vec<notify::NotifyConfig>,
     /// The tool servers, by name.
     pub(crate) servers: BTreeMap<String, servers::ServerConfig>,
 }
@@ -343,6 +347,7 @@ impl Config {
         self.agent.check()?;
         mcp::check_own_names(&self.servers)?;
         self.store.check()?;
+        notify::check(&self.notify)?;
         let sandbox = &self.sandbox;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {

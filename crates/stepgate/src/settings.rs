@@ -11,12 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use stepgate_exec::servers::{ServerSpec, StartError};
 use stepgate_gateway::durable;
+use stepgate_gateway::notify::NotifySettings;
 use stepgate_gateway::start::{
     PolicySettings, SandboxSettings, ServerSettings, Settings, StoreSettings,
 };
 use stepgate_gateway::turns::AgentSettings;
 
-use crate::config::{Config, PolicyConfig, servers};
+use crate::config::{Config, PolicyConfig, notify, servers};
 use crate::data_dir::DataDir;
 
 pub(crate) use out_of_reach::warnings as out_of_reach;
@@ -84,6 +85,7 @@ impl DataDir {
         let keys = [config.serve.tls(&base)?.map(|pair| pair.key), config.agent.key_file(&base)];
         let hidden = decisive.into_iter().chain(keys).flatten();
         let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
+        let hidden = hidden.chain(notify::secret_files(&config.notify, &base));
         let hidden = hidden.chain(self.secrets().iter().cloned()).map(std::path::absolute);
         Ok(hidden.collect::<io::Result<_>>()?)
     }
@@ -127,6 +129,17 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
 pub(crate) fn agent(data: &DataDir, config: &Config) -> anyhow::Result<Option<AgentSettings>> {
     let environment = |name: &str| std::env::var(name).ok();
     let settings = config.agent.settings(&data.base(), &environment);
+    settings.with_context(|| format!("`{}` is not valid", data.config_shown()))
+}
+
+/// The receivers of notifications, and where people decide.
+pub(crate) fn receivers(
+    data: &DataDir,
+    config: &Config,
+    public_url: Option<String>,
+) -> anyhow::Result<NotifySettings> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let settings = notify::settings(&config.notify, public_url, &data.base(), &environment);
     settings.with_context(|| format!("`{}` is not valid", data.config_shown()))
 }
 

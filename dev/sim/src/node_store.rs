@@ -15,9 +15,10 @@ use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, Ru
 use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateCode, StateError};
 use stepgate_core::lease::{Claim, Claiming, Holder, Incarnation, Lease, Sending, taken_over};
 use stepgate_core::ports::{
-    Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Dossier, EventQuery, Events,
-    Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent, Recollection, RunQuery, Runs,
-    SessionQuery, Sessions, StepCommit, StoreError, TurnQuery, Unfinished, Unreached, Writes,
+    Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors, Dossier,
+    EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
+    Recollection, RunQuery, Runs, SessionQuery, Sessions, StepCommit, StoreError, TurnQuery,
+    Unfinished, Unreached, Writes,
 };
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
@@ -650,6 +651,22 @@ impl Events for NodeStore {
         limit: usize,
     ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
         self.read("loose_events", |rows| at_once(rows.loose_page(after, limit))).await
+    }
+}
+
+/// No simulated node reads by a cursor.
+#[async_trait]
+impl Cursors for NodeStore {
+    async fn take_cursor(&self, _: &str, _: u64) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
+    async fn move_cursor(&self, _: &Cursor) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError> {
+        Ok(Vec::new())
     }
 }
 

@@ -49,6 +49,9 @@ const PYTHON_OF_PYDANTIC: [&str; 1] = ["pydantic-ai-slim[mcp]==2.66.0"];
 /// From PyPI, into `python-openai/`: the library that the wire to a model is held against.
 const PYTHON_OF_OPENAI: [&str; 1] = ["openai==3.49.0"];
 
+/// From PyPI, into `python-notify/`: what verifies webhooks, and a mail server.
+const PYTHON_OF_NOTIFY: [&str; 2] = ["aiosmtpd==1.4.6", "standardwebhooks==1.1.0"];
+
 /// Installs what is missing into this directory.
 pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     let node = node_package()?;
@@ -60,6 +63,7 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
         &NODE_BROWSER,
         &PYTHON,
         &PYTHON_OF_MCP1,
+        &PYTHON_OF_NOTIFY,
         &PYTHON_OF_OPENAI,
         &PYTHON_OF_PYDANTIC,
     ];
@@ -78,6 +82,7 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
     pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;
+    pip("receivers of notifications", &directory.join("python-notify"), &PYTHON_OF_NOTIFY)?;
     pip("a library for models", &directory.join("python-openai"), &PYTHON_OF_OPENAI)?;
     pip("a library for agents", &directory.join("python-pydantic"), &PYTHON_OF_PYDANTIC)?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))

@@ -6,9 +6,9 @@
 use async_trait::async_trait;
 
 use super::{
-    Announcement, ApprovalQuery, Audited, Counts, Dossier, EventQuery, LinkedEvent, Moment, Node,
-    Place, PlacedEvent, Recollection, RunQuery, SessionQuery, StepCommit, StoreError, TurnQuery,
-    Unfinished, Unreached,
+    Announcement, ApprovalQuery, Audited, Counts, Cursor, Dossier, EventQuery, LinkedEvent, Moment,
+    Node, Place, PlacedEvent, Recollection, RunQuery, SessionQuery, StepCommit, StoreError,
+    TurnQuery, Unfinished, Unreached,
 };
 use crate::approval::Approval;
 use crate::digest::Digest;
@@ -24,7 +24,7 @@ use crate::session::{Session, SessionKind};
 /// `acquire_trace_lock` and `release_trace_lock`.
 #[async_trait]
 pub trait Store:
-    Writes + Locks + Journals + Runs + Sessions + Approvals + Events + Audits + Nodes
+    Writes + Locks + Journals + Runs + Sessions + Approvals + Events + Cursors + Audits + Nodes
 {
     /// Appends one entry to a trace whose run is open: the one-entry form of `commit`.
     async fn append_log_entry(&self, place: Place, entry: Appended) -> Result<(), StoreError> {
@@ -62,7 +62,7 @@ pub trait Store:
 }
 
 impl<T> Store for T where
-    T: Writes + Locks + Journals + Runs + Sessions + Approvals + Events + Audits + Nodes
+    T: Writes + Locks + Journals + Runs + Sessions + Approvals + Events + Cursors + Audits + Nodes
 {
 }
 
@@ -196,6 +196,22 @@ pub trait Events: Send + Sync {
         after: u64,
         limit: usize,
     ) -> Result<Vec<(u64, LinkedEvent)>, StoreError>;
+}
+
+/// How far readers of the events have come. A cursor belongs to no chain: it says what was read, not what
+/// happened.
+#[async_trait]
+pub trait Cursors: Send + Sync {
+    /// Takes a cursor for this process, and returns what it has reached. A cursor of a new name begins at
+    /// `first`. None while another living node has it.
+    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>, StoreError>;
+
+    /// Moves a cursor that this process has taken: forward, never back. False where another node has taken
+    /// it meanwhile: nothing was written.
+    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool, StoreError>;
+
+    /// Every cursor, in the order of their names.
+    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError>;
 }
 
 /// How `verify` walks a store.

@@ -95,7 +95,7 @@ impl Secret {
     }
 
     /// The current value. The error names the source, never the value.
-    pub(crate) fn read(&self) -> Result<String, String> {
+    pub fn read(&self) -> Result<String, String> {
         match &self.0 {
             Source::Value(value) => Ok(value.clone()),
             Source::Missing(why) => Err(why.clone()),

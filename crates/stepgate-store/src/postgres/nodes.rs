@@ -12,6 +12,7 @@ use stepgate_core::lease::{Claim, Claiming, Holder, Lease, Sending, taken_over};
 use stepgate_core::lock::locked;
 use stepgate_core::ports::StoreError;
 use tokio::sync::Notify;
+use tokio_postgres::Row;
 
 use super::link::{IS_KEPT, Query, Value};
 use super::list::IS_UNFINISHED;
@@ -158,6 +159,11 @@ impl Node {
         let rows = self.point.ask(Query::new(sql, values)).await?;
         let known = rows.first().and_then(|row| row.try_get(0).ok());
         known.ok_or_else(|| StoreError::Unavailable("PostgreSQL did not keep a mark".into()))
+    }
+
+    /// Runs a statement of this node's own bookkeeping; it is durable before the answer.
+    pub(super) async fn ask(&self, query: Query) -> Result<Vec<Row>, StoreError> {
+        self.point.ask(query).await
     }
 
     async fn tell(&self) -> Result<(), StoreError> {

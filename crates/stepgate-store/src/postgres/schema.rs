@@ -12,13 +12,14 @@ use super::error::{OpenError, while_opening};
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
 
 /// Every migration, in order: the n-th leads to version n.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     TABLES_SQL,
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__nodes.sql"),
     include_str!("migrations/V0004__step_indexes.sql"),
     include_str!("migrations/V0005__marks.sql"),
     include_str!("migrations/V0006__lists.sql"),
+    include_str!("migrations/V0007__cursors.sql"),
 ];
 
 /// "SGAT": the advisory lock for reading and changing a schema.

@@ -368,7 +368,7 @@ pub(super) enum Care {
 }
 
 /// The tables; SQLite checks one at a time.
-pub(super) const CHECKED_TABLES: [&str; 10] = [
+pub(super) const CHECKED_TABLES: [&str; 11] = [
     "sqlite_schema",
     "sessions",
     "tool_runs",
@@ -379,6 +379,7 @@ pub(super) const CHECKED_TABLES: [&str; 10] = [
     "events",
     "effects",
     "sealed_payloads",
+    "cursors",
 ];
 
 /// The damage that SQLite finds in a table and its indexes, at most about a hundred lines.

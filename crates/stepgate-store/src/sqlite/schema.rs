@@ -15,12 +15,13 @@ use super::error::{OpenError, while_open, while_opening};
 pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
 
 /// Every migration, in order: the n-th leads to version n.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/V0001__tables.sql"),
     include_str!("migrations/V0002__refusals.sql"),
     include_str!("migrations/V0003__sealed.sql"),
     include_str!("migrations/V0004__nodes.sql"),
     include_str!("migrations/V0005__lists.sql"),
+    include_str!("migrations/V0006__cursors.sql"),
 ];
 
 /// The version that this build reads and writes.

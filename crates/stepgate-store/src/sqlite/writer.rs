@@ -94,6 +94,28 @@ impl Writer {
             .map_err(|_| StoreError::AnswerLost("the writer stopped before it answered".into()))?
     }
 
+    /// Runs one statement as a transaction of its own, between two batches, on a blocking thread. It must not
+    /// touch the rows that batches write: those are cached.
+    pub(super) async fn between_batches<T: Send + 'static>(
+        &self,
+        statement: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let desk = Arc::clone(&self.desk);
+        let running = tokio::task::spawn_blocking(move || {
+            let writing = locked(&desk.writing);
+            match &writing.broken {
+                Some(why) => Err(StoreError::Broken(why.clone())),
+                // The batch before panicked in its transaction; the next batch rolls it back.
+                None if !writing.connection.is_autocommit() => {
+                    Err(StoreError::Unavailable("a batch did not end".into()))
+                }
+                None => statement(&writing.connection),
+            }
+        });
+        let stopped = |error| StoreError::AnswerLost(format!("a statement was stopped: {error}"));
+        running.await.map_err(stopped)?
+    }
+
     /// Reads on the connection that writes, if no thread is writing now and the last commit had at most one
     /// write. The cache of this connection is never stale, because it makes every change itself; any other
     /// connection reads its pages again after each commit.

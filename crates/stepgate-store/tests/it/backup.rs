@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 use stepgate_core::ids::RunId;
 use stepgate_core::ports::{
-    Audits, EventQuery, Events, Locks, Nodes, Runs, Sessions, StepCommit, Store, Writes,
+    Audits, Cursor, EventQuery, Events, Locks, Nodes, Runs, Sessions, StepCommit, Store, Writes,
 };
 use stepgate_store::{BackupError, PostgresOptions, PostgresStore, RowCounts, SqliteStore};
 
@@ -57,6 +57,9 @@ async fn history(store: Arc<dyn Store>) -> (Desk, [Step; 2]) {
     let sealed = Some(Arc::from(&b"as \0 it came"[..]));
     desk.store.commit(StepCommit { sealed, ..under_way.opening() }).await.unwrap();
     desk.store.append_event(desk.loose_event()).await.unwrap();
+    desk.store.take_cursor("reader", 3).await.unwrap();
+    let cursor = Cursor { name: "reader".into(), reached: 9, error: Some("a\0b".into()) };
+    assert_eq!(desk.store.move_cursor(&cursor).await, Ok(true));
     (desk, [decided, under_way])
 }
 
@@ -83,6 +86,7 @@ async fn every_row_comes_through_both_engines_as_it_was() {
     let counts = SqliteStore::back_up(&original, &at("a.db"), |_, _| {}).unwrap();
     assert_eq!(counts["tool_runs"], 704);
     assert_eq!(counts["sealed_payloads"], 1);
+    assert_eq!(counts["cursors"], 1);
     let expected = rows(&original);
     assert_eq!(rows(&at("a.db")), expected);
     let url = server::fresh_url();
@@ -218,6 +222,7 @@ async fn both_engines_have_the_tables_and_columns_that_a_copy_carries() {
          WHERE table_schema = '{schema}'
            AND table_name NOT IN ('nodes', 'marks', 'step_indexes', 'event_counter', 'stepgate_store')
            AND NOT (table_name = 'tool_runs' AND column_name IN ('owner', 'epoch'))
+           AND NOT (table_name = 'cursors' AND column_name = 'owner')
            AND NOT (table_name = 'sessions' AND column_name = 'step_index_floor')
          ORDER BY (table_name || '.' || column_name) COLLATE \"C\""
     );

@@ -14,6 +14,7 @@ mod server;
 mod announcements;
 mod backup;
 mod conformance;
+mod cursors;
 mod differential;
 mod faults;
 mod lease_statements;

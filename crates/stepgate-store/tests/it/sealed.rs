@@ -234,7 +234,7 @@ async fn a_store_without_sealed_payloads_is_brought_up_to_date() {
     drop(desk);
     let stranger = rusqlite::Connection::open(&path).unwrap();
     // What later versions replaced stands there in its older place; what it said does not matter here.
-    let back = "DROP INDEX tool_runs_by_tool; DROP INDEX tool_runs_not_ok;
+    let back = "DROP TABLE cursors; DROP INDEX tool_runs_by_tool; DROP INDEX tool_runs_not_ok;
                 DROP INDEX sessions_of_principal; DROP INDEX events_turns;
                 DROP TABLE sealed_payloads; DROP INDEX approvals_pending;
                 DROP TRIGGER sessions_fixed; DROP TRIGGER sessions_one_of_a_kind;

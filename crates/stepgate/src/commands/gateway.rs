@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use stepgate_exec::servers::News;
 use stepgate_gateway::control;
+use stepgate_gateway::notify;
 use stepgate_gateway::service::Service;
 use stepgate_gateway::turns::{self, Conversations};
 use stepgate_http::server::{Endpoint, Listeners, make_tokens};
@@ -55,8 +56,11 @@ impl Gateway {
         if let Some(settings) = settings::agent(data, &held.config)? {
             let _ = app.agent.set(Conversations::open(settings, &service)?);
         }
+        let pages = endpoint.map(|_| app.public_url().to_string());
+        let receivers = settings::receivers(data, &held.config, pages)?;
         door.take_up(&held.recovered.finished).await?;
         service.begin();
+        notify::begin(receivers, &service).map_err(anyhow::Error::msg)?;
         if let Some(agent) = app.agent.get() {
             tokio::spawn(turns::keep_taking_up(Arc::clone(agent)));
         }

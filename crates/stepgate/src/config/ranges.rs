@@ -35,7 +35,11 @@ impl Schemas<'_> {
                 let (least, most) = (least.unwrap_or(0), most.unwrap_or(u64::MAX));
                 number.as_u64().map_or(Ok(()), |number| within(key, number, least, most))
             }
-            Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) => Ok(()),
+            Value::Array(items) => {
+                let of_items = schema.get("items").unwrap_or(&Value::Null);
+                items.iter().try_for_each(|item| self.check(key, item, of_items))
+            }
+            Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
         }
     }
 

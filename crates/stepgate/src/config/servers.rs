@@ -12,6 +12,8 @@ use stepgate_exec::servers::{
     DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec, Transport,
 };
 
+use super::secret::SecretConfig;
+
 /// Longest time that a call may take: a day.
 const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
 /// Most calls at the same time.
@@ -106,9 +108,9 @@ pub(crate) struct ToolConfig {
 pub(crate) fn secret_files(servers: &BTreeMap<String, ServerConfig>, base: &Path) -> Vec<PathBuf> {
     let secrets = |server: &ServerConfig| {
         let sources = server.secret_env.values().chain(server.secret_headers.values());
-        sources.filter_map(|source| source.file.clone()).collect::<Vec<_>>()
+        sources.filter_map(|source| source.file(base)).collect::<Vec<_>>()
     };
-    servers.values().flat_map(secrets).map(|file| base.join(file)).collect()
+    servers.values().flat_map(secrets).collect()
 }
 
 /// What a tool does.
@@ -135,16 +137,6 @@ enum InDoubtConfig {
     Query,
     /// A person says, by `runs resolve`.
     Ask,
-}
-
-/// Where a secret comes from: one of the two.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct SecretConfig {
-    /// A variable of the gateway's environment.
-    env: Option<String>,
-    /// A file; a line break at its end is dropped.
-    file: Option<PathBuf>,
 }
 
 /// Every server that is not off. Relative paths are relative to `base`; `hidden` are directories that
@@ -349,24 +341,6 @@ fn secrets(
         ensure!(before.is_none(), "`{name}` is named as plain and as secret");
     }
     Ok(values)
-}
-
-impl SecretConfig {
-    fn read(
-        &self,
-        base: &Path,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<Secret> {
-        match (&self.env, &self.file) {
-            // The environment of a process does not change. What is not there turns this server off alone.
-            (Some(name), None) => Ok(match environment(name) {
-                Some(value) => Secret::new(value),
-                None => Secret::missing(format!("the variable `{name}` is not set")),
-            }),
-            (None, Some(file)) => Ok(Secret::of_file(base.join(file))),
-            (Some(_), Some(_)) | (None, None) => bail!("name `env` or `file`, one of the two"),
-        }
-    }
 }
 
 /// The line of a file on which a server's table begins, for messages.

@@ -35,6 +35,7 @@ mod mcp_sameness;
 mod mcp_scene;
 mod no_self_approval;
 mod nodes;
+mod notify;
 mod other_user;
 mod policy_cli;
 mod random;

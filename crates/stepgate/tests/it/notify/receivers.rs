@@ -1,0 +1,143 @@
+//! Receivers: an HTTP server that keeps what it is told, and an SMTP server from PyPI.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::http_client::PATIENCE;
+use crate::mcp_scene::{fixture, installed};
+
+/// One request, as it came.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) path: String,
+    /// Names in lower case.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: String,
+}
+
+impl Request {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    pub(super) fn header(&self, name: &str) -> String {
+        self.headers.iter().find(|(found, _)| found == name).unwrap().1.clone()
+    }
+}
+
+struct State {
+    requests: Vec<Request>,
+    status: u16,
+    delay: Duration,
+}
+
+/// An HTTP server that answers as it is told to.
+pub(super) struct Sink {
+    pub(super) address: String,
+    state: Arc<Mutex<State>>,
+}
+
+impl Sink {
+    pub(super) fn start() -> Self {
+        Self::at("127.0.0.1:0")
+    }
+
+    pub(super) fn at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let state = State { requests: Vec::new(), status: 200, delay: Duration::ZERO };
+        let state = Arc::new(Mutex::new(state));
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || answer(stream, &shared));
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(super) fn requests(&self) -> Vec<Request> {
+        self.state.lock().unwrap().requests.clone()
+    }
+
+    pub(super) fn answer(&self, status: u16) {
+        self.state.lock().unwrap().status = status;
+    }
+
+    pub(super) fn answer_after(&self, delay: Duration) {
+        self.state.lock().unwrap().delay = delay;
+    }
+}
+
+fn answer(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut headers = Vec::new();
+    loop {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.push((name.to_ascii_lowercase(), value.to_owned()));
+    }
+    let length = headers.iter().find(|(name, _)| name == "content-length")?.1.parse().ok()?;
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let request = Request { path, headers, body: String::from_utf8(body).ok()? };
+    let (status, delay) = {
+        let mut state = state.lock().unwrap();
+        state.requests.push(request);
+        (state.status, state.delay)
+    };
+    std::thread::sleep(delay);
+    let text = format!("HTTP/1.1 {status} So\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    reader.into_inner().write_all(text.as_bytes()).ok()
+}
+
+/// An address at which no process listens.
+pub(super) fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A real SMTP server, which ends with this value.
+pub(super) struct MailSink {
+    pub(super) port: u16,
+    process: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl MailSink {
+    pub(super) fn start() -> Self {
+        let mut process = Command::new(installed().join("python-notify/bin/python"))
+            .arg(fixture("mail_sink.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let port = lines.recv_timeout(PATIENCE).unwrap().parse().unwrap();
+        Self { port, process, lines }
+    }
+
+    pub(super) fn next(&self) -> Value {
+        serde_json::from_str(&self.lines.recv_timeout(PATIENCE).unwrap()).unwrap()
+    }
+}
+
+impl Drop for MailSink {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
