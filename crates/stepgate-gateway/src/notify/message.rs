@@ -28,10 +28,11 @@ pub struct Notifiable {
 }
 
 /// Every such event. One more is one more line here.
-const NOTIFIABLE: [Notifiable; 9] = [
+const NOTIFIABLE: [Notifiable; 10] = [
     needs_person(EventType::ApprovalRequested, "Approval needed"),
     needs_person(EventType::ApprovalExpired, "Approval expired without a decision"),
     needs_person(EventType::RunNeedsPerson, "A run needs a person"),
+    needs_person(EventType::PartNeedsPerson, "Stepgate needs a person"),
     on_request(EventType::ApprovalGranted, "Approved"),
     on_request(EventType::ApprovalDenied, "Denied"),
     on_request(EventType::RunResolved, "A call in doubt was settled"),
@@ -147,7 +148,8 @@ impl Message {
         let mut view = View {
             title: known.title.to_owned(),
             principal_id: text("principal_id").map(shown),
-            tool: text("tool").map(shown),
+            // A tool, or the name of the part that the event is about.
+            tool: text("tool").or_else(|| text("subject")).map(shown),
             // One word of ours. The event's own reason may repeat what a tool server said.
             reason: text("kind").map(|kind| shown(&kind.replace('_', " "))),
             run_id,

@@ -46,6 +46,15 @@ async fn a_message_has_printable_names_and_nothing_else_of_an_event() {
 }
 
 #[tokio::test]
+async fn a_part_that_needs_a_person_is_told_by_its_name_and_kind() {
+    let payload = json!({ "kind": "tool_changed", "subject": "mail.send", "reason": "secret" });
+    let told = told(&event(EventType::PartNeedsPerson, payload)).await;
+    assert_eq!(told["data"]["title"], "Stepgate needs a person: mail.send");
+    assert_eq!(told["data"]["reason"], "tool changed");
+    assert!(!told.to_string().contains("secret"), "{told}");
+}
+
+#[tokio::test]
 async fn an_event_that_is_not_in_the_table_makes_no_message() {
     let unknown = event(EventType::TurnOpened, json!({}));
     assert!(Message::of_event(&MemoryStore::new(), &unknown, None).await.unwrap().is_none());
@@ -55,5 +64,7 @@ async fn an_event_that_is_not_in_the_table_makes_no_message() {
 fn what_needs_a_person_is_told_by_default() {
     let default = notifiable().filter(|it| it.is_default).map(|it| it.event_type.as_str());
     let default: Vec<_> = default.collect();
-    assert_eq!(default, ["approval_requested", "approval_expired", "run_needs_person"]);
+    let expected =
+        ["approval_requested", "approval_expired", "run_needs_person", "part_needs_person"];
+    assert_eq!(default, expected);
 }
