@@ -28,7 +28,7 @@ pub struct Notifiable {
 }
 
 /// Every such event. One more is one more line here.
-const NOTIFIABLE: [Notifiable; 10] = [
+const NOTIFIABLE: &[Notifiable] = &[
     needs_person(EventType::ApprovalRequested, "Approval needed"),
     needs_person(EventType::ApprovalExpired, "Approval expired without a decision"),
     needs_person(EventType::RunNeedsPerson, "A run needs a person"),
@@ -51,7 +51,7 @@ const fn on_request(event_type: EventType, title: &'static str) -> Notifiable {
 
 /// Every event that a receiver can be told of.
 pub fn notifiable() -> impl Iterator<Item = Notifiable> {
-    NOTIFIABLE.into_iter()
+    NOTIFIABLE.iter().copied()
 }
 
 /// The event of this name, if a receiver can be told of it.

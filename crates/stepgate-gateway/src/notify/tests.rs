@@ -64,7 +64,9 @@ async fn an_event_that_is_not_in_the_table_makes_no_message() {
 fn what_needs_a_person_is_told_by_default() {
     let default = notifiable().filter(|it| it.is_default).map(|it| it.event_type.as_str());
     let default: Vec<_> = default.collect();
-    let expected =
-        ["approval_requested", "approval_expired", "run_needs_person", "part_needs_person"];
-    assert_eq!(default, expected);
+    let needs = EventType::ALL.map(EventType::as_str).into_iter();
+    let needs = needs.filter(|name| name.ends_with("_needs_person"));
+    for name in needs.chain(["approval_requested", "approval_expired"]) {
+        assert!(default.contains(&name), "{name}");
+    }
 }

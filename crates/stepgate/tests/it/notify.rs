@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::binary::Place;
 use crate::http_client::{Gateway, proposal};
 use crate::mcp_scene::{fixture, installed};
-use crate::scene::{approve, kill, until};
+use crate::scene::{Scene, approve, kill, until};
 use receivers::{MailSink, Sink, free_address};
 
 /// The key of every webhook here.
@@ -271,6 +271,34 @@ fn what_is_not_decided_is_escalated_and_reminded_of_across_a_crash() {
         ids.collect::<BTreeSet<_>>().len()
     };
     assert_eq!((ids(&second), ids(&first)), (1, 3));
+}
+
+#[test]
+fn a_call_in_doubt_is_told_with_its_tool_and_none_of_its_arguments() {
+    let sink = Sink::start();
+    let scene = Scene::new("in_doubt = \"ask\"");
+    let file = scene.place.path().join("stepgate.toml");
+    let config = fs::read_to_string(&file).unwrap() + &webhook("on-call", &sink.address, "");
+    fs::write(&file, config).unwrap();
+    fs::write(scene.place.path().join("webhook.key"), KEY).unwrap();
+    fs::write(scene.file("hold-after"), "").unwrap();
+    let gateway = Gateway::start(&scene.place);
+    let reply = gateway.propose(&proposal("fixture.act", json!({ "value": 97 }))).json();
+    approve(&gateway, reply["result"]["approval_id"].as_str().unwrap());
+    until("the tool has acted", || scene.effects() == 1);
+    kill(gateway);
+    fs::remove_file(scene.file("hold-after")).unwrap();
+    let _gateway = Gateway::start(&scene.place);
+    let in_doubt = || {
+        let bodies = sink.requests().into_iter().map(|request| request.json());
+        bodies.into_iter().find(|body| body["type"] == "run_needs_person")
+    };
+    until("a person is told", || in_doubt().is_some());
+    let data = in_doubt().unwrap()["data"].clone();
+    assert_eq!(data["title"], "A run needs a person: fixture.act");
+    assert_eq!((&data["reason"], &data["principal_id"]), (&"in doubt".into(), &"agent".into()));
+    assert_eq!(data["run_id"], reply["result"]["run_id"]);
+    assert!(sink.requests().iter().all(|request| !request.body.contains("value")));
 }
 
 #[test]

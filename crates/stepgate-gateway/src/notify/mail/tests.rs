@@ -32,3 +32,15 @@ fn an_address_that_is_none_is_refused() {
     let error = Mail::new(&settings, Duration::from_secs(1)).err().unwrap();
     assert!(error.contains("`ann at example` is no mail address"), "{error}");
 }
+
+#[test]
+fn encryption_needs_nothing_but_the_systems_certificates_and_a_password_that_is_missing_is_said() {
+    for encryption in [Encryption::Tls, Encryption::StartTls] {
+        let settings = MailSettings { encryption, ..mail().settings };
+        assert_eq!(Mail::new(&settings, Duration::from_secs(1)).unwrap().problem(), None);
+        let login = Some(("gate".to_owned(), Secret::missing("the variable `X` is not set")));
+        let settings = MailSettings { login, ..settings };
+        let problem = Mail::new(&settings, Duration::from_secs(1)).unwrap().problem();
+        assert_eq!(problem.as_deref(), Some("the variable `X` is not set"));
+    }
+}
