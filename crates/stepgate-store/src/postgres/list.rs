@@ -121,7 +121,12 @@ fn run_conditions(query: &RunQuery, finder: Finder) -> Conditions {
     if let Some(before) = query.before {
         let is_older = match finder {
             Finder::Id => "tool_run_id < #",
-            _ => "position < (SELECT position FROM tool_runs WHERE tool_run_id = #)",
+            Finder::Session
+            | Finder::Unfinished
+            | Finder::Tool
+            | Finder::NotOk
+            | Finder::Principal
+            | Finder::All => "position < (SELECT position FROM tool_runs WHERE tool_run_id = #)",
         };
         conditions.add_text(is_older, before);
     }

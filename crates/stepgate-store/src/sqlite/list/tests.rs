@@ -30,9 +30,6 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
     let filtered = "SEARCH tool_runs USING INDEX tool_runs_by_session (session_id=? AND rowid<?)";
     let in_session = "SEARCH tool_runs USING INDEX tool_runs_by_session (session_id=?)";
     let unfinished = "SCAN tool_runs USING INDEX tool_runs_unfinished";
-    let time = Some(Timestamp::from_millisecond(1_790_000_000_000));
-    let sessions = SessionQuery { limit: 50, ..SessionQuery::default() };
-    let turns = TurnQuery { limit: 50, ..TurnQuery::default() };
     let events = EventQuery { after: 7, limit: 50, ..EventQuery::default() };
     let their_events = EventQuery { principal_id: principal_id.clone(), ..events.clone() };
     let event_types = vec![EventType::ToolCalled, EventType::ToolFailed];
@@ -46,6 +43,57 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
         (runs_sql(&RunQuery { before, status: Some(Status::Ok), ..theirs.clone() }), filtered),
         (runs_sql(&RunQuery { session_id, ..theirs.clone() }), in_session),
         (runs_sql(&RunQuery { status: Some(Status::Approved), ..theirs }), unfinished),
+        (events_sql(&events), followed),
+        (events_sql(&EventQuery { event_types, ..their_events.clone() }), followed),
+        (events_sql(&EventQuery { loose_only: true, ..their_events }), loose),
+        (approvals_sql(&approvals), "SCAN approvals"),
+        (
+            approvals_sql(&ApprovalQuery { status: pending, ..approvals.clone() }),
+            "SCAN approvals USING INDEX approvals_pending",
+        ),
+        (
+            approvals_sql(&ApprovalQuery {
+                status: pending,
+                oldest_first: true,
+                ..approvals.clone()
+            }),
+            "SCAN approvals USING INDEX approvals_pending",
+        ),
+        (
+            approvals_sql(&ApprovalQuery { status: pending, principal_id, ..approvals }),
+            "SCAN approvals USING INDEX approvals_pending",
+        ),
+    ];
+    for (sql, expected) in rows {
+        check_plan(&connection, sql, expected);
+    }
+}
+
+#[track_caller]
+fn check_plan(connection: &Connection, sql: (String, Vec<Value>), expected: &str) {
+    let text = sql.0.clone();
+    let plan = plan_of(connection, sql);
+    assert!(plan.iter().any(|line| line == expected), "{text}: {plan:#?}");
+    let scans = plan.iter().filter(|line| line.starts_with("SCAN"));
+    assert!(scans.count() <= usize::from(expected.starts_with("SCAN")), "{text}: {plan:#?}");
+    // Rows of several sessions are merged by a sort; all others come in order.
+    let is_merged = text.contains(" session_id IN") && text.contains("FROM tool_runs");
+    let is_sorted = plan.iter().any(|line| line.contains("TEMP B-TREE"));
+    assert_eq!(is_sorted, is_merged, "{text}: {plan:#?}");
+}
+
+#[test]
+fn every_filter_of_runs_and_the_lists_of_sessions_and_turns_use_an_index() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stepgate.db");
+    let connection = writer(&path, &SqliteOptions::default()).unwrap();
+    let principal_id = Some(PrincipalId::parse("agent-1").unwrap());
+    let session_id = Some(SessionId::new(Uuid::nil()));
+    let time = Some(Timestamp::from_millisecond(1_790_000_000_000));
+    let all = RunQuery { limit: 50, ..RunQuery::default() };
+    let sessions = SessionQuery { limit: 50, ..SessionQuery::default() };
+    let turns = TurnQuery { limit: 50, ..TurnQuery::default() };
+    let rows = [
         (
             runs_sql(&RunQuery { tool_name: Some("x".into()), ..all.clone() }),
             "SEARCH tool_runs USING INDEX tool_runs_by_tool (tool_name=?)",
@@ -76,37 +124,9 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
             turns_sql(&TurnQuery { session_id, ..turns }),
             "SEARCH events USING INDEX events_turns (session_id=?)",
         ),
-        (events_sql(&events), followed),
-        (events_sql(&EventQuery { event_types, ..their_events.clone() }), followed),
-        (events_sql(&EventQuery { loose_only: true, ..their_events }), loose),
-        (approvals_sql(&approvals), "SCAN approvals"),
-        (
-            approvals_sql(&ApprovalQuery { status: pending, ..approvals.clone() }),
-            "SCAN approvals USING INDEX approvals_pending",
-        ),
-        (
-            approvals_sql(&ApprovalQuery {
-                status: pending,
-                oldest_first: true,
-                ..approvals.clone()
-            }),
-            "SCAN approvals USING INDEX approvals_pending",
-        ),
-        (
-            approvals_sql(&ApprovalQuery { status: pending, principal_id, ..approvals }),
-            "SCAN approvals USING INDEX approvals_pending",
-        ),
     ];
     for (sql, expected) in rows {
-        let text = sql.0.clone();
-        let plan = plan_of(&connection, sql);
-        assert!(plan.iter().any(|line| line == expected), "{text}: {plan:#?}");
-        let scans = plan.iter().filter(|line| line.starts_with("SCAN"));
-        assert!(scans.count() <= usize::from(expected.starts_with("SCAN")), "{text}: {plan:#?}");
-        // Rows of several sessions are merged by a sort; all others come in order.
-        let is_merged = text.contains(" session_id IN") && text.contains("FROM tool_runs");
-        let is_sorted = plan.iter().any(|line| line.contains("TEMP B-TREE"));
-        assert_eq!(is_sorted, is_merged, "{text}: {plan:#?}");
+        check_plan(&connection, sql, expected);
     }
 }
 
