@@ -330,9 +330,11 @@ impl Object<'_> {
     /// Goes on with a member whose name was written from `start` on.
     fn named(&mut self, start: usize) {
         let name = start..self.writer.out.len();
-        if let Some(last) = self.members().last() {
+        if self.in_order
+            && let Some(last) = self.members().last()
+        {
             let out = self.writer.out.as_slice();
-            self.in_order &= order(part(out, &last.name), part(out, &name)) == Ordering::Less;
+            self.in_order = order(part(out, &last.name), part(out, &name)) == Ordering::Less;
         }
         self.writer.out.push(b':');
         self.writer.members.push(Member { name, end: 0 });
@@ -365,11 +367,10 @@ impl Object<'_> {
         let out = self.writer.out.as_slice();
         let mut members: Vec<&Member> = self.members().iter().collect();
         members.sort_by(|a, b| order(part(out, &a.name), part(out, &b.name)));
-        let sorted: Vec<u8> = members
-            .iter()
-            .flat_map(|member| part(out, &(member.name.start..member.end)))
-            .copied()
-            .collect();
+        let mut sorted = Vec::with_capacity(out.len() - self.start);
+        for member in members {
+            sorted.extend_from_slice(part(out, &(member.name.start..member.end)));
+        }
         self.writer.out.truncate(self.start);
         self.writer.out.extend_from_slice(&sorted);
     }
@@ -394,8 +395,7 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
 /// A name without its quotes, where its bytes are its characters.
 fn plain(quoted: &[u8]) -> Option<&[u8]> {
     let name = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    let is_plain = name.iter().fold(true, |plain, byte| plain & byte.is_ascii() & (*byte != b'\\'));
-    is_plain.then_some(name)
+    (name.is_ascii() && !name.contains(&b'\\')).then_some(name)
 }
 
 impl ser::SerializeMap for Object<'_> {
