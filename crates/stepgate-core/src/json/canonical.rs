@@ -259,7 +259,7 @@ impl<'a> Serializer for &'a mut Writer {
     fn serialize_map(self, _: Option<usize>) -> Result<Object<'a>, NotJson> {
         self.out.push(b'{');
         let (start, first) = (self.out.len(), self.members.len());
-        Ok(Object { writer: self, start, first, in_order: true })
+        Ok(Object { writer: self, start, first, last_field: "", in_order: true })
     }
 
     fn serialize_struct(self, _: &'static str, length: usize) -> Result<Object<'a>, NotJson> {
@@ -319,6 +319,8 @@ struct Object<'a> {
     start: usize,
     /// The index of its first member.
     first: usize,
+    /// The field before, where it is a struct.
+    last_field: &'static str,
     in_order: bool,
 }
 
@@ -328,16 +330,15 @@ impl Object<'_> {
     }
 
     /// Goes on with a member whose name was written from `start` on.
-    fn named(&mut self, start: usize) {
-        let name = start..self.writer.out.len();
+    fn named(&mut self, start: usize, follows: impl FnOnce(&[u8], &Member, &Member) -> bool) {
+        let member = Member { name: start..self.writer.out.len(), end: 0 };
         if self.in_order
             && let Some(last) = self.members().last()
         {
-            let out = self.writer.out.as_slice();
-            self.in_order = order(part(out, &last.name), part(out, &name)) == Ordering::Less;
+            self.in_order = follows(&self.writer.out, last, &member);
         }
         self.writer.out.push(b':');
-        self.writer.members.push(Member { name, end: 0 });
+        self.writer.members.push(member);
     }
 
     fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), NotJson> {
@@ -380,14 +381,19 @@ fn part<'a>(out: &'a [u8], range: &Range<usize>) -> &'a [u8] {
     out.get(range.clone()).unwrap_or_default()
 }
 
-/// The order of two names as they were written, in quotes. RFC 8785 orders them by UTF-16 code units, which
-/// differs from the order of the bytes where a name has an escape or is not ASCII.
+/// RFC 8785 orders names by UTF-16 code units, which differs from code points beyond the BMP.
+fn utf16_order(a: &str, b: &str) -> Ordering {
+    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
+}
+
+/// The order of two names as they were written, in quotes. Nearly all of them have no escape and are ASCII:
+/// then it is the order of the bytes.
 fn order(a: &[u8], b: &[u8]) -> Ordering {
     match (plain(a), plain(b)) {
         (Some(a), Some(b)) => a.cmp(b),
         (None, _) | (_, None) => {
             let name = |quoted| serde_json::from_slice::<String>(quoted).unwrap_or_default();
-            name(a).encode_utf16().cmp(name(b).encode_utf16())
+            utf16_order(&name(a), &name(b))
         }
     }
 }
@@ -408,7 +414,9 @@ impl ser::SerializeMap for Object<'_> {
         if self.writer.out.get(start) != Some(&b'"') {
             return unsupported("a name that is not a string");
         }
-        self.named(start);
+        self.named(start, |out, last, next| {
+            order(part(out, &last.name), part(out, &next.name)) == Ordering::Less
+        });
         Ok(())
     }
 
@@ -433,7 +441,8 @@ impl ser::SerializeStruct for Object<'_> {
     ) -> Result<(), NotJson> {
         let start = self.writer.out.len();
         self.writer.string(name);
-        self.named(start);
+        let last = std::mem::replace(&mut self.last_field, name);
+        self.named(start, |_, _, _| utf16_order(last, name) == Ordering::Less);
         self.value(value)
     }
 
