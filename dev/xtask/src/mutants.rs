@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>, work: &Path) -> anyho
     let own = package.file_name().map(|name| name.to_string_lossy().into_owned());
     let tests = if tests.is_empty() { own.into_iter().collect() } else { tests };
     let dropped = build.drop_what_does_not_compile(&tests)?;
-    let suite = Suite::load(&copy, build.executables(&tests)?, &tests, &work.join("reached"))?;
+    let suite = Suite::load(build.executables(&tests)?, &tests, &work.join("reached"))?;
     let is_made = |id: &usize| !dropped.contains(id) && (only.is_empty() || only.contains(id));
     let made: Vec<usize> = (1..=all).filter(is_made).collect();
     report(&files, dropped.len(), &suite.run(&made));
@@ -248,6 +248,7 @@ impl Build<'_> {
             let is_test = message["profile"]["test"] == true;
             let manifest = Path::new(message["manifest_path"].as_str()?);
             is_test.then(|| suite::Program {
+                name: name_of(manifest),
                 package: manifest.parent().map(Path::to_owned).unwrap_or_default(),
                 path: PathBuf::from(path),
             })
@@ -269,6 +270,13 @@ impl Build<'_> {
         ensure!(output.status.success() || has_errors(), "cargo {command} failed");
         Ok(messages)
     }
+}
+
+/// The name that a package's manifest begins with.
+fn name_of(manifest: &Path) -> String {
+    let text = fs::read_to_string(manifest).unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    name.unwrap_or_default().to_owned()
 }
 
 /// The changes around the place that a compiler error points to, where there are some.

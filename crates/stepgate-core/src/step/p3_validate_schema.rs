@@ -190,3 +190,6 @@ fn check_version(version: Option<&Value>) -> Result<(), Failure> {
         _ => Err(broken("schema_version", "not three groups of at most 9 digits")),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,3 +26,4 @@ mod simulated_nodes;
 mod sealed;
 mod sqlite_files;
 mod sqlite_triggers;
+mod steps;
