@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use stepgate_core::action::{CoreCall, InvalidArgs};
 use stepgate_core::call::ServerCall;
 use stepgate_core::digest::Digest;
-use stepgate_core::failure::{ExecutionFailure, Outcome};
+use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::{Artifact, replay};
@@ -94,7 +94,7 @@ impl Executor for Files {
     }
 }
 
-/// A tool server with one tool, whose calls end in doubt.
+/// A tool server with one tool, whose first call ends in doubt.
 struct Kitchen {
     definition: Mutex<Digest>,
     sent: AtomicUsize,
@@ -138,7 +138,7 @@ impl ToolServers for Kitchen {
 
     async fn dispatch(&self, _: &ServerCall, _: &Sending) -> Effect {
         match self.sent.fetch_add(1, Ordering::SeqCst) {
-            0 => Effect::Failed(ExecutionFailure::Timeout.into()),
+            0 => Effect::Unknown("the connection was lost".into()),
             _ => Effect::Done(None),
         }
     }
@@ -460,12 +460,12 @@ async fn a_step_that_loses_the_race_for_its_key_is_recorded_as_a_conflict_withou
 #[tokio::test]
 async fn a_status_tool_sends_a_call_again_only_to_the_tool_that_was_called() {
     let stage = Stage::new(StopAt::Never);
-    let in_doubt = stage.propose(1, COOK, json!({})).await.unwrap();
-    assert!(in_doubt.is_notice());
+    assert!(matches!(stage.propose(1, COOK, json!({})).await, Err(Fault::Executor(_))));
+    let run_id = stage.gate.store.unfinished().await.unwrap()[0].run_id;
     *stage.kitchen.definition.lock().unwrap() = Digest::of("another");
     let again = |asked: Option<RunId>| {
         let settlement = Settlement::Redispatch;
-        step::resolve(&stage.gate, in_doubt.run_id, settlement, operator(), asked)
+        step::resolve(&stage.gate, run_id, settlement, operator(), asked)
     };
     let refused = again(Some(RunId::new(Uuid::now_v7()))).await;
     assert!(matches!(refused, Err(Refused::Fault(Fault::Executor(_)))), "{refused:?}");
