@@ -39,6 +39,7 @@ const FIRST: u64 = 3;
 struct Files {
     id: &'static str,
     hold: Arc<()>,
+    prepared: AtomicUsize,
     holds_taken_again: AtomicUsize,
     pre_state: Mutex<Value>,
     /// Each dispatch, with the number of holds at that moment.
@@ -52,6 +53,7 @@ impl Files {
         Arc::new(Self {
             id,
             hold: Arc::default(),
+            prepared: AtomicUsize::default(),
             holds_taken_again: AtomicUsize::default(),
             pre_state: Mutex::new(json!("as it was")),
             sent: Mutex::default(),
@@ -75,6 +77,7 @@ impl Executor for Files {
     }
 
     async fn prepare(&self, _: &CoreCall) -> Result<Prepared, &'static str> {
+        self.prepared.fetch_add(1, Ordering::SeqCst);
         let busy = self.busy.lock().unwrap().take();
         if let Some(busy) = busy {
             busy.notified().await;
@@ -280,6 +283,14 @@ async fn a_path_is_held_while_its_call_is_sent_and_free_after_the_record() {
     assert_eq!(stage.files.sent(), [(Dispatch::First, 1)]);
     assert_eq!(stage.files.holds(), 0);
     stage.verifies().await;
+}
+
+#[tokio::test]
+async fn a_known_proposal_is_answered_before_the_executor_is_asked() {
+    let stage = Stage::new(StopAt::Never);
+    let (first, second) = (stage.read(1).await.unwrap(), stage.read(1).await.unwrap());
+    assert_eq!((first.body(), second.replayed), (second.body(), true));
+    assert_eq!(stage.files.prepared.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
