@@ -258,3 +258,6 @@ fn remedy_for(dossier: &Dossier) -> Result<Remedy, StateError> {
         .ok_or_else(|| StateError::checksum("an unfinished run without a journal"))?;
     Ok(remedy(state, dossier.approval.as_ref().map(|approval| approval.status)))
 }
+
+#[cfg(test)]
+mod tests;

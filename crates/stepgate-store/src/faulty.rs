@@ -17,11 +17,25 @@ use stepgate_core::ports::{
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 
-/// Where a store stops.
+/// Where a store stops, or fails for a moment and goes on. Writes are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopAt {
     /// Never: only counts.
     Never,
+    /// Goes on, after it refused these writes as unavailable.
+    Refuse {
+        /// The first refused write.
+        first: u64,
+        /// How many are refused.
+        count: u64,
+    },
+    /// Goes on, after the answer to this write was lost.
+    LoseAnswer {
+        /// The write.
+        number: u64,
+        /// Whether it is applied.
+        is_applied: bool,
+    },
     /// At the n-th write, counted from 1, before it is applied.
     Before(u64),
     /// At the n-th write, counted from 1, after it is applied: its answer is lost.
@@ -65,8 +79,19 @@ impl Faults {
     fn begin_write(&self) -> Result<u64, StoreError> {
         self.alive()?;
         let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.stop == StopAt::Before(number) {
-            self.crash();
+        match self.stop {
+            StopAt::Before(at) if at == number => self.crash(),
+            StopAt::Refuse { first, count } if (first..first + count).contains(&number) => {
+                return Err(StoreError::Unavailable("refused".into()));
+            }
+            StopAt::LoseAnswer { number: at, is_applied: false } if at == number => {
+                return Err(StoreError::AnswerLost("lost".into()));
+            }
+            StopAt::Never
+            | StopAt::Before(_)
+            | StopAt::After(_)
+            | StopAt::Refuse { .. }
+            | StopAt::LoseAnswer { .. } => {}
         }
         self.alive()?;
         Ok(number)
@@ -78,6 +103,9 @@ impl Faults {
         if self.stop == StopAt::After(number) {
             self.crash();
             return Err(StoreError::AnswerLost("crashed".into()));
+        }
+        if self.stop == (StopAt::LoseAnswer { number, is_applied: true }) {
+            return Err(StoreError::AnswerLost("lost".into()));
         }
         self.alive()?;
         answer

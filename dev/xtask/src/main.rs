@@ -24,7 +24,7 @@ usage: cargo xtask COMMAND
           many simulated lifetimes of several nodes, or one of them event by event
   policy-differential [--cases N] [--seed S]
           random tools, policies and calls before the gate and before a plain evaluator; a million of them
-  mutants FILE... [--tests PACKAGE[:TEST_PREFIX,...]]...
+  mutants FILE... [--tests PACKAGE[:TEST_PREFIX,...]]... [--only NUMBER,...]
           changes the code in one place at a time, and names the changes that no test notices
   setup   what `test` installs before it tests: the dependency checker, tool servers, clients, PostgreSQL
   mcp-overhead [--debug]

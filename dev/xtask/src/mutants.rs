@@ -10,7 +10,7 @@
 mod find;
 mod suite;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, iter};
@@ -20,10 +20,12 @@ use find::Found;
 use serde_json::Value;
 use suite::{Outcome, Suite};
 
-const USAGE: &str = "cargo xtask mutants FILE... [--tests PACKAGE[:TEST_PREFIX,...]]...
+const USAGE: &str =
+    "cargo xtask mutants FILE... [--tests PACKAGE[:TEST_PREFIX,...]]... [--only NUMBER,...]
 
-Changes these files (of one package) in one place at a time, and runs the tests that reach the place.
-Without --tests, the tests are those of the package itself.
+Changes these files (of one package) in one place at a time, and runs the tests that reach the place, quick ones
+first. Without --tests, the tests are those of the package itself. --only makes the changes of these numbers alone:
+the survivors of a run with quick tests, against slow ones.
 
 Examples:
   cargo xtask mutants crates/stepgate-policy/src
@@ -45,7 +47,7 @@ struct File {
 }
 
 pub(crate) fn run(arguments: impl Iterator<Item = String>, work: &Path) -> anyhow::Result<()> {
-    let (paths, tests) = parse(arguments)?;
+    let Options { paths, tests, only } = parse(arguments)?;
     let package = package_of(paths.first().context(USAGE)?)?;
     let copy = work.join("source");
     copy_repository(&copy)?;
@@ -59,21 +61,36 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>, work: &Path) -> anyho
     let own = package.file_name().map(|name| name.to_string_lossy().into_owned());
     let tests = if tests.is_empty() { own.into_iter().collect() } else { tests };
     let dropped = build.drop_what_does_not_compile(&tests)?;
-    let suite = Suite::load(&copy, build.executables(&tests)?, &tests, &work.join("reached"))?;
-    report(&files, &dropped, &suite)
+    let suite = Suite::load(build.executables(&tests)?, &tests, &work.join("reached"))?;
+    let is_made = |id: &usize| !dropped.contains(id) && (only.is_empty() || only.contains(id));
+    let made: Vec<usize> = (1..=all).filter(is_made).collect();
+    report(&files, dropped.len(), &suite.run(&made));
+    Ok(())
 }
 
-fn parse(arguments: impl Iterator<Item = String>) -> anyhow::Result<(Vec<PathBuf>, Vec<String>)> {
-    let (mut paths, mut tests) = (Vec::new(), Vec::new());
-    let mut arguments = arguments;
+#[derive(Default)]
+struct Options {
+    paths: Vec<PathBuf>,
+    tests: Vec<String>,
+    /// Numbers of changes; all of them where this is empty.
+    only: BTreeSet<usize>,
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Options> {
+    let mut options = Options::default();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--tests" => tests.push(arguments.next().context("--tests needs a package")?),
+            "--tests" => options.tests.push(arguments.next().context("--tests needs a package")?),
+            "--only" => {
+                for number in arguments.next().context("--only needs numbers")?.split(',') {
+                    options.only.insert(number.parse().context("--only needs numbers")?);
+                }
+            }
             option if option.starts_with('-') => bail!("{USAGE}"),
-            path => paths.push(PathBuf::from(path)),
+            path => options.paths.push(PathBuf::from(path)),
         }
     }
-    Ok((paths, tests))
+    Ok(options)
 }
 
 /// `crates/NAME` of a path below it.
@@ -231,6 +248,7 @@ impl Build<'_> {
             let is_test = message["profile"]["test"] == true;
             let manifest = Path::new(message["manifest_path"].as_str()?);
             is_test.then(|| suite::Program {
+                name: name_of(manifest),
                 package: manifest.parent().map(Path::to_owned).unwrap_or_default(),
                 path: PathBuf::from(path),
             })
@@ -254,6 +272,13 @@ impl Build<'_> {
     }
 }
 
+/// The name that a package's manifest begins with.
+fn name_of(manifest: &Path) -> String {
+    let text = fs::read_to_string(manifest).unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    name.unwrap_or_default().to_owned()
+}
+
 /// The changes around the place that a compiler error points to, where there are some.
 fn changes_at(span: &Value, texts: &[(&PathBuf, String)]) -> Option<Vec<usize>> {
     let name = Path::new(span["file_name"].as_str()?);
@@ -262,13 +287,11 @@ fn changes_at(span: &Value, texts: &[(&PathBuf, String)]) -> Option<Vec<usize>> 
     Some(find::blamed(text, at)).filter(|changes| !changes.is_empty())
 }
 
-fn report(files: &[File], dropped: &BTreeSet<usize>, suite: &Suite) -> anyhow::Result<()> {
+fn report(files: &[File], dropped: usize, outcomes: &BTreeMap<usize, Outcome>) {
     let (mut caught, mut timed_out, mut survivors) = (0, Vec::new(), Vec::new());
-    let ids = files.iter().flat_map(|file| file.found.numbers()).filter(|id| !dropped.contains(id));
-    let outcomes = suite.run(&ids.collect::<Vec<_>>());
     for file in files {
         for (id, change) in iter::zip(file.found.numbers(), &file.found.changes) {
-            let place = format!("{}:{}: {}", file.path.display(), change.line, change.what);
+            let place = format!("{id} {}:{}: {}", file.path.display(), change.line, change.what);
             match outcomes.get(&id) {
                 Some(Outcome::Caught) => caught += 1,
                 Some(Outcome::TimedOut) => timed_out.push(format!("{place} (timed out)")),
@@ -280,12 +303,8 @@ fn report(files: &[File], dropped: &BTreeSet<usize>, suite: &Suite) -> anyhow::R
         }
     }
     let (late, left) = (timed_out.len(), survivors.len());
-    println!(
-        "\n{caught} caught, {late} timed out, {} not compiled, {left} survived",
-        dropped.len()
-    );
+    println!("\n{caught} caught, {late} timed out, {dropped} not compiled, {left} survived");
     for line in timed_out.iter().chain(&survivors) {
         println!("{line}");
     }
-    Ok(())
 }

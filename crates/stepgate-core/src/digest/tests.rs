@@ -55,3 +55,20 @@ fn any_other_spelling_is_refused() {
     assert!(serde_json::from_str::<Digest>("1").is_err());
     assert!(serde_json::from_str::<Digest>("null").is_err());
 }
+
+#[test]
+fn exactly_the_sixteen_digits_are_read_each_as_its_number() {
+    for byte in 0..=127_u8 {
+        let text = format!("{}{}", char::from(byte), &"0".repeat(63));
+        let expected = match byte {
+            b'0'..=b'9' | b'a'..=b'f' => char::from(byte).to_digit(16),
+            _ => None,
+        };
+        let read = text.parse::<Digest>().ok().map(|digest| u32::from(digest.0[0]) / 16);
+        assert_eq!(read, expected, "{byte}");
+        let last = format!("{}{}", &"0".repeat(63), char::from(byte));
+        let read = last.parse::<Digest>().ok();
+        assert_eq!(read.map(|digest| u32::from(digest.0[31])), expected, "{byte}");
+        assert_eq!(read.map(|digest| digest.to_string()), expected.map(|_| last), "{byte}");
+    }
+}

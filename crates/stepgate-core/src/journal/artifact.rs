@@ -141,11 +141,17 @@ impl Invocation {
     }
 }
 
+/// The fields stand in canonical order, so that writing them needs no sorting: those before `plan_id`, those
+/// between it and `schema_id`, and those between `schema_version` and `trace_id`.
 macro_rules! artifact {
     (
         $(#[$doc:meta])*
         $name:ident, $schema_id:literal, $kind:expr, $id:ident,
-        { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }
+        { $($(#[$a_meta:meta])* $a:ident: $a_type:ty,)* }
+        plan_id
+        { $($(#[$b_meta:meta])* $b:ident: $b_type:ty,)* }
+        schema
+        { $($(#[$c_meta:meta])* $c:ident: $c_type:ty,)* }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,10 +159,12 @@ macro_rules! artifact {
         pub struct $name {
             #[serde(rename = "_digest_alg")]
             digest_alg: String,
-            $($(#[$field_meta])* pub $field: $type,)*
+            $($(#[$a_meta])* pub $a: $a_type,)*
             plan_id: SessionId,
+            $($(#[$b_meta])* pub $b: $b_type,)*
             schema_id: String,
             schema_version: String,
+            $($(#[$c_meta])* pub $c: $c_type,)*
             trace_id: RunId,
             ts: Timestamp,
         }
@@ -165,7 +173,12 @@ macro_rules! artifact {
             /// Makes the artifact with its head; every other field is named by the caller.
             #[allow(clippy::too_many_arguments, reason = "one argument for each field")]
             #[allow(clippy::allow_attributes, reason = "two of the four have few fields")]
-            pub fn new(head: Head, $($field: $type),*) -> Self {
+            pub fn new(
+                head: Head,
+                $($a: $a_type,)*
+                $($b: $b_type,)*
+                $($c: $c_type,)*
+            ) -> Self {
                 Self {
                     digest_alg: "sha256".into(),
                     plan_id: head.plan_id,
@@ -173,7 +186,9 @@ macro_rules! artifact {
                     schema_version: "tga.v1".into(),
                     trace_id: head.trace_id,
                     ts: head.ts,
-                    $($field,)*
+                    $($a,)*
+                    $($b,)*
+                    $($c,)*
                 }
             }
 
@@ -209,6 +224,9 @@ artifact! {
         intent: String,
         /// What must be provable.
         meta: RequestMeta,
+    }
+    plan_id
+    {
         /// The tool and arguments as asked.
         proposal: Invocation,
         /// What it touches.
@@ -216,6 +234,8 @@ artifact! {
         /// How much it can change.
         risk_level: RiskLevel,
     }
+    schema
+    {}
 }
 
 /// What an action_request proves beside its fields.
@@ -241,11 +261,17 @@ artifact! {
         decision: Verdict,
         /// What must be provable.
         meta: DecisionMeta,
+    }
+    plan_id
+    {
         /// Digest of the policy set.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         policy_hash: Option<Digest>,
         /// Why, in words.
         rationale: String,
+    }
+    schema
+    {
         /// This artifact.
         supervisor_decision_id: ArtifactId,
     }
@@ -289,6 +315,11 @@ artifact! {
         idempotency_key: IdempotencyKey,
         /// What must be provable.
         meta: CallMeta,
+    }
+    plan_id
+    {}
+    schema
+    {
         /// Digest of the decision that allows it.
         supervisor_decision_digest: Digest,
         /// The decision that allows it.
@@ -324,6 +355,11 @@ artifact! {
         meta: EffectMeta,
         /// How it ended.
         outcome: EffectOutcome,
+    }
+    plan_id
+    {}
+    schema
+    {
         /// Digest of the call.
         tool_call_digest: Digest,
         /// The call.
@@ -395,12 +431,22 @@ pub enum Artifact {
 }
 
 impl Artifact {
-    fn head(&self) -> Head {
+    pub(super) fn head(&self) -> Head {
         match self {
             Self::ActionRequest(artifact) => artifact.head(),
             Self::SupervisorDecision(artifact) => artifact.head(),
             Self::ToolCall(artifact) => artifact.head(),
             Self::ToolEffect(artifact) => artifact.head(),
+        }
+    }
+
+    /// The canonical text, without `_digest`.
+    fn canonical(&self) -> Vec<u8> {
+        match self {
+            Self::ActionRequest(artifact) => canonical::bytes_of(artifact),
+            Self::SupervisorDecision(artifact) => canonical::bytes_of(artifact),
+            Self::ToolCall(artifact) => canonical::bytes_of(artifact),
+            Self::ToolEffect(artifact) => canonical::bytes_of(artifact),
         }
     }
 
@@ -498,16 +544,24 @@ impl Sealed {
 
     /// Reads a stored text back and proves it: canonical, whole, and with the digest that it names.
     pub fn open(kind: Kind, text: &str) -> Result<(Self, Artifact), StateError> {
-        match Self::reseal(kind, text) {
-            Some(opened) => Ok(opened),
+        let (digest, artifact) = Self::read(kind, text)?;
+        let Head { id, ts, .. } = artifact.head();
+        Ok((Self { kind, id, ts, digest, text: text.to_owned() }, artifact))
+    }
+
+    /// Like [`Sealed::open`], without a copy of the text.
+    pub(super) fn read(kind: Kind, text: &str) -> Result<(Digest, Artifact), StateError> {
+        match Self::read_canonical(kind, text) {
+            Some(read) => Ok(read),
             None => Self::examine(kind, text),
         }
     }
 
-    /// The fast path: if sealing the parsed artifact gives the same text byte for byte, the text is
-    /// canonical, complete and has its digest. This reads the text once instead of three times.
-    fn reseal(kind: Kind, text: &str) -> Option<(Self, Artifact)> {
-        let (_digest, members) = text.strip_prefix("{\"_digest\":\"")?.split_once("\",")?;
+    /// The fast path: the parsed artifact's canonical form is the text without `_digest`, byte for byte. So
+    /// the text is canonical and complete, its digest is that of the bytes, and it must be the named one.
+    /// This parses the text once instead of three times.
+    fn read_canonical(kind: Kind, text: &str) -> Option<(Digest, Artifact)> {
+        let (named, members) = text.strip_prefix("{\"_digest\":\"")?.split_once("\",")?;
         let body = format!("{{{members}");
         let artifact = match kind {
             Kind::ActionRequest => {
@@ -520,12 +574,13 @@ impl Sealed {
                 read_back(&body, ToolEffect::has_its_constants).map(Artifact::ToolEffect)
             }
         }?;
-        let sealed = artifact.seal();
-        (sealed.text == text).then_some((sealed, artifact))
+        let digest = Digest::of_bytes(body.as_bytes());
+        let is_whole = artifact.canonical() == body.as_bytes() && named.parse() == Ok(digest);
+        is_whole.then_some((digest, artifact))
     }
 
     /// The slow path: checks step by step, to report what is wrong with a text.
-    fn examine(kind: Kind, text: &str) -> Result<(Self, Artifact), StateError> {
+    fn examine(kind: Kind, text: &str) -> Result<(Digest, Artifact), StateError> {
         let mismatch = |why: &str| StateError::checksum(format!("{} {why}", kind.as_str()));
         let value =
             strict::stored(text).map_err(|refusal| mismatch(&format!("is not JSON: {refusal}")))?;
@@ -554,8 +609,7 @@ impl Sealed {
             }
         }
         .map_err(|why| mismatch(&why))?;
-        let Head { id, ts, .. } = artifact.head();
-        Ok((Self { kind, id, ts, digest, text: text.to_owned() }, artifact))
+        Ok((digest, artifact))
     }
 }
 

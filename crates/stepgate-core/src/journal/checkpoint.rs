@@ -1,5 +1,7 @@
 //! Checkpoints and the state they fix (spec 004, I4).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -36,9 +38,9 @@ pub struct Checkpoint {
     /// What it fixes.
     pub checkpoint_state: CheckpointState,
     /// `talos.tga.execution_checkpoint`.
-    pub schema_id: String,
+    pub schema_id: Cow<'static, str>,
     /// `v1`.
-    pub schema_version: String,
+    pub schema_version: Cow<'static, str>,
     /// The trace.
     pub trace_id: RunId,
     /// When it was written.

@@ -1,5 +1,7 @@
 //! Log entries, and the only check of whether an entry continues a journal.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -38,9 +40,9 @@ pub struct Entry {
     /// Digest of the entry before; zeros for the first.
     pub prev_entry_digest: Digest,
     /// `talos.tga.execution_log_entry`.
-    pub schema_id: String,
+    pub schema_id: Cow<'static, str>,
     /// `v1`.
-    pub schema_version: String,
+    pub schema_version: Cow<'static, str>,
     /// From 1, without gaps.
     pub sequence_number: u64,
     /// The state after.
@@ -234,12 +236,13 @@ impl Appended {
     /// Proves the artifact: its text, its digest, and that the entry describes it correctly.
     pub fn prove(&self) -> Result<Artifact, StateError> {
         let entry = &self.entry;
-        let (sealed, artifact) = Sealed::open(entry.artifact_type, &self.artifact.text)?;
-        let describes_the_artifact = entry.artifact_digest == sealed.digest
-            && entry.artifact_id == sealed.id
-            && entry.ts == sealed.ts
+        let (digest, artifact) = Sealed::read(entry.artifact_type, &self.artifact.text)?;
+        let head = artifact.head();
+        let describes_the_artifact = entry.artifact_digest == digest
+            && entry.artifact_id == head.id
+            && entry.ts == head.ts
             && entry.claimed_move() == artifact.as_move()
-            && artifact.place().0 == entry.trace_id
+            && head.trace_id == entry.trace_id
             && artifact.is_called_by(entry.tool_call_id, entry.idempotency_key.as_ref())
             && entry.schema_id == Entry::SCHEMA_ID
             && entry.schema_version == Entry::SCHEMA_VERSION;

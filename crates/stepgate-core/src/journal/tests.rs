@@ -369,7 +369,7 @@ fn every_changed_field_of_an_entry_shows() {
         |entry| entry.from_state = State::Pending,
         |entry| entry.idempotency_key = Some(IdempotencyKey::from_stored("agent/x".into())),
         |entry| entry.prev_entry_digest = Digest::ZERO,
-        |entry| entry.schema_id.push('x'),
+        |entry| entry.schema_id.to_mut().push('x'),
         |entry| entry.schema_version = "v2".into(),
         |entry| entry.sequence_number = 4,
         |entry| entry.to_state = State::Failed,

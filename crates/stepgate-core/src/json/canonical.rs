@@ -4,9 +4,9 @@
 //! written in the order in which they come and sorted only if they came out of order, so a struct whose
 //! fields are declared in order costs nothing extra.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt::Display;
+use std::ops::Range;
 
 use serde::Serialize;
 use serde::ser::{self, Impossible, Serializer};
@@ -15,19 +15,32 @@ use serde::ser::{self, Impossible, Serializer};
 ///
 /// Infallible for everything that Stepgate hashes: JSON values have no NaN, and our own types are
 /// structs, strings, integers and lists of these.
-#[expect(clippy::panic, reason = "a type of ours that is not JSON is a defect found by any test")]
 pub fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
-    match to_text(value) {
-        Ok(text) => text,
-        Err(error) => panic!("not JSON: {error}"),
-    }
+    or_panic(to_text(value))
+}
+
+/// The bytes of [`text_of`].
+pub fn bytes_of<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    or_panic(to_bytes(value))
 }
 
 /// The RFC 8785 form of a value, or why it has none.
 pub fn to_text<T: Serialize + ?Sized>(value: &T) -> Result<String, NotJson> {
-    let mut writer = Writer { out: Vec::with_capacity(512) };
+    String::from_utf8(to_bytes(value)?).map_err(ser::Error::custom)
+}
+
+fn to_bytes<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, NotJson> {
+    let mut writer = Writer { out: Vec::with_capacity(1024), members: Vec::with_capacity(32) };
     value.serialize(&mut writer)?;
-    String::from_utf8(writer.out).map_err(ser::Error::custom)
+    Ok(writer.out)
+}
+
+#[expect(clippy::panic, reason = "a type of ours that is not JSON is a defect found by any test")]
+fn or_panic<T>(written: Result<T, NotJson>) -> T {
+    match written {
+        Ok(written) => written,
+        Err(error) => panic!("not JSON: {error}"),
+    }
 }
 
 /// A value that JSON cannot represent.
@@ -41,12 +54,16 @@ impl ser::Error for NotJson {
     }
 }
 
-/// Limit of the capacity that is reserved in advance for the members of an object, whatever length it
-/// announces.
-const MEMBERS_EXPECTED_MAX: usize = 64;
-
 struct Writer {
     out: Vec<u8>,
+    /// The members so far of all objects that are being written, the innermost object's last.
+    members: Vec<Member>,
+}
+
+/// Where a member stands in the output: its name with the quotes, and the end of its value.
+struct Member {
+    name: Range<usize>,
+    end: usize,
 }
 
 impl Writer {
@@ -239,10 +256,10 @@ impl<'a> Serializer for &'a mut Writer {
         unsupported("an enum with data")
     }
 
-    fn serialize_map(self, length: Option<usize>) -> Result<Object<'a>, NotJson> {
+    fn serialize_map(self, _: Option<usize>) -> Result<Object<'a>, NotJson> {
         self.out.push(b'{');
-        let members = Vec::with_capacity(length.unwrap_or_default().min(MEMBERS_EXPECTED_MAX));
-        Ok(Object { start: self.out.len(), writer: self, members, in_order: true })
+        let (start, first) = (self.out.len(), self.members.len());
+        Ok(Object { writer: self, start, first, last_field: "", in_order: true })
     }
 
     fn serialize_struct(self, _: &'static str, length: usize) -> Result<Object<'a>, NotJson> {
@@ -298,31 +315,38 @@ impl ser::SerializeTuple for Array<'_> {
 /// An object that is being written: each member's bytes end with a comma until the object is closed.
 struct Object<'a> {
     writer: &'a mut Writer,
+    /// Where its first member begins in the output.
     start: usize,
-    members: Vec<Member>,
+    /// The index of its first member.
+    first: usize,
+    /// The field before, where it is a struct.
+    last_field: &'static str,
     in_order: bool,
 }
 
-struct Member {
-    name: Cow<'static, str>,
-    end: usize,
-}
-
 impl Object<'_> {
-    /// Goes on with a member whose name has been written.
-    fn named(&mut self, name: Cow<'static, str>) {
-        if let Some(last) = self.members.last() {
-            self.in_order &= utf16_order(&last.name, &name) == Ordering::Less;
+    fn members(&self) -> &[Member] {
+        self.writer.members.get(self.first..).unwrap_or_default()
+    }
+
+    /// Goes on with a member whose name was written from `start` on.
+    fn named(&mut self, start: usize, follows: impl FnOnce(&[u8], &Member, &Member) -> bool) {
+        let member = Member { name: start..self.writer.out.len(), end: 0 };
+        if self.in_order
+            && let Some(last) = self.members().last()
+        {
+            self.in_order = follows(&self.writer.out, last, &member);
         }
         self.writer.out.push(b':');
-        self.members.push(Member { name, end: 0 });
+        self.writer.members.push(member);
     }
 
     fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), NotJson> {
         value.serialize(&mut *self.writer)?;
         self.writer.out.push(b',');
         let end = self.writer.out.len();
-        if let Some(member) = self.members.last_mut() {
+        // The members of objects in the value were taken off when those were closed.
+        if let Some(member) = self.writer.members.last_mut() {
             member.end = end;
         }
         Ok(())
@@ -332,32 +356,52 @@ impl Object<'_> {
         if !self.in_order {
             self.put_in_order();
         }
-        if self.members.is_empty() {
+        if self.members().is_empty() {
             self.writer.out.push(b'}');
         } else if let Some(comma) = self.writer.out.last_mut() {
             *comma = b'}';
         }
+        self.writer.members.truncate(self.first);
     }
 
     fn put_in_order(&mut self) {
-        let mut from = self.start;
-        let mut spans: Vec<_> = self
-            .members
-            .iter()
-            .map(|member| (&member.name, std::mem::replace(&mut from, member.end)..member.end))
-            .collect();
-        spans.sort_by(|(a, _), (b, _)| utf16_order(a, b));
-        let written = self.writer.out.split_off(self.start);
-        for (_, span) in spans {
-            let member = written.get(span.start - self.start..span.end - self.start);
-            self.writer.out.extend_from_slice(member.unwrap_or_default());
+        let out = self.writer.out.as_slice();
+        let mut members: Vec<&Member> = self.members().iter().collect();
+        members.sort_by(|a, b| order(part(out, &a.name), part(out, &b.name)));
+        let mut sorted = Vec::with_capacity(out.len() - self.start);
+        for member in members {
+            sorted.extend_from_slice(part(out, &(member.name.start..member.end)));
         }
+        self.writer.out.truncate(self.start);
+        self.writer.out.extend_from_slice(&sorted);
     }
+}
+
+fn part<'a>(out: &'a [u8], range: &Range<usize>) -> &'a [u8] {
+    out.get(range.clone()).unwrap_or_default()
 }
 
 /// RFC 8785 orders names by UTF-16 code units, which differs from code points beyond the BMP.
 fn utf16_order(a: &str, b: &str) -> Ordering {
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
+}
+
+/// The order of two names as they were written, in quotes. Nearly all of them have no escape and are ASCII:
+/// then it is the order of the bytes.
+fn order(a: &[u8], b: &[u8]) -> Ordering {
+    match (plain(a), plain(b)) {
+        (Some(a), Some(b)) => a.cmp(b),
+        (None, _) | (_, None) => {
+            let name = |quoted| serde_json::from_slice::<String>(quoted).unwrap_or_default();
+            utf16_order(&name(a), &name(b))
+        }
+    }
+}
+
+/// A name without its quotes, where its bytes are its characters.
+fn plain(quoted: &[u8]) -> Option<&[u8]> {
+    let name = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    (name.is_ascii() && !name.contains(&b'\\')).then_some(name)
 }
 
 impl ser::SerializeMap for Object<'_> {
@@ -367,21 +411,13 @@ impl ser::SerializeMap for Object<'_> {
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), NotJson> {
         let start = self.writer.out.len();
         key.serialize(&mut *self.writer)?;
-        let written = self.writer.out.get(start..).unwrap_or_default();
-        // Nearly all names have no escape: then the name is the text between the quotes.
-        let plain = written.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
-        let name = match plain {
-            Some(plain) if !plain.contains(&b'\\') => String::from_utf8(plain.to_vec()).ok(),
-            Some(_) => serde_json::from_slice(written).ok(),
-            None => None,
-        };
-        match name {
-            Some(name) => {
-                self.named(Cow::Owned(name));
-                Ok(())
-            }
-            None => unsupported("a name that is not a string"),
+        if self.writer.out.get(start) != Some(&b'"') {
+            return unsupported("a name that is not a string");
         }
+        self.named(start, |out, last, next| {
+            order(part(out, &last.name), part(out, &next.name)) == Ordering::Less
+        });
+        Ok(())
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), NotJson> {
@@ -403,8 +439,10 @@ impl ser::SerializeStruct for Object<'_> {
         name: &'static str,
         value: &T,
     ) -> Result<(), NotJson> {
+        let start = self.writer.out.len();
         self.writer.string(name);
-        self.named(Cow::Borrowed(name));
+        let last = std::mem::replace(&mut self.last_field, name);
+        self.named(start, |_, _, _| utf16_order(last, name) == Ordering::Less);
         self.value(value)
     }
 

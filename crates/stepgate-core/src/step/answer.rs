@@ -266,3 +266,6 @@ fn compose(
         error.unwrap_or("null"),
     )
 }
+
+#[cfg(test)]
+mod tests;

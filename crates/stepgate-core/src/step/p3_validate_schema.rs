@@ -112,7 +112,10 @@ impl Readable {
     /// The fields that can be read from stored bytes, whatever the limits were at that time.
     pub(crate) fn of_payload(bytes: &[u8]) -> Option<Self> {
         match strict::parse(bytes, strict::DEPTH_MAX, strict::Integers::Exact) {
-            Ok(Value::Object(fields)) => Some(Self::of(&fields)),
+            Ok(Value::Object(mut fields)) => {
+                let args = fields.remove("args").filter(Value::is_object);
+                Some(Self { args, ..Self::of(&fields) })
+            }
             Ok(_) | Err(_) => None,
         }
     }
@@ -187,3 +190,6 @@ fn check_version(version: Option<&Value>) -> Result<(), Failure> {
         _ => Err(broken("schema_version", "not three groups of at most 9 digits")),
     }
 }
+
+#[cfg(test)]
+mod tests;

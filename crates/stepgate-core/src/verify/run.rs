@@ -287,11 +287,11 @@ impl<'a> Problems<'a> {
         let (mut asked, mut cap) = (None, None);
         for artifact in &replayed.artifacts {
             match artifact {
-                Artifact::ActionRequest(request) => asked = Some(request.proposal.clone()),
-                Artifact::SupervisorDecision(decision) => cap.clone_from(&decision.meta.cap),
+                Artifact::ActionRequest(request) => asked = Some(&request.proposal),
+                Artifact::SupervisorDecision(decision) => cap = decision.meta.cap.as_ref(),
                 Artifact::ToolCall(call) => {
-                    let expected = asked.as_ref().and_then(|asked| lowered(asked, cap.as_ref()));
-                    self.expect("journal", expected.as_ref() == Some(&call.call), "the call");
+                    let follows = asked.is_some_and(|asked| is_lowered(asked, cap, &call.call));
+                    self.expect("journal", follows, "the call");
                 }
                 Artifact::ToolEffect(_) => {}
             }
@@ -491,8 +491,8 @@ impl<'a> Problems<'a> {
                     self.expect("approvals", follows, "the decision");
                 }
                 Artifact::ToolCall(call) => {
-                    let bound = approved_digest(&self.run.arrival.principal_id, call);
-                    let is_approved = asked.is_none_or(|asked| asked.call_digest == bound);
+                    let bound = || approved_digest(&self.run.arrival.principal_id, call);
+                    let is_approved = asked.is_none_or(|asked| asked.call_digest == bound());
                     self.expect("approvals", is_approved, "the call");
                 }
                 Artifact::ActionRequest(_) | Artifact::ToolEffect(_) => {}
@@ -569,11 +569,18 @@ fn follows_from(
         && meta.needs_approval_digest == asked.map(|asked| asked.needs_approval_digest)
 }
 
+/// Whether a call is what was asked, lowered to the caps.
+fn is_lowered(asked: &Invocation, cap: Option<&Value>, call: &Invocation) -> bool {
+    match cap {
+        None => asked == call,
+        Some(cap) => lowered(asked, cap).as_ref() == Some(call),
+    }
+}
+
 /// An invocation with its arguments lowered to the caps; none where a cap lowers nothing.
-fn lowered(asked: &Invocation, cap: Option<&Value>) -> Option<Invocation> {
+fn lowered(asked: &Invocation, cap: &Value) -> Option<Invocation> {
     let mut lowered = asked.clone();
-    let caps = cap.and_then(Value::as_object).into_iter().flatten();
-    for (name, max) in caps {
+    for (name, max) in cap.as_object().into_iter().flatten() {
         match lowered.args.get_mut(name) {
             Some(Value::Number(number)) if exceeds(number, max.as_i64()?) => {
                 *number = max.as_number()?.clone();
@@ -616,6 +623,7 @@ fn is_summary(value: &Value, summary: &Value) -> bool {
                 })
         }
         (Value::String(_), Value::Object(_)) => *summary == args_summary(value, 0),
+        (Value::String(text), Value::String(summary)) => text == summary,
         (value, summary) => canonical::text_of(value) == canonical::text_of(summary),
     }
 }

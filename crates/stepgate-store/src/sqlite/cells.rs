@@ -11,7 +11,28 @@ use crate::rows::{Cells, Row, Table};
 /// every cell takes longer than reading the cell.
 struct NamedRow<'a> {
     row: &'a rusqlite::Row<'a>,
-    names: &'a [String],
+    columns: &'a Columns,
+}
+
+/// The columns of a query, each with a mark of its name: most other names differ in it already.
+struct Columns(Vec<([u8; 3], String)>);
+
+impl Columns {
+    fn of(statement: &rusqlite::Statement<'_>) -> Self {
+        Self(statement.column_names().map(|name| (mark(name), name.to_owned())).collect())
+    }
+
+    fn position(&self, column: &str) -> Option<usize> {
+        let wanted = mark(column);
+        self.0.iter().position(|(mark, name)| *mark == wanted && name == column)
+    }
+}
+
+/// Length, first and last byte.
+fn mark(name: &str) -> [u8; 3] {
+    let name = name.as_bytes();
+    let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
+    [length, name.first().copied().unwrap_or(0), name.last().copied().unwrap_or(0)]
 }
 
 impl Row for NamedRow<'_> {
@@ -46,14 +67,10 @@ impl Row for NamedRow<'_> {
 }
 
 fn cell<'a>(row: &'a NamedRow<'_>, column: &str) -> Result<ValueRef<'a>, String> {
-    match row.names.iter().position(|name| name == column) {
+    match row.columns.position(column) {
         Some(index) => row.row.get_ref(index).map_err(|error| error.to_string()),
         None => Err("there is no such column".into()),
     }
-}
-
-fn names_of(statement: &rusqlite::Statement<'_>) -> Vec<String> {
-    statement.column_names().map(str::to_owned).collect()
 }
 
 /// Every row that a query finds.
@@ -66,11 +83,11 @@ pub(super) fn all<T>(
 ) -> Result<Vec<T>, StoreError> {
     let lift = |error: rusqlite::Error| error::while_open(&error);
     let mut statement = connection.prepare_cached(sql).map_err(lift)?;
-    let names = names_of(&statement);
+    let columns = Columns::of(&statement);
     let mut rows = statement.query(params).map_err(lift)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(lift)? {
-        found.push(read(&Cells::of(&NamedRow { row, names: &names }, table))?);
+        found.push(read(&Cells::of(&NamedRow { row, columns: &columns }, table))?);
     }
     Ok(found)
 }
@@ -85,10 +102,10 @@ pub(super) fn one<T>(
 ) -> Result<Option<T>, StoreError> {
     let lift = |error: rusqlite::Error| error::while_open(&error);
     let mut statement = connection.prepare_cached(sql).map_err(lift)?;
-    let names = names_of(&statement);
+    let columns = Columns::of(&statement);
     let mut rows = statement.query(params).map_err(lift)?;
     match rows.next().map_err(lift)? {
-        Some(row) => read(&Cells::of(&NamedRow { row, names: &names }, table)).map(Some),
+        Some(row) => read(&Cells::of(&NamedRow { row, columns: &columns }, table)).map(Some),
         None => Ok(None),
     }
 }

@@ -27,3 +27,4 @@ mod simulated_nodes;
 mod sealed;
 mod sqlite_files;
 mod sqlite_triggers;
+mod steps;

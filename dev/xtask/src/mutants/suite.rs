@@ -14,6 +14,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 /// A test program of a package.
 pub(super) struct Program {
+    /// The package's name, which is not always that of its directory.
+    pub(super) name: String,
     pub(super) package: PathBuf,
     pub(super) path: PathBuf,
 }
@@ -52,14 +54,13 @@ const EXTRA_WAIT: Duration = Duration::from_secs(30);
 impl Suite {
     /// Runs every test once, without a change. A test that fails is left out.
     pub(super) fn load(
-        copy: &Path,
         programs: Vec<Program>,
         selected: &[String],
         reached: &Path,
     ) -> anyhow::Result<Self> {
         let mut names = Vec::new();
         for (index, program) in programs.iter().enumerate() {
-            let prefixes = prefixes(copy, program, selected);
+            let prefixes = prefixes(program, selected);
             let listed = program.command().args(["--list", "--format", "terse"]).output()?;
             let listed = String::from_utf8(listed.stdout)?;
             let tests = listed.lines().filter_map(|line| line.strip_suffix(": test"));
@@ -88,7 +89,12 @@ impl Suite {
             Some(Test { program: *program, name, reaches, took: begun.elapsed() })
         });
         let tests: Vec<Test> = tests.into_iter().flatten().collect();
-        ensure!(!tests.is_empty(), "no test");
+        for package in selected.iter().filter_map(|entry| entry.split(':').next()) {
+            let has_tests = |test: &Test| {
+                programs.get(test.program).map(|it| it.name.as_str()) == Some(package)
+            };
+            ensure!(tests.iter().any(has_tests), "no test of {package} passes without a change");
+        }
         Ok(Self { programs, tests })
     }
 
@@ -142,13 +148,11 @@ impl Program {
 }
 
 /// The selected prefixes of a program's tests: all of them where only the package is named.
-fn prefixes(copy: &Path, program: &Program, selected: &[String]) -> Vec<String> {
-    let package = program.package.strip_prefix(copy).unwrap_or(&program.package);
-    let own = package.file_name().unwrap_or_default().to_string_lossy();
+fn prefixes(program: &Program, selected: &[String]) -> Vec<String> {
     let of_package = |entry: &String| match entry.split_once(':') {
-        None => (*entry == own).then(|| vec![String::new()]),
+        None => (*entry == program.name).then(|| vec![String::new()]),
         Some((name, list)) => {
-            (name == own).then(|| list.split(',').map(ToOwned::to_owned).collect())
+            (name == program.name).then(|| list.split(',').map(ToOwned::to_owned).collect())
         }
     };
     selected.iter().filter_map(of_package).flatten().collect()

@@ -274,3 +274,6 @@ fn in_time(person: Person, expires_at: Timestamp, now: Timestamp) -> Person {
         Person::Grants { .. } | Person::Refuses { .. } | Person::Nobody => person,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -434,3 +434,6 @@ impl Trail {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::lowered;
+use super::is_lowered;
 use crate::journal::artifact::Invocation;
 
 #[test]
@@ -21,7 +21,9 @@ fn a_cap_that_does_not_lower_what_was_asked_explains_no_call() {
         (json!({}), Some(json!({ "volume": 30 })), None),
     ];
     for (args, cap, expected) in rows {
-        let found = lowered(&asked(args.clone()), cap.as_ref());
-        assert_eq!(found, expected.map(asked), "{args} {cap:?}");
+        for call in [json!({ "volume": 90 }), json!({ "volume": 30 }), args.clone()] {
+            let follows = is_lowered(&asked(args.clone()), cap.as_ref(), &asked(call.clone()));
+            assert_eq!(follows, expected.as_ref() == Some(&call), "{args} {cap:?} {call}");
+        }
     }
 }

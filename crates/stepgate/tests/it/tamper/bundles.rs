@@ -100,7 +100,7 @@ async fn a_bundle_of_a_run_that_succeeded_has_no_error_not_even_null() {
 async fn a_bundle_whose_checkpoint_is_of_another_schema_does_not_verify() {
     let original = database().await;
     let changes: [fn(&mut Checkpoint); 2] =
-        [|it| it.schema_id.push('x'), |it| it.schema_version.push('x')];
+        [|it| it.schema_id.to_mut().push('x'), |it| it.schema_version.to_mut().push('x')];
     let mut bundles = bundles(original.path()).await;
     bundles.retain(|bundle| bundle.checkpoint.is_some());
     for change in changes {
