@@ -113,8 +113,9 @@ fn pip(what: &str, environment: &Path, packages: &[&str]) -> anyhow::Result<()> 
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv"]).arg(environment);
     run(&format!("a place for {what}"), venv)?;
-    let mut pip = Command::new(environment.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
+    // Not `bin/pip`: its first line names the path at which the environment was made.
+    let mut pip = Command::new(environment.join("bin/python3"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(packages);
     run(&format!("{what} from PyPI (once)"), pip)
 }
 
