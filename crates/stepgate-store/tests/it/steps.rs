@@ -11,13 +11,14 @@ use stepgate_core::call::ServerCall;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
-use stepgate_core::ids::RunId;
-use stepgate_core::journal::{Artifact, replay};
+use stepgate_core::ids::{ArtifactId, RunId};
+use stepgate_core::journal::artifact::{DecisionMeta, SupervisorDecision, Verdict};
+use stepgate_core::journal::{Artifact, Journal, Kind, replay};
 use stepgate_core::json::Map;
 use stepgate_core::limits::Limits;
 use stepgate_core::ports::{
-    Dispatch, Effect, Executor, Failed, Hold, Policy, PolicyDecision, PolicyRequest, PolicyVerdict,
-    Prepared, Sending, StoreError, ToolServers, World,
+    Dispatch, Effect, Executor, Failed, Hold, Place, Policy, PolicyDecision, PolicyRequest,
+    PolicyVerdict, Prepared, Sending, StepCommit, StoreError, ToolServers, World,
 };
 use stepgate_core::recover::{Report, Scope, recover};
 use stepgate_core::run::{Payload, Word};
@@ -183,12 +184,14 @@ struct Stage {
     kitchen: Arc<Kitchen>,
     rule: Arc<Rule>,
     clock: Arc<Clock>,
+    memory: MemoryStore,
 }
 
 impl Stage {
     fn new(stop: StopAt) -> Self {
         let faults = Faults::new(stop);
-        let store = FaultyStore::new(MemoryStore::new(), Arc::clone(&faults));
+        let memory = MemoryStore::new();
+        let store = FaultyStore::new(memory.clone(), Arc::clone(&faults));
         let files = Files::new("files");
         let kitchen = Arc::new(Kitchen {
             definition: Mutex::new(Digest::of(COOK)),
@@ -215,7 +218,7 @@ impl Stage {
             parked: Parked::default(),
             doubts: Doubts::default(),
         };
-        Self { gate, faults, files, kitchen, rule, clock }
+        Self { gate, faults, files, kitchen, rule, clock, memory }
     }
 
     fn asks(self) -> Self {
@@ -493,4 +496,53 @@ async fn the_recorded_answers_of_several_runs_are_those_that_were_given() {
     let answers = step::recorded_answers(&stage.gate, &run_ids).await.unwrap();
     let bodies = |answers: &[Answer]| answers.iter().map(Answer::body).collect::<Vec<_>>();
     assert_eq!(bodies(&answers), bodies(&given));
+}
+
+/// Appends a decision that permits the run's request, and nothing else: as if a crash came between it and the
+/// call.
+async fn authorize(gate: &Gate, run_id: RunId) {
+    let dossier = gate.store.dossier(run_id).await.unwrap().unwrap();
+    let session_id = dossier.run.arrival.session_id;
+    let replayed = replay(&dossier.entries).unwrap();
+    let mut journal = Journal::continued(run_id, session_id, replayed.tail, replayed.references);
+    let request = journal.reference(Kind::ActionRequest).unwrap();
+    let head = journal.head(ArtifactId::new(Uuid::now_v7()), at(0));
+    let decision = SupervisorDecision::new(
+        head,
+        request.digest,
+        request.id,
+        Verdict::Approve,
+        DecisionMeta::default(),
+        None,
+        "permitted".into(),
+        head.id,
+    );
+    journal.advance(Artifact::SupervisorDecision(decision), None).unwrap();
+    let place = Place { session_id, run_id };
+    let commit = StepCommit { entries: journal.take_pending(), ..StepCommit::at(place) };
+    gate.store.commit(commit).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_decided_before_a_crash_is_sent_unless_policy_caps_it_differently_now() {
+    for (max, expected, sent) in [(None, Outcome::Success, 2), (Some(30), Outcome::Denied, 1)] {
+        let stage = Stage::new(StopAt::Never);
+        stage.kitchen.sent.store(1, Ordering::SeqCst);
+        *stage.kitchen.busy.lock().unwrap() = Some(Arc::new(Notify::new()));
+        // The step is dropped while it waits for a place.
+        tokio::select! {
+            biased;
+            answer = stage.propose(1, COOK, json!({ "volume": 90 })) => panic!("{answer:?}"),
+            () = tokio::task::yield_now() => {}
+        }
+        let gate = Gate { store: Arc::new(stage.memory.reopened()), ..stage.gate.clone() };
+        let run_id = gate.store.unfinished().await.unwrap()[0].run_id;
+        authorize(&gate, run_id).await;
+        stage.rule.0.lock().unwrap().caps.extend(max.map(|max| ("volume".into(), max)));
+        let report = recover(&gate, Scope::Servers).await.unwrap();
+        assert_eq!(report.finished, [run_id], "{report:?}");
+        let answer = step::answer_of(&gate, run_id).await.unwrap();
+        assert_eq!(answer.word(), Word::Outcome(expected));
+        assert_eq!(stage.kitchen.sent.load(Ordering::SeqCst), sent);
+    }
 }
