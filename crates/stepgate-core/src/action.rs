@@ -19,6 +19,14 @@ pub use args::InvalidArgs;
 /// The server of every core action.
 pub const CORE_SERVER: &str = "core";
 
+/// The name of a call in a proposal: a tool's has its server in front.
+pub(crate) fn proposed_name(server: &str, name: &str) -> String {
+    match server {
+        CORE_SERVER => name.to_owned(),
+        server => format!("{server}.{name}"),
+    }
+}
+
 /// A core action. The spelling is exact: nothing is folded (decision 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the specification's")]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::action;
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, PrincipalId, RunId};
 use crate::journal::StateError;
@@ -123,6 +124,13 @@ pub struct ApprovalContext {
     pub tool_name: String,
     /// Its server.
     pub tool_server: String,
+}
+
+impl ApprovalContext {
+    /// The name in a proposal: a tool's has its server in front.
+    pub fn action(&self) -> String {
+        action::proposed_name(&self.tool_server, &self.tool_name)
+    }
 }
 
 /// The context of an approval as its row stores it: the canonical text, which the digests cover, and the

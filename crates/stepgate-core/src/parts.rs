@@ -14,16 +14,18 @@ use crate::lock;
 use crate::ports::StoreError;
 use crate::time::Timestamp;
 
-/// Longest reason, in characters: an event is kept for ever.
+/// Longest subject and reason, in characters: an event is kept for ever.
+const SUBJECT_CHARS_MAX: usize = 256;
 const REASON_CHARS_MAX: usize = 2000;
-/// A part that comes back within this time was not well: it is not told again.
-const WELL_AFTER_MS: u64 = 10 * 60 * 1000;
-/// Most findings that are told within [`PAUSE_MS`], and each part at most once: a tool server that changes its
-/// tools all the time must not fill the store.
+/// A finding must be absent for this long before it is told again, so that a server that goes up and down is
+/// told once.
+const RECOVERED_AFTER_MS: u64 = 10 * 60 * 1000;
+/// Rate limit: at most this many findings are told within [`RATE_WINDOW_MS`], and each part at most once. A tool
+/// server that changes its tools all the time must not fill the store.
 const TOLD_MAX: usize = 100;
-const PAUSE_MS: u64 = 60 * 1000;
-/// Events older than this do not count at a start: whether the part was well meanwhile is unknown.
-const KNOWN_FOR_MS: u64 = 24 * 60 * 60 * 1000;
+const RATE_WINDOW_MS: u64 = 60 * 1000;
+/// At a start older events are ignored: the part may have recovered and failed again since.
+const REMEMBERED_FOR_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A part that needs a person, as a process found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +39,8 @@ pub struct Finding {
 impl Finding {
     /// A finding. `since`: where it is known without having been told.
     pub fn new(kind: Kind, subject: &str, reason: &str, since: Option<Timestamp>) -> Self {
-        let mut reason: String = reason.to_owned();
-        if let Some((end, _)) = reason.char_indices().nth(REASON_CHARS_MAX) {
-            reason.truncate(end);
-            reason.push('…');
-        }
-        Self { kind, subject: subject.to_owned(), reason, since }
+        let (subject, reason) = (cut(subject, SUBJECT_CHARS_MAX), cut(reason, REASON_CHARS_MAX));
+        Self { kind, subject, reason, since }
     }
 
     /// Why it needs a person.
@@ -51,7 +49,7 @@ impl Finding {
     }
 
     fn key(&self) -> Key {
-        (self.kind, self.subject.clone())
+        key(self.kind, &self.subject, &self.reason)
     }
 
     fn need(&self, since: Timestamp) -> Need {
@@ -60,7 +58,31 @@ impl Finding {
     }
 }
 
-type Key = (Kind, String);
+fn key(kind: Kind, subject: &str, reason: &str) -> Key {
+    let reason = match kind {
+        // The reason names the definition, or what is wrong in the files. Nodes may find different ones.
+        Kind::ToolNew | Kind::ToolChanged | Kind::ToolUnusable | Kind::PolicyNotLoaded => reason,
+        // The reason may differ at each try.
+        Kind::ServerOff
+        | Kind::ExecutorUnreached
+        | Kind::Approval
+        | Kind::InDoubt
+        | Kind::Stuck
+        | Kind::Quarantined => "",
+    };
+    (kind, subject.to_owned(), reason.to_owned())
+}
+
+/// The beginning of a text.
+fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => text.get(..end).into_iter().chain(["…"]).collect(),
+        None => text.to_owned(),
+    }
+}
+
+/// Kind, subject, and the reason where another reason is another finding.
+type Key = (Kind, String, String);
 
 /// Which findings were told. One for each process.
 #[derive(Debug, Default)]
@@ -75,26 +97,16 @@ struct Known {
 
 #[derive(Debug)]
 struct Told {
-    reason: String,
     since: Timestamp,
     /// Since when this process does not find it any more.
     gone: Option<Timestamp>,
 }
 
 impl Told {
-    /// Whether this is the same finding.
+    /// Whether this is the same finding: of an executor it is another one when runs wait that did not before.
     fn covers(&self, finding: &Finding) -> bool {
-        match finding.kind {
-            // The reason names the definition, or what is wrong in the files.
-            Kind::ToolNew | Kind::ToolChanged | Kind::ToolUnusable | Kind::PolicyNotLoaded => {
-                self.reason == finding.reason
-            }
-            // The reason may differ at each try.
-            Kind::ServerOff => true,
-            // It is told again when runs wait that did not when it was told.
-            Kind::ExecutorUnreached => finding.since.is_none_or(|since| since <= self.since),
-            Kind::Approval | Kind::InDoubt | Kind::Stuck | Kind::Quarantined => false,
-        }
+        finding.kind != Kind::ExecutorUnreached
+            || finding.since.is_none_or(|since| since <= self.since)
     }
 }
 
@@ -123,7 +135,7 @@ impl Parts {
                 "subject": subject,
             });
             let since = gate.note(EventType::PartNeedsPerson, payload).await?.ts;
-            let told = Told { reason: reason.clone(), since, gone: None };
+            let told = Told { since, gone: None };
             self.known().told.insert(finding.key(), told);
             needs.push(finding.need(since));
         }
@@ -144,8 +156,8 @@ impl Parts {
         known.position = told.last().map_or(newest, |last| newest.max(last.position));
         for (subject, need) in told.iter().filter_map(|placed| Need::of_part(&placed.event)) {
             let Need { kind, reason, since, .. } = need;
-            if now.since_ms(since) <= KNOWN_FOR_MS {
-                known.told.insert((kind, subject), Told { reason, since, gone: None });
+            if now.since_ms(since) <= REMEMBERED_FOR_MS {
+                known.told.insert(key(kind, &subject, &reason), Told { since, gone: None });
             }
         }
         Ok(())
@@ -165,18 +177,18 @@ impl Known {
             if present.contains(key) {
                 told.gone = None;
             }
-            now.since_ms(gone) < WELL_AFTER_MS
+            now.since_ms(gone) < RECOVERED_AFTER_MS
         });
-        let is_recent = |told: &Told| now.since_ms(told.since) < PAUSE_MS;
-        let mut seen = BTreeSet::new();
+        let recent = self.told.iter().filter(|(_, told)| now.since_ms(told.since) < RATE_WINDOW_MS);
+        let mut told_parts: BTreeSet<(Kind, String)> =
+            recent.map(|((kind, subject, _), _)| (*kind, subject.clone())).collect();
+        let room = TOLD_MAX.saturating_sub(told_parts.len());
         let is_fresh = |finding: &&Finding| {
             let told = self.told.get(&finding.key());
-            seen.insert(finding.key())
-                && told.is_none_or(|told| !told.covers(finding) && !is_recent(told))
+            told.is_none_or(|told| !told.covers(finding))
+                && told_parts.insert((finding.kind, finding.subject.clone()))
         };
-        let recent = self.told.values().filter(|told| is_recent(told)).count();
-        let fresh = found.iter().filter(is_fresh).take(TOLD_MAX.saturating_sub(recent));
-        fresh.cloned().collect()
+        found.iter().filter(is_fresh).take(room).cloned().collect()
     }
 }
 

@@ -4,8 +4,11 @@
 
 const REFRESH_MS = 30000;
 const RETRY_MS = 2000;
+// When buttons came or went, they take no click for so long: another one may have moved under the pointer.
+const SETTLE_MS = 700;
 
-let fetched = null;
+// The content as the server sent it last, before this script changed it.
+let fetched = document.querySelector("main").innerHTML;
 let isFetching = false;
 let isStale = false;
 
@@ -13,7 +16,8 @@ let isStale = false;
 // A page that cannot change any more is left alone.
 async function refresh() {
   if (document.querySelector("main[data-final]")) return;
-  if (isFetching || document.hidden) {
+  if (document.hidden) return;
+  if (isFetching) {
     isStale = true;
     return;
   }
@@ -41,9 +45,13 @@ async function refresh() {
 
 function show(present, title) {
   const main = document.querySelector("main");
-  const kept = state(main);
+  const [kept, before] = [state(main), order(main)];
   main.replaceChildren(...present.childNodes);
   restore(main, kept);
+  if (order(main) !== before) {
+    main.classList.add("settling");
+    setTimeout(() => main.classList.remove("settling"), SETTLE_MS);
+  }
   if (document.title !== title) {
     document.title = title;
     document.getElementById("news").textContent = title;
@@ -51,14 +59,23 @@ function show(present, title) {
   checkChain();
 }
 
-// Names an element that is there again after a refresh.
+// What can be pressed on the page, one after the other.
+function order(main) {
+  return [...main.querySelectorAll("button, input, summary")].map(nameOf).join();
+}
+
+// Names an element that is there again after a refresh: by its id, its key or its field, or as the n-th of its kind
+// within the nearest element with an id.
 function nameOf(element) {
-  return element.id || element.dataset.key || `${element.name}=${element.value}`;
+  if (element.id || element.dataset.key) return element.id || element.dataset.key;
+  if (element.name) return `${element.name}=${element.value}`;
+  const place = element.parentElement.closest("[id]");
+  return `${place.id} ${element.tagName} ${[...place.querySelectorAll(element.tagName)].indexOf(element)}`;
 }
 
 function state(main) {
   const kept = { open: new Set(), values: new Map(), checked: new Set(), focus: null };
-  main.querySelectorAll("details[data-key]").forEach((it) => it.open && kept.open.add(nameOf(it)));
+  main.querySelectorAll("details").forEach((it) => it.open && kept.open.add(nameOf(it)));
   main.querySelectorAll("textarea, input[type=text], select").forEach((it) => kept.values.set(it.id, it.value));
   main.querySelectorAll("input[type=checkbox]").forEach((it) => it.checked && kept.checked.add(nameOf(it)));
   if (main.contains(document.activeElement)) kept.focus = nameOf(document.activeElement);
@@ -66,7 +83,7 @@ function state(main) {
 }
 
 function restore(main, kept) {
-  main.querySelectorAll("details[data-key]").forEach((it) => { if (kept.open.has(nameOf(it))) it.open = true; });
+  main.querySelectorAll("details").forEach((it) => { if (kept.open.has(nameOf(it))) it.open = true; });
   main.querySelectorAll("textarea, input[type=text], select").forEach((it) => {
     if (kept.values.has(it.id)) it.value = kept.values.get(it.id);
   });
@@ -76,13 +93,19 @@ function restore(main, kept) {
   if (focused) focused.focus({ preventScroll: true });
 }
 
+// One stream for a page that is seen: a browser opens only a few connections to one address.
+let stream = null;
+
 function follow() {
-  const stream = new EventSource("/live");
-  stream.onmessage = refresh;
-  // The browser connects again by itself. What happened in between shows then.
-  stream.onopen = () => { if (fetched !== null) refresh(); };
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && isStale) refresh(); });
-  setInterval(refresh, REFRESH_MS);
+  if (document.hidden) {
+    stream?.close();
+    stream = null;
+  } else if (stream === null) {
+    stream = new EventSource("/live");
+    stream.onmessage = refresh;
+    // The browser connects again by itself. What happened before the stream was open shows now.
+    stream.onopen = refresh;
+  }
 }
 
 // RFC 8785 for entries: strings, whole numbers and null, with sorted names.
@@ -151,5 +174,9 @@ async function checkChain() {
   }
 }
 
-if (document.querySelector("[data-live]")) follow();
+if (document.querySelector("[data-live]")) {
+  follow();
+  document.addEventListener("visibilitychange", follow);
+  setInterval(refresh, REFRESH_MS);
+}
 checkChain();

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::action::CORE_SERVER;
+use crate::action;
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::json::{Value, canonical, strict};
@@ -134,10 +134,7 @@ pub struct Invocation {
 impl Invocation {
     /// The name in a proposal: a tool's has its server in front.
     pub fn action(&self) -> String {
-        match self.tool_server.as_str() {
-            CORE_SERVER => self.tool_name.clone(),
-            server => format!("{server}.{}", self.tool_name),
-        }
+        action::proposed_name(&self.tool_server, &self.tool_name)
     }
 }
 

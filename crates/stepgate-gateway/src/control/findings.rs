@@ -6,6 +6,7 @@ use stepgate_core::attention::Kind;
 use stepgate_core::digest::Digest;
 use stepgate_core::lock;
 use stepgate_core::parts::Finding;
+use stepgate_core::tool::ToolName;
 use stepgate_exec::servers::{Off, Reason};
 
 use super::Control;
@@ -41,10 +42,9 @@ impl Control {
 
 fn of(off: &Off, digests: &HashMap<(&str, &str), Digest>) -> Finding {
     let tool = off.tool.as_deref().unwrap_or_default();
-    let name = match &off.tool {
-        Some(tool) => format!("{}.{tool}", off.server),
-        None => off.server.clone(),
-    };
+    // A name that no proposal could spell is any text that the server likes: the server stands for it.
+    let name = off.tool.as_ref().map(|tool| format!("{}.{tool}", off.server));
+    let name = name.filter(|name| ToolName::parse(name).is_ok()).unwrap_or(off.server.clone());
     let digest = digests.get(&(off.server.as_str(), tool)).map(ToString::to_string);
     let digest: String = digest.unwrap_or_default().chars().take(DIGEST_CHARS).collect();
     let (kind, reason) = match &off.reason {

@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 use super::channel::{Channel, Trouble};
 use super::counts::count;
 use super::cursor_of;
-use super::message::Message;
+use super::message::{Message, readable};
 use super::settings::ReceiverSettings;
 use super::timers::{Timer, Timers};
 use crate::service::{Service, wait_until_set};
@@ -72,6 +72,8 @@ pub(super) struct Delivery {
     leaving: watch::Receiver<bool>,
     cursor: Cursor,
     sure_until: Instant,
+    /// The last position when the timers started.
+    started_at: u64,
     /// The last error of the store, which is logged once.
     store_error: Option<StoreError>,
 }
@@ -97,6 +99,7 @@ impl Delivery {
             pulse: service.hub.pulse(),
             leaving: service.leaving(),
             sure_until: Instant::now(),
+            started_at: 0,
             store_error: None,
         })
     }
@@ -126,6 +129,7 @@ impl Delivery {
         let newest = self.store.last_position().await?;
         let reached = self.take(&self.cursor.name, newest).await?;
         self.cursor.reached = reached;
+        self.started_at = newest;
         let mut timers = self.take_timers().await?;
         self.store_error = None;
         let mut seen = reached;
@@ -182,11 +186,13 @@ impl Delivery {
         let PlacedEvent { position, event } = placed;
         if !timers.is_empty() && event.event_type == EventType::ApprovalRequested {
             let id = event.payload.get("approval_id").and_then(Value::as_str);
-            if let Some(id) = id.and_then(|id| id.parse().ok())
-                && let Ok(Some(approval)) = self.store.approval(id).await
-            {
-                timers.add(&approval, true);
-            }
+            let approval = match id.and_then(|id| id.parse().ok()) {
+                Some(id) => readable(self.store.approval(id).await)?,
+                None => None,
+            };
+            // Those from before the start were found among the open approvals.
+            let is_new = *position > self.started_at;
+            approval.iter().for_each(|approval| timers.add(approval, is_new));
         }
         if self.receiver.events.contains(&event.event_type) {
             self.deliver(Subject::Event(event)).await?;
@@ -240,10 +246,7 @@ impl Delivery {
         match subject {
             Subject::Event(event) => Message::of_event(&*self.store, event, url).await,
             Subject::Open(timer, id) => {
-                let approval = match self.store.approval(*id).await {
-                    Err(StoreError::State(_)) => None,
-                    other => other?,
-                };
+                let approval = readable(self.store.approval(*id).await)?;
                 Ok(approval.and_then(|it| timer.message(&it, self.world.now(), url)))
             }
         }

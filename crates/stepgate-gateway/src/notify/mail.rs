@@ -126,7 +126,9 @@ impl Mail {
 /// The server's words, for the operator. A server that refuses for good says so by its code.
 fn trouble(error: &SmtpError) -> Trouble {
     let why = shortened(&printable(&error.to_string()), SAID_CHARS_MAX);
-    if error.is_permanent() { Trouble::Refused(why) } else { Trouble::later(why) }
+    // Codes from 530 to 538 are about the login, which a person can put right.
+    let is_login = error.status().is_some_and(|code| (530..=538).contains(&u16::from(code)));
+    if error.is_permanent() && !is_login { Trouble::Refused(why) } else { Trouble::later(why) }
 }
 
 #[cfg(test)]

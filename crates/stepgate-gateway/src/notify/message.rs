@@ -4,8 +4,7 @@
 //! text of an agent or a tool server but names, which are printable and short.
 
 use serde::Serialize;
-use stepgate_core::action::CORE_SERVER;
-use stepgate_core::approval::{Approval, ApprovalContext};
+use stepgate_core::approval::Approval;
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::{ApprovalId, RunId};
 use stepgate_core::json::Value;
@@ -79,6 +78,9 @@ pub(super) struct View {
     principal_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
+    /// The part of the gateway that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +102,7 @@ impl View {
         let fields = [
             ("Asked by", self.principal_id.clone()),
             ("Tool", self.tool.clone()),
+            ("About", self.subject.clone()),
             ("Reason", self.reason.clone()),
             ("Status", status),
             ("Expires", self.expires_at.map(|at| at.to_string())),
@@ -121,7 +124,7 @@ impl View {
         let context = approval.context.read().ok();
         Self {
             principal_id: context.map(|it| shown(it.principal_id.as_str())),
-            tool: context.map(tool_of).or(self.tool),
+            tool: context.map(|it| shown(&it.action())).or(self.tool),
             reason: context.map(|it| shown(&it.reason)),
             status: Some(approval.status.as_str()),
             expires_at: context.map(|it| it.expires_at),
@@ -129,6 +132,7 @@ impl View {
             run_id: Some(approval.tool_run_id),
             url: public_url.map(|url| format!("{url}/approvals/{approval_id}")),
             title: self.title,
+            subject: self.subject,
         }
     }
 }
@@ -148,8 +152,8 @@ impl Message {
         let mut view = View {
             title: known.title.to_owned(),
             principal_id: text("principal_id").map(shown),
-            // A tool, or the name of the part that the event is about.
-            tool: text("tool").or_else(|| text("subject")).map(shown),
+            tool: text("tool").map(shown),
+            subject: text("subject").map(|subject| shown(without_directories(subject))),
             // One word of ours. The event's own reason may repeat what a tool server said.
             reason: text("kind").map(|kind| shown(&kind.replace('_', " "))),
             run_id,
@@ -196,25 +200,25 @@ impl Message {
 }
 
 impl View {
-    /// The title names the tool: often it is all that a person sees.
+    /// The title names the tool or the part: often it is all that a person sees.
     fn titled(mut self) -> Self {
-        if let Some(tool) = &self.tool {
-            self.title = format!("{}: {tool}", self.title);
+        if let Some(about) = self.tool.as_ref().or(self.subject.as_ref()) {
+            self.title = format!("{}: {about}", self.title);
         }
         self
     }
 }
 
-/// The tool, as people name it.
-fn tool_of(context: &ApprovalContext) -> String {
-    match context.tool_server.as_str() {
-        CORE_SERVER => shown(&context.tool_name),
-        server => shown(&format!("{server}.{}", context.tool_name)),
+/// A directory's own name: where it is on this machine does not leave it.
+fn without_directories(subject: &str) -> &str {
+    match subject.starts_with('/') {
+        true => subject.rsplit('/').find(|part| !part.is_empty()).unwrap_or(subject),
+        false => subject,
     }
 }
 
 /// A row that does not verify is left out; `verify` reports it.
-fn readable<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
+pub(super) fn readable<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Err(StoreError::State(_)) => Ok(None),
         other => other,

@@ -176,9 +176,15 @@ async fn judge(response: Response) -> Result<(), Trouble> {
     let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let pause = pause.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
     let why = format!("it answered {}: {}", status.as_u16(), said(response).await);
-    let is_passing = status.is_server_error()
-        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-    Err(if is_passing { Trouble::Later(why, pause) } else { Trouble::Refused(why) })
+    // Other statuses, such as 401 and 404, tell of the address or the token, which a person can put right.
+    let is_about_the_message = matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::UNPROCESSABLE_ENTITY
+    );
+    Err(if is_about_the_message { Trouble::Refused(why) } else { Trouble::Later(why, pause) })
 }
 
 /// The first words of an answer, for the operator.

@@ -52,6 +52,9 @@ async fn a_part_that_needs_a_person_is_told_by_its_name_and_kind() {
     assert_eq!(told["data"]["title"], "Stepgate needs a person: mail.send");
     assert_eq!(told["data"]["reason"], "tool changed");
     assert!(!told.to_string().contains("secret"), "{told}");
+    let payload = json!({ "kind": "policy_not_loaded", "subject": "/home/ann/gate/policies" });
+    let told = self::told(&event(EventType::PartNeedsPerson, payload)).await;
+    assert_eq!(told["data"]["subject"], "policies");
 }
 
 #[tokio::test]

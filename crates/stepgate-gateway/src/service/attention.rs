@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stepgate_core::action::CORE_SERVER;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::attention::{self, Kind, Need, Subject};
 use stepgate_core::gate::Fault;
-use stepgate_core::ids::RunId;
+use stepgate_core::ids::{ApprovalId, RunId};
 use stepgate_core::parts::Finding;
 use stepgate_core::ports::{ApprovalQuery, StoreError, Unreached};
 use tracing::warn;
@@ -21,7 +20,7 @@ pub const APPROVALS_MAX: usize = 100;
 /// Approvals per read: one can be megabytes long.
 const APPROVALS_AT_ONCE: usize = 8;
 /// Page size when approvals of quarantined runs are counted.
-const PAGE: usize = 1000;
+const PAGE: usize = 64;
 /// How often the parts are looked at. A part that is well again by then is not told.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -46,7 +45,8 @@ impl Service {
     pub async fn attention(&self) -> Result<Attention, StoreError> {
         let known = self.known_needs().await?;
         let mut needs = self.parts.needs(&self.gate, &known.findings).await?;
-        needs.extend(self.oldest_approvals(&quarantined(&known.runs)).await?);
+        let approvals = self.decidable(&quarantined(&known.runs), None, APPROVALS_MAX).await?;
+        needs.extend(approvals.iter().map(of_approval));
         let counts = known.counts().by_kind;
         needs.extend(known.runs);
         needs.sort_by_key(|need| need.since);
@@ -90,28 +90,41 @@ impl Service {
         }
     }
 
-    /// The oldest approvals that a person can decide on.
-    async fn oldest_approvals(
+    /// The oldest approvals that a person can decide on, after this one.
+    pub async fn decidable_after(
+        &self,
+        after: Option<ApprovalId>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, StoreError> {
+        let runs = attention::of(&self.gate).await?;
+        self.decidable(&quarantined(&runs), after, limit).await
+    }
+
+    async fn decidable(
         &self,
         quarantined: &HashSet<RunId>,
-    ) -> Result<Vec<Need>, StoreError> {
+        after: Option<ApprovalId>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, StoreError> {
         let mut query = ApprovalQuery {
+            after,
             status: Some(ApprovalStatus::Pending),
             oldest_first: true,
             limit: APPROVALS_AT_ONCE,
             ..ApprovalQuery::default()
         };
-        let mut needs = Vec::new();
+        let mut found = Vec::new();
         loop {
             let page = self.gate.store.approvals(query.clone()).await?;
+            let is_last = page.len() < APPROVALS_AT_ONCE;
             query.after = page.last().map(|last| last.approval_id);
             let now = self.gate.world.now();
             let is_open =
-                |it: &&Approval| !quarantined.contains(&it.tool_run_id) && !it.has_expired(now);
-            needs.extend(page.iter().filter(is_open).map(of_approval));
-            if page.len() < APPROVALS_AT_ONCE || needs.len() >= APPROVALS_MAX {
-                needs.truncate(APPROVALS_MAX);
-                return Ok(needs);
+                |it: &Approval| !quarantined.contains(&it.tool_run_id) && !it.has_expired(now);
+            found.extend(page.into_iter().filter(is_open));
+            if is_last || found.len() >= limit {
+                found.truncate(limit);
+                return Ok(found);
             }
         }
     }
@@ -176,11 +189,7 @@ fn quarantined(runs: &[Need]) -> HashSet<RunId> {
 fn of_approval(approval: &Approval) -> Need {
     let reason = match approval.context.read() {
         Ok(asked) => {
-            let tool = match asked.tool_server.as_str() {
-                CORE_SERVER => asked.tool_name.clone(),
-                server => format!("{server}.{}", asked.tool_name),
-            };
-            format!("`{}` asks for `{tool}`: {}", asked.principal_id, asked.reason)
+            format!("`{}` asks for `{}`: {}", asked.principal_id, asked.action(), asked.reason)
         }
         Err(_) => "the question cannot be read".to_owned(),
     };

@@ -17,9 +17,9 @@ use stepgate_core::step::{self, Refused};
 use stepgate_gateway::service::Decided;
 
 use super::trouble::Trouble;
-use super::visitor::{Visitor, VisitorRole};
+use super::visitor::Visitor;
 use super::{form, html, inbox, question};
-use crate::approvals::{self, Decision};
+use crate::approvals::Decision;
 use crate::routes::{Id, Params};
 use crate::{App, Problem};
 
@@ -41,7 +41,7 @@ pub(super) async fn show(
     id: Result<Id<ApprovalId>, Problem>,
     Params(params): Params<ShowParams>,
 ) -> Result<Response, Trouble> {
-    let Ok(Id(id)) = id else { return Err(Trouble::no_such_approval()) };
+    let Ok(Id(id)) = id else { return Err(Trouble::no_such("approval")) };
     let notice = match params.decided {
         Some(decided) => next_notice(&app, decided).await?,
         None => None,
@@ -95,22 +95,13 @@ pub(super) async fn decide(
     body: Body,
 ) -> Result<Response, Trouble> {
     let DecisionForm { csrf, decision, note, back } = form::read(&app, &headers, body).await?;
-    if !visitor.made(&csrf) {
-        return Err(Trouble::foreign_form());
-    }
-    let Ok(Id(id)) = id else { return Err(Trouble::no_such_approval()) };
-    match visitor.role {
-        VisitorRole::Operator => {}
-        VisitorRole::Auditor => {
-            let words = "Nothing was decided: auditors look, and operators decide.";
-            return page(&app, &visitor, id, StatusCode::FORBIDDEN, refusal(words)).await;
+    visitor.may_change(&csrf)?;
+    let Ok(Id(id)) = id else { return Err(Trouble::no_such("approval")) };
+    let note = match form::note(&note) {
+        Ok(note) => note,
+        Err(words) => {
+            return page(&app, &visitor, id, StatusCode::BAD_REQUEST, refusal(words)).await;
         }
-    }
-    // Browsers send CRLF line ends from a text area.
-    let note = note.replace("\r\n", "\n").trim().to_owned();
-    let Ok(note) = approvals::checked(Some(note)) else {
-        let words = "Nothing was decided: the note is too long. It may have 4,096 bytes.";
-        return page(&app, &visitor, id, StatusCode::BAD_REQUEST, refusal(words)).await;
     };
     let said = decision.by(&visitor.principal_id, note);
     let (status, words) = match app.service.decide(id, said).await {
@@ -142,7 +133,7 @@ pub(super) async fn decide(
             "Nothing was decided: this node does not reach the call's executor. Decide on one that \
              does; `stepgate nodes` shows which.",
         ),
-        Err(Refused::NoSuchApproval) => return Err(Trouble::no_such_approval()),
+        Err(Refused::NoSuchApproval) => return Err(Trouble::no_such("approval")),
         Err(refused @ (Refused::NotInDoubt | Refused::Fault(_))) => return Err(refused.into()),
     };
     page(&app, &visitor, id, status, refusal(words)).await
@@ -174,7 +165,7 @@ async fn page(
     notice: Option<Notice>,
 ) -> Result<Response, Trouble> {
     let gate = &app.service.gate;
-    let approval = gate.store.approval(id).await?.ok_or_else(Trouble::no_such_approval)?;
+    let approval = gate.store.approval(id).await?.ok_or_else(|| Trouble::no_such("approval"))?;
     let dossier = gate.store.dossier(approval.tool_run_id).await?;
     let dossier = dossier.ok_or_else(Problem::internal)?;
     let context =

@@ -7,9 +7,9 @@ use similar::{ChangeTag, TextDiff};
 use super::text::Text;
 
 /// Longest text that is compared. Comparing takes longer than proportional time.
-const BYTES_MAX: usize = 512 * 1024;
+const BYTES_MAX: usize = 128 * 1024;
 /// Longest time for one comparison. After that it is less exact, and still right.
-const TIMEOUT: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(50);
 /// Unchanged lines that are shown around a change.
 const AROUND: usize = 3;
 /// Most lines that are shown.
@@ -24,6 +24,8 @@ pub(super) enum Difference {
     None,
     /// They are too long to be compared on a page.
     TooLong,
+    /// What is there cannot be read as text.
+    Unknown,
 }
 
 /// A line of a comparison.
@@ -51,13 +53,13 @@ impl Difference {
                 lines.push(Line { class: "gap", mark: "⋯", spoken: "", text: Text::of("") });
             }
             for change in group.iter().flat_map(|part| compared.iter_changes(part)) {
+                if lines.len() == LINES_MAX {
+                    return Self::TooLong;
+                }
                 lines.push(line(change.tag(), change.value()));
             }
         }
-        match lines.len() > LINES_MAX {
-            true => Self::TooLong,
-            false => Self::Lines(lines),
-        }
+        Self::Lines(lines)
     }
 }
 
@@ -77,7 +79,7 @@ mod tests {
     fn marks(difference: &Difference) -> Vec<&'static str> {
         match difference {
             Difference::Lines(lines) => lines.iter().map(|line| line.mark).collect(),
-            Difference::None | Difference::TooLong => Vec::new(),
+            Difference::None | Difference::TooLong | Difference::Unknown => Vec::new(),
         }
     }
 

@@ -6,9 +6,9 @@ use axum::http::{HeaderMap, Method, Uri, header};
 use serde::de::DeserializeOwned;
 
 use super::trouble::Trouble;
-use crate::{App, Problem, body};
+use crate::{App, Problem, approvals, body};
 
-/// Longest form: a note with every byte escaped, and room for the rest.
+/// Longest form: a note with every byte escaped, or a proposal to try.
 const FORM_BYTES_MAX: usize = 32 * 1024;
 
 /// Reads a form that was sent from one of our pages.
@@ -31,6 +31,12 @@ pub(super) async fn read<T: DeserializeOwned>(
         // The error is not passed on: it could repeat a token that was sent in the wrong field.
         Err(_) => Err(Problem::malformed("the form is not one of ours").into()),
     }
+}
+
+/// A note from a form; an empty one is none. Browsers send CRLF line ends from a text area.
+pub(super) fn note(text: &str) -> Result<Option<String>, &'static str> {
+    approvals::checked(Some(text.replace("\r\n", "\n").trim().to_owned()))
+        .map_err(|_| "Nothing was decided: the note is too long. It may have 4,096 bytes.")
 }
 
 /// CSRF check: whether the request came from a page of the same origin. A program may omit these headers; a browser

@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use stepgate_core::attention::Kind;
 use stepgate_core::ports::Node;
 use stepgate_core::time::Timestamp;
 
@@ -58,6 +59,8 @@ pub(super) async fn show(
     visitor: Visitor,
 ) -> Result<Response, Trouble> {
     let store = &app.service.gate.store;
+    let attention = app.service.attention_counts().await?;
+    let open = attention.by_kind.get(&Kind::Approval).copied().unwrap_or_default();
     let trouble = app.service.try_store().await.err().map(|error| error.to_string());
     let now = app.service.gate.world.now();
     let samples = app.metrics.history.samples();
@@ -69,7 +72,7 @@ pub(super) async fn show(
         trouble,
         counts: vec![
             ("Steps under way", app.service.running().to_string()),
-            ("Approvals open", store.open_approvals(None).await?.to_string()),
+            ("Approvals open", open.to_string()),
             ("Events in all", events.to_string()),
             ("Version", env!("CARGO_PKG_VERSION").to_owned()),
         ],

@@ -8,28 +8,35 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
-use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::approval::Approval;
 use stepgate_core::attention::Kind;
 use stepgate_core::ids::ApprovalId;
-use stepgate_core::ports::{ApprovalQuery, StoreError};
+use stepgate_core::ports::StoreError;
 use stepgate_core::step::Refused;
 use stepgate_core::time::Timestamp;
 use stepgate_core::tool::ToolName;
 use stepgate_gateway::attention::{Attention, NeedObject};
+use stepgate_gateway::text::shortened;
 
-use super::moment::{Moment, ago};
+use super::moment::{Moment, ago, left};
 use super::question::{Question, tool_path};
 use super::text::{Shown, Text};
 use super::trouble::Trouble;
 use super::visitor::{Visitor, VisitorRole};
 use super::{Frame, Tab, form, html};
 use crate::approvals::{self, Decision};
+use crate::routes::Params;
 use crate::{App, Problem};
 
-/// Most approvals on the page. Each is shown in full.
+/// Most approvals on the page.
 const SHOWN_MAX: usize = 25;
+/// Longest approval that is shown in full. A longer one is decided on its own page.
+const IN_FULL_BYTES_MAX: usize = 8 * 1024;
+/// Longest name and reason, in characters.
+const NAME_CHARS_MAX: usize = 128;
+const REASON_CHARS_MAX: usize = 500;
 /// Most approvals that are looked at to find the next one.
-const LOOKED_AT_MAX: usize = 8;
+const LOOKED_AT_MAX: usize = 50;
 
 #[derive(Template)]
 #[template(path = "inbox.html")]
@@ -40,15 +47,24 @@ struct InboxPage {
     /// The CSRF token; none for a visitor who may only look.
     csrf: Option<String>,
     asks: Vec<Ask>,
-    /// How many are not shown.
-    more: Option<String>,
+    /// The last approval on the page, if more follow.
+    more: Option<ApprovalId>,
     needs: Vec<Need>,
 }
 
 /// An approval.
 struct Ask {
-    question: Question,
+    approval_id: ApprovalId,
+    tool: Text,
+    principal: Text,
+    reason: Text,
+    asked: Moment,
+    age: String,
+    left: String,
+    is_own: bool,
     can_decide: bool,
+    /// Everything that is decided on; none if it is too long for a list.
+    question: Option<Question>,
 }
 
 /// Something else that needs a person.
@@ -62,11 +78,19 @@ struct Need {
     age: String,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PageParams {
+    /// The last approval of the page before.
+    after: Option<ApprovalId>,
+}
+
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     visitor: Visitor,
+    Params(PageParams { after }): Params<PageParams>,
 ) -> Result<Response, Trouble> {
-    page(&app, &visitor, StatusCode::OK, Vec::new()).await
+    page(&app, &visitor, StatusCode::OK, Vec::new(), after).await
 }
 
 /// Decides on the approvals that the visitor chose, each by its id.
@@ -77,21 +101,15 @@ pub(super) async fn decide(
     body: Body,
 ) -> Result<Response, Trouble> {
     let chosen = Chosen::of(form::read::<Vec<(String, String)>>(&app, &headers, body).await?)?;
-    if !visitor.made(&chosen.csrf) {
-        return Err(Trouble::foreign_form());
-    }
-    match visitor.role {
-        VisitorRole::Operator => {}
-        VisitorRole::Auditor => return Err(Problem::forbidden().into()),
-    }
+    visitor.may_change(&chosen.csrf)?;
     if chosen.ids.is_empty() {
         let words = "Nothing was decided: you chose none.".to_owned();
-        return page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words]).await;
+        return page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words], None).await;
     }
     let Ok(note) = approvals::checked(Some(chosen.note.trim().to_owned())) else {
         let words =
             "Nothing was decided: the note is too long. It may have 4,096 bytes.".to_owned();
-        return page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words]).await;
+        return page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words], None).await;
     };
     let (mut decided, mut notices) = (0_usize, Vec::new());
     for id in chosen.ids {
@@ -106,7 +124,7 @@ pub(super) async fn decide(
         Decision::Deny => "denied",
     };
     notices.insert(0, format!("You {word} {decided}."));
-    page(&app, &visitor, StatusCode::OK, notices).await
+    page(&app, &visitor, StatusCode::OK, notices, None).await
 }
 
 /// Why a decision was not accepted.
@@ -160,26 +178,32 @@ async fn page(
     visitor: &Visitor,
     status: StatusCode,
     notices: Vec<String>,
+    after: Option<ApprovalId>,
 ) -> Result<Response, Trouble> {
     let now = app.service.gate.world.now();
     let Attention { attention, counts } = app.service.attention().await?;
-    let (approvals, others): (Vec<_>, Vec<_>) =
-        attention.into_iter().partition(|need| need.kind == Kind::Approval.as_str());
+    let others = attention.iter().filter(|need| need.kind != Kind::Approval.as_str());
+    let open = app.service.decidable_after(after, SHOWN_MAX + 1).await?;
     let mut asks = Vec::new();
-    for need in approvals.iter().take(SHOWN_MAX) {
-        asks.extend(ask(app, visitor, &need.subject, now).await?);
+    for approval in open.iter().take(SHOWN_MAX) {
+        asks.extend(ask(app, visitor, approval, now).await?);
     }
     let csrf = match visitor.role {
         VisitorRole::Operator => Some(visitor.csrf.clone()),
         VisitorRole::Auditor => None,
     };
-    let open = counts.get(Kind::Approval.as_str()).copied().unwrap_or_default();
-    let more = (asks.len() < approvals.len())
-        .then(|| format!("The oldest {} of {open} approvals are shown.", asks.len()));
+    let last = open.get(SHOWN_MAX - 1).filter(|_| open.len() > SHOWN_MAX);
     let (title, heading) = headings(counts.values().sum());
-    let needs = others.iter().map(|need| Need::of(need, now)).collect();
-    let frame = Frame::at(Tab::Inbox, title, visitor);
-    Ok(html(status, &InboxPage { frame, heading, notices, csrf, asks, more, needs }))
+    let page = InboxPage {
+        frame: Frame::at(Tab::Inbox, title, visitor),
+        heading,
+        notices,
+        csrf,
+        asks,
+        more: last.map(|last| last.approval_id),
+        needs: others.map(|need| Need::of(need, now)).collect(),
+    };
+    Ok(html(status, &page))
 }
 
 /// The titles of the page and of its window.
@@ -191,28 +215,36 @@ fn headings(waiting: u64) -> (String, String) {
     }
 }
 
-/// An approval with everything that is decided on. None if it was decided meanwhile or cannot be read: a run that does
-/// not verify is among the other needs.
+/// An approval. None if its run does not verify: then the run is among the other needs.
 async fn ask(
     app: &App,
     visitor: &Visitor,
-    approval_id: &str,
+    approval: &Approval,
     now: Timestamp,
 ) -> Result<Option<Ask>, StoreError> {
-    let store = &app.service.gate.store;
-    let Ok(approval_id) = approval_id.parse() else { return Ok(None) };
-    let Some(approval) = store.approval(approval_id).await? else { return Ok(None) };
-    let dossier = match store.dossier(approval.tool_run_id).await {
-        Ok(Some(dossier)) if approval.status == ApprovalStatus::Pending => dossier,
-        Ok(_) | Err(StoreError::State(_)) => return Ok(None),
-        Err(error) => return Err(error),
+    let Ok(context) = approval.context.read() else { return Ok(None) };
+    let question = match approval.context.text().len() <= IN_FULL_BYTES_MAX {
+        false => None,
+        true => match app.service.gate.store.dossier(approval.tool_run_id).await {
+            Ok(Some(dossier)) => Question::of(approval, &dossier, now).ok(),
+            Ok(None) | Err(StoreError::State(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        },
     };
-    let Ok(question) = Question::of(&approval, &dossier, now) else { return Ok(None) };
-    let can_decide = match visitor.role {
-        VisitorRole::Operator => visitor.principal_id != question.principal_id,
-        VisitorRole::Auditor => false,
-    };
-    Ok(Some(Ask { question, can_decide }))
+    let is_own = visitor.principal_id == context.principal_id;
+    Ok(Some(Ask {
+        approval_id: approval.approval_id,
+        tool: Text::of(&shortened(&context.action(), NAME_CHARS_MAX)),
+        principal: Text::of(context.principal_id.as_str()),
+        reason: Text::of(&shortened(&context.reason, REASON_CHARS_MAX)),
+        asked: Moment::of(approval.ts_requested),
+        age: ago(approval.ts_requested, now),
+        left: left(context.expires_at, now),
+        is_own,
+        // What is not shown here in full is not decided here.
+        can_decide: visitor.role == VisitorRole::Operator && !is_own && question.is_some(),
+        question,
+    }))
 }
 
 /// The next approval that this visitor can decide on.
@@ -221,20 +253,13 @@ pub(super) async fn next(
     visitor: &Visitor,
     done: ApprovalId,
 ) -> Result<Option<ApprovalId>, StoreError> {
-    let query = ApprovalQuery {
-        status: Some(ApprovalStatus::Pending),
-        oldest_first: true,
-        limit: LOOKED_AT_MAX,
-        ..ApprovalQuery::default()
-    };
-    let now = app.service.gate.world.now();
-    let is_for_them = |approval: &&Approval| {
+    let open = app.service.decidable_after(None, LOOKED_AT_MAX).await?;
+    let next = open.iter().find(|approval| {
         let context = approval.context.read();
         let is_own = context.is_ok_and(|it| it.principal_id == visitor.principal_id);
-        approval.approval_id != done && !is_own && !approval.has_expired(now)
-    };
-    let open = app.service.gate.store.approvals(query).await?;
-    Ok(open.iter().find(is_for_them).map(|approval| approval.approval_id))
+        approval.approval_id != done && !is_own
+    });
+    Ok(next.map(|approval| approval.approval_id))
 }
 
 impl Need {

@@ -48,7 +48,8 @@ struct Following {
 }
 
 impl Following {
-    /// Waits for the next change. None ends the stream: the login has ended, or the process shuts down.
+    /// Waits for the next change. None ends the stream: the login has ended, the stream is `LIFE_MAX` old, or the process shuts
+    /// down.
     async fn next(&mut self) -> Option<()> {
         tokio::select! {
             changed = self.pulse.changed() => changed.ok()?,

@@ -32,11 +32,14 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
+/// The shortest time that is told exactly. A page whose times changed every second would be drawn again every second.
+const MINUTE_MS: u64 = 60_000;
+
 /// The time until a moment, or `over`.
 pub(super) fn left(until: Timestamp, now: Timestamp) -> String {
     match until.since_ms(now) {
         0 => "over".to_owned(),
-        ms if ms < 1000 => "less than a second left".to_owned(),
+        ms if ms < MINUTE_MS => "less than a minute left".to_owned(),
         ms => format!("{} left", duration(ms)),
     }
 }
@@ -44,7 +47,7 @@ pub(super) fn left(until: Timestamp, now: Timestamp) -> String {
 /// The time since a moment.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> String {
     match now.since_ms(at) {
-        ms if ms < 1000 => "just now".to_owned(),
+        ms if ms < MINUTE_MS => "just now".to_owned(),
         ms => format!("{} ago", duration(ms)),
     }
 }
@@ -63,7 +66,9 @@ mod tests {
     fn the_time_that_is_left_ends_with_over() {
         let now = Timestamp::from_millisecond(1_700_000_000_000);
         let told = [0, 1, 59_999].map(|ms| left(now.plus_ms(ms), now));
-        assert_eq!(told, ["over", "less than a second left", "59 s left"]);
+        let soon = "less than a minute left";
+        assert_eq!(told, ["over", soon, soon]);
+        assert_eq!(left(now.plus_ms(60_000), now), "1 min left");
         assert_eq!(left(now, now.plus_ms(1)), "over");
         assert_eq!([ago(now, now), ago(now, now.plus_ms(90_000))], ["just now", "1 min ago"]);
     }

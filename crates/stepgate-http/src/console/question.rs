@@ -6,17 +6,18 @@ use serde_json::Value;
 use stepgate_core::action::{Action, CORE_SERVER, CoreCall};
 use stepgate_core::approval::{Approval, ApprovalContext};
 use stepgate_core::digest::Digest;
+use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::gate::Fault;
-use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::journal::artifact::{ActionRequest, RiskLevel};
 use stepgate_core::journal::{Artifact, StateError};
 use stepgate_core::json::strict;
-use stepgate_core::ports::{Dispatch, Dossier, Effect};
+use stepgate_core::ports::{Dispatch, Dossier, Effect, Failed};
 use stepgate_core::time::Timestamp;
 use stepgate_core::tool::{Standing, ToolName};
 
 use super::difference::Difference;
-use super::moment::{Moment, ago, left};
+use super::moment::{Moment, left};
 use super::text::{Shown, Text, kind};
 use crate::App;
 
@@ -25,10 +26,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything that is decided on.
 pub(super) struct Question {
-    pub(super) approval_id: ApprovalId,
     pub(super) tool: Text,
     pub(super) principal: Text,
-    pub(super) principal_id: PrincipalId,
     pub(super) reason: Shown,
     pub(super) arguments: Vec<Argument>,
     /// The agent's own words about it. Nothing checks them.
@@ -41,7 +40,6 @@ pub(super) struct Question {
     pub(super) session_id: SessionId,
     pub(super) step_index: u64,
     pub(super) asked: Moment,
-    pub(super) age: String,
     pub(super) expires: Moment,
     /// The time left, or `over`.
     pub(super) left: String,
@@ -68,10 +66,8 @@ impl Question {
         let meta = &context.needs_approval.meta;
         let arguments = arguments(&context.args, &request.proposal.args);
         Ok(Self {
-            approval_id: approval.approval_id,
             tool: Text::of(&request.proposal.action()),
             principal: Text::of(context.principal_id.as_str()),
-            principal_id: context.principal_id.clone(),
             reason: Shown::of(&context.reason),
             arguments: arguments.into_iter().chain(defaults(meta.defaults.as_ref())).collect(),
             reasoning: reasoning(dossier).as_deref().map(Shown::of),
@@ -87,7 +83,6 @@ impl Question {
             session_id: arrival.session_id,
             step_index: arrival.step_index,
             asked: Moment::of(approval.ts_requested),
-            age: ago(approval.ts_requested, now),
             expires: Moment::of(context.expires_at),
             left: left(context.expires_at, now),
         })
@@ -158,9 +153,9 @@ pub(super) async fn file_change(app: &App, context: &ApprovalContext) -> Option<
             let result: Value = serde_json::from_str(&result).ok()?;
             result.get("content")?.as_str()?.to_owned()
         }
-        // There is no such file, or it cannot be shown: then the whole content is new.
+        Effect::Failed(Failed { failure: ExecutionFailure::FileNotFound, .. }) => String::new(),
         Effect::Done(None) | Effect::Failed(_) | Effect::Refused(_) | Effect::Unknown(_) => {
-            String::new()
+            return Some(Difference::Unknown);
         }
     };
     Some(Difference::between(&before, &content))

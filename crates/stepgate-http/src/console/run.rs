@@ -20,7 +20,7 @@ use stepgate_core::ports::{Dossier, StoreError};
 use stepgate_core::step::Settlement;
 
 use super::trouble::Trouble;
-use super::visitor::{Visitor, VisitorRole};
+use super::visitor::Visitor;
 use super::{form, html};
 use crate::routes::Id;
 use crate::{App, Problem};
@@ -64,13 +64,7 @@ pub(super) async fn settle(
     body: Body,
 ) -> Result<Response, Trouble> {
     let SettleForm { csrf, settlement } = form::read(&app, &headers, body).await?;
-    if !visitor.made(&csrf) {
-        return Err(Trouble::foreign_form());
-    }
-    match visitor.role {
-        VisitorRole::Operator => {}
-        VisitorRole::Auditor => return Err(Problem::forbidden().into()),
-    }
+    visitor.may_change(&csrf)?;
     let Ok(Id(run_id)) = id else { return Err(Trouble::no_such("run")) };
     let settlement = match settlement {
         Settled::Succeeded => Settlement::Succeeded(None),

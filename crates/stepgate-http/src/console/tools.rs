@@ -58,6 +58,8 @@ struct ToolPage {
     path: String,
     /// The CSRF token and the digest of the definition on the page, if the visitor can accept it.
     accept: Option<(String, Digest)>,
+    /// Whether the present definition is the accepted one.
+    is_accepted: bool,
     accepted_digest: Option<Digest>,
     present_digest: Option<Digest>,
     change: Option<Difference>,
@@ -124,17 +126,16 @@ pub(super) async fn show(
     let compared = control.and_then(|control| control.servers.compared(&name));
     let compared = compared.ok_or_else(|| Trouble::no_such("tool"))?;
     let present_digest = compared.present.as_ref().map(Digest::of);
-    let is_new = present_digest.is_some() && present_digest != compared.accepted_digest;
-    let has_more = compared.unaccepted_meta.is_some() || compared.unaccepted_instructions.is_some();
+    let is_unaccepted = present_digest.is_some() && present_digest != compared.accepted_digest;
     let accept = match visitor.role {
-        VisitorRole::Operator if is_new || has_more => {
+        VisitorRole::Operator if is_unaccepted => {
             present_digest.map(|digest| (visitor.csrf.clone(), digest))
         }
         VisitorRole::Operator | VisitorRole::Auditor => None,
     };
     let pretty = |value: &Value| format!("{value:#}");
     let change = match (&compared.accepted, &compared.present) {
-        (Some(accepted), Some(present)) if is_new => {
+        (Some(accepted), Some(present)) if is_unaccepted => {
             Some(Difference::between(&pretty(accepted), &pretty(present)))
         }
         (_, _) => None,
@@ -144,6 +145,7 @@ pub(super) async fn show(
         path: tool_path(&name),
         name: Text::of(name.as_str()),
         accept,
+        is_accepted: present_digest.is_some() && !is_unaccepted,
         accepted_digest: compared.accepted_digest,
         present_digest,
         change,
@@ -170,13 +172,7 @@ pub(super) async fn accept(
     body: Body,
 ) -> Result<Response, Trouble> {
     let AcceptForm { csrf, definition_digest } = form::read(&app, &headers, body).await?;
-    if !visitor.made(&csrf) {
-        return Err(Trouble::foreign_form());
-    }
-    match visitor.role {
-        VisitorRole::Operator => {}
-        VisitorRole::Auditor => return Err(Problem::forbidden().into()),
-    }
+    visitor.may_change(&csrf)?;
     let Ok(Id(name)) = id else { return Err(Trouble::no_such("tool")) };
     tools::accept_as(&app, &visitor.principal_id, &name, Some(definition_digest)).await?;
     Ok(Redirect::to(&format!("/tools/{}", tool_path(&name))).into_response())

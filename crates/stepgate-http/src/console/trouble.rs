@@ -40,12 +40,6 @@ impl Trouble {
         Self { way_out: Some((login, "Log in")), ..trouble }
     }
 
-    /// There is no such approval.
-    pub(super) fn no_such_approval() -> Self {
-        let words = "No approval has this id. Look at the address: it may have been cut off.";
-        Self::new(StatusCode::NOT_FOUND, "There is no such approval", words)
-    }
-
     /// There is nothing of this kind with the id in the address.
     pub(super) fn no_such(kind: &'static str) -> Self {
         let words =
@@ -70,6 +64,12 @@ impl Trouble {
         Self::new(StatusCode::FORBIDDEN, "This form is not good any more", words)
     }
 
+    /// An auditor sent a form that changes something.
+    pub(super) fn only_looks() -> Self {
+        let words = "Nothing was done: auditors look, and operators decide.";
+        Self::new(StatusCode::FORBIDDEN, "You may not do that", words)
+    }
+
     /// A form that was sent from another site.
     pub(super) fn foreign_origin() -> Self {
         let words = "The form came from another address than Stepgate's own, so nothing was done. If \
@@ -87,14 +87,15 @@ impl<E: Into<Problem>> From<E> for Trouble {
             StatusCode::FORBIDDEN => ("You may not do that", String::new()),
             StatusCode::NOT_FOUND => ("There is no such page", String::new()),
             StatusCode::METHOD_NOT_ALLOWED => ("This page does not take that", String::new()),
+            StatusCode::CONFLICT => ("This has changed meanwhile", sentence(&message)),
             StatusCode::REQUEST_TIMEOUT => ("That took too long", sentence(&message)),
             StatusCode::TOO_MANY_REQUESTS => {
                 ("Too many tries", "Wait a moment, and try again.".to_owned())
             }
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::INTERNAL_SERVER_ERROR => (
                 "Stepgate itself failed",
-                "Whether anything was decided is not known. Open the page again: it shows what \
-                 stands."
+                "It is not known whether your request was carried out. Open the page again to see \
+                 the present state."
                     .to_owned(),
             ),
             _ => ("That cannot be understood", sentence(&message)),

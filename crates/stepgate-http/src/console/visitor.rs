@@ -61,6 +61,17 @@ impl VisitorRole {
 }
 
 impl Visitor {
+    /// Checks a form that changes something: it has this login's CSRF token, and the visitor is an operator.
+    pub(super) fn may_change(&self, csrf: &str) -> Result<(), Trouble> {
+        if !self.made(csrf) {
+            return Err(Trouble::foreign_form());
+        }
+        match self.role {
+            VisitorRole::Operator => Ok(()),
+            VisitorRole::Auditor => Err(Trouble::only_looks()),
+        }
+    }
+
     /// Whether a form has this login's CSRF token. Compares in constant time.
     pub(super) fn made(&self, csrf: &str) -> bool {
         self.csrf.as_bytes().ct_eq(csrf.as_bytes()).into()
@@ -82,7 +93,8 @@ fn recognised(app: &App, headers: &HeaderMap) -> Option<Visitor> {
     let cookies = lines.flat_map(|line| line.split(';')).filter_map(|it| it.trim().split_once('='));
     let ours = cookies.filter(|(it, _)| *it == name).take(COOKIES_MAX);
     let is_live = |token_id| app.service.is_live(token_id);
-    // A script marks its requests. Whoever leaves the mark out has the cookie, and could visit the page as well.
+    // The script marks its requests, so that they do not reset the idle timeout. Leaving out the mark gains nothing:
+    // with the cookie one can open the page anyway.
     let by = match headers.contains_key(REFRESH_HEADER) || is_stream(headers) {
         true => VisitBy::Script,
         false => VisitBy::Person,

@@ -244,7 +244,7 @@ async fn an_approval_that_is_not_there_is_a_page_that_says_so() {
     for id in [fresh_id(), "x".into(), "%3Cscript%3E".into(), "%00".into(), "%ff".into()] {
         let reply = browser.get(&format!("/approvals/{id}")).await;
         assert_eq!(reply.status, 404, "{id}");
-        assert!(reply.body.contains("There is no such approval"), "{}", reply.body);
+        assert!(reply.body.contains("No approval has this id."), "{}", reply.body);
         assert_eq!(browser.decide(&id, "approve", "").await.status, 404, "{id}");
         assert_eq!(Browser::new(&house).get(&format!("/approvals/{id}")).await.status, 303);
     }

@@ -42,6 +42,8 @@ pub(super) struct RunPage {
     need: Option<(String, Shown)>,
     /// The CSRF token, if the visitor can settle the run.
     settle: Option<String>,
+    /// Whether the call can be sent again: not while recovery tries that itself.
+    can_redispatch: bool,
     failure: Option<(Text, Option<Shown>)>,
     arguments: Vec<Argument>,
     reasoning: Option<Shown>,
@@ -127,6 +129,7 @@ impl RunPage {
                 ) => Some(visitor.csrf.clone()),
                 (_, _) => None,
             },
+            can_redispatch: need.is_some_and(|need| need.kind == attention::Kind::InDoubt),
             failure: body.as_ref().and_then(failure),
             arguments: args.map(|args| question::arguments(&args, &args)).unwrap_or_default(),
             reasoning: question::reasoning(dossier).as_deref().map(Shown::of),
@@ -211,7 +214,7 @@ impl Times {
         };
         match phase {
             Phase::ValidateArgs => between(Some(self.received), self.request)
-                .map(|took| format!("{took} for these five")),
+                .map(|took| format!("{took} for phases 1 to 5")),
             Phase::Authorize => between(self.request, self.decision),
             Phase::Execute => between(self.call, self.effect),
             Phase::Record => between(self.effect.or(self.decision), self.record),
@@ -253,15 +256,15 @@ fn phases(dossier: &Dossier, body: Option<&RecordBody>) -> Vec<PhaseRow> {
 
 fn words(phase: Phase) -> &'static str {
     match phase {
-        Phase::Receive => "the bytes came",
-        Phase::Parse => "read as JSON",
-        Phase::ValidateSchema => "is a proposal",
-        Phase::ValidateAction => "names an action",
-        Phase::ValidateArgs => "with valid arguments",
-        Phase::Authorize => "policy, and a person where it asks for one",
-        Phase::Execute => "the act",
+        Phase::Receive => "request received",
+        Phase::Parse => "JSON parsed",
+        Phase::ValidateSchema => "matches the proposal schema",
+        Phase::ValidateAction => "the action exists",
+        Phase::ValidateArgs => "the arguments are valid",
+        Phase::Authorize => "policy decides, or a person",
+        Phase::Execute => "the call is executed",
         Phase::Record => "written into the session's chain",
-        Phase::Respond => "answered",
+        Phase::Respond => "response sent",
     }
 }
 

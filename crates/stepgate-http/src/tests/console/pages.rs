@@ -28,6 +28,23 @@ async fn the_inbox_has_every_open_approval_oldest_first_and_with_all_its_argumen
 }
 
 #[tokio::test]
+async fn many_approvals_are_shown_page_by_page() {
+    let house = House::new().await;
+    let browser = Browser::of(&house, &house.olga).await;
+    for number in 0..26 {
+        house.ask(&house.alice, &number.to_string()).await;
+    }
+    let first = browser.get("/").await;
+    assert_eq!(asks(&first).len(), 25);
+    let last = *asks(&first).last().unwrap();
+    let more = format!("/?after={last}");
+    assert!(first.body.contains(&format!("href=\"{more}\"")), "{}", first.body);
+    let second = browser.get(&more).await;
+    assert_eq!(asks(&second).len(), 1);
+    assert!(!second.body.contains("More approvals") && !asks(&first).contains(&asks(&second)[0]));
+}
+
+#[tokio::test]
 async fn several_approvals_are_decided_only_by_explicit_choice() {
     let house = House::new().await;
     let browser = Browser::of(&house, &house.olga).await;

@@ -34,10 +34,8 @@ fn page_of(text: &str, floor: VisitorActions) -> String {
         standing: Standing::of(ApprovalStatus::Approved),
         floor,
         question: Question {
-            approval_id: ApprovalId::new(Uuid::now_v7()),
             tool: Text::of(text),
             principal: Text::of(text),
-            principal_id: PrincipalId::parse("alice").unwrap(),
             reason: shown(),
             arguments: arguments(&json!({ text: text, "n": { text: [text] } }), &json!({})),
             reasoning: Some(shown()),
@@ -49,7 +47,6 @@ fn page_of(text: &str, floor: VisitorActions) -> String {
             session_id: SessionId::new(Uuid::now_v7()),
             step_index: 1,
             asked: moment(),
-            age: "1 s ago".into(),
             expires: moment(),
             left: "over".into(),
         },
