@@ -48,7 +48,7 @@ fn shown(place: &Place, run: &str) -> Value {
 }
 
 /// The run of the gated call: the oldest.
-fn run_of_the_call(place: &Place) -> String {
+pub(crate) fn run_of_the_call(place: &Place) -> String {
     let runs = place.stepgate(["--json", "runs", "--tool", "fixture.act"], "");
     let run: Value = serde_json::from_str(runs.stdout.lines().last().unwrap()).unwrap();
     run["tool_run_id"].as_str().unwrap().to_owned()

@@ -6,9 +6,12 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::attention::run_of_the_call;
 use crate::binary::{Output, Place, finish};
+use crate::gateway_tools::killed_at;
 use crate::http_client::{Gateway, PATIENCE, Reply, exchange, proposal, request};
 use crate::mcp_scene::{fixture, installed, node22};
+use crate::scene::{Scene, until};
 
 /// A gateway that asks a person before anything in the sandbox is touched.
 fn asking() -> Place {
@@ -106,7 +109,7 @@ fn a_person_decides_in_a_browser_and_the_gateway_acts_once() {
 
 /// Ten scenes, which `browser.cjs` names one after the other.
 #[test]
-fn a_person_uses_every_page_in_a_real_browser() {
+fn a_person_decides_and_looks_in_a_real_browser() {
     let place = Place::new();
     fs::create_dir_all(place.path().join("policies")).unwrap();
     let policy = r#"@id("ask/first") @approval("it changes <b>something</b>")
@@ -133,6 +136,64 @@ fn a_person_uses_every_page_in_a_real_browser() {
     assert_eq!((code, stdout.matches("ok: ").count()), (0, 10), "{stdout}\n{stderr}");
     drop(gateway);
     assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
+
+#[test]
+fn a_call_in_doubt_is_settled_on_its_page_once() {
+    let scene = Scene::new("in_doubt = \"ask\"");
+    killed_at(&scene, "hold-after");
+    let run = run_of_the_call(&scene.place);
+    let gateway = Gateway::start(&scene.place);
+    let path = format!("/runs/{run}");
+    let (_, cookie) = log_in(&gateway, &gateway.operator, &path);
+    until("it can be settled", || page(&gateway, &path, &cookie).body.contains("Settle it"));
+    let inbox = page(&gateway, "/", &cookie);
+    assert!(inbox.body.contains("A call in doubt") && inbox.body.contains(&path), "{}", inbox.body);
+    let shown = page(&gateway, &path, &cookie);
+    let body = format!("csrf={}&settlement=succeeded", csrf(&shown));
+    assert_eq!(form(&gateway, &path, &cookie, "csrf=x&settlement=succeeded").status, 403);
+    assert_eq!(form(&gateway, &path, "", &body).status, 401);
+    let settled = form(&gateway, &path, &cookie, &body);
+    assert_eq!((settled.status, &settled.headers["location"]), (303, &path));
+    let over = page(&gateway, &path, &cookie);
+    assert!(
+        over.body.contains("run_resolved") && !over.body.contains("Settle it"),
+        "{}",
+        over.body
+    );
+    let again = form(&gateway, &path, &cookie, &body);
+    assert_eq!(again.status, 409, "{}", again.body);
+    assert!(page(&gateway, "/", &cookie).body.contains("Nothing waits for a person."));
+    drop(gateway);
+    scene.verified();
+}
+
+#[test]
+fn a_changed_tool_is_accepted_on_its_page_as_it_was_shown() {
+    let scene = Scene::new("honours_key = true");
+    drop(Gateway::start(&scene.place));
+    scene.configure("honours_key = true", &["--describe", "<script>another</script>"]);
+    let gateway = Gateway::start(&scene.place);
+    let path = "/tools/fixture.act";
+    let (_, cookie) = log_in(&gateway, &gateway.operator, path);
+    let shown = page(&gateway, path, &cookie);
+    for text in ["What changed", "&#60;script&#62;another", "data-final"] {
+        assert!(shown.body.contains(text), "{text} is not in\n{}", shown.body);
+    }
+    let (_, rest) = shown.body.split_once("name=\"definition_digest\" value=\"").unwrap();
+    let digest = rest.split('"').next().unwrap();
+    let csrf = csrf(&shown);
+    let accept = |digest: &str| {
+        form(&gateway, path, &cookie, &format!("csrf={csrf}&definition_digest={digest}"))
+    };
+    let other = "0".repeat(64);
+    assert_eq!(accept(&other).status, 409);
+    assert!(page(&gateway, path, &cookie).body.contains("What changed"));
+    assert_eq!(accept(digest).status, 303);
+    let over = page(&gateway, path, &cookie);
+    assert!(over.body.contains("is the accepted one") && !over.body.contains("definition_digest"));
+    drop(gateway);
+    scene.verified();
 }
 
 #[test]
