@@ -102,24 +102,27 @@ pub(super) async fn decide(
 ) -> Result<Response, Trouble> {
     let chosen = Chosen::of(form::read::<Vec<(String, String)>>(&app, &headers, body).await?)?;
     visitor.may_change(&chosen.csrf)?;
+    let nothing =
+        |words: &str| page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words.to_owned()], None);
+    let Some(decision) = chosen.decision else {
+        return nothing("Nothing was decided: press Approve or Deny.").await;
+    };
     if chosen.ids.is_empty() {
-        let words = "Nothing was decided: you chose none.".to_owned();
-        return page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words], None).await;
+        return nothing("Nothing was decided: you chose none.").await;
     }
-    let Ok(note) = approvals::checked(Some(chosen.note.trim().to_owned())) else {
-        let words =
-            "Nothing was decided: the note is too long. It may have 4,096 bytes.".to_owned();
-        return page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words], None).await;
+    let note = match form::note(&chosen.note) {
+        Ok(note) => note,
+        Err(words) => return nothing(words).await,
     };
     let (mut decided, mut notices) = (0_usize, Vec::new());
     for id in chosen.ids {
-        let said = chosen.decision.by(&visitor.principal_id, note.clone());
+        let said = decision.by(&visitor.principal_id, note.clone());
         match app.service.decide(id, said).await {
             Ok(_) => decided += 1,
             Err(refused) => notices.push(format!("Not decided: {id}: {}", why_not(&refused))),
         }
     }
-    let word = match chosen.decision {
+    let word = match decision {
         Decision::Approve => "approved",
         Decision::Deny => "denied",
     };
@@ -141,7 +144,8 @@ fn why_not(refused: &Refused) -> &'static str {
 /// The form for several approvals. The same field occurs once for each of them.
 struct Chosen {
     csrf: String,
-    decision: Decision,
+    /// None if the person pressed Enter instead of a button.
+    decision: Option<Decision>,
     note: String,
     ids: Vec<ApprovalId>,
 }
@@ -155,9 +159,12 @@ impl Chosen {
             match name.as_str() {
                 "csrf" => csrf = Some(value),
                 "decision" => {
-                    let word: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
-                        serde::de::IntoDeserializer::into_deserializer(value.as_str());
-                    decision = Decision::deserialize(word).ok();
+                    decision = Some(match value.as_str() {
+                        "approve" => Some(Decision::Approve),
+                        "deny" => Some(Decision::Deny),
+                        "none" => None,
+                        _ => return Err(malformed()),
+                    });
                 }
                 "note" => note = value,
                 "id" => ids.push(value.parse().map_err(|_| malformed())?),
