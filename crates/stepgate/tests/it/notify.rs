@@ -147,6 +147,13 @@ fn every_kind_is_told_and_none_of_an_argument() {
     assert!(!letter.to_string().contains(CONTENT));
 }
 
+/// A receiver, as `notify list` has it.
+fn listed(place: &Place, name: &str) -> Value {
+    let listed = place.stepgate(["notify", "list", "--json"], "").stdout;
+    let mut lines = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.find(|line| line["name"] == name).unwrap()
+}
+
 #[test]
 fn nothing_is_lost_while_a_receiver_is_down_and_the_gateway_is_killed() {
     let (down, up) = (free_address(), Sink::start());
@@ -158,22 +165,18 @@ fn nothing_is_lost_while_a_receiver_is_down_and_the_gateway_is_killed() {
         gateway.until_it_says("notifications to down fail, and are tried again");
         // One that is broken does not hold up another.
         until("the other receiver is told", || told(&up, "approval_requested") == asked);
+        until("its cursor is moved", || listed(&place, "up")["waiting"] == 0);
         kill(gateway);
     }
-    let listed = place.stepgate(["notify", "list", "--json"], "").stdout;
-    let listed: Vec<Value> =
-        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&listed[0]["name"], &listed[0]["waiting"]), (&"down".into(), &6.into()));
-    assert!(listed[0]["last_error"].is_string() && listed[1]["waiting"] == 0, "{listed:?}");
+    let waiting = listed(&place, "down");
+    assert!(waiting["waiting"] == 6 && waiting["last_error"].is_string(), "{waiting}");
     let sink = Sink::at(&down);
     let gateway = Gateway::start(&place);
     until("everything has arrived", || told(&sink, "approval_requested") == asked);
     // In their order, and what arrived is not sent again after the next start.
     let ids: Vec<_> = sink.requests().iter().map(|it| it.header("webhook-id")).collect();
     assert!(ids.is_sorted(), "{ids:?}");
-    until("the cursor is moved", || {
-        place.stepgate(["notify", "list", "--json"], "").stdout.contains("\"waiting\":0")
-    });
+    until("the cursor is moved", || listed(&place, "down")["waiting"] == 0);
     kill(gateway);
     let gateway = Gateway::start(&place);
     asked.insert(ask(&gateway));
