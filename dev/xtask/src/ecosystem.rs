@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::run;
+use crate::{apt, run};
 
 /// From npm, into `node/`: the official servers that only need Node.
 const NODE_SERVERS: [&str; 3] = [
@@ -78,7 +78,7 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     npm("clients and Node", &directory.join("clients"), &clients)?;
     npm("agents", &directory.join("agents"), &NODE_AGENTS)?;
     npm("what drives a browser", &directory.join("browser"), &NODE_BROWSER)?;
-    need("chromium", &["chromium"])?;
+    need("chromium", &["chromium", "fonts-dejavu-core"])?;
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
     pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;
@@ -129,11 +129,9 @@ fn need(program: &str, packages: &[&str]) -> anyhow::Result<()> {
     if is_there(program) {
         return Ok(());
     }
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--no-install-recommends"]).args(packages);
-    run(&format!("{program}, which the tests need (once)"), install).with_context(|| {
-        format!("install `{program}` by hand, or run this command as root on Debian")
-    })?;
+    apt::install(&format!("{program}, which the tests need (once)"), packages).with_context(
+        || format!("install `{program}` by hand, or run this command as root on Debian"),
+    )?;
     ensure!(is_there(program), "there is still no `{program}`");
     Ok(())
 }

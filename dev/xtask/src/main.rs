@@ -1,5 +1,6 @@
 //! The project's own commands. `cargo xtask test` is the one that passes or fails a change.
 
+mod apt;
 mod ecosystem;
 mod mcp_overhead;
 mod mutants;

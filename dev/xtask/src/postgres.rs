@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Context;
 
-use crate::run;
+use crate::apt;
 
 /// Debian makes a cluster and starts it when the package comes, unless this file says otherwise.
 const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/stepgate.conf";
@@ -24,10 +23,8 @@ pub(crate) fn install() -> anyhow::Result<()> {
         fs::create_dir_all(directory).context(by_hand)?;
         fs::write(file, "create_main_cluster = false\n").context(by_hand)?;
     }
-    let mut install = Command::new("apt-get");
-    install.args(["install", "--yes", "--no-install-recommends", "postgresql"]);
-    install.env("DEBIAN_FRONTEND", "noninteractive");
-    let installed = run("PostgreSQL, which the tests start (once)", install).context(by_hand);
+    let installed = apt::install("PostgreSQL, which the tests start (once)", &["postgresql"]);
+    let installed = installed.context(by_hand);
     if !was_there {
         fs::remove_file(file).with_context(|| format!("cannot remove `{NO_CLUSTER}`"))?;
     }
