@@ -28,11 +28,20 @@ pub(super) struct EvaluateParams {
     principal: Option<PrincipalId>,
 }
 
+/// The decision in one word.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum VerdictWord {
+    Permit,
+    RequireApproval,
+    Deny,
+}
+
 /// The result of the evaluation.
 #[derive(Serialize)]
 pub(super) struct Evaluation {
     pub(super) tool: String,
-    pub(super) verdict: &'static str,
+    pub(super) verdict: VerdictWord,
     /// Why a person is needed.
     pub(super) reason: Option<String>,
     /// The sandbox or pin rule that refuses it, whatever policy says.
@@ -90,11 +99,11 @@ fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation 
     let Weighed { call, rule, decision } = weighed;
     let PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults } = decision;
     let (verdict, reason) = match verdict {
-        PolicyVerdict::Permit => ("permit", None),
-        PolicyVerdict::RequireApproval(reason) => ("require_approval", Some(reason)),
-        PolicyVerdict::Deny => ("deny", None),
+        PolicyVerdict::Permit => (VerdictWord::Permit, None),
+        PolicyVerdict::RequireApproval(reason) => (VerdictWord::RequireApproval, Some(reason)),
+        PolicyVerdict::Deny => (VerdictWord::Deny, None),
     };
-    let verdict = if rule.is_some() { "deny" } else { verdict };
+    let verdict = if rule.is_some() { VerdictWord::Deny } else { verdict };
     let tool = call.name().to_owned();
     Evaluation {
         tool,

@@ -1,19 +1,19 @@
 //! The command line, with examples for every command.
 
-use std::path::PathBuf;
-use std::str::FromStr;
+mod times;
 
-use anyhow::{Context, bail, ensure};
+use std::path::PathBuf;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use stepgate_core::attention::Kind;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
-use stepgate_core::time::Timestamp;
 use stepgate_core::tool::ToolName;
-use stepgate_gateway::tokens::{LIFE_S_MAX, Role};
+use stepgate_gateway::tokens::Role;
 
 use crate::log::LogFormat;
+pub(crate) use times::{Span, When};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -556,8 +556,8 @@ Examples:
         #[arg(long, value_parser = role())]
         role: Role,
         /// How long it is good for, such as `12h` or `30d`; until it is revoked otherwise.
-        #[arg(long, value_name = "TIME")]
-        expires_in: Option<Life>,
+        #[arg(long, value_name = "TIME", value_parser = Span::token_life)]
+        expires_in: Option<Span>,
     },
     /// List the tokens that were not revoked, and when they expire.
     #[command(after_help = "\
@@ -756,63 +756,4 @@ pub(crate) enum McpClient {
     Vscode,
     /// Codex: command line, editor and app.
     Codex,
-}
-
-/// An instant, or how long ago.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
-    At(Timestamp),
-    Ago(Life),
-}
-
-impl When {
-    /// The instant, at this time.
-    pub(crate) fn instant(self, now: Timestamp) -> Timestamp {
-        match self {
-            Self::At(instant) => instant,
-            Self::Ago(Life(ago_s)) => {
-                let ago_ms = i64::try_from(ago_s.saturating_mul(1000)).unwrap_or(i64::MAX);
-                Timestamp::from_millisecond(now.as_millisecond().saturating_sub(ago_ms))
-            }
-        }
-    }
-}
-
-impl FromStr for When {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        match text.parse::<Life>() {
-            Ok(life) => Ok(Self::Ago(life)),
-            Err(_) => Ok(Self::At(Timestamp::parse_short(text)?)),
-        }
-    }
-}
-
-/// The lifetime of a token, in seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Life(pub(crate) u64);
-
-impl FromStr for Life {
-    type Err = anyhow::Error;
-
-    /// Parses a number with its unit, such as `30d`.
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let what = || format!("`{text}` is no time: write it like `12h`, `30d` or `1y`");
-        let unit = text.chars().last().with_context(what)?;
-        let unit_s: u64 = match unit {
-            's' => 1,
-            'm' => 60,
-            'h' => 60 * 60,
-            'd' => 24 * 60 * 60,
-            'w' => 7 * 24 * 60 * 60,
-            'y' => 365 * 24 * 60 * 60,
-            _ => bail!("{}", what()),
-        };
-        let count: u64 =
-            text.strip_suffix(unit).and_then(|count| count.parse().ok()).with_context(what)?;
-        let life_s = count.checked_mul(unit_s).with_context(what)?;
-        ensure!((1..=LIFE_S_MAX).contains(&life_s), "a token is good for 1 s to 10 years (`10y`)");
-        Ok(Self(life_s))
-    }
 }

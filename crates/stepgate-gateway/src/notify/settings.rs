@@ -42,7 +42,7 @@ pub struct Escalation {
     pub after: Duration,
 }
 
-/// How a receiver is reached. An address can be a secret: whoever knows it can send.
+/// How a receiver is reached. An address can be a secret: it is all that a sender needs.
 #[derive(Clone, Debug)]
 pub enum ChannelSettings {
     /// A webhook by the Standard Webhooks convention.

@@ -18,7 +18,7 @@ use super::text::{Shown, Text};
 use super::trouble::Trouble;
 use super::visitor::Visitor;
 use super::{Frame, Tab, form, html};
-use crate::policy::{self, Evaluation};
+use crate::policy::{self, Evaluation, VerdictWord};
 use crate::{App, Problem};
 
 #[derive(Template)]
@@ -155,9 +155,9 @@ fn place(file: &str, line: Option<usize>) -> Text {
 impl Tried {
     fn of(evaluation: &Evaluation) -> Self {
         let (class, words) = match evaluation.verdict {
-            "permit" => ("good", "It would be permitted."),
-            "require_approval" => ("pending", "A person would be asked."),
-            _ => ("bad", "It would be denied."),
+            VerdictWord::Permit => ("good", "It would be permitted."),
+            VerdictWord::RequireApproval => ("pending", "A person would be asked."),
+            VerdictWord::Deny => ("bad", "It would be denied."),
         };
         let reasons = [&evaluation.reason, &evaluation.rule, &evaluation.detail];
         let mut reasons: Vec<Shown> =

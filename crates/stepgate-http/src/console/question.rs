@@ -194,7 +194,7 @@ pub(super) fn standing(standing: Option<Standing>) -> &'static str {
     match standing {
         Some(Standing::Accepted) => "Its definition is the one that was accepted.",
         Some(Standing::Changed) => "Its definition has changed since it was accepted.",
-        Some(Standing::New) => "It is new, and nobody has accepted it yet.",
+        Some(Standing::New) => "It is new, and no operator has accepted it.",
         Some(Standing::Gone) => "Its server no longer has it.",
         None => "It is not offered to agents.",
     }

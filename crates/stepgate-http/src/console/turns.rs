@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde::Serialize;
 use stepgate_agent::turn::TurnId;
 
 use super::text::Shown;
@@ -34,14 +35,18 @@ pub(super) async fn show(
     let Some(turn) = turns::find(&app, turn_id).await? else {
         return Err(Trouble::no_such("turn"));
     };
-    let value = serde_json::to_value(&turn).map_err(anyhow::Error::from)?;
-    let errors = value.get("errors").and_then(|errors| errors.as_array()).into_iter().flatten();
+    let errors = turn.errors.iter().flatten();
     let page = TurnPage {
         frame: Frame::at(Tab::Sessions, "Turn", &visitor),
         turn_id,
-        response: value.get("response").map(Shown::value),
-        errors: errors.map(Shown::value).collect(),
+        response: turn.response.as_ref().map(shown),
+        errors: errors.map(shown).collect(),
         turn,
     };
     Ok(html(StatusCode::OK, &page))
+}
+
+/// A part of the turn, as its JSON.
+fn shown(part: &impl Serialize) -> Shown {
+    Shown::value(&serde_json::to_value(part).unwrap_or_default())
 }

@@ -129,37 +129,50 @@ impl ListedTurnObject {
 pub(crate) struct TurnObject {
     pub(crate) session_id: SessionId,
     turn_id: TurnId,
-    /// `in_progress`, `approval_required`, `stopped`, `client_tools_required`, `final` or `failed`.
-    state: &'static str,
+    pub(crate) state: TurnState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) approval_id: Option<ApprovalId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) run_id: Option<RunId>,
     /// The response that the caller got or would get.
     #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<Response>,
+    pub(crate) response: Option<Response>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<Vec<InvokeError>>,
+    pub(crate) errors: Option<Vec<InvokeError>>,
+}
+
+/// How far a turn has come.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TurnState {
+    InProgress,
+    ApprovalRequired,
+    Stopped,
+    ClientToolsRequired,
+    Final,
+    Failed,
+}
+
+impl TurnState {
+    /// For people.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::InProgress => "under way",
+            Self::ApprovalRequired => "waits for an approval",
+            Self::Stopped => "stopped: the same request continues it",
+            Self::ClientToolsRequired => "waits for the results of the caller's tools",
+            Self::Final => "answered",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl TurnObject {
-    /// Its state, for people.
-    pub(crate) fn words(&self) -> &'static str {
-        match self.state {
-            "approval_required" => "waits for an approval",
-            "stopped" => "stopped: the same request continues it",
-            "client_tools_required" => "waits for the results of the caller's tools",
-            "final" => "answered",
-            "failed" => "failed",
-            _ => "under way",
-        }
-    }
-
     pub(super) fn of(view: &TurnView, look: Look) -> Self {
         let mut object = Self {
             session_id: view.session_id,
             turn_id: view.turn_id,
-            state: "in_progress",
+            state: TurnState::InProgress,
             approval_id: None,
             run_id: None,
             response: None,
@@ -167,21 +180,24 @@ impl TurnObject {
         };
         match look {
             Look::UnderWay => {}
-            Look::Stopped => object.state = "stopped",
+            Look::Stopped => object.state = TurnState::Stopped,
             Look::Waiting(waiting) => {
                 if waiting.approval_id.is_some() {
-                    object.state = "approval_required";
+                    object.state = TurnState::ApprovalRequired;
                 }
                 object.approval_id = waiting.approval_id;
                 object.run_id = Some(waiting.run_id);
             }
             Look::Ended(Standing::Answered(response)) => {
                 let is_last = response.tool_calls.is_none();
-                object.state = if is_last { "final" } else { "client_tools_required" };
+                object.state = match is_last {
+                    true => TurnState::Final,
+                    false => TurnState::ClientToolsRequired,
+                };
                 object.response = Some(*response);
             }
             Look::Ended(Standing::Failed(result)) => {
-                object.state = "failed";
+                object.state = TurnState::Failed;
                 object.errors = Some(result.errors);
             }
             Look::Ended(Standing::Asking | Standing::Calling(_)) => {}

@@ -130,7 +130,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         drop(self.queue.take());
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, its callers got no answer, and there is no one to report it to here.
+            // If the thread panicked, its callers got no answer, and this thread has no caller to report it to.
             let _ended = thread.join();
         }
     }

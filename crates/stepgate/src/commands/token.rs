@@ -8,7 +8,7 @@ use stepgate_gateway::tokens::SOON_S;
 use stepgate_gateway::world::RealWorld;
 
 use super::confirm;
-use crate::cli::{Global, Life, TokenArgs, TokenCommand};
+use crate::cli::{Global, Span, TokenArgs, TokenCommand};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
@@ -17,13 +17,13 @@ pub(super) async fn token(global: &Global, data: &DataDir, args: TokenArgs) -> a
     match args.command {
         TokenCommand::Create { name, role, expires_in } => {
             let life = match expires_in {
-                Some(Life(seconds)) => format!("good for {seconds} seconds"),
+                Some(Span(seconds)) => format!("good for {seconds} seconds"),
                 None => "without an end".to_owned(),
             };
             let question = format!("make a token for `{name}` as {}, {life}?", role.as_str());
             let mut client = confirm::operator(global, data, &question).await?;
             let mut body = json!({ "name": name, "role": role });
-            if let (Some(Life(seconds)), Value::Object(members)) = (expires_in, &mut body) {
+            if let (Some(Span(seconds)), Value::Object(members)) = (expires_in, &mut body) {
                 members.insert("expires_in_s".into(), seconds.into());
             }
             let made = client.ask(Method::POST, "/v1/tokens", Some(&body)).await?.json()?;

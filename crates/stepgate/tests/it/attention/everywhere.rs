@@ -216,7 +216,7 @@ fn a_quarantined_run_is_found_everywhere() {
         assert_eq!(approve(&gateway, &approval).status, 409);
         let run = super::run_of_the_call(&scene.place);
         is_shown(&gateway, &scene.place, "quarantined", &run);
-        // Its approval cannot be decided, so nobody is asked.
+        // Its approval cannot be decided, so it is not listed.
         assert_eq!(listed(&gateway, "approval"), Vec::<Value>::new());
         is_told(&database, &scene.place, "run_needs_person", &["quarantined", &run]);
     }

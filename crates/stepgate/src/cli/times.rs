@@ -1,0 +1,91 @@
+//! Times on the command line.
+
+use std::str::FromStr;
+
+use anyhow::{Context, bail, ensure};
+use stepgate_core::time::Timestamp;
+use stepgate_gateway::tokens::LIFE_S_MAX;
+
+/// A length of time in seconds, written like `12h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) u64);
+
+impl Span {
+    /// The lifetime of a token.
+    pub(super) fn token_life(text: &str) -> anyhow::Result<Self> {
+        let life: Self = text.parse()?;
+        ensure!((1..=LIFE_S_MAX).contains(&life.0), "a token is good for 1 s to 10 years (`10y`)");
+        Ok(life)
+    }
+}
+
+impl FromStr for Span {
+    type Err = anyhow::Error;
+
+    /// Parses a number with its unit, such as `30d`.
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let what = || format!("`{text}` is no time: write it like `12h`, `30d` or `1y`");
+        let unit = text.chars().last().with_context(what)?;
+        let unit_s: u64 = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 60 * 60,
+            'd' => 24 * 60 * 60,
+            'w' => 7 * 24 * 60 * 60,
+            'y' => 365 * 24 * 60 * 60,
+            _ => bail!("{}", what()),
+        };
+        let count: u64 =
+            text.strip_suffix(unit).and_then(|count| count.parse().ok()).with_context(what)?;
+        Ok(Self(count.checked_mul(unit_s).with_context(what)?))
+    }
+}
+
+/// An instant, or how long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    At(Timestamp),
+    Ago(Span),
+}
+
+impl When {
+    /// The instant, at this time.
+    pub(crate) fn instant(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(instant) => instant,
+            Self::Ago(Span(ago_s)) => {
+                let ago_ms = i64::try_from(ago_s.saturating_mul(1000)).unwrap_or(i64::MAX);
+                Timestamp::from_millisecond(now.as_millisecond().saturating_sub(ago_ms))
+            }
+        }
+    }
+}
+
+impl FromStr for When {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text.parse::<Span>() {
+            Ok(span) => Ok(Self::Ago(span)),
+            Err(_) => Ok(Self::At(Timestamp::parse_short(text)?)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_ago_may_be_longer_than_the_life_of_a_token() {
+        let now = Timestamp::from_millisecond(1_700_000_000_000);
+        let ago = |text: &str| text.parse::<When>().unwrap().instant(now);
+        assert_eq!(ago("20y").plus_ms(20 * 365 * 24 * 3_600_000), now);
+        assert_eq!(ago("2023-11-14T22:13:20Z"), now);
+        assert!("soon".parse::<When>().is_err());
+        assert_eq!(Span::token_life("10y").unwrap(), Span(LIFE_S_MAX));
+        for refused in ["20y", "0s", "h", ""] {
+            assert!(Span::token_life(refused).is_err(), "{refused}");
+        }
+    }
+}
