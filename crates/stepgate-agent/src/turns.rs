@@ -253,6 +253,10 @@ fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
         | EventType::RunResolved
         | EventType::RunNeedsPerson
         | EventType::PartNeedsPerson
+        | EventType::ApprovalVoted
+        | EventType::GrantCreated
+        | EventType::GrantUsed
+        | EventType::GrantRevoked
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

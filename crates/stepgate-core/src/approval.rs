@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::action;
+use crate::approvers::Required;
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, PrincipalId, RunId};
 use crate::journal::StateError;
@@ -120,6 +121,9 @@ pub struct ApprovalContext {
     pub principal_id: PrincipalId,
     /// Why a person is needed.
     pub reason: String,
+    /// What policies require of the people who decide. Empty where any one operator may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<Required>,
     /// The tool.
     pub tool_name: String,
     /// Its server.

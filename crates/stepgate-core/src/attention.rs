@@ -23,7 +23,7 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
     let Read { position, mut open } = reading.read().clone();
     // Read first: no event is added later at a smaller position, so events up to it need not be read again.
     let newest = store.last_position().await?;
-    let told = told_since(store, EventType::RunNeedsPerson, position).await?;
+    let told = told_since(store, &[EventType::RunNeedsPerson], position).await?;
     let position = told.last().map_or(newest, |last| newest.max(last.position));
     open.extend(told.iter().filter_map(|placed| Need::of_run(&placed.event)));
     let mut still = BTreeMap::new();
@@ -39,16 +39,16 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
     Ok(still.into_values().collect())
 }
 
-/// The events of this type in the system session after a position, oldest first.
+/// The events of these types in the system session after a position, oldest first.
 pub(crate) async fn told_since(
     store: &dyn Store,
-    event_type: EventType,
+    event_types: &[EventType],
     position: u64,
 ) -> Result<Vec<PlacedEvent>, StoreError> {
     let mut query = EventQuery {
         after: position,
         principal_id: PrincipalId::parse(SYSTEM_PRINCIPAL).ok(),
-        event_types: vec![event_type],
+        event_types: event_types.to_vec(),
         loose_only: true,
         limit: PAGE,
     };

@@ -27,6 +27,11 @@ impl Digest {
         Self::of_bytes(&canonical::bytes_of(value))
     }
 
+    /// The bytes themselves, for code that derives an id from them.
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     fn hex(&self) -> [u8; 64] {
         let mut out = [0; 64];
         for (pair, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {

@@ -27,6 +27,14 @@ pub enum EventType {
     ApprovalDenied,
     /// The time limit for an approval passed without a decision.
     ApprovalExpired,
+    /// One of the people that an approval needs approved.
+    ApprovalVoted,
+    /// An operator approved further calls in advance.
+    GrantCreated,
+    /// A call was permitted by a grant.
+    GrantUsed,
+    /// A grant is no longer good.
+    GrantRevoked,
     /// The recorded answer was given again.
     ToolReplayed,
     /// Recovery sent a call again.
@@ -67,7 +75,7 @@ pub enum EventType {
 
 impl EventType {
     /// Every type.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 30] = [
         Self::ToolCalled,
         Self::ToolSucceeded,
         Self::ToolFailed,
@@ -76,6 +84,10 @@ impl EventType {
         Self::ApprovalGranted,
         Self::ApprovalDenied,
         Self::ApprovalExpired,
+        Self::ApprovalVoted,
+        Self::GrantCreated,
+        Self::GrantUsed,
+        Self::GrantRevoked,
         Self::ToolReplayed,
         Self::ToolRedispatched,
         Self::RunRecovered,
@@ -107,6 +119,10 @@ impl EventType {
             Self::ApprovalGranted => "approval_granted",
             Self::ApprovalDenied => "approval_denied",
             Self::ApprovalExpired => "approval_expired",
+            Self::ApprovalVoted => "approval_voted",
+            Self::GrantCreated => "grant_created",
+            Self::GrantUsed => "grant_used",
+            Self::GrantRevoked => "grant_revoked",
             Self::ToolReplayed => "tool_replayed",
             Self::ToolRedispatched => "tool_redispatched",
             Self::RunRecovered => "run_recovered",

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::action::{CORE_SERVER, Touch};
+use crate::approvers::Groups;
 use crate::call::Call;
+use crate::consent::Consents;
 use crate::event::{Event, EventType};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
@@ -37,6 +39,10 @@ pub struct Gate {
     pub parked: Parked,
     /// Backoff for the status questions about calls in doubt.
     pub doubts: Doubts,
+    /// Groups of people that policies name as approvers.
+    pub groups: Groups,
+    /// Cache of the grants, and of the votes on approvals.
+    pub consents: Consents,
 }
 
 /// State that a process keeps for runs that have not ended, from one recovery to the next.

@@ -108,6 +108,10 @@ pub fn past_decision(
         }
         (None, Some(decision)) if decision.policy_hash.is_some() => {
             let ruling = match decision.decision {
+                // Policy asked for a person, and a grant answered.
+                Verdict::Approve if decision.meta.grant_id.is_some() => {
+                    Ruling::RequireApproval(caps(decision.meta.cap.as_ref()))
+                }
                 Verdict::Approve => Ruling::Permit(caps(decision.meta.cap.as_ref())),
                 Verdict::Deny => {
                     refused_caps = decision.meta.cap.as_ref().map(|cap| caps(Some(cap)));

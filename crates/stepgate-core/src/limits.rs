@@ -21,6 +21,8 @@ pub struct Limits {
     pub approval_ttl_ms: u64,
     /// Most approvals of one principal that are open at one time.
     pub approvals_open_max: u64,
+    /// Longest life of a grant.
+    pub grant_life_max_ms: u64,
 }
 
 impl Default for Limits {
@@ -33,6 +35,7 @@ impl Default for Limits {
             record_retry_pause: Duration::from_millis(200),
             approval_ttl_ms: 24 * 60 * 60 * 1000,
             approvals_open_max: 100,
+            grant_life_max_ms: 7 * 24 * 60 * 60 * 1000,
         }
     }
 }
@@ -45,4 +48,6 @@ impl Limits {
     pub const PAYLOAD_BYTES_CEILING: usize = 64 * 1024 * 1024;
     /// Longest name of an action. A longer one is refused and not repeated anywhere but in the payload.
     pub const ACTION_BYTES_MAX: usize = 256;
+    /// Most calls that one grant permits.
+    pub const GRANT_USES_MAX: u64 = 100;
 }

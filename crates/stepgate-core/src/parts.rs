@@ -151,7 +151,7 @@ impl Parts {
             return Ok(());
         }
         let told =
-            attention::told_since(&*gate.store, EventType::PartNeedsPerson, position).await?;
+            attention::told_since(&*gate.store, &[EventType::PartNeedsPerson], position).await?;
         let (mut known, now) = (self.known(), gate.world.now());
         known.position = told.last().map_or(newest, |last| newest.max(last.position));
         for (subject, need) in told.iter().filter_map(|placed| Need::of_part(&placed.event)) {

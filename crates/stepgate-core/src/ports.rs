@@ -26,7 +26,7 @@ use crate::time::Timestamp;
 pub use acting::{
     Dispatch, Effect, Executor, Failed, Hold, NoToolServers, Prepared, Said, Sending, ToolServers,
 };
-pub use deciding::{Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
+pub use deciding::{ApprovalNeed, Policy, PolicyDecision, PolicyRequest, PolicyVerdict};
 pub use storing::{
     Alone, Approvals, Audits, Cursors, Events, Journals, Locks, Nodes, Runs, Sessions, Store,
     Writes,

@@ -364,6 +364,17 @@ pub enum Refused {
     /// The principal that asked may not decide.
     #[error("the principal that asked cannot decide")]
     OwnRequest,
+    /// Policy lets other people decide.
+    #[error("policy lets other people decide on this call: `@approvers` names them")]
+    NotAnApprover,
+    /// Policy requires more people.
+    #[error("policy requires that more people approve")]
+    MorePeople,
+    /// A person that is linked to this one approved before.
+    #[error(
+        "`{0}` has approved, and is linked to you by who made the tokens: another person must approve"
+    )]
+    LinkedApprover(PrincipalId),
     /// This node does not reach the tool: decide on a node that does.
     #[error(
         "this node does not reach the tool: decide on one that does, `stepgate nodes` shows which"

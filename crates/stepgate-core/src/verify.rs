@@ -4,6 +4,7 @@
 //! heads that were saved elsewhere it finds that too.
 
 mod chain;
+mod consents;
 pub(crate) mod run;
 
 use std::collections::{HashMap, HashSet};
@@ -14,6 +15,7 @@ use std::task::Poll;
 
 use serde::{Deserialize, Serialize};
 
+use crate::consent::Recorded;
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::gate::opening_payload;
@@ -115,6 +117,8 @@ struct Walk {
     steps: HashMap<SessionId, Steps>,
     /// Hashes of the keys, 8 bytes a run. Equal hashes are compared by the full key.
     keys: Vec<u64>,
+    /// Grants and votes that the system session records.
+    consents: Recorded,
     /// Session openings recorded in the system session, by session id.
     openings: HashMap<String, Vec<Value>>,
     heads: Vec<SavedHead>,
@@ -138,6 +142,10 @@ impl Walk {
         progress: impl FnMut(u64),
     ) -> Result<(), StoreError> {
         let Moment { sessions, counts, last } = store.moment().await?;
+        match Recorded::of(store).await {
+            Ok(consents) => self.consents = consents,
+            Err(error) => self.unreadable("events", error)?,
+        }
         self.runs(store, &last, progress).await?;
         self.shared_keys(store).await?;
         self.loose_events(store, last.events).await?;
@@ -236,6 +244,7 @@ impl Walk {
             hasher.finish()
         }));
         self.problems.extend(run::check(dossier));
+        self.problems.extend(consents::check(dossier, &self.consents));
         let run_id = dossier.run.arrival.run_id;
         let session_id = dossier.run.arrival.session_id;
         let links = run::links(dossier);

@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::approvers;
+use stepgate_core::consent::{self, GrantRefused, GrantStanding, NewGrant};
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::journal::{StateCode, StateError};
@@ -210,8 +212,13 @@ impl Service {
             self.resume(approval_id, Person::Nobody).await.map_err(task_stopped)??;
             return Err(Refused::AlreadyDecided);
         }
-        if matches!(person, Person::Grants { .. }) && !self.reaches(&approval).await? {
-            return Err(Refused::OutOfReach);
+        if let Person::Approves { approver_id, note } = &person {
+            if !self.reaches(&approval).await? {
+                return Err(Refused::OutOfReach);
+            }
+            if !self.is_enough(&approval, approver_id, note.as_ref()).await? {
+                return Ok(Decided { approval, answer: None });
+            }
         }
         let mut watch = self.hub.watch(approval.tool_run_id);
         let mut task = self.resume(approval_id, person.clone());
@@ -226,6 +233,56 @@ impl Service {
             return Err(Refused::AlreadyDecided);
         }
         Ok(Decided { approval, answer })
+    }
+
+    /// Whether this person's approval is enough. Where policy requires more people, it is recorded as a vote.
+    async fn is_enough(
+        &self,
+        approval: &Approval,
+        approver_id: &PrincipalId,
+        note: Option<&String>,
+    ) -> Result<bool, Refused> {
+        let required = &approval.context.read()?.required;
+        if required.is_empty() {
+            return Ok(true);
+        }
+        let groups = &self.gate.groups;
+        if !approvers::may_decide(required, groups, approver_id) {
+            return Err(Refused::NotAnApprover);
+        }
+        let votes = consent::votes(&self.gate, approval.approval_id).await?;
+        let is_linked = |voter: &&PrincipalId| {
+            *voter != approver_id && self.tokens.are_linked(voter, approver_id)
+        };
+        if let Some(voter) = votes.iter().find(is_linked) {
+            return Err(Refused::LinkedApprover(voter.clone()));
+        }
+        let mut people = votes;
+        people.insert(approver_id.clone());
+        if !approvers::are_enough(required, groups, &people) {
+            // Others may vote at the same time, so they are counted once more.
+            let vote = consent::vote(&self.gate, approval.approval_id, approver_id, note.cloned());
+            people = vote.await?;
+        }
+        Ok(approvers::are_enough(required, groups, &people))
+    }
+
+    /// Makes a grant, as an operator asks.
+    pub async fn grant(
+        &self,
+        operator: &PrincipalId,
+        new: NewGrant,
+    ) -> Result<GrantStanding, GrantRefused> {
+        let approval = self.gate.store.approval(new.approval_id).await?;
+        let approval = approval.ok_or(GrantRefused::NoSuchApproval)?;
+        let context = approval.context.read();
+        // A context that cannot be read is granted by no operator: it fails closed.
+        let is_own =
+            context.map_or(true, |asked| self.tokens.are_linked(&asked.principal_id, operator));
+        match is_own {
+            true => Err(GrantRefused::OwnRequest),
+            false => consent::create_grant(&self.gate, operator, new).await,
+        }
     }
 
     fn resume(
@@ -253,7 +310,9 @@ impl Service {
     /// Whether the decider and the requester are linked through who created their tokens.
     fn is_own_request(&self, approval: &Approval, person: &Person) -> bool {
         let approver_id = match person {
-            Person::Grants { approver_id, .. } | Person::Refuses { approver_id, .. } => approver_id,
+            Person::Approves { approver_id, .. } | Person::Denies { approver_id, .. } => {
+                approver_id
+            }
             Person::Nobody => return false,
         };
         // A context that cannot be read is decided by no principal: it fails closed.
@@ -348,6 +407,9 @@ impl Service {
                 | Refused::AlreadyDecided
                 | Refused::NotInDoubt
                 | Refused::OwnRequest
+                | Refused::NotAnApprover
+                | Refused::MorePeople
+                | Refused::LinkedApprover(_)
                 | Refused::OutOfReach,
             )
             | None => {}
@@ -438,6 +500,9 @@ pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
         | Refused::AlreadyDecided
         | Refused::NotInDoubt
         | Refused::OwnRequest
+        | Refused::NotAnApprover
+        | Refused::MorePeople
+        | Refused::LinkedApprover(_)
         | Refused::OutOfReach => None,
     }
 }
@@ -445,8 +510,10 @@ pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
 /// Whether the approval was resolved by exactly this decision.
 fn is_by(approval: &Approval, person: &Person) -> bool {
     let (status, approver, note) = match person {
-        Person::Grants { approver_id, note } => (ApprovalStatus::Approved, Some(approver_id), note),
-        Person::Refuses { approver_id, note } => (ApprovalStatus::Denied, Some(approver_id), note),
+        Person::Approves { approver_id, note } => {
+            (ApprovalStatus::Approved, Some(approver_id), note)
+        }
+        Person::Denies { approver_id, note } => (ApprovalStatus::Denied, Some(approver_id), note),
         Person::Nobody => (ApprovalStatus::Expired, None, &None),
     };
     let resolution = approval.resolution.as_ref();

@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use tracing::{error, warn};
 
+use stepgate_core::approvers::Groups;
 use stepgate_core::attention;
+use stepgate_core::consent::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::limits::Limits;
@@ -56,6 +58,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Which files core actions may touch.
     pub extensions: Extensions,
+    /// Groups of people that policies name as approvers.
+    pub groups: Groups,
 }
 
 /// Where the store is.
@@ -179,7 +183,7 @@ impl Joined {
 /// Starts: store, sandbox, first policies, tool servers, policies, recovery of core actions. The caller holds
 /// the lock of the data directory.
 pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Started> {
-    let Settings { root, store, sandbox, servers, policies, limits, extensions } = settings;
+    let Settings { root, store, sandbox, servers, policies, limits, extensions, groups } = settings;
     let hub = Hub::new();
     let is_shared = store.is_shared();
     let store = store.open(&hub).await?;
@@ -188,7 +192,7 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
         refuse_rolled_back(&*store, &root).await?;
     }
     let sandbox = open_sandbox(sandbox, is_shared.then_some(&*store)).await?;
-    let mut gate = gate_without_tools(store, &sandbox, limits, extensions);
+    let mut gate = gate_without_tools(store, &sandbox, limits, extensions, groups);
     // Before the servers start: the policies are hidden from them.
     first_policies::provide(&gate, &policies).await?;
     let (accepted, pins) = pins::Reading::begin(&gate).await?;
@@ -260,6 +264,7 @@ fn gate_without_tools(
     sandbox: &Arc<Sandbox>,
     limits: Limits,
     extensions: Extensions,
+    groups: Groups,
 ) -> Gate {
     Gate {
         store,
@@ -271,6 +276,8 @@ fn gate_without_tools(
         extensions,
         parked: Parked::default(),
         doubts: Doubts::default(),
+        groups,
+        consents: Consents::default(),
     }
 }
 

@@ -388,6 +388,10 @@ fn apply(known: &mut Known, event: &Event) -> anyhow::Result<()> {
         | EventType::RunResolved
         | EventType::RunNeedsPerson
         | EventType::PartNeedsPerson
+        | EventType::ApprovalVoted
+        | EventType::GrantCreated
+        | EventType::GrantUsed
+        | EventType::GrantRevoked
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

@@ -233,8 +233,8 @@ impl Decision {
     pub(super) fn by(self, operator: &PrincipalId, note: Option<String>) -> Person {
         let approver_id = operator.clone();
         match self {
-            Self::Approve => Person::Grants { approver_id, note },
-            Self::Deny => Person::Refuses { approver_id, note },
+            Self::Approve => Person::Approves { approver_id, note },
+            Self::Deny => Person::Denies { approver_id, note },
         }
     }
 }

@@ -100,7 +100,7 @@ fn evaluation(weighed: Weighed, explanation: Option<Explanation>) -> Evaluation 
     let PolicyDecision { verdict, policies, policy_hash, caps, detail, defaults } = decision;
     let (verdict, reason) = match verdict {
         PolicyVerdict::Permit => (VerdictWord::Permit, None),
-        PolicyVerdict::RequireApproval(reason) => (VerdictWord::RequireApproval, Some(reason)),
+        PolicyVerdict::RequireApproval(need) => (VerdictWord::RequireApproval, Some(need.reason)),
         PolicyVerdict::Deny => (VerdictWord::Deny, None),
     };
     let verdict = if rule.is_some() { VerdictWord::Deny } else { verdict };

@@ -5,6 +5,7 @@
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use stepgate_core::consent::GrantRefused;
 use stepgate_core::gate::Fault;
 use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::ports::StoreError;
@@ -246,6 +247,10 @@ impl From<Refused> for Problem {
             Refused::AlreadyDecided => Self::conflict("the approval is decided already"),
             Refused::NotInDoubt => Self::conflict("the run has no call in doubt"),
             Refused::OwnRequest => Self::own_request(),
+            refused @ (Refused::NotAnApprover | Refused::LinkedApprover(_)) => {
+                Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", refused.to_string())
+            }
+            Refused::MorePeople => Self::conflict("policy requires that more people approve"),
             Refused::OutOfReach => Self::conflict(
                 "this node does not reach the call's executor: decide on one that does, `stepgate \
                  nodes` shows which",
@@ -256,6 +261,21 @@ impl From<Refused> for Problem {
                 Self::state(&error)
             }
             Refused::Fault(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<GrantRefused> for Problem {
+    fn from(refused: GrantRefused) -> Self {
+        match refused {
+            GrantRefused::NoSuchApproval => Self::not_found(),
+            GrantRefused::NotApproved => Self::conflict(refused.to_string()),
+            GrantRefused::NotAnApprover => {
+                Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", refused.to_string())
+            }
+            GrantRefused::OwnRequest => Self::own_request(),
+            GrantRefused::Invalid(why) => Self::malformed(why),
+            GrantRefused::Fault(fault) => fault.into(),
         }
     }
 }

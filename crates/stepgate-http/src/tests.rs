@@ -21,6 +21,8 @@ use axum::routing::MethodFilter;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
+use stepgate_core::approvers::Groups;
+use stepgate_core::consent::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
@@ -149,6 +151,8 @@ impl House {
             extensions: Extensions::default(),
             parked: Parked::default(),
             doubts: Doubts::default(),
+            groups: Groups::default(),
+            consents: Consents::default(),
         };
         let service = Service::new(gate, hub, None).await.unwrap();
         let mut tokens = Vec::new();

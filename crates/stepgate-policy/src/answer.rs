@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cedar_policy::{AuthorizationError, Decision, PolicyId, Response};
 use serde::{Deserialize, Serialize};
+use stepgate_core::approvers::Required;
 use stepgate_core::digest::Digest;
 use stepgate_core::json::{Map, Value};
-use stepgate_core::ports::{PolicyDecision, PolicyVerdict};
+use stepgate_core::ports::{ApprovalNeed, PolicyDecision, PolicyVerdict};
 
 use crate::cap;
 use crate::rule::{Effect, Rule};
@@ -49,6 +50,8 @@ pub(crate) struct CedarAnswer {
     pub(crate) verdict: Verdict,
     /// Why a person must decide.
     pub(crate) reasons: BTreeSet<String>,
+    /// Who must decide, where not any one operator may.
+    pub(crate) required: BTreeSet<Required>,
     /// The names of the policies that decided.
     pub(crate) policies: BTreeSet<String>,
     pub(crate) caps: BTreeMap<String, i64>,
@@ -68,6 +71,7 @@ impl CedarAnswer {
         Self {
             verdict: Verdict::Deny,
             reasons: BTreeSet::new(),
+            required: BTreeSet::new(),
             policies,
             caps: BTreeMap::new(),
             detail: None,
@@ -105,6 +109,7 @@ impl CedarAnswer {
             if let Some(reason) = &rule.approval {
                 answer.verdict = Verdict::Approval;
                 answer.reasons.insert(reason.clone());
+                answer.required.extend(rule.required.clone());
             }
         }
         answer
@@ -147,6 +152,7 @@ impl CedarAnswer {
         self.policies.extend(other.policies);
         if !denied {
             self.reasons.extend(other.reasons);
+            self.required.extend(other.required);
             cap::unite(&mut self.caps, &other.caps);
         }
         self
@@ -156,7 +162,10 @@ impl CedarAnswer {
     pub(crate) fn into_decision(self, policy_hash: Digest) -> PolicyDecision {
         let verdict = match self.verdict {
             Verdict::Permit => PolicyVerdict::Permit,
-            Verdict::Approval => PolicyVerdict::RequireApproval(joined(&self.reasons)),
+            Verdict::Approval => PolicyVerdict::RequireApproval(ApprovalNeed {
+                reason: joined(&self.reasons),
+                required: self.required.into_iter().collect(),
+            }),
             Verdict::Deny => PolicyVerdict::Deny,
         };
         let Self { policies, caps, detail, defaults, .. } = self;

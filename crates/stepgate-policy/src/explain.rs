@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use stepgate_core::approvers::Required;
 use stepgate_core::call::Call;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
@@ -80,6 +81,8 @@ pub struct ExplainedPolicy {
     pub outcome: Outcome,
     /// Why a person must decide, where it matches.
     pub approval: Option<String>,
+    /// Who must decide, where it matches and not any one operator may.
+    pub required: Option<Required>,
     /// Its caps, where it matches.
     pub caps: BTreeMap<String, i64>,
 }
@@ -181,6 +184,7 @@ impl PolicySet {
             line: rule.place.map(|place| place.line),
             outcome: self.outcome(rule, question),
             approval: rule.approval.clone(),
+            required: rule.required.clone(),
             caps: rule.caps.clone(),
         }
     }

@@ -16,6 +16,10 @@ pub const CASES_MAX: usize = 2_000;
 pub const NAME_BYTES_MAX: usize = 128;
 /// Longest reason of an approval, in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
+/// Most groups and people that one policy names as approvers.
+pub const APPROVERS_MAX: usize = 32;
+/// Most people that one policy can require.
+pub const QUORUM_MAX: u32 = 10;
 /// Most caps on one policy.
 pub const CAPS_MAX: usize = 16;
 /// Most tools in one set.

@@ -1,6 +1,6 @@
 //! One policy with its annotations: its name, whether it requires an approval, and its caps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,11 +9,13 @@ use cedar_policy::{
     ResourceConstraint,
 };
 use serde::Serialize;
+use stepgate_core::approvers::Required;
+use stepgate_core::ids::PrincipalId;
 
 use crate::cap;
 use crate::directory::SourceFile;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
-use crate::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
+use crate::limits::{APPROVERS_MAX, NAME_BYTES_MAX, QUORUM_MAX, REASON_BYTES_MAX};
 use crate::nesting;
 use crate::reads::Reads;
 use crate::subject::{Reach, Subject};
@@ -31,6 +33,8 @@ pub(crate) struct Rule {
     pub(crate) effect: Effect,
     /// Why a person must decide.
     pub(crate) approval: Option<String>,
+    /// Who must decide, where not any one operator may.
+    pub(crate) required: Option<Required>,
     pub(crate) caps: BTreeMap<String, i64>,
     /// The arguments that its conditions read.
     pub(crate) reads: Reads,
@@ -148,15 +152,18 @@ fn annotated(
     let effect = Effect::from(policy.effect());
     let mut name = format!("{}#{number}", file.name);
     let (mut approval, mut caps) = (None, BTreeMap::new());
+    let (mut approvers, mut quorum) = (None, None);
     for (key, text) in policy.annotations() {
         match key {
             "id" => name = named(text)?,
             "approval" => approval = Some(reason(text)?),
+            "approvers" => approvers = Some(approver_names(text)?),
+            "quorum" => quorum = Some(people(text)?),
             "cap" => caps = cap::parse(text).map_err(|error| error.to_string())?,
             unknown => {
                 return Err(format!(
-                    "unknown annotation `@{unknown}`; the annotations are `@id`, `@approval` and \
-                     `@cap`, anything else belongs into a comment"
+                    "unknown annotation `@{unknown}`; the annotations are `@id`, `@approval`, \
+                     `@approvers`, `@quorum` and `@cap`, anything else belongs into a comment"
                 ));
             }
         }
@@ -170,10 +177,16 @@ fn annotated(
                     conditions; remove the annotation, or write a `permit`"
             .to_owned());
     }
+    let required = required(approvers, quorum);
+    if required.is_some() && approval.is_none() {
+        return Err("`@approvers` and `@quorum` say who decides: add `@approval(\"why a person \
+                    must decide\")`, or remove them"
+            .to_owned());
+    }
     let reads = Reads::of(policy);
     let policy = policy.new_id(PolicyId::new(&name));
     let (file, source) = (file.shown.clone(), Arc::clone(&file.text));
-    Ok(Rule { name, file, source, place, effect, approval, caps, reads, policy })
+    Ok(Rule { name, file, source, place, effect, approval, required, caps, reads, policy })
 }
 
 /// A valid name for journals and lists.
@@ -186,6 +199,36 @@ fn named(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
+}
+
+/// Who must decide; none where any one operator may.
+fn required(approvers: Option<BTreeSet<String>>, quorum: Option<u32>) -> Option<Required> {
+    match (approvers, quorum) {
+        (None, None) => None,
+        (approvers, quorum) => {
+            Some(Required { approvers: approvers.unwrap_or_default(), quorum: quorum.unwrap_or(1) })
+        }
+    }
+}
+
+/// Valid names of groups and people, separated by commas.
+fn approver_names(text: &str) -> Result<BTreeSet<String>, String> {
+    let names: BTreeSet<&str> = text.split(',').map(str::trim).collect();
+    if names.len() > APPROVERS_MAX || names.iter().any(|name| PrincipalId::parse(name).is_err()) {
+        return Err(format!(
+            "`@approvers({text:?})` needs 1 to {APPROVERS_MAX} names of groups or people, \
+             separated by commas: `@approvers(\"finance, ann\")`"
+        ));
+    }
+    Ok(names.into_iter().map(str::to_owned).collect())
+}
+
+/// A valid number of people.
+fn people(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=QUORUM_MAX).contains(number));
+    number.ok_or_else(|| {
+        format!("`@quorum({text:?})` needs a number of people from 1 to {QUORUM_MAX}")
+    })
 }
 
 /// A valid reason for a person, on one line.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cedar_policy::{Authorizer, EntityUid, PolicyId};
+use stepgate_core::approvers::Required;
 use stepgate_core::call::{Call, ServerCall, exceeds, lowered};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
@@ -40,6 +41,8 @@ pub struct ShownRule<'a> {
     pub effect: Effect,
     /// Why a person must decide, where it matches.
     pub approval: Option<&'a str>,
+    /// Who must decide, where it matches and not any one operator may.
+    pub required: Option<&'a Required>,
     /// The file.
     pub file: &'a str,
     /// The line where it begins.
@@ -78,6 +81,7 @@ impl PolicySet {
             name: &rule.name,
             effect: rule.effect,
             approval: rule.approval.as_deref(),
+            required: rule.required.as_ref(),
             file: &rule.file,
             line: rule.place.map(|place| place.line),
             text: rule.policy.to_string(),

@@ -8,7 +8,7 @@ mod secret;
 pub(crate) mod servers;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stepgate_core::approvers::Groups;
 use stepgate_core::gate::Extensions;
+use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
 use stepgate_exec::SandboxLimits;
 use stepgate_http::server::PairFiles;
@@ -43,6 +45,8 @@ const ATTEMPTS_CEILING: u32 = 1000;
 const PAUSE_CEILING_MS: u64 = 60_000;
 /// Longest time to decide: a year.
 const APPROVAL_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
+/// Longest life of a grant: a year.
+const GRANT_CEILING_MS: u64 = 365 * 24 * 60 * 60 * 1000;
 /// Most open approvals of one principal.
 const APPROVALS_OPEN_CEILING: u64 = 100_000;
 /// Largest file, as large as the largest payload.
@@ -74,6 +78,8 @@ pub(crate) struct Config {
     pub(crate) mcp: mcp::McpConfig,
     /// Where the policies are.
     pub(crate) policy: PolicyConfig,
+    /// Groups of people, by name, for `@approvers` in policies: `finance = ["ann", "bob"]`.
+    pub(crate) groups: BTreeMap<String, Vec<String>>,
     /// The agent and its model.
     pub(crate) agent: agent::AgentConfig,
     /// Where the store is, and how this node takes part in it.
@@ -138,6 +144,9 @@ pub(crate) struct LimitsConfig {
     /// Most approvals of one principal that are open at one time.
     #[schemars(range(min = 1, max = APPROVALS_OPEN_CEILING))]
     approvals_open_max: u64,
+    /// Longest time for which an operator can approve calls in advance, in milliseconds.
+    #[schemars(range(min = 1, max = GRANT_CEILING_MS))]
+    grant_life_max_ms: u64,
 }
 
 /// The directory behind `/sandbox/`.
@@ -298,6 +307,7 @@ impl Default for LimitsConfig {
                 .unwrap_or(u64::MAX),
             approval_ttl_ms: limits.approval_ttl_ms,
             approvals_open_max: limits.approvals_open_max,
+            grant_life_max_ms: limits.grant_life_max_ms,
         }
     }
 }
@@ -348,6 +358,7 @@ impl Config {
         mcp::check_own_names(&self.servers)?;
         self.store.check()?;
         notify::check(&self.notify)?;
+        self.groups()?;
         let sandbox = &self.sandbox;
         let extensions = sandbox.read_extensions.iter().chain(&sandbox.write_extensions);
         for extension in extensions {
@@ -370,7 +381,21 @@ impl Config {
             record_retry_pause: Duration::from_millis(limits.record_retry_pause_ms),
             approval_ttl_ms: limits.approval_ttl_ms,
             approvals_open_max: limits.approvals_open_max,
+            grant_life_max_ms: limits.grant_life_max_ms,
         }
+    }
+
+    /// The groups of people.
+    pub(crate) fn groups(&self) -> anyhow::Result<Groups> {
+        let mut groups = BTreeMap::new();
+        for (name, members) in &self.groups {
+            let wrong = || format!("groups.{name} is not valid");
+            PrincipalId::parse(name).with_context(wrong)?;
+            let members: Result<BTreeSet<_>, _> =
+                members.iter().map(|member| PrincipalId::parse(member)).collect();
+            groups.insert(name.clone(), members.with_context(wrong)?);
+        }
+        Ok(Groups::new(groups))
     }
 
     /// Which files may be touched.

@@ -122,6 +122,7 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
         policies,
         limits: config.limits(),
         extensions: config.extensions(),
+        groups: config.groups()?,
     })
 }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use stepgate_core::approvers::Groups;
+use stepgate_core::consent::Consents;
 use stepgate_core::digest::Digest;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
@@ -144,6 +146,8 @@ impl Place {
             extensions: Extensions::default(),
             parked: Parked::default(),
             doubts: Doubts::default(),
+            groups: Groups::default(),
+            consents: Consents::default(),
         }
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::approvers::Groups;
+use stepgate_core::consent::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::limits::Limits;
 use stepgate_core::ports::{ApprovalQuery, StoreError, World};
@@ -98,6 +100,8 @@ pub(crate) async fn live(shared: Shared, processes: Arc<Processes>, seat: Seat) 
         extensions: Extensions::default(),
         parked: Parked::default(),
         doubts: Doubts::default(),
+        groups: Groups::default(),
+        consents: Consents::default(),
     };
     let process = Process::new(Arc::clone(&processes), seat, gate);
     let recovery = Recovery { env: Arc::clone(&env), ledger, process: Arc::clone(&process) };

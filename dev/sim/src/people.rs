@@ -191,8 +191,8 @@ fn decide(sim: &Arc<Sim>, approval_id: ApprovalId, operator: &PrincipalId) {
     let approver_id = operator.clone();
     let note = Some(format!("{}", sim.env.below(1_000_000)));
     let person = match sim.env.happens(700) {
-        true => Person::Grants { approver_id, note },
-        false => Person::Refuses { approver_id, note },
+        true => Person::Approves { approver_id, note },
+        false => Person::Denies { approver_id, note },
     };
     let sim = Arc::clone(sim);
     sim.env.clone().spawn(Group::WORLD, async move {
@@ -209,7 +209,7 @@ fn decide(sim: &Arc<Sim>, approval_id: ApprovalId, operator: &PrincipalId) {
                 return;
             };
             let note_of = match &person {
-                Person::Grants { note, .. } | Person::Refuses { note, .. } => note.clone(),
+                Person::Approves { note, .. } | Person::Denies { note, .. } => note.clone(),
                 Person::Nobody => None,
             };
             let noted = approval.resolution.as_ref().and_then(|made| made.note.clone());

@@ -115,6 +115,9 @@ impl Process {
                 | Refused::AlreadyDecided
                 | Refused::NotInDoubt
                 | Refused::OwnRequest
+                | Refused::NotAnApprover
+                | Refused::MorePeople
+                | Refused::LinkedApprover(_)
                 | Refused::OutOfReach,
             )
             | None => {}

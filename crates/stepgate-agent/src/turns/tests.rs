@@ -2,6 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stepgate_core::approvers::Groups;
+use stepgate_core::consent::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::limits::Limits;
@@ -44,6 +46,8 @@ async fn desk() -> (Gate, SessionId, Turn) {
         extensions: Extensions::default(),
         parked: Parked::default(),
         doubts: Doubts::default(),
+        groups: Groups::default(),
+        consents: Consents::default(),
     };
     let agent = PrincipalId::parse("agent").unwrap();
     let session_id = gate.default_session(&agent).await.unwrap().session_id;

@@ -245,8 +245,8 @@ async fn a_turn_waits_for_a_person_and_goes_on_as_they_decide() {
         };
         let approver_id = stepgate_core::ids::PrincipalId::parse("operator").unwrap();
         let person = match granted {
-            true => Person::Grants { approver_id, note: None },
-            false => Person::Refuses { approver_id, note: None },
+            true => Person::Approves { approver_id, note: None },
+            false => Person::Denies { approver_id, note: None },
         };
         step::resume(&gate, waiting.approval_id.unwrap(), person).await.unwrap();
         let (done, desk) = asking.await.unwrap();
@@ -282,7 +282,7 @@ async fn a_turn_that_is_cancelled_while_a_person_is_asked_tells_the_model_what_b
     let turn = TurnId::of(&principal(), "k1");
     assert_eq!(cancel(&agent, &principal(), turn).await, Ok(Cancelled::Done));
     let approver_id = stepgate_core::ids::PrincipalId::parse("operator").unwrap();
-    let grants = Person::Grants { approver_id, note: None };
+    let grants = Person::Approves { approver_id, note: None };
     step::resume(&agent.gate, waiting.approval_id.unwrap(), grants).await.unwrap();
     let (ended, desk) = asking.await.unwrap();
     assert_eq!(ended, Err(Stop::Invoke(cancelled())), "what works on the turn learns of it");

@@ -16,6 +16,8 @@ use stepgate_agent::pipeline::{self, Done};
 use stepgate_agent::ports::{Agent, Listener, Model, OfferedTool, Profile, Progress, Told, Tools};
 use stepgate_agent::response::{Response, Usage};
 use stepgate_agent::stop::Stop;
+use stepgate_core::approvers::Groups;
+use stepgate_core::consent::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::limits::Limits;
@@ -192,6 +194,8 @@ impl Desk {
             extensions: Extensions::default(),
             parked: Parked::default(),
             doubts: Doubts::default(),
+            groups: Groups::default(),
+            consents: Consents::default(),
         };
         let script = Script { says: Mutex::new(script.into_iter().collect()), ..Script::default() };
         let script = Arc::new(script);

@@ -71,7 +71,7 @@ async fn asked_and_gone(desk: &Desk) -> Waiting {
 
 async fn grant(desk: &Desk, waiting: &Waiting) {
     let approver_id = PrincipalId::parse("operator").unwrap();
-    let person = Person::Grants { approver_id, note: None };
+    let person = Person::Approves { approver_id, note: None };
     step::resume(&desk.agent.gate, waiting.approval_id.unwrap(), person).await.unwrap();
 }
 

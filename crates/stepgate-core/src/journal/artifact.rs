@@ -1,5 +1,7 @@
 //! The four artifacts of a trace, and their sealed form: canonical text with its digest in front.
 
+use std::collections::BTreeSet;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -193,6 +195,11 @@ macro_rules! artifact {
                 Head { id: self.$id, trace_id: self.trace_id, plan_id: self.plan_id, ts: self.ts }
             }
 
+            /// When it was made.
+            pub fn ts(&self) -> Timestamp {
+                self.ts
+            }
+
             fn has_its_constants(&self) -> bool {
                 self.digest_alg == "sha256"
                     && self.schema_id == $schema_id
@@ -284,6 +291,9 @@ pub struct DecisionMeta {
     /// Who decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver_id: Option<PrincipalId>,
+    /// Everyone who approved, where policies require certain people or more than one.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub approver_ids: BTreeSet<PrincipalId>,
     /// The cap that tightened the arguments.
     #[serde(default, deserialize_with = "strict::some_value")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -292,6 +302,12 @@ pub struct DecisionMeta {
     #[serde(default, deserialize_with = "strict::some_value")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Value>,
+    /// The grant by which an operator approved the call in advance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant_id: Option<ArtifactId>,
+    /// Which use of the grant it is, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant_use: Option<u64>,
     /// Digest of the NEEDS_APPROVAL decision that came before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_approval_digest: Option<Digest>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::approvers::Required;
 use crate::call::Call;
 use crate::digest::Digest;
 use crate::ids::PrincipalId;
@@ -21,10 +22,26 @@ pub struct PolicyRequest<'a> {
 pub enum PolicyVerdict {
     /// The call is allowed.
     Permit,
-    /// A person decides; the reason is for the person.
-    RequireApproval(String),
+    /// A person decides.
+    RequireApproval(ApprovalNeed),
     /// The call is not allowed.
     Deny,
+}
+
+/// Why a person decides, and who that may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalNeed {
+    /// The reason, for the person.
+    pub reason: String,
+    /// What policies require of the people who decide. Empty where any one operator may.
+    pub required: Vec<Required>,
+}
+
+/// A need that any one operator can meet.
+impl From<&str> for ApprovalNeed {
+    fn from(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), required: Vec::new() }
+    }
 }
 
 /// A policy's decision, with the evidence for it.

@@ -59,6 +59,9 @@ pub(super) async fn ask_the_tool(gate: &Gate, dossier: &Dossier) -> Result<Left,
             | Refused::AlreadyDecided
             | Refused::NotInDoubt
             | Refused::OwnRequest
+            | Refused::NotAnApprover
+            | Refused::MorePeople
+            | Refused::LinkedApprover(_)
             | Refused::OutOfReach,
         ) => Ok(Left::Finished),
     }

@@ -5,6 +5,7 @@
 //! journal. What a person adds to it is in `person.rs`, how a policy lowers arguments in `cap.rs`.
 
 mod cap;
+mod granted;
 mod person;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use super::p5_validate_args::ValidatedArgs;
 use super::p7_execute;
 use super::p8_record::Trail;
 use crate::action::{CoreCall, Touch};
+use crate::approvers::Required;
 use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
 use crate::failure::Failure;
@@ -27,7 +29,7 @@ use crate::journal::artifact::{
 };
 use crate::journal::{Artifact, Kind, Reference, StateError};
 use crate::json::Value;
-use crate::ports::{Failed, Hold, PolicyDecision, PolicyRequest, PolicyVerdict};
+use crate::ports::{ApprovalNeed, Failed, Hold, PolicyDecision, PolicyRequest, PolicyVerdict};
 use crate::tool::Standing;
 
 pub use person::Person;
@@ -99,7 +101,12 @@ pub(super) async fn decide(
             let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
             Ok(authorized(trail, args, ready, decision))
         }
-        Ruling::Ask(ground, args, shown) => person::pause(gate, trail, args, ground, shown).await,
+        Ruling::Ask(question, args) => {
+            match granted::authorize(gate, trail, &question, args).await? {
+                Ok(request) => Ok(request),
+                Err(args) => person::pause(gate, trail, args, question).await,
+            }
+        }
         Ruling::Deny(ground) => {
             let why = ground.rationale.clone();
             append_decision(gate, trail, Verdict::Deny, ground)?;
@@ -154,9 +161,17 @@ fn authorized(
 /// The joint ruling of names, pins, policy and sandbox. The arguments are as they would be sent.
 enum Ruling {
     Permit(Ground, ValidatedArgs, Ready),
-    /// The last value is the state before the call, where the person decides on that too.
-    Ask(Ground, ValidatedArgs, Option<Value>),
+    Ask(Question, ValidatedArgs),
     Deny(Ground),
+}
+
+/// The question to a person.
+struct Question {
+    ground: Ground,
+    /// What policies require of the people who decide.
+    required: Vec<Required>,
+    /// The state before the call, where the person decides on that too.
+    pre_state: Option<Value>,
 }
 
 /// A call that an executor has checked and is ready to run.
@@ -173,6 +188,7 @@ impl Ready {
 }
 
 /// Why a decision was taken, for the journal.
+#[derive(Clone)]
 struct Ground {
     rationale: String,
     policy_hash: Option<Digest>,
@@ -216,9 +232,9 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
         return Ruling::Deny(ground);
     }
     let policy = gate.policy.decide(PolicyRequest { principal_id, call: &args.call.written() });
-    let reason = match &policy.verdict {
+    let need = match &policy.verdict {
         PolicyVerdict::Permit => None,
-        PolicyVerdict::RequireApproval(reason) => Some(reason.clone()),
+        PolicyVerdict::RequireApproval(need) => Some(need.clone()),
         PolicyVerdict::Deny => {
             let rationale = match (&policy.detail, policy.policies.as_slice()) {
                 (Some(detail), _) => detail.clone(),
@@ -232,7 +248,7 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
         Ok(lowered) => lowered,
         Err(rule) => return Ruling::Deny(Ground::of_cap(&policy, rule)),
     };
-    match reason {
+    match need {
         None => match make_ready(gate, &args.call).await {
             Ok(ready) => {
                 let rationale = "permitted by policy".to_owned();
@@ -241,8 +257,11 @@ async fn judge(gate: &Gate, principal_id: &PrincipalId, args: ValidatedArgs) -> 
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
         },
         // No hold is kept while a person decides.
-        Some(reason) => match look(gate, &args.call).await {
-            Ok(shown) => Ruling::Ask(Ground::of_policy(&policy, cap, reason), args, shown),
+        Some(ApprovalNeed { reason, required }) => match look(gate, &args.call).await {
+            Ok(pre_state) => {
+                let ground = Ground::of_policy(&policy, cap, reason);
+                Ruling::Ask(Question { ground, required, pre_state }, args)
+            }
             Err(rule) => Ruling::Deny(Ground::of_rule("sandbox", rule)),
         },
     }
@@ -381,11 +400,11 @@ pub(super) async fn authorize_again(
     // The call that the decision was about: only this call may go on under it.
     let decided = tighten(args.clone(), caps).map_err(StateError::checksum)?;
     let ready = match judge(gate, trail.principal_id(), args).await {
-        Ruling::Permit(_, args, _) | Ruling::Ask(_, args, _) if args.args != decided.args => {
+        Ruling::Permit(_, args, _) | Ruling::Ask(_, args) if args.args != decided.args => {
             Err("policy now caps the arguments differently".to_owned())
         }
         Ruling::Permit(_, _, ready) => Ok(ready),
-        Ruling::Ask(_, args, _) if trail.was_approved() => {
+        Ruling::Ask(_, args) if trail.was_approved() || trail.was_granted() => {
             let ready = make_ready(gate, &args.call).await;
             ready.map_err(|rule| format!("sandbox: {rule}"))
         }

@@ -1,13 +1,15 @@
 //! One run: its journal, record and row and the rows around them, each checked against the others.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus};
 use crate::call::exceeds;
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
 use crate::failure::{ExecutionFailure, Outcome, Phase};
-use crate::ids::{IdempotencyKey, ProposalId};
+use crate::grant::use_event_id;
+use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId};
 use crate::journal::artifact::{DecisionMeta, Invocation, RequestMeta, ToolEffect};
 use crate::journal::{Artifact, Checkpoint, Replayed, StateError, decided_after_ms, replay};
 use crate::json::{Value, canonical};
@@ -106,7 +108,7 @@ pub(crate) fn opening_digest(dossier: &Dossier) -> Digest {
 /// Whether an event of this type is committed with the opening of a run.
 fn opens(event_type: EventType) -> bool {
     match event_type {
-        EventType::ToolCalled | EventType::ApprovalRequested => true,
+        EventType::ToolCalled | EventType::ApprovalRequested | EventType::GrantUsed => true,
         EventType::ToolSucceeded
         | EventType::ToolFailed
         | EventType::PolicyViolation
@@ -120,6 +122,9 @@ fn opens(event_type: EventType) -> bool {
         | EventType::RunResolved
         | EventType::RunNeedsPerson
         | EventType::PartNeedsPerson
+        | EventType::ApprovalVoted
+        | EventType::GrantCreated
+        | EventType::GrantRevoked
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -150,6 +155,10 @@ fn closes(event_type: EventType) -> bool {
         | EventType::RunResolved
         | EventType::RunNeedsPerson
         | EventType::PartNeedsPerson
+        | EventType::ApprovalVoted
+        | EventType::GrantCreated
+        | EventType::GrantUsed
+        | EventType::GrantRevoked
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -182,6 +191,10 @@ fn decided(event_type: EventType) -> Option<ApprovalStatus> {
         | EventType::RunResolved
         | EventType::RunNeedsPerson
         | EventType::PartNeedsPerson
+        | EventType::ApprovalVoted
+        | EventType::GrantCreated
+        | EventType::GrantUsed
+        | EventType::GrantRevoked
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded
@@ -489,6 +502,7 @@ impl<'a> Problems<'a> {
                     let meta = &decision.meta;
                     let follows = follows_from(meta, dossier.approval.as_ref(), asked);
                     self.expect("approvals", follows, "the decision");
+                    self.expect("events", uses(dossier) == used_by(meta), "the use of a grant");
                 }
                 Artifact::ToolCall(call) => {
                     let bound = || approved_digest(&self.run.arrival.principal_id, call);
@@ -567,6 +581,42 @@ fn follows_from(
         && meta.note_digest == note.map(|note| Digest::of_bytes(note.as_bytes()))
         && meta.approval_id == approval.map(|approval| approval.approval_id)
         && meta.needs_approval_digest == asked.map(|asked| asked.needs_approval_digest)
+        && has_its_people(meta, approval, asked)
+}
+
+/// Whether a decision names enough people, where policies require certain ones or more than one. Which groups
+/// they were in is not recorded.
+fn has_its_people(
+    meta: &DecisionMeta,
+    approval: Option<&Approval>,
+    asked: Option<&ApprovalContext>,
+) -> bool {
+    let is_approved = approval.is_some_and(|it| it.status == ApprovalStatus::Approved);
+    let required = asked.filter(|_| is_approved).map_or(&[][..], |asked| &asked.required);
+    let quorum = required.iter().map(|required| required.quorum).max().unwrap_or(0);
+    let is_named = |people: &BTreeSet<PrincipalId>| {
+        meta.approver_id.as_ref().is_some_and(|approver| people.contains(approver))
+    };
+    match required.is_empty() {
+        true => meta.approver_ids.is_empty(),
+        false => {
+            is_named(&meta.approver_ids)
+                && u32::try_from(meta.approver_ids.len()).is_ok_and(|people| people >= quorum)
+        }
+    }
+}
+
+/// The events by which a run used grants.
+fn uses(dossier: &Dossier) -> Vec<ArtifactId> {
+    let events = dossier.events.iter().map(|linked| &linked.event);
+    let uses = events.filter(|event| event.event_type == EventType::GrantUsed);
+    uses.map(|event| event.event_id).collect()
+}
+
+/// The events that a decision under a grant has.
+fn used_by(meta: &DecisionMeta) -> Vec<ArtifactId> {
+    let named = meta.grant_id.zip(meta.grant_use);
+    named.map(|(grant_id, number)| use_event_id(grant_id, number)).into_iter().collect()
 }
 
 /// Whether a call is what was asked, lowered to the caps.

@@ -122,6 +122,9 @@ async fn expire(service: &Arc<Service>, id: ApprovalId) -> Result<(), ()> {
             | Refused::NoSuchApproval
             | Refused::NotInDoubt
             | Refused::OwnRequest
+            | Refused::NotAnApprover
+            | Refused::MorePeople
+            | Refused::LinkedApprover(_)
             | Refused::OutOfReach,
         ) => Ok(()),
         // It does not verify. It was reported as needing a person, and a retry would not help.

@@ -1,7 +1,9 @@
 use async_trait::async_trait;
 use serde_json::json;
 use stepgate_core::action::InvalidArgs;
+use stepgate_core::approvers::Groups;
 use stepgate_core::call::ServerCall;
+use stepgate_core::consent::Consents;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Parked};
@@ -93,6 +95,8 @@ async fn kitchen(place: &TempDir) -> (Arc<Service>, Arc<Notify>) {
         extensions: Extensions::default(),
         parked: Parked::default(),
         doubts: Doubts::default(),
+        groups: Groups::default(),
+        consents: Consents::default(),
     };
     (Service::new(gate, hub, None).await.unwrap(), may_end)
 }

@@ -128,6 +128,19 @@ pub(super) async fn decide(
             "Nothing was decided: you asked for this yourself, or your token and the one that asked \
              come from one maker. Another operator has to decide.",
         ),
+        Err(Refused::NotAnApprover) => (
+            StatusCode::FORBIDDEN,
+            "Nothing was decided: policy lets other people decide on this call. They are named \
+             below.",
+        ),
+        Err(Refused::LinkedApprover(_)) => (
+            StatusCode::FORBIDDEN,
+            "Nothing was decided: someone who is linked to you by who made the tokens has approved \
+             before. Another person has to approve.",
+        ),
+        Err(Refused::MorePeople) => {
+            (StatusCode::CONFLICT, "Nothing was decided: policy requires more people.")
+        }
         Err(Refused::OutOfReach) => (
             StatusCode::CONFLICT,
             "Nothing was decided: this node does not reach the call's executor. Decide on one that \

@@ -135,6 +135,9 @@ fn why_not(refused: &Refused) -> &'static str {
     match refused {
         Refused::AlreadyDecided => "it was decided before.",
         Refused::OwnRequest => "it is your own request, so another operator has to decide.",
+        Refused::NotAnApprover => "policy lets other people decide on it.",
+        Refused::LinkedApprover(_) => "someone who is linked to you has approved before.",
+        Refused::MorePeople => "policy requires more people.",
         Refused::OutOfReach => "this node does not reach the call's executor.",
         Refused::NoSuchApproval => "there is no such approval.",
         Refused::NotInDoubt | Refused::Fault(_) => "Stepgate itself failed; look again.",

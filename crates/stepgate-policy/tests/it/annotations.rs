@@ -1,9 +1,11 @@
 //! Annotations change what a policy means, so none is ignored.
 
+use stepgate_core::approvers::Required;
+use stepgate_core::ports::{ApprovalNeed, PolicyVerdict};
 use stepgate_policy::check;
 use stepgate_policy::limits::{NAME_BYTES_MAX, REASON_BYTES_MAX};
 
-use crate::world::{directory, errors, errors_in, set, tools};
+use crate::world::{call, decide, directory, errors, errors_in, set, tools};
 
 #[test]
 fn a_policy_is_named_by_its_id_or_by_its_file_and_number() {
@@ -20,8 +22,8 @@ fn what_an_annotation_says_is_understood_or_refused() {
     let rows = [
         (
             format!("@aproval(\"ask\") permit {tail}"),
-            "DIR/p.cedar:1:1: unknown annotation `@aproval`; the annotations are `@id`, `@approval` \
-             and `@cap`, anything else belongs into a comment",
+            "DIR/p.cedar:1:1: unknown annotation `@aproval`; the annotations are `@id`, `@approval`, \
+             `@approvers`, `@quorum` and `@cap`, anything else belongs into a comment",
         ),
         (
             format!("\n  @approval permit {tail}"),
@@ -32,6 +34,24 @@ fn what_an_annotation_says_is_understood_or_refused() {
             format!("@approval(\"no\") forbid {tail}"),
             "DIR/p.cedar:1:1: `@approval` and `@cap` belong to a `permit`: a `forbid` refuses \
              without conditions; remove the annotation, or write a `permit`",
+        ),
+        (
+            format!("@quorum(\"2\") permit {tail}"),
+            "DIR/p.cedar:1:1: `@approvers` and `@quorum` say who decides: add `@approval(\"why a \
+             person must decide\")`, or remove them",
+        ),
+        (
+            format!("@approval(\"ask\") @quorum(\"0\") permit {tail}"),
+            "DIR/p.cedar:1:1: `@quorum(\"0\")` needs a number of people from 1 to 10",
+        ),
+        (
+            format!("@approval(\"ask\") @quorum(\"eleven\") permit {tail}"),
+            "DIR/p.cedar:1:1: `@quorum(\"eleven\")` needs a number of people from 1 to 10",
+        ),
+        (
+            format!("@approval(\"ask\") @approvers(\"ann,, bob\") permit {tail}"),
+            "DIR/p.cedar:1:1: `@approvers(\"ann,, bob\")` needs 1 to 32 names of groups or people, \
+             separated by commas: `@approvers(\"finance, ann\")`",
         ),
         (
             format!("@id(\"a b\") permit {tail}"),
@@ -65,6 +85,29 @@ fn what_an_annotation_says_is_understood_or_refused() {
     ];
     for (policies, expected) in rows {
         assert_eq!(errors(&policies), [expected], "{policies}");
+    }
+}
+
+#[test]
+fn a_decision_has_what_every_matching_policy_requires_of_people() {
+    let set = set(r#"@approval("money") @approvers("finance, ann") @quorum("2")
+        permit (principal, action == Action::"sonos.set_volume", resource);
+        @approval("noise") permit (principal, action == Action::"sonos.set_volume", resource);
+        @approval("late") @quorum("3")
+        permit (principal, action == Action::"sonos.set_volume", resource)
+        when { context.args.volume > 50 };"#);
+    let required = |names: &[&str], quorum| Required {
+        approvers: names.iter().map(|name| (*name).to_owned()).collect(),
+        quorum,
+    };
+    let two = required(&["ann", "finance"], 2);
+    for (volume, reason, expected) in [
+        (10, "money; noise", vec![two.clone()]),
+        (60, "late; money; noise", vec![required(&[], 3), two]),
+    ] {
+        let call = call("sonos.set_volume", serde_json::json!({ "volume": volume }));
+        let need = ApprovalNeed { reason: reason.to_owned(), required: expected };
+        assert_eq!(decide(&set, &call).verdict, PolicyVerdict::RequireApproval(need));
     }
 }
 

@@ -73,7 +73,7 @@ fn an_approval_wins_over_a_plain_permit_and_a_forbid_over_both() {
     );
     let decision =
         decide(&set(policies), &call("DELETE_FILE", json!({ "path": "/sandbox/old/a.txt" })));
-    let reason = "a file goes; an old file goes".to_owned();
+    let reason = "a file goes; an old file goes".into();
     assert_eq!(decision.verdict, PolicyVerdict::RequireApproval(reason));
 }
 
@@ -269,7 +269,7 @@ fn what_is_answered_without_asking_cedar_is_what_cedar_would_say() {
                 assert_eq!(decision.policies, cedar.policies, "{place}");
                 assert_eq!(decision.caps, cedar.caps, "{place}");
                 let reason = match decision.verdict {
-                    PolicyVerdict::RequireApproval(reason) => Some(reason),
+                    PolicyVerdict::RequireApproval(need) => Some(need.reason),
                     PolicyVerdict::Permit | PolicyVerdict::Deny => None,
                 };
                 assert_eq!(reason, cedar.reason, "{place}");

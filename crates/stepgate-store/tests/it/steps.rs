@@ -1,13 +1,17 @@
 //! Whole steps over a store that fails for a moment: what is sent, what is held meanwhile, what is recorded.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod granted;
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::action::{CoreCall, InvalidArgs};
+use stepgate_core::approvers::Groups;
 use stepgate_core::call::ServerCall;
+use stepgate_core::consent::Consents;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
@@ -160,12 +164,13 @@ impl Policy for Rule {
 #[derive(Default)]
 struct Clock {
     pauses: AtomicUsize,
+    now_ms: AtomicI64,
 }
 
 #[async_trait]
 impl World for Clock {
     fn now(&self) -> Timestamp {
-        at(0)
+        at(self.now_ms.load(Ordering::SeqCst))
     }
 
     fn fresh_uuid(&self) -> Uuid {
@@ -217,6 +222,8 @@ impl Stage {
             extensions: Extensions::default(),
             parked: Parked::default(),
             doubts: Doubts::default(),
+            groups: Groups::default(),
+            consents: Consents::default(),
         };
         Self { gate, faults, files, kitchen, rule, clock, memory }
     }
@@ -252,7 +259,7 @@ impl Stage {
     }
 
     async fn grant(&self, asked: &Answer) -> Result<Answer, Refused> {
-        let person = Person::Grants { approver_id: operator(), note: None };
+        let person = Person::Approves { approver_id: operator(), note: None };
         step::resume(&self.gate, asked.approval_id().unwrap(), person).await
     }
 

@@ -196,6 +196,10 @@ fn is_told(event_type: EventType) -> bool {
         | EventType::ToolReplayed
         | EventType::RunNeedsPerson
         | EventType::PartNeedsPerson
+        | EventType::ApprovalVoted
+        | EventType::GrantCreated
+        | EventType::GrantUsed
+        | EventType::GrantRevoked
         | EventType::SessionOpened
         | EventType::ToolAccepted
         | EventType::PolicyLoaded

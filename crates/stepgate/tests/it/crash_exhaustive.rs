@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
-use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::consent::{self, GrantRefused, NewGrant};
 use stepgate_core::gate::{Fault, Gate};
+use stepgate_core::grant::Condition;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId};
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{
@@ -33,6 +35,8 @@ use crate::gate::{Act, Acting, CountingWorld, agent, gate, id, proposal, submit}
 enum Op {
     Propose(String),
     Decide(u32, Person),
+    /// Makes a grant for two calls from the approval of this proposal.
+    Grant(u32),
 }
 
 fn script() -> Vec<Op> {
@@ -66,9 +70,16 @@ fn script() -> Vec<Op> {
         .collect();
     script.push(Op::Propose("{ not json".into()));
     script.push(Op::Propose(String::new()));
-    script.push(Op::Decide(15, Person::Grants { approver_id: person(), note: None }));
-    script.push(Op::Decide(16, Person::Refuses { approver_id: person(), note: Some("no".into()) }));
+    script.push(Op::Decide(15, Person::Approves { approver_id: person(), note: None }));
+    script.push(Op::Decide(16, Person::Denies { approver_id: person(), note: Some("no".into()) }));
     script.push(Op::Decide(17, Person::Nobody));
+    script.push(Op::Grant(15));
+    // The grant is for two of these three.
+    for (number, content) in [(30, "granted"), (31, "granted too"), (32, "granted once too often")]
+    {
+        let args = write("/sandbox/ask-1.txt", content);
+        script.push(Op::Propose(proposal(number, "WRITE_FILE", args)));
+    }
     script
 }
 
@@ -176,15 +187,40 @@ async fn play(gate: &Gate) -> Result<BTreeMap<usize, String>, Fault> {
                 responses.insert(number, response.to_string());
             }
             Op::Decide(proposal, person) => decide(gate, proposal, person).await?,
+            Op::Grant(proposal) => grant(gate, proposal).await?,
         }
     }
     Ok(responses)
 }
 
-async fn decide(gate: &Gate, proposal: u32, person: Person) -> Result<(), Fault> {
+async fn approval_of(gate: &Gate, proposal: u32) -> Result<Approval, Fault> {
     let key = IdempotencyKey::of(&agent(), &ProposalId::parse(&id(proposal)).unwrap());
     let binding = gate.store.binding(&key).await?.unwrap();
-    let approval = gate.store.dossier(binding.trace_id).await?.unwrap().approval.unwrap();
+    Ok(gate.store.dossier(binding.trace_id).await?.unwrap().approval.unwrap())
+}
+
+/// Makes the grant, unless it was made before the stop.
+async fn grant(gate: &Gate, proposal: u32) -> Result<(), Fault> {
+    if !consent::grants(gate).await?.is_empty() {
+        return Ok(());
+    }
+    let beginning = Condition::StartsWith("granted".into());
+    let new = NewGrant {
+        approval_id: approval_of(gate, proposal).await?.approval_id,
+        args: BTreeMap::from([("content".to_owned(), beginning)]),
+        uses_max: 2,
+        life_ms: 60 * 60 * 1000,
+        note: None,
+    };
+    match consent::create_grant(gate, &PrincipalId::parse("operator").unwrap(), new).await {
+        Ok(_) => Ok(()),
+        Err(GrantRefused::Fault(fault)) => Err(fault),
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+async fn decide(gate: &Gate, proposal: u32, person: Person) -> Result<(), Fault> {
+    let approval = approval_of(gate, proposal).await?;
     if approval.status != ApprovalStatus::Pending {
         return Ok(());
     }

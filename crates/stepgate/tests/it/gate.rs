@@ -8,6 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
+use stepgate_core::approvers::Groups;
+use stepgate_core::consent::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
@@ -198,6 +200,8 @@ pub(crate) fn gate(store: Arc<dyn Store>, sandbox: &Path) -> Gate {
         extensions: Extensions::default(),
         parked: Parked::default(),
         doubts: Doubts::default(),
+        groups: Groups::default(),
+        consents: Consents::default(),
     }
 }
 

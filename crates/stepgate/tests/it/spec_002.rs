@@ -64,7 +64,7 @@ impl House {
     }
 
     async fn approve(&self, approval_id: ApprovalId) -> Result<Answer, Refused> {
-        let person = Person::Grants { approver_id: operator(), note: None };
+        let person = Person::Approves { approver_id: operator(), note: None };
         step::resume(&self.fixture.gate, approval_id, person).await
     }
 
@@ -200,7 +200,7 @@ async fn a_denied_run_is_never_executed_and_says_by_whom_and_why() {
     let house = House::new();
     let (answer, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
     let note = Some("the baby sleeps".to_owned());
-    let person = Person::Refuses { approver_id: operator(), note };
+    let person = Person::Denies { approver_id: operator(), note };
     let denied = step::resume(&house.fixture.gate, approval_id, person).await.unwrap();
     assert_eq!(denied.word(), Word::Outcome(Outcome::Denied));
     assert_eq!(house.bench.sent(), []);
@@ -233,7 +233,7 @@ async fn an_approval_does_not_bypass_policy() {
 async fn the_principal_that_asked_cannot_approve() {
     let house = House::new();
     let (_, approval_id) = house.ask(1, json!({ "volume": 20 })).await;
-    let person = Person::Grants { approver_id: agent(), note: None };
+    let person = Person::Approves { approver_id: agent(), note: None };
     let refused = step::resume(&house.fixture.gate, approval_id, person).await;
     assert_eq!(refused, Err(Refused::OwnRequest));
     assert_eq!(house.bench.sent(), []);

@@ -44,7 +44,7 @@ fn operator() -> PrincipalId {
 }
 
 fn grants() -> Person {
-    Person::Grants { approver_id: operator(), note: Some("looks right".into()) }
+    Person::Approves { approver_id: operator(), note: Some("looks right".into()) }
 }
 
 fn state_code(error: StoreError) -> StateCode {
@@ -383,7 +383,7 @@ async fn nobody_decides_on_a_paused_run_that_was_forged() {
             halted(change, |them| them.paused.run_id).await;
         let before = fixture.dossier(&paused).await;
         let approval = before.approval.as_ref().unwrap().approval_id;
-        let refuses = Person::Refuses { approver_id: operator(), note: None };
+        let refuses = Person::Denies { approver_id: operator(), note: None };
         for person in [grants(), refuses, Person::Nobody] {
             match step::resume(&fixture.gate, approval, person).await {
                 Err(Refused::Fault(Fault::Store(error))) => {
@@ -669,7 +669,7 @@ async fn a_granted_step_executes_once_and_a_second_decision_is_refused() {
 
 #[tokio::test]
 async fn a_refused_or_expired_step_is_never_executed() {
-    let refuses = Person::Refuses { approver_id: operator(), note: None };
+    let refuses = Person::Denies { approver_id: operator(), note: None };
     for (person, detail) in
         [(refuses, "DENIED_BY_OPERATOR: by operator"), (Person::Nobody, "APPROVAL_EXPIRED")]
     {
@@ -690,7 +690,7 @@ async fn a_refused_or_expired_step_is_never_executed() {
 async fn nobody_decides_on_their_own_request() {
     let fixture = Fixture::new().with_policy(AskAlways);
     let (_, approval) = paused(&fixture).await;
-    let own = Person::Grants { approver_id: crate::gate::agent(), note: None };
+    let own = Person::Approves { approver_id: crate::gate::agent(), note: None };
     let refused = step::resume(&fixture.gate, approval, own).await.unwrap_err();
     assert_eq!(refused, Refused::OwnRequest);
     assert!(!fixture.path("a.txt").exists());

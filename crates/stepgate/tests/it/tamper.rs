@@ -61,8 +61,8 @@ async fn database() -> TempDir {
     let built_in = std::mem::replace(&mut fixture.gate.policy, Arc::new(AskAlways));
     let operator = || PrincipalId::parse("operator").unwrap();
     let people = [
-        Person::Grants { approver_id: operator(), note: Some("fine".into()) },
-        Person::Refuses { approver_id: operator(), note: Some("no".into()) },
+        Person::Approves { approver_id: operator(), note: Some("fine".into()) },
+        Person::Denies { approver_id: operator(), note: Some("no".into()) },
         Person::Nobody,
     ];
     for (number, person) in (5..).zip(people) {
@@ -81,7 +81,7 @@ async fn database() -> TempDir {
     fixture.gate.executor = Arc::new(Acting(StopsAt { inner: real, name: "" }));
     let answer = fixture.submit(write(10, "granted.txt")).await;
     let approval = fixture.dossier(&answer).await.approval.unwrap().approval_id;
-    let grants = Person::Grants { approver_id: operator(), note: Some("go".into()) };
+    let grants = Person::Approves { approver_id: operator(), note: Some("go".into()) };
     step::resume(&fixture.gate, approval, grants).await.unwrap_err();
     fixture.submit(write(11, "waiting.txt")).await;
     place

@@ -1,15 +1,19 @@
 //! A person's part in AUTHORIZE: the question, and the decision.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::super::p5_validate_args::ValidatedArgs;
 use super::super::p8_record::Trail;
 use super::super::{Refused, Stop};
 use super::{
-    AuthorizedRequest, Ground, Ready, Ruling, append_decision, authorized, decision, judge,
-    make_ready,
+    AuthorizedRequest, Ground, Question, Ready, Ruling, append_decision, authorized, decision,
+    judge, make_ready,
 };
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
+use crate::approvers;
+use crate::consent;
 use crate::digest::Digest;
 use crate::event::EventType;
 use crate::failure::Failure;
@@ -28,14 +32,14 @@ const EVENT_ARGS_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Person {
     /// Yes.
-    Grants {
+    Approves {
         /// Who.
         approver_id: PrincipalId,
         /// What the person noted.
         note: Option<String>,
     },
     /// No.
-    Refuses {
+    Denies {
         /// Who.
         approver_id: PrincipalId,
         /// What the person noted.
@@ -82,9 +86,9 @@ pub(super) async fn pause(
     gate: &Gate,
     trail: &mut Trail,
     args: ValidatedArgs,
-    ground: Ground,
-    pre_state: Option<Value>,
+    question: Question,
 ) -> Result<AuthorizedRequest, Stop> {
+    let Question { ground, required, pre_state } = question;
     let asking = gate.parked.begin_asking(trail.principal_id());
     let open = gate.store.open_approvals(Some(trail.principal_id())).await?;
     let limit = gate.limits.approvals_open_max;
@@ -109,6 +113,7 @@ pub(super) async fn pause(
         pre_state,
         principal_id: principal_id.clone(),
         reason: reason.clone(),
+        required,
         tool_name: args.call.tool_name().to_owned(),
         tool_server: args.call.tool_server().to_owned(),
     });
@@ -151,15 +156,14 @@ pub(in crate::step) async fn authorize_by_person(
     let approval = trail.pending_approval().ok_or(Refused::AlreadyDecided)?;
     let asked = approval.context.read()?;
     let said = Said::by(in_time(person, asked.expires_at, gate.world.now()));
-    if said.approver_id.as_ref() == Some(trail.principal_id()) {
-        return Err(Refused::OwnRequest);
-    }
+    let approver_ids = deciders(gate, trail.principal_id(), &approval, asked, &said).await?;
     let (mut ground, granted) = match said.refusal {
         None => grant(gate, trail.principal_id(), args, asked).await,
         Some(ref failure) => (not_approved(), Err(failure.clone())),
     };
     ground.meta.approval_id = Some(approval.approval_id);
     ground.meta.approver_id.clone_from(&said.approver_id);
+    ground.meta.approver_ids = approver_ids;
     ground.meta.note_digest = said.note.as_ref().map(|note| Digest::of_bytes(note.as_bytes()));
     ground.meta.needs_approval_digest = Some(asked.needs_approval_digest);
     let verdict = if granted.is_ok() { Verdict::Approve } else { Verdict::Deny };
@@ -176,6 +180,33 @@ pub(in crate::step) async fn authorize_by_person(
     trail.note(gate, event_type, payload);
     trail.change_approval(ApprovalChange::Decide(decided));
     Ok(granted.map(|(args, ready)| authorized(trail, args, ready, decision)))
+}
+
+/// Everyone who approved, where policies require certain people or more than one. An error where the person
+/// may not decide, or where more people must approve.
+async fn deciders(
+    gate: &Gate,
+    asker: &PrincipalId,
+    approval: &Approval,
+    asked: &ApprovalContext,
+    said: &Said,
+) -> Result<BTreeSet<PrincipalId>, Refused> {
+    let Some(approver_id) = &said.approver_id else { return Ok(BTreeSet::new()) };
+    if approver_id == asker {
+        return Err(Refused::OwnRequest);
+    }
+    if !approvers::may_decide(&asked.required, &gate.groups, approver_id) {
+        return Err(Refused::NotAnApprover);
+    }
+    if asked.required.is_empty() || said.status != ApprovalStatus::Approved {
+        return Ok(BTreeSet::new());
+    }
+    let mut people = consent::votes(gate, approval.approval_id).await?;
+    people.insert(approver_id.clone());
+    match approvers::are_enough(&asked.required, &gate.groups, &people) {
+        true => Ok(people),
+        false => Err(Refused::MorePeople),
+    }
 }
 
 fn not_approved() -> Ground {
@@ -195,14 +226,14 @@ struct Said {
 impl Said {
     fn by(person: Person) -> Self {
         match person {
-            Person::Grants { approver_id, note } => Self {
+            Person::Approves { approver_id, note } => Self {
                 status: ApprovalStatus::Approved,
                 event_type: EventType::ApprovalGranted,
                 approver_id: Some(approver_id),
                 note,
                 refusal: None,
             },
-            Person::Refuses { approver_id, note } => Self {
+            Person::Denies { approver_id, note } => Self {
                 status: ApprovalStatus::Denied,
                 event_type: EventType::ApprovalDenied,
                 refusal: Some(Failure::DeniedByOperator {
@@ -237,7 +268,7 @@ async fn grant(
     };
     let (mut ground, args, ready) = match judge(gate, principal_id, args).await {
         Ruling::Permit(ground, args, ready) => (ground, args, Ok(ready)),
-        Ruling::Ask(ground, args, _) => {
+        Ruling::Ask(Question { ground, .. }, args) => {
             let ready = make_ready(gate, &args.call).await;
             (ground, args, ready)
         }
@@ -270,8 +301,8 @@ fn still_stands(gate: &Gate, asked: Option<&Value>, now: Option<&Value>) -> bool
 /// A grant that comes after the expiry counts as expired: the expiry may not have been recorded yet.
 fn in_time(person: Person, expires_at: Timestamp, now: Timestamp) -> Person {
     match person {
-        Person::Grants { .. } if now >= expires_at => Person::Nobody,
-        Person::Grants { .. } | Person::Refuses { .. } | Person::Nobody => person,
+        Person::Approves { .. } if now >= expires_at => Person::Nobody,
+        Person::Approves { .. } | Person::Denies { .. } | Person::Nobody => person,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::event::{self, Event, EventType};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::idempotency::Binding;
-use crate::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId};
+use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
 use crate::journal::artifact::Guarantee;
 use crate::journal::{Artifact, Journal, Reference, StateCode, StateError};
 use crate::json::{Map, Value, canonical};
@@ -50,6 +50,12 @@ pub(in crate::step) struct Trail {
     error_said: Option<String>,
     /// The original payload, where some of its arguments are redacted.
     sealed: Option<Arc<[u8]>>,
+}
+
+/// The state of a trail before a decision.
+pub(in crate::step) struct Undecided {
+    journal: Journal,
+    events: usize,
 }
 
 impl Trail {
@@ -142,8 +148,19 @@ impl Trail {
 
     /// Adds an event; it becomes durable with the next commit.
     pub(in crate::step) fn note(&mut self, gate: &Gate, event_type: EventType, payload: Value) {
+        self.note_as(gate, gate.fresh_id(), event_type, payload);
+    }
+
+    /// Adds an event under an id that only one run can have.
+    pub(in crate::step) fn note_as(
+        &mut self,
+        gate: &Gate,
+        event_id: ArtifactId,
+        event_type: EventType,
+        payload: Value,
+    ) {
         self.events.push(Event {
-            event_id: gate.fresh_id(),
+            event_id,
             event_type,
             payload,
             run_id: Some(self.arrival.run_id),
@@ -192,6 +209,22 @@ impl Trail {
     /// Whether a person approved.
     pub(in crate::step) fn was_approved(&self) -> bool {
         self.approval.as_ref().is_some_and(|approval| approval.status == ApprovalStatus::Approved)
+    }
+
+    /// Whether a grant permits the call.
+    pub(in crate::step) fn was_granted(&self) -> bool {
+        self.events.iter().any(|event| event.event_type == EventType::GrantUsed)
+    }
+
+    /// What a refused commit of a decision must not leave behind.
+    pub(in crate::step) fn undecided(&self) -> Undecided {
+        Undecided { journal: self.journal.clone(), events: self.events.len() }
+    }
+
+    /// Goes back to before the decision: its commit was refused, and nothing was written.
+    pub(in crate::step) fn take_back(&mut self, before: Undecided) {
+        self.journal = before.journal;
+        self.events.truncate(before.events);
     }
 
     /// Whether the call was sent a second time while the result of the first dispatch was unknown.
@@ -256,6 +289,11 @@ impl Trail {
             true => Ok(()),
             false => self.commit_opening(gate, Status::Started).await,
         }
+    }
+
+    /// Makes the decision durable, together with the use of the grant that it names.
+    pub(in crate::step) async fn commit_decision(&mut self, gate: &Gate) -> Result<(), Stop> {
+        self.commit_opening(gate, Status::Started).await
     }
 
     /// Makes the question to a person durable, with a checkpoint.

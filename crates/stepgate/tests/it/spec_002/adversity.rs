@@ -373,7 +373,7 @@ async fn a_grant_that_could_not_be_written_down_keeps_nothing_from_others() {
     let args = json!({ "path": "/sandbox/a.txt", "content": "once" });
     let answer = fixture.submit(proposal(1, "WRITE_FILE", args)).await;
     let approval_id = fixture.dossier(&answer).await.approval.unwrap().approval_id;
-    let grants = || Person::Grants { approver_id: operator(), note: None };
+    let grants = || Person::Approves { approver_id: operator(), note: None };
     let faults = Faults::new(StopAt::Before(1));
     fixture.gate.store = Arc::new(FaultyStore::new(memory.reopened(), faults));
     let stopped = step::resume(&fixture.gate, approval_id, grants()).await;
@@ -444,8 +444,8 @@ async fn what_policy_asked_a_person_is_known_whatever_the_person_said() {
     let people = [
         None,
         Some(Person::Nobody),
-        Some(Person::Refuses { approver_id: operator(), note: None }),
-        Some(Person::Grants { approver_id: operator(), note: None }),
+        Some(Person::Denies { approver_id: operator(), note: None }),
+        Some(Person::Approves { approver_id: operator(), note: None }),
     ];
     for (number, person) in (1..).zip(people) {
         let (answer, approval_id) = house.ask(number, json!({ "volume": 90 })).await;

@@ -61,7 +61,7 @@ async fn ask_and_grant(
     let asked = fixture.submit(proposal(number, VOLUME, args)).await;
     let approval = fixture.dossier(&asked).await.approval.unwrap();
     let note = Some("not so loud".to_owned());
-    let person = Person::Grants { approver_id: operator(), note };
+    let person = Person::Approves { approver_id: operator(), note };
     (asked.run_id, step::resume(&fixture.gate, approval.approval_id, person).await)
 }
 

@@ -6,8 +6,8 @@ use crate::time::Timestamp;
 fn a_grant_counts_until_the_moment_of_expiry_and_not_in_it() {
     let at = Timestamp::from_millisecond;
     let approver_id = PrincipalId::parse("ops").unwrap();
-    let grants = || Person::Grants { approver_id: approver_id.clone(), note: None };
-    let refuses = || Person::Refuses { approver_id: approver_id.clone(), note: None };
+    let grants = || Person::Approves { approver_id: approver_id.clone(), note: None };
+    let refuses = || Person::Denies { approver_id: approver_id.clone(), note: None };
     for (person, now, counts) in [
         (grants(), 999, true),
         (grants(), 1000, false),

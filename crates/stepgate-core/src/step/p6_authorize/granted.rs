@@ -1,0 +1,73 @@
+//! A call that an operator approved in advance.
+
+use super::super::Stop;
+use super::super::p5_validate_args::ValidatedArgs;
+use super::super::p8_record::Trail;
+use super::{AuthorizedRequest, Ground, Question, append_decision, authorized, make_ready};
+use crate::consent::{self, GrantUse};
+use crate::event::EventType;
+use crate::gate::Gate;
+use crate::grant::GrantedCall;
+use crate::ids::RunId;
+use crate::journal::artifact::{DecisionMeta, Verdict};
+use crate::ports::StoreError;
+
+/// Authorizes a call under a grant, or returns the arguments where no grant covers it: then a person is
+/// asked.
+///
+/// Decision and use become durable together, before the call: a use that another step has taken meanwhile
+/// refuses the commit, and the next one is tried.
+pub(super) async fn authorize(
+    gate: &Gate,
+    trail: &mut Trail,
+    question: &Question,
+    args: ValidatedArgs,
+) -> Result<Result<AuthorizedRequest, ValidatedArgs>, Stop> {
+    let principal_id = trail.principal_id().clone();
+    let call = GrantedCall {
+        args: &args.args,
+        principal_id: &principal_id,
+        tool_definition_digest: args.call.definition_digest(),
+        tool_name: args.call.tool_name(),
+        tool_server: args.call.tool_server(),
+    };
+    if consent::take_use(gate, call, &question.required).await?.is_none() {
+        return Ok(Err(args));
+    }
+    // A server's permit may take long: whether the grant is still good is asked afterwards.
+    let Ok(ready) = make_ready(gate, &args.call).await else { return Ok(Err(args)) };
+    while let Some(taken) = consent::take_use(gate, call, &question.required).await? {
+        let before = trail.undecided();
+        let ground = ground_of(&question.ground, &taken);
+        let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
+        if decision.ts >= taken.expires_at {
+            trail.take_back(before);
+            continue;
+        }
+        let payload = serde_json::json!({ "grant_id": taken.grant_id, "use": taken.number });
+        trail.note_as(gate, taken.event_id(), EventType::GrantUsed, payload);
+        match trail.commit_decision(gate).await {
+            Ok(()) => return Ok(Ok(authorized(trail, args, ready, decision))),
+            Err(Stop::Fault(_)) if is_taken(gate, trail.run_id(), &taken).await? => {
+                trail.take_back(before)
+            }
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(Err(args))
+}
+
+fn ground_of(asked: &Ground, taken: &GrantUse) -> Ground {
+    let meta = DecisionMeta {
+        grant_id: Some(taken.grant_id),
+        grant_use: Some(taken.number),
+        ..asked.meta.clone()
+    };
+    Ground { rationale: "approved in advance".to_owned(), meta, policy_hash: asked.policy_hash }
+}
+
+/// Whether another run has this use.
+async fn is_taken(gate: &Gate, run_id: RunId, taken: &GrantUse) -> Result<bool, StoreError> {
+    let event = gate.store.event(taken.event_id()).await?;
+    Ok(event.is_some_and(|event| event.run_id != Some(run_id)))
+}

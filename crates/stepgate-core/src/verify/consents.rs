@@ -1,0 +1,84 @@
+//! A decision of people against what the system session records: the grant that it used, and the votes that
+//! it names.
+
+use std::collections::BTreeSet;
+
+use crate::consent::{Made, Recorded};
+use crate::grant::GrantedCall;
+use crate::ids::PrincipalId;
+use crate::journal::artifact::{ActionRequest, DecisionMeta, SupervisorDecision, ToolCall};
+use crate::journal::{Artifact, replay};
+use crate::limits::Limits;
+use crate::ports::Dossier;
+
+use super::{Problem, place_of};
+
+/// What does not follow from the grants and votes. A journal that does not replay is reported elsewhere.
+pub(super) fn check(dossier: &Dossier, recorded: &Recorded) -> Vec<Problem> {
+    let (mut request, mut decision, mut call) = (None, None, None);
+    let is_usual = dossier.approval.is_none() && !has_used(dossier);
+    let artifacts = match is_usual {
+        // The journal of almost every run: it is not replayed a second time.
+        true => Vec::new(),
+        false => {
+            replay(&dossier.entries).map_or_else(|_| Vec::new(), |replayed| replayed.artifacts)
+        }
+    };
+    for artifact in artifacts {
+        match artifact {
+            Artifact::ActionRequest(it) => request = Some(it),
+            Artifact::SupervisorDecision(it) => decision = Some(it),
+            Artifact::ToolCall(it) => call = Some(it),
+            Artifact::ToolEffect(_) => {}
+        }
+    }
+    let (Some(request), Some(decision)) = (request, decision) else { return Vec::new() };
+    let place = place_of("journal", dossier.run.arrival.run_id);
+    let mut problems = Vec::new();
+    if !has_its_votes(&decision.meta, recorded) {
+        problems.push(Problem::new(place.clone(), "an approver has no vote"));
+    }
+    if !is_granted(&request, &decision, call.as_ref(), recorded) {
+        problems.push(Problem::new(place, "no grant permits the call"));
+    }
+    problems
+}
+
+fn has_used(dossier: &Dossier) -> bool {
+    dossier
+        .events
+        .iter()
+        .any(|linked| linked.event.event_type == crate::event::EventType::GrantUsed)
+}
+
+/// Whether everyone who approved together with others has voted.
+fn has_its_votes(meta: &DecisionMeta, recorded: &Recorded) -> bool {
+    let none = BTreeSet::new();
+    let votes: &BTreeSet<PrincipalId> =
+        meta.approval_id.and_then(|approval_id| recorded.votes.get(&approval_id)).unwrap_or(&none);
+    let is_last = |person: &PrincipalId| meta.approver_id.as_ref() == Some(person);
+    meta.approver_ids.iter().all(|person| is_last(person) || votes.contains(person))
+}
+
+/// Whether the grant that a decision names covers its call, and could still be used then.
+fn is_granted(
+    request: &ActionRequest,
+    decision: &SupervisorDecision,
+    call: Option<&ToolCall>,
+    recorded: &Recorded,
+) -> bool {
+    let Some(grant_id) = decision.meta.grant_id else { return true };
+    let Some(Made { grant, .. }) = recorded.grants.get(&grant_id) else { return false };
+    let is_one = |number: u64| (1..=grant.uses_max.min(Limits::GRANT_USES_MAX)).contains(&number);
+    // A step that has not got to its call yet is checked when it has.
+    let covers = call.is_none_or(|call| {
+        grant.covers(GrantedCall {
+            args: &call.call.args,
+            principal_id: &request.meta.principal_id,
+            tool_definition_digest: call.meta.tool_definition_digest,
+            tool_name: &call.call.tool_name,
+            tool_server: &call.call.tool_server,
+        })
+    });
+    decision.meta.grant_use.is_some_and(is_one) && decision.ts() < grant.expires_at && covers
+}
