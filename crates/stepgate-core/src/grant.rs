@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::action;
 use crate::call::exceeds;
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
@@ -113,6 +114,11 @@ pub(crate) struct GrantedCall<'a> {
 }
 
 impl Grant {
+    /// The name in a proposal: a tool's has its server in front.
+    pub fn action(&self) -> String {
+        action::proposed_name(&self.tool_server, &self.tool_name)
+    }
+
     /// Whether the grant is for this call: this principal, this tool as it was defined, and exactly these
     /// arguments, each as it must be. How often it was used, and when it ends, is not looked at.
     pub(crate) fn covers(&self, call: GrantedCall<'_>) -> bool {

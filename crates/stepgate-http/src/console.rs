@@ -8,6 +8,7 @@ mod approval;
 mod destination;
 mod difference;
 mod form;
+mod grants;
 mod health;
 mod inbox;
 mod live;
@@ -40,11 +41,15 @@ use visitor::Visitor;
 pub(super) use visitor::enter;
 
 /// Every method of every page. They are not in the table of routes, because the OpenAPI document is for programs.
-const PAGES: [(&str, &str); 24] = [
+const PAGES: [(&str, &str); 28] = [
     ("GET", "/"),
     ("POST", "/"),
     ("GET", "/approvals/{id}"),
     ("POST", "/approvals/{id}"),
+    ("GET", "/approvals/{id}/grant"),
+    ("POST", "/approvals/{id}/grant"),
+    ("GET", "/grants"),
+    ("POST", "/grants"),
     ("GET", "/runs"),
     ("GET", "/runs/{id}"),
     ("POST", "/runs/{id}"),
@@ -68,10 +73,12 @@ const PAGES: [(&str, &str); 24] = [
 ];
 
 /// The pages with their handlers.
-pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 18] {
+pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 20] {
     [
         ("/", routing::get(inbox::show).post(inbox::decide)),
         ("/approvals/{id}", routing::get(approval::show).post(approval::decide)),
+        ("/approvals/{id}/grant", routing::get(grants::ask).post(grants::create)),
+        ("/grants", routing::get(grants::list).post(grants::revoke)),
         ("/runs", routing::get(runs::list)),
         ("/runs/{id}", routing::get(run::show).post(run::settle)),
         ("/runs/{id}/chain", routing::get(run::chain)),
@@ -163,6 +170,7 @@ impl Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tab {
     Inbox,
+    Grants,
     Runs,
     Sessions,
     Tools,
@@ -172,8 +180,9 @@ enum Tab {
 
 impl Tab {
     /// Every part with its path and name, in the order of the navigation.
-    const ALL: [(Self, &'static str, &'static str); 6] = [
+    const ALL: [(Self, &'static str, &'static str); 7] = [
         (Self::Inbox, "/", "Inbox"),
+        (Self::Grants, "/grants", "Grants"),
         (Self::Runs, "/runs", "Runs"),
         (Self::Sessions, "/sessions", "Sessions"),
         (Self::Tools, "/tools", "Tools"),

@@ -8,6 +8,7 @@ mod approvals;
 pub mod body;
 mod console;
 mod events;
+mod grants;
 mod history;
 mod metrics;
 mod openapi;

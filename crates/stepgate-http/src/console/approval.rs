@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use stepgate_core::approval::ApprovalStatus;
+use stepgate_core::consent;
 use stepgate_core::ids::ApprovalId;
 use stepgate_core::run::Word;
 use stepgate_core::step::{self, Refused};
@@ -52,14 +53,17 @@ pub(super) async fn show(
 /// What became of the approval before this one.
 async fn next_notice(app: &App, decided: ApprovalId) -> Result<Option<Notice>, Trouble> {
     let before = app.service.gate.store.approval(decided).await?;
-    Ok(before.and_then(|before| {
+    Ok(before.map(|before| {
         let words = match before.status {
             ApprovalStatus::Approved => "The one before was approved. This one comes next.",
             ApprovalStatus::Denied => "The one before was denied. This one comes next.",
             ApprovalStatus::Expired => "The one before expired. This one comes next.",
-            ApprovalStatus::Pending => return None,
+            ApprovalStatus::Pending => {
+                "Your approval of the one before is kept, and more people must approve it. This one \
+                 comes next."
+            }
         };
-        Some(Notice { words, decided: Some(decided) })
+        Notice { words, decided: Some(decided) }
     }))
 }
 
@@ -189,7 +193,8 @@ async fn page(
         }
         None => (None, None),
     };
-    let extras = Extras { notice, change, tool };
+    let votes = consent::votes(gate, id).await?;
+    let extras = Extras { notice, change, tool, votes, groups: gate.groups.clone() };
     let page = ApprovalPage::of(&approval, &dossier, visitor, gate.world.now(), extras)?;
     Ok(html(status, &page))
 }

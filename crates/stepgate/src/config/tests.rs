@@ -49,7 +49,7 @@ fn bad_configuration_is_refused_with_its_place() {
 }
 
 /// Every limit, its place, and the least and most that may be set.
-const RANGES: [(&str, &str, u64, u64); 21] = [
+const RANGES: [(&str, &str, u64, u64); 22] = [
     ("limits", "payload_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("limits", "json_depth_max", 2, Limits::JSON_DEPTH_CEILING as u64),
     ("limits", "summary_string_bytes_max", 0, Limits::PAYLOAD_BYTES_CEILING as u64),
@@ -57,6 +57,7 @@ const RANGES: [(&str, &str, u64, u64); 21] = [
     ("limits", "record_retry_pause_ms", 0, 60_000),
     ("limits", "approval_ttl_ms", 1, 31_536_000_000),
     ("limits", "approvals_open_max", 1, 100_000),
+    ("limits", "grant_life_max_ms", 1, 365 * 24 * 60 * 60 * 1000),
     ("sandbox", "file_bytes_max", 1, Limits::PAYLOAD_BYTES_CEILING as u64),
     ("sandbox", "entries_max", 1, 1_000_000),
     ("serve", "connections_max", 1, 100_000),
@@ -93,7 +94,7 @@ fn every_limit_has_limits_of_its_own() {
 fn every_limit_reaches_the_gate() {
     let text = "[limits]\npayload_bytes_max = 3\njson_depth_max = 4\nsummary_string_bytes_max = 5\n\
                 record_attempts_max = 6\nrecord_retry_pause_ms = 7\napproval_ttl_ms = 8\n\
-                approvals_open_max = 11\n[sandbox]\nfile_bytes_max = 9\nentries_max = 10\n";
+                approvals_open_max = 11\ngrant_life_max_ms = 12\n[sandbox]\nfile_bytes_max = 9\nentries_max = 10\n";
     let config = load(text, &[]).unwrap();
     let expected = Limits {
         payload_bytes_max: 3,
@@ -103,6 +104,7 @@ fn every_limit_reaches_the_gate() {
         record_retry_pause: std::time::Duration::from_millis(7),
         approval_ttl_ms: 8,
         approvals_open_max: 11,
+        grant_life_max_ms: 12,
     };
     assert_eq!(config.limits(), expected);
     let sandbox = config.sandbox_limits();

@@ -1,7 +1,10 @@
 //! The content of an approval's page, built only from the approval and its run.
 
+use std::collections::BTreeSet;
+
 use askama::Template;
-use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::approval::{Approval, ApprovalContext, ApprovalStatus};
+use stepgate_core::approvers::{self, Groups, Required};
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{ApprovalId, PrincipalId};
@@ -37,10 +40,30 @@ pub(super) struct ApprovalPage {
     change: Option<Difference>,
     /// The tool, as its server describes it.
     tool: Option<DescribedTool>,
+    /// What policy requires of the people who decide.
+    people: Vec<People>,
+    /// Who has approved so far, where more people must.
+    votes: Vec<Text>,
+    /// Whether the visitor can allow further calls like this one.
+    can_grant: bool,
     decision: Option<Decision>,
     fate: Option<Fate>,
     /// Whether the run has ended, so that the page does not change any more.
     is_final: bool,
+}
+
+/// What one policy requires of the people who decide.
+struct People {
+    quorum: u32,
+    /// Groups and people; any operator where there are none.
+    approvers: Vec<Text>,
+}
+
+impl People {
+    fn of(required: &Required) -> Self {
+        let approvers = required.approvers.iter().map(|name| Text::of(name)).collect();
+        Self { quorum: required.quorum, approvers }
+    }
 }
 
 /// A line above the page: what became of the last decision.
@@ -56,6 +79,9 @@ pub(super) struct Extras {
     pub(super) notice: Option<Notice>,
     pub(super) change: Option<Difference>,
     pub(super) tool: Option<DescribedTool>,
+    /// Who has approved so far.
+    pub(super) votes: BTreeSet<PrincipalId>,
+    pub(super) groups: Groups,
 }
 
 /// The state of the approval: a CSS class, and words for people.
@@ -74,6 +100,8 @@ enum VisitorActions {
     Watches,
     /// Only look, because the request is the visitor's own.
     AskedThemselves,
+    /// Only look, because policy lets other people decide.
+    OthersDecide,
     /// Nothing: it is decided or expired.
     Over,
 }
@@ -105,7 +133,7 @@ impl ApprovalPage {
     ) -> Result<Self, Fault> {
         let context = approval.context.read()?;
         let request = question::request(dossier)?;
-        let Extras { notice, change, tool } = extras;
+        let Extras { notice, change, tool, votes, groups } = extras;
         let status = match approval.has_expired(now) {
             true => ApprovalStatus::Expired,
             false => approval.status,
@@ -116,7 +144,12 @@ impl ApprovalPage {
             notice,
             approval_id: approval.approval_id,
             standing: Standing::of(status),
-            floor: VisitorActions::of(status, visitor, &context.principal_id),
+            floor: VisitorActions::of(status, visitor, context, &groups),
+            people: context.required.iter().map(People::of).collect(),
+            votes: votes.iter().map(|person| Text::of(person.as_str())).collect(),
+            can_grant: visitor.role == VisitorRole::Operator
+                && status == ApprovalStatus::Approved
+                && visitor.principal_id != context.principal_id,
             decision: decision(approval),
             fate: fate(status, dossier)?,
             question: Question::of(approval, dossier, now)?,
@@ -140,15 +173,23 @@ impl Standing {
 }
 
 impl VisitorActions {
-    fn of(status: ApprovalStatus, visitor: &Visitor, asker: &PrincipalId) -> Self {
+    fn of(
+        status: ApprovalStatus,
+        visitor: &Visitor,
+        asked: &ApprovalContext,
+        groups: &Groups,
+    ) -> Self {
         match (status, visitor.role) {
             (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired, _) => {
                 Self::Over
             }
             (ApprovalStatus::Pending, VisitorRole::Auditor) => Self::Watches,
             (ApprovalStatus::Pending, VisitorRole::Operator) => {
-                match visitor.principal_id == *asker {
+                let may_decide =
+                    approvers::may_decide(&asked.required, groups, &visitor.principal_id);
+                match visitor.principal_id == asked.principal_id {
                     true => Self::AskedThemselves,
+                    false if !may_decide => Self::OthersDecide,
                     false => Self::Decides { csrf: visitor.csrf.clone() },
                 }
             }

@@ -1,0 +1,307 @@
+//! `/grants`: calls that operators approved in advance; and the form that makes a grant from an approval.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use askama::Template;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use serde_json::Value;
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::consent::{self, GrantRefused, GrantStanding, GrantStatus, NewGrant};
+use stepgate_core::grant::Condition;
+use stepgate_core::ids::{ApprovalId, ArtifactId};
+use stepgate_core::limits::Limits;
+use stepgate_core::time::Timestamp;
+use stepgate_gateway::text::hidden;
+
+use super::moment::{Moment, duration, left};
+use super::text::{Shown, Text, kind};
+use super::trouble::Trouble;
+use super::visitor::{Visitor, VisitorRole};
+use super::{Frame, Tab, form, html};
+use crate::routes::Id;
+use crate::{App, Problem};
+
+/// The lives that the form offers, in minutes. Those above the limit are left out.
+const LIVES_MIN: [u64; 5] = [15, 60, 8 * 60, 24 * 60, 7 * 24 * 60];
+/// The number of calls that the form suggests.
+const USES_SUGGESTED: u64 = 5;
+
+#[derive(Template)]
+#[template(path = "grants.html")]
+struct GrantsPage {
+    frame: Frame,
+    /// The CSRF token, if the visitor can revoke.
+    csrf: Option<String>,
+    grants: Vec<GrantRow>,
+}
+
+struct GrantRow {
+    grant_id: ArtifactId,
+    principal: Text,
+    tool: Text,
+    conditions: Vec<ConditionRow>,
+    used: u64,
+    uses_max: u64,
+    granted_by: Text,
+    note: Option<Shown>,
+    approval_id: ApprovalId,
+    created: Moment,
+    expires: Moment,
+    left: String,
+    status: &'static str,
+    class: &'static str,
+    is_active: bool,
+    revoked_by: Option<Text>,
+}
+
+/// What an argument must be, in words.
+struct ConditionRow {
+    name: Text,
+    words: &'static str,
+    value: Shown,
+}
+
+impl ConditionRow {
+    fn of(name: &str, condition: &Condition) -> Self {
+        let (words, value) = match condition {
+            Condition::Equals(value) => ("is exactly", Shown::value(value)),
+            Condition::Between(min, max) => {
+                ("is a number from", Shown::of(&format!("{min} to {max}")))
+            }
+            Condition::StartsWith(beginning) => ("begins with", Shown::of(beginning)),
+        };
+        Self { name: Text::of(name), words, value }
+    }
+}
+
+impl GrantRow {
+    fn of(standing: &GrantStanding, now: Timestamp) -> Self {
+        let GrantStanding { grant_id, grant, created_at, used, revocation } = standing;
+        let status = standing.status(now);
+        let (words, class) = match status {
+            GrantStatus::Active => ("active", "good"),
+            GrantStatus::UsedUp => ("used up", "denied"),
+            GrantStatus::Expired => ("expired", "denied"),
+            GrantStatus::Revoked => ("revoked", "bad"),
+        };
+        let conditions =
+            grant.args.iter().map(|(name, condition)| ConditionRow::of(name, condition));
+        Self {
+            grant_id: *grant_id,
+            principal: Text::of(grant.principal_id.as_str()),
+            tool: Text::of(&grant.action()),
+            conditions: conditions.collect(),
+            used: *used,
+            uses_max: grant.uses_max,
+            granted_by: Text::of(grant.granted_by.as_str()),
+            note: grant.note.as_deref().map(Shown::of),
+            approval_id: grant.approval_id,
+            created: Moment::of(*created_at),
+            expires: Moment::of(grant.expires_at),
+            left: left(grant.expires_at, now),
+            status: words,
+            class,
+            is_active: status == GrantStatus::Active,
+            revoked_by: revocation.as_ref().map(|it| Text::of(it.revoked_by.as_str())),
+        }
+    }
+}
+
+/// Every grant: those that can be used first, then the newest first.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+) -> Result<Response, Trouble> {
+    let gate = &app.service.gate;
+    let now = gate.world.now();
+    let standings = consent::grants(gate).await?;
+    let mut grants: Vec<GrantRow> =
+        standings.iter().map(|standing| GrantRow::of(standing, now)).collect();
+    grants.sort_by_key(|grant| !grant.is_active);
+    let csrf = operator_csrf(&visitor);
+    let frame = Frame::at(Tab::Grants, "Grants", &visitor);
+    Ok(html(StatusCode::OK, &GrantsPage { frame, csrf, grants }))
+}
+
+fn operator_csrf(visitor: &Visitor) -> Option<String> {
+    match visitor.role {
+        VisitorRole::Operator => Some(visitor.csrf.clone()),
+        VisitorRole::Auditor => None,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RevokeForm {
+    csrf: String,
+    grant_id: ArtifactId,
+}
+
+/// Revokes a grant. One that is revoked already stays so.
+pub(super) async fn revoke(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let RevokeForm { csrf, grant_id } = form::read(&app, &headers, body).await?;
+    visitor.may_change(&csrf)?;
+    consent::revoke_grant(&app.service.gate, grant_id, visitor.principal_id.clone()).await?;
+    Ok(Redirect::to("/grants").into_response())
+}
+
+#[derive(Template)]
+#[template(path = "grant.html")]
+struct GrantPage {
+    frame: Frame,
+    notice: Option<String>,
+    csrf: String,
+    approval_id: ApprovalId,
+    principal: Text,
+    tool: Text,
+    arguments: Vec<ArgumentChoice>,
+    lives: Vec<(u64, String)>,
+    uses: u64,
+    uses_max: u64,
+}
+
+/// An argument of the approved call, and what else the operator can allow for it.
+struct ArgumentChoice {
+    number: usize,
+    name: Text,
+    kind: &'static str,
+    value: Shown,
+    /// The text itself, where its beginning can be allowed.
+    text: Option<String>,
+    /// The number itself, where a range can be allowed.
+    amount: Option<i64>,
+}
+
+pub(super) async fn ask(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    id: Result<Id<ApprovalId>, Problem>,
+) -> Result<Response, Trouble> {
+    let approval = approved(&app, id).await?;
+    page(&app, &visitor, &approval, StatusCode::OK, None)
+}
+
+async fn approved(app: &App, id: Result<Id<ApprovalId>, Problem>) -> Result<Approval, Trouble> {
+    let Ok(Id(id)) = id else { return Err(Trouble::no_such("approval")) };
+    let approval = app.service.gate.store.approval(id).await?;
+    approval
+        .filter(|approval| approval.status == ApprovalStatus::Approved)
+        .ok_or_else(|| Trouble::no_such("approval that was approved"))
+}
+
+fn page(
+    app: &App,
+    visitor: &Visitor,
+    approval: &Approval,
+    status: StatusCode,
+    notice: Option<String>,
+) -> Result<Response, Trouble> {
+    let csrf = operator_csrf(visitor).ok_or_else(|| Trouble::from(Problem::forbidden()))?;
+    let context = approval.context.read().map_err(stepgate_core::gate::Fault::from)?;
+    let life_max_ms = app.service.gate.limits.grant_life_max_ms;
+    let lives = LIVES_MIN.into_iter().filter(|minutes| minutes * 60_000 <= life_max_ms);
+    let mut lives: Vec<(u64, String)> =
+        lives.map(|minutes| (minutes * 60_000, duration(minutes * 60_000))).collect();
+    if lives.is_empty() {
+        lives.push((life_max_ms, duration(life_max_ms)));
+    }
+    let page = GrantPage {
+        frame: Frame::at(Tab::Grants, "Allow further calls", visitor),
+        notice,
+        csrf,
+        approval_id: approval.approval_id,
+        principal: Text::of(context.principal_id.as_str()),
+        tool: Text::of(&context.action()),
+        arguments: choices(&context.args),
+        lives,
+        uses: USES_SUGGESTED,
+        uses_max: Limits::GRANT_USES_MAX,
+    };
+    Ok(html(status, &page))
+}
+
+fn choices(args: &Value) -> Vec<ArgumentChoice> {
+    let members = args.as_object().into_iter().flatten().enumerate();
+    let choices = members.map(|(number, (name, value))| ArgumentChoice {
+        number,
+        name: Text::of(name),
+        kind: kind(value),
+        value: Shown::value(value),
+        // A field of a form would not show what a text hides.
+        text: value
+            .as_str()
+            .filter(|text| !text.chars().any(|c| hidden(c).is_some()))
+            .map(str::to_owned),
+        amount: value.as_i64(),
+    });
+    choices.collect()
+}
+
+/// Makes the grant that the form describes. If it cannot be made, the form is shown again with the reason.
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    id: Result<Id<ApprovalId>, Problem>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let fields: Vec<(String, String)> = form::read(&app, &headers, body).await?;
+    let fields: HashMap<String, String> = fields.into_iter().collect();
+    let field = |name: &str| fields.get(name).map_or("", String::as_str).trim();
+    visitor.may_change(field("csrf"))?;
+    let approval = approved(&app, id).await?;
+    let new = match new_grant(&approval, &field) {
+        Ok(new) => new,
+        Err(why) => return page(&app, &visitor, &approval, StatusCode::BAD_REQUEST, Some(why)),
+    };
+    match app.service.grant(&visitor.principal_id, new).await {
+        Ok(_) => Ok(Redirect::to("/grants").into_response()),
+        Err(GrantRefused::Fault(fault)) => Err(fault.into()),
+        Err(refused) => {
+            let why = format!("Nothing was granted: {refused}.");
+            page(&app, &visitor, &approval, StatusCode::BAD_REQUEST, Some(why))
+        }
+    }
+}
+
+fn new_grant<'a>(
+    approval: &Approval,
+    field: &impl Fn(&str) -> &'a str,
+) -> Result<NewGrant, String> {
+    let number = |name: &str, what: &str| {
+        let why = || format!("Nothing was granted: {what} must be a whole number.");
+        field(name).parse::<i64>().map_err(|_| why())
+    };
+    let context = approval.context.read().map_err(|error| error.to_string())?;
+    let mut args = BTreeMap::new();
+    let names = context.args.as_object().into_iter().flatten().map(|(name, _)| name);
+    for (at, name) in names.enumerate() {
+        let condition = match field(&format!("kind{at}")) {
+            "starts_with" => Condition::StartsWith(field(&format!("begin{at}")).to_owned()),
+            "between" => Condition::Between(
+                number(&format!("min{at}"), "the smallest value")?,
+                number(&format!("max{at}"), "the largest value")?,
+            ),
+            _ => continue,
+        };
+        args.insert(name.clone(), condition);
+    }
+    let whole = |value: i64| u64::try_from(value).unwrap_or(0);
+    Ok(NewGrant {
+        approval_id: approval.approval_id,
+        args,
+        uses_max: whole(number("uses", "the number of calls")?),
+        life_ms: whole(number("life", "the time")?),
+        note: form::note(field("note")).map_err(str::to_owned)?,
+    })
+}

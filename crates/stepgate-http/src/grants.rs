@@ -1,0 +1,143 @@
+//! `/v1/grants`: calls that an operator approves in advance.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use stepgate_core::consent::{self, GrantStanding, GrantStatus, NewGrant, Revocation};
+use stepgate_core::digest::Digest;
+use stepgate_core::grant::{Condition, Grant};
+use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId};
+use stepgate_core::time::Timestamp;
+
+use super::admit::{Operator, Watcher};
+use super::approvals::checked;
+use super::routes::Id;
+use super::{App, Problem, body};
+
+/// A grant as people see it.
+#[derive(Serialize)]
+pub(super) struct GrantObject {
+    grant_id: ArtifactId,
+    status: GrantStatus,
+    /// Who may make the calls.
+    principal_id: PrincipalId,
+    /// The tool, by its name in proposals.
+    tool: String,
+    /// The tool's definition. With another one the grant cannot be used.
+    tool_definition_digest: Option<Digest>,
+    /// What each argument must be.
+    args: BTreeMap<String, Condition>,
+    /// How many calls it permits.
+    uses_max: u64,
+    /// How many calls have used it.
+    used: u64,
+    created_at: Timestamp,
+    expires_at: Timestamp,
+    granted_by: PrincipalId,
+    note: Option<String>,
+    /// The approval that it was made from.
+    approval_id: ApprovalId,
+    /// Who revoked it, where an operator has.
+    revocation: Option<Revocation>,
+}
+
+impl GrantObject {
+    fn of(standing: GrantStanding, now: Timestamp) -> Self {
+        let status = standing.status(now);
+        let GrantStanding { grant_id, grant, created_at, used, revocation } = standing;
+        let tool = grant.action();
+        let Grant {
+            approval_id,
+            args,
+            expires_at,
+            granted_by,
+            note,
+            principal_id,
+            tool_definition_digest,
+            tool_name: _,
+            tool_server: _,
+            uses_max,
+        } = grant;
+        Self {
+            grant_id,
+            status,
+            principal_id,
+            tool,
+            tool_definition_digest,
+            args,
+            uses_max,
+            used,
+            created_at,
+            expires_at,
+            granted_by,
+            note,
+            approval_id,
+            revocation,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Grants {
+    grants: Vec<GrantObject>,
+}
+
+/// Every grant, newest first.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Watcher(_): Watcher,
+) -> Result<Json<Grants>, Problem> {
+    let gate = &app.service.gate;
+    let now = gate.world.now();
+    let grants = consent::grants(gate).await?.into_iter();
+    Ok(Json(Grants { grants: grants.map(|standing| GrantObject::of(standing, now)).collect() }))
+}
+
+/// A grant to make from an approval that was approved.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct CreateGrant {
+    /// The approval.
+    approval_id: Option<ApprovalId>,
+    /// What arguments must be, where not exactly what was approved.
+    args: BTreeMap<String, Condition>,
+    /// How many calls it permits.
+    uses_max: u64,
+    /// For how many seconds it can be used.
+    life_s: u64,
+    note: Option<String>,
+}
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<(StatusCode, Json<GrantObject>), Problem> {
+    let CreateGrant { approval_id, args, uses_max, life_s, note } =
+        body::json(&app, &headers, body).await?;
+    let approval_id =
+        approval_id.ok_or_else(|| Problem::malformed("`approval_id` must name an approval"))?;
+    let life_ms = life_s.saturating_mul(1000);
+    let new = NewGrant { approval_id, args, uses_max, life_ms, note: checked(note)? };
+    let standing = app.service.grant(&caller.principal_id, new).await?;
+    let now = app.service.gate.world.now();
+    Ok((StatusCode::CREATED, Json(GrantObject::of(standing, now))))
+}
+
+/// Revokes a grant. A call that is being decided at this moment may still use it.
+pub(super) async fn revoke(
+    State(app): State<Arc<App>>,
+    Operator(caller): Operator,
+    Id(id): Id<ArtifactId>,
+) -> Result<StatusCode, Problem> {
+    match consent::revoke_grant(&app.service.gate, id, caller.principal_id).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(Problem::not_found()),
+    }
+}
