@@ -1,5 +1,6 @@
 //! The four artifacts of a trace, and their sealed form: canonical text with its digest in front.
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,8 @@ use crate::time::Timestamp;
 use super::StateError;
 
 /// Which of the four an artifact is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ArtifactKind")]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// What the agent asked for.
@@ -61,7 +63,7 @@ pub struct Head {
 }
 
 /// How much an action can change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RiskLevel {
     /// Changes nothing.
@@ -73,7 +75,7 @@ pub enum RiskLevel {
 }
 
 /// Whether a call changes anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolClass {
     /// Changes nothing.
@@ -83,7 +85,8 @@ pub enum ToolClass {
 }
 
 /// The decision on a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DecisionVerdict")]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
     /// It may be called.
@@ -95,7 +98,7 @@ pub enum Verdict {
 }
 
 /// How an effect ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EffectStatus {
     /// It was done.
@@ -109,7 +112,7 @@ pub enum EffectStatus {
 }
 
 /// Something that an action touches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     /// The resource's name.
@@ -119,7 +122,7 @@ pub struct Resource {
 }
 
 /// A tool and its arguments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Invocation {
     /// The arguments, an object.
@@ -151,7 +154,7 @@ macro_rules! artifact {
         { $($(#[$c_meta:meta])* $c:ident: $c_type:ty,)* }
     ) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
             #[serde(rename = "_digest_alg")]
@@ -236,7 +239,7 @@ artifact! {
 }
 
 /// What an action_request proves beside its fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestMeta {
     /// Digest of action and args as proposed.
@@ -275,7 +278,7 @@ artifact! {
 }
 
 /// What a supervisor_decision proves beside its fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionMeta {
     /// The approval that a person decided.
@@ -329,7 +332,7 @@ artifact! {
 }
 
 /// What a tool_call proves beside its fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallMeta {
     /// The executor that was asked.
@@ -367,7 +370,7 @@ artifact! {
 }
 
 /// What a tool_effect proves beside its fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EffectMeta {
     /// How often the effect can have happened.
@@ -382,7 +385,7 @@ pub struct EffectMeta {
 }
 
 /// How often an effect can have happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {
     /// Once, also across crashes.
@@ -394,7 +397,7 @@ pub enum Guarantee {
 }
 
 /// How an effect ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EffectOutcome {
     /// Why it failed.
@@ -405,7 +408,7 @@ pub struct EffectOutcome {
 }
 
 /// Why an effect failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EffectError {
     /// The finer code.
