@@ -137,10 +137,7 @@ fn one_connection_too_many_is_told_so() {
     loop {
         let reply = exchange(gateway.address, b"");
         if let Some(reply) = reply {
-            assert_eq!(
-                (reply.status, &reply.json()["code"]),
-                (503, &json!("UNAVAILABLE"))
-            );
+            assert_eq!((reply.status, &reply.json()["code"]), (503, &json!("UNAVAILABLE")));
             break;
         }
         assert!(Instant::now() < deadline);
