@@ -1,5 +1,6 @@
 //! The request as it arrived, with its sender, and the type that follows from it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The type of a request.
@@ -50,7 +51,7 @@ pub(crate) fn is_present(text: Option<&str>) -> bool {
 }
 
 /// A party to a request, as the token proves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Party {
     /// Its id.
@@ -58,7 +59,7 @@ pub struct Party {
 }
 
 /// A text that the user attaches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InputArtifact {
     /// The user's name for it, such as a file name.
@@ -68,7 +69,7 @@ pub struct InputArtifact {
 }
 
 /// An image that the user attaches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClipBoardImage {
     /// Such as `image/png`.
@@ -78,7 +79,7 @@ pub struct ClipBoardImage {
 }
 
 /// A tool that the caller runs itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientTool {
     /// Letters, digits, `_` and `-`.
@@ -92,7 +93,8 @@ pub struct ClientTool {
 }
 
 /// A call that the model asks the caller to make.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ClientToolCall")]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolCall {
     /// The model's id for this call.
@@ -104,7 +106,8 @@ pub struct ToolCall {
 }
 
 /// The result of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ClientToolResult")]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolCallResult {
     /// The call.
@@ -120,7 +123,7 @@ pub struct ToolCallResult {
 }
 
 /// The request as it arrived, with its sender. It is never changed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Envelope {
     /// The organisation, from the configuration and never from the body.

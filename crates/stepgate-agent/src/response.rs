@@ -3,6 +3,7 @@
 //! Every member is optional here, so that the validator, and not the type, decides what may be absent.
 //! Absent members are left out, never null.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::{ToolCall, ToolCallResult};
@@ -35,7 +36,7 @@ impl ResponseKind {
 }
 
 /// The tokens that the model used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Usage {
     /// Tokens that it read.
@@ -55,7 +56,8 @@ impl Usage {
 }
 
 /// A response.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TurnResponse")]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Response {
     /// One of [`ResponseKind`].

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{ArtifactId, InvalidId, PrincipalId, RunId};
@@ -20,8 +21,11 @@ use crate::response::Usage;
 
 /// The id of a turn. It follows from the principal and the request's key, so a repeated request finds the
 /// same turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
+#[schemars(inline)]
 pub struct TurnId(ArtifactId);
 
 impl TurnId {
@@ -100,8 +104,21 @@ pub enum Entry {
     Failed(InvokeResult),
 }
 
+/// The payload of a turn's event, as it is written.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "{B}Payload")]
+pub struct TurnEvent<B> {
+    /// The turn.
+    pub turn_id: TurnId,
+    /// The number of the event in its turn, from 0, without gaps.
+    pub number: u64,
+    /// What happened.
+    pub body: B,
+}
+
 /// How a turn began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TurnOpened")]
 #[serde(deny_unknown_fields)]
 pub struct Opened {
     /// The request's key.
@@ -117,7 +134,8 @@ pub struct Opened {
 }
 
 /// The model's answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TurnAnswered")]
 #[serde(deny_unknown_fields)]
 pub struct Answered {
     /// The model, as it names itself.
@@ -141,7 +159,7 @@ impl Answered {
 }
 
 /// A call that the model asked for, and which side makes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AskedCall {
     /// The model's id for it.
@@ -155,7 +173,8 @@ pub struct AskedCall {
 }
 
 /// A call that the server made. Its response is in the run's record, and only there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TurnToolEnded")]
 #[serde(deny_unknown_fields)]
 pub struct ToolEnded {
     /// The call.
@@ -175,7 +194,8 @@ impl ToolEnded {
 }
 
 /// The results of the caller's tools.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TurnContinued")]
 #[serde(deny_unknown_fields)]
 pub struct Continued {
     /// The request's key.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
@@ -13,15 +13,15 @@ use stepgate_core::ports::StoreError;
 use stepgate_core::step;
 
 use crate::stop::{Code, Stop};
-use crate::turn::{Entry, Opened, ToolEnded, Turn, TurnId, TurnState};
+use crate::turn::{Entry, Opened, ToolEnded, Turn, TurnEvent, TurnId, TurnState};
 
 /// Limit of the events that are read for one turn: far above what the limits of rounds and calls allow.
 const ENTRIES_MAX: u64 = 10_000;
 /// Events of a turn that one query reads. Few turns have more.
 const ENTRIES_AT_ONCE: u64 = 32;
 
-/// The payload of a turn's event.
-#[derive(Serialize, Deserialize)]
+/// The payload of a turn's event, as it is read.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     turn_id: TurnId,
@@ -161,7 +161,7 @@ async fn write(
 ) -> Result<Next, Stop> {
     let number = u64::try_from(turn.entries.len()).unwrap_or(u64::MAX);
     let event_id = turn.id.event_id(number);
-    let written = Written { turn_id: turn.id, number, body: body(entry)? };
+    let written = TurnEvent { turn_id: turn.id, number, body: body(entry)? };
     let event = Event {
         event_id,
         event_type: event_type(entry),

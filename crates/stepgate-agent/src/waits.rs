@@ -4,6 +4,7 @@
 //! node is gone and the wait is over, any process can take the turn over: by being the first to write the
 //! event that ends the wait. So exactly one node continues it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::RunId;
@@ -19,7 +20,8 @@ use crate::turns;
 const WAITS_MAX: u64 = 1000;
 
 /// A turn that waits, as recorded in a `turn_waiting` event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TurnWaiting")]
 #[serde(deny_unknown_fields)]
 pub struct Wait {
     /// The turn.

@@ -1,5 +1,6 @@
 //! Approvals: the question to a person, and the person's decision.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::action;
@@ -12,7 +13,7 @@ use crate::json::{Value, canonical, strict};
 use crate::time::Timestamp;
 
 /// Where an approval stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalStatus {
     /// Not decided yet.
@@ -64,7 +65,7 @@ pub struct Approval {
 }
 
 /// How an approval was decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Resolution {
     /// Who decided; none where the approval expired.
     pub approver_id: Option<PrincipalId>,
@@ -92,7 +93,7 @@ impl Approval {
 }
 
 /// The question that a person sees, and the call that the approval is bound to.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ApprovalContext {
     /// The arguments as they would be sent.
     #[serde(deserialize_with = "strict::value")]

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::EventType;
+use crate::event::{EventType, payload};
 use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use crate::ids::{PrincipalId, RunId};
 use crate::need::Read;
@@ -108,11 +108,7 @@ async fn tell_all(gate: &Gate, found: Vec<(RunId, Kind, String)>) -> Result<Vec<
         {
             continue;
         }
-        let payload = serde_json::json!({
-            "kind": kind.as_str(),
-            "reason": reason,
-            "run_id": run_id,
-        });
+        let payload = payload::RunNeedsPerson { kind, reason: reason.clone(), run_id };
         let event = gate.note(EventType::RunNeedsPerson, payload).await?;
         told.push(Need { subject: Subject::Run(run_id), kind, reason, since: event.ts });
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -18,7 +19,7 @@ use crate::verify::Problem;
 use crate::verify::run::{Problems, opening_digest};
 
 /// A self-contained run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bundle {
     /// The row.
@@ -38,7 +39,8 @@ pub struct Bundle {
 }
 
 /// A run's row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Run")]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct RunObject {
@@ -61,7 +63,8 @@ pub struct RunObject {
 }
 
 /// What the OPEN link covers beside the row and the first entry, with its place in the session's chain.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OpenLink")]
 #[serde(deny_unknown_fields)]
 pub struct OpenObject {
     /// Digest of the events of the opening.
@@ -75,7 +78,8 @@ pub struct OpenObject {
 }
 
 /// A record with its place in the session's chain.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Record")]
 #[serde(deny_unknown_fields)]
 pub struct RecordObject {
     /// The trace record.

@@ -7,18 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::ApprovalStatus;
 use crate::approvers::{self, Required};
 use crate::attention;
+use crate::event::payload::{ApprovalVoted, GrantRevoked};
 use crate::event::{Event, EventType};
 use crate::gate::{Fault, Gate};
 use crate::grant::{self, Condition, Grant, GrantedCall, use_event_id};
 use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
 use crate::journal::artifact::ToolCall;
 use crate::journal::{Artifact, StateError, replay};
-use crate::json::Value;
 use crate::limits::Limits;
 use crate::lock;
 use crate::ports::{Store, StoreError};
@@ -58,29 +59,13 @@ pub(crate) struct Made {
     pub(crate) ts: Timestamp,
 }
 
-/// The payload of the event that revokes a grant.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Revoked {
-    grant_id: ArtifactId,
-    revoked_by: PrincipalId,
-}
-
 /// Who revoked a grant, and when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Revocation {
     /// Who.
     pub revoked_by: PrincipalId,
     /// When.
     pub ts: Timestamp,
-}
-
-/// The payload of the event of a vote.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Vote {
-    approval_id: ApprovalId,
-    approver_id: PrincipalId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
 }
 
 impl Recorded {
@@ -104,12 +89,12 @@ impl Recorded {
                 self.grants.insert(event.event_id, Made { grant, ts: event.ts });
             }
             EventType::GrantRevoked => {
-                let Revoked { grant_id, revoked_by } =
+                let GrantRevoked { grant_id, revoked_by } =
                     serde_json::from_value(payload).map_err(unreadable)?;
                 self.revoked.insert(grant_id, Revocation { revoked_by, ts: event.ts });
             }
             EventType::ApprovalVoted => {
-                let vote: Vote = serde_json::from_value(payload).map_err(unreadable)?;
+                let vote: ApprovalVoted = serde_json::from_value(payload).map_err(unreadable)?;
                 self.votes.entry(vote.approval_id).or_default().insert(vote.approver_id);
             }
             _ => {}
@@ -239,8 +224,18 @@ pub async fn votes(
     gate: &Gate,
     approval_id: ApprovalId,
 ) -> Result<BTreeSet<PrincipalId>, StoreError> {
-    gate.consents.read_on(&*gate.store).await?;
-    Ok(gate.consents.known().consents.votes.get(&approval_id).cloned().unwrap_or_default())
+    read_on(gate).await?;
+    Ok(known_votes(gate, approval_id))
+}
+
+/// Reads what was added since the last read.
+pub async fn read_on(gate: &Gate) -> Result<(), StoreError> {
+    gate.consents.read_on(&*gate.store).await
+}
+
+/// Everyone who had voted for an approval when the events were last read.
+pub fn known_votes(gate: &Gate, approval_id: ApprovalId) -> BTreeSet<PrincipalId> {
+    gate.consents.known().consents.votes.get(&approval_id).cloned().unwrap_or_default()
 }
 
 /// Records that a person approves what needs certain people or more than one. A second vote of the same
@@ -252,8 +247,8 @@ pub async fn vote(
     note: Option<String>,
 ) -> Result<BTreeSet<PrincipalId>, Fault> {
     if !votes(gate, approval_id).await?.contains(approver_id) {
-        let vote = Vote { approval_id, approver_id: approver_id.clone(), note };
-        gate.note(EventType::ApprovalVoted, payload_of(&vote)).await?;
+        let vote = ApprovalVoted { approval_id, approver_id: approver_id.clone(), note };
+        gate.note(EventType::ApprovalVoted, vote).await?;
     }
     Ok(votes(gate, approval_id).await?)
 }
@@ -342,7 +337,7 @@ pub async fn create_grant(
         tool_server: call.call.tool_server,
         uses_max: checked_uses(new.uses_max)?,
     };
-    let event = gate.note(EventType::GrantCreated, payload_of(&grant)).await?;
+    let event = gate.note(EventType::GrantCreated, &grant).await?;
     let (grant_id, created_at) = (event.event_id, event.ts);
     Ok(GrantStanding { grant_id, grant, created_at, used: 0, revocation: None })
 }
@@ -406,7 +401,7 @@ pub async fn revoke_grant(
         grants.contains_key(&grant_id) && !revoked.contains_key(&grant_id)
     };
     if is_there {
-        gate.note(EventType::GrantRevoked, payload_of(&Revoked { grant_id, revoked_by })).await?;
+        gate.note(EventType::GrantRevoked, GrantRevoked { grant_id, revoked_by }).await?;
     }
     Ok(is_there)
 }
@@ -427,7 +422,7 @@ pub struct GrantStanding {
 }
 
 /// Whether a grant can still be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantStatus {
     /// It can be used.
@@ -480,9 +475,4 @@ pub async fn grants(gate: &Gate) -> Result<Vec<GrantStanding>, StoreError> {
         });
     }
     Ok(standings)
-}
-
-fn payload_of(payload: &impl Serialize) -> Value {
-    // Cannot fail: every key is a string.
-    serde_json::to_value(payload).unwrap_or_default()
 }

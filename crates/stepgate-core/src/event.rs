@@ -1,5 +1,8 @@
 //! Events: the chronological history that people follow.
 
+pub mod payload;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -8,7 +11,7 @@ use crate::json::Value;
 use crate::time::Timestamp;
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventType {
     /// A call is durable and about to be sent.

@@ -3,13 +3,14 @@
 //! A [`Failure`] is part of the contract with the agent: a phase, a code, a fixed message, and a detail that
 //! only the record sees. An internal error of Stepgate is a `Fault` (`gate.rs`).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::PrincipalId;
 use crate::json::strict;
 
 /// The nine phases of spec 000, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[expect(missing_docs, reason = "the names are the specification's")]
 pub enum Phase {
@@ -55,7 +56,7 @@ impl Phase {
 }
 
 /// The four outcomes of spec 000: exactly one per step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Outcome {
     /// The action was done.

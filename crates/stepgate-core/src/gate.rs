@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use serde::Serialize;
+
 use crate::action::{CORE_SERVER, Touch};
 use crate::approvers::Groups;
 use crate::call::Call;
 use crate::consent::Consents;
-use crate::event::{Event, EventType};
+use crate::event::{Event, EventType, payload};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
 use crate::json::Value;
@@ -301,11 +303,15 @@ impl Gate {
     }
 
     /// Records an operator's act as an event of the system session.
-    pub async fn note(&self, event_type: EventType, payload: Value) -> Result<Event, Fault> {
+    pub async fn note(
+        &self,
+        event_type: EventType,
+        payload: impl Serialize,
+    ) -> Result<Event, Fault> {
         let event = Event {
             event_id: self.fresh_id(),
             event_type,
-            payload,
+            payload: payload::value(payload),
             run_id: None,
             sequence_number: 0,
             session_id: self.system_session().await?.session_id,
@@ -382,14 +388,11 @@ impl Gate {
 
 /// The payload of the event that opens a session; `verify` compares the session's row with it.
 pub(crate) fn opening_payload(session: &Session) -> Value {
-    let mut payload = serde_json::json!({
-        "kind": session.kind.as_str(),
-        "principal_id": session.principal_id,
-        "session_id": session.session_id,
-        "ts": session.ts,
-    });
-    if let (Some(node_id), Value::Object(said)) = (&session.node_id, &mut payload) {
-        said.insert("node_id".to_owned(), node_id.clone().into());
-    }
-    payload
+    payload::value(payload::SessionOpened {
+        kind: session.kind,
+        node_id: session.node_id.clone(),
+        principal_id: session.principal_id.clone(),
+        session_id: session.session_id,
+        ts: session.ts,
+    })
 }

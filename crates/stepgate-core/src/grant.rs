@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::action;
@@ -16,8 +17,9 @@ use crate::json::{Map, Value, canonical};
 use crate::time::Timestamp;
 
 /// An operator's approval of further calls: who may make them, which ones, how often and until when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "StoredGrant")]
 pub struct Grant {
     /// The approval that it was made from.
     pub approval_id: ApprovalId,
@@ -44,7 +46,7 @@ pub struct Grant {
 }
 
 /// What an argument must be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
     /// This value.

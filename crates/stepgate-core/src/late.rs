@@ -2,7 +2,7 @@
 //! the result.
 
 use crate::digest::Digest;
-use crate::event::{Event, EventType};
+use crate::event::{Event, EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::ids::RunId;
 use crate::journal::StateCode;
@@ -52,10 +52,10 @@ async fn append(gate: &Gate, late: &LateResult) -> Result<(), Fault> {
     let event = Event {
         event_id: gate.fresh_id(),
         event_type: EventType::LateResult,
-        payload: serde_json::json!({
-            "result_digest": late.result_digest,
-            "succeeded": late.succeeded,
-            "tool": known.run.tool_name,
+        payload: payload::value(payload::LateResult {
+            result_digest: late.result_digest,
+            succeeded: late.succeeded,
+            tool: known.run.tool_name,
         }),
         run_id: Some(late.run_id),
         sequence_number: known.last_sequence_number,

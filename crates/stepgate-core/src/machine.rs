@@ -16,10 +16,12 @@
 //!             FAILED
 //! ```
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where a trace stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TraceState")]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
     /// The request is in the journal and nothing is decided.

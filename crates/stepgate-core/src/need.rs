@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::event::Event;
 use crate::ids::{ApprovalId, RunId};
 use crate::json::Value;
@@ -11,7 +14,9 @@ use crate::lock;
 use crate::time::Timestamp;
 
 /// Why something needs a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "NeedKind")]
 pub enum Kind {
     /// An approval that no person has decided.
     Approval,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::attention::{self, Kind, Need, Subject};
-use crate::event::EventType;
+use crate::event::{EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::lock;
 use crate::ports::StoreError;
@@ -129,11 +129,11 @@ impl Parts {
         let mut needs = Vec::new();
         for finding in fresh {
             let Finding { kind, subject, reason, .. } = &finding;
-            let payload = serde_json::json!({
-                "kind": kind.as_str(),
-                "reason": reason,
-                "subject": subject,
-            });
+            let payload = payload::PartNeedsPerson {
+                kind: *kind,
+                reason: reason.clone(),
+                subject: subject.clone(),
+            };
             let since = gate.note(EventType::PartNeedsPerson, payload).await?.ts;
             let told = Told { since, gone: None };
             self.known().told.insert(finding.key(), told);

@@ -1,6 +1,7 @@
 //! The output of RECORD: spec 000's trace record, in canonical form, with the digests that bind it to the
 //! other data of the step.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -12,7 +13,7 @@ use crate::run::{Ending, Status};
 use crate::time::Timestamp;
 
 /// The trace record of one step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordBody {
     /// The action, where it could be read.

@@ -1,8 +1,10 @@
 //! A step as a run (spec 002): the row that people read. Every column can be recomputed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::digest::Digest;
 use crate::failure::{ExecutionFailure, Failure, Outcome};
@@ -10,7 +12,8 @@ use crate::ids::{PrincipalId, RunId, SessionId};
 use crate::time::Timestamp;
 
 /// The lifecycle states of spec 002.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RunStatus")]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Accepted; nothing finished yet.
@@ -212,6 +215,12 @@ pub enum Word {
 }
 
 impl Word {
+    /// Every value.
+    fn all() -> impl Iterator<Item = Self> {
+        let notices = [Notice::ApprovalRequired, Notice::InProgress].map(Self::Notice);
+        Outcome::ALL.into_iter().map(Self::Outcome).chain(notices)
+    }
+
     /// The spelling in the response.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -219,5 +228,22 @@ impl Word {
             Self::Notice(Notice::ApprovalRequired) => "APPROVAL_REQUIRED",
             Self::Notice(Notice::InProgress) => "IN_PROGRESS",
         }
+    }
+}
+
+impl Serialize for Word {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl JsonSchema for Word {
+    fn schema_name() -> Cow<'static, str> {
+        "StepOutcome".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let words: Vec<&str> = Self::all().map(Self::as_str).collect();
+        json_schema!({ "type": "string", "enum": words })
     }
 }

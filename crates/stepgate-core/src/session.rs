@@ -3,6 +3,7 @@
 //! A link is stored in the row that it links: OPEN in the genesis entry, CLOSE in the record, EVENT in an
 //! event that no OPEN or CLOSE covers. The store numbers links when it commits them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -10,7 +11,8 @@ use crate::ids::{PrincipalId, RunId, SessionId};
 use crate::time::Timestamp;
 
 /// What a session is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum SessionKind {
     /// Chains the acts of operators, and the openings of all other sessions. One per store.
     System,

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use crate::call::Call;
 use crate::digest::Digest;
-use crate::event::EventType;
+use crate::event::{EventType, payload};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
 use crate::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
@@ -40,7 +40,7 @@ use p1_receive::StepContext;
 use p7_execute::ExecutionResult;
 use p8_record::Trail;
 
-pub use answer::{Answer, ErrorBody, Recorded, Reply, response_of};
+pub use answer::{Answer, ErrorBody, Recorded, Reply, StepResponse, response_of};
 pub use p6_authorize::{Person, Weighed};
 pub use p7_execute::Settlement;
 pub use p9_respond::{answer_of, recorded_answers};
@@ -131,7 +131,7 @@ pub async fn redispatch(gate: &Gate, run_id: RunId) -> Result<Answer, Fault> {
         if let Some(approval) = trail.pending_approval() {
             return Ok(p9_respond::paused(&trail, approval.approval_id));
         }
-        trail.note(gate, EventType::RunRecovered, serde_json::json!({ "state": state }));
+        trail.note(gate, EventType::RunRecovered, payload::RunRecovered { state });
         let ended = attempt_again(gate, &mut trail, args, state, caps, sent).await;
         conclude(gate, trail, ended).await
     })

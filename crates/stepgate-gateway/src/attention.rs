@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::attention::{Kind, Need};
 use stepgate_core::ids::RunId;
@@ -12,7 +13,7 @@ use tracing::error;
 use crate::text::printable;
 
 /// Everything that needs a person, in JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Attention {
     /// What needs one, the oldest first. Of very many approvals only the oldest ones.
     pub attention: Vec<NeedObject>,
@@ -21,7 +22,8 @@ pub struct Attention {
 }
 
 /// Something that needs a person, in JSON.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Need")]
 pub struct NeedObject {
     /// What it is about: the id of a run or an approval, or the name of a tool, a server, an executor or a directory.
     pub subject: String,
@@ -96,7 +98,8 @@ fn way_out(subject: &str, kind: Kind) -> String {
 }
 
 /// What a recovery did, in JSON.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Recovery")]
 pub struct RecoveryObject {
     /// Runs that it finished.
     pub finished: Vec<RunId>,
@@ -113,7 +116,7 @@ pub struct RecoveryObject {
 }
 
 /// A run that recovery left as it was.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LeftRun {
     run_id: RunId,
     reason: String,

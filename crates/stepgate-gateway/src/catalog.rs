@@ -38,9 +38,14 @@ pub enum Source {
     Server(Mode, Box<ListedTool>),
 }
 
+/// A core action as a tool.
+pub fn core(action: Action) -> Offered {
+    core_tools::offered(action)
+}
+
 /// Every tool that can be called now, and the tools that are off because another tool already has their name.
 pub fn offered(service: &Service, own_names: Option<&str>) -> (Vec<Offered>, Vec<Off>) {
-    let mut offered: Vec<Offered> = Action::ALL.into_iter().map(core_tools::offered).collect();
+    let mut offered: Vec<Offered> = Action::ALL.into_iter().map(core).collect();
     let Some(control) = &service.control else { return (offered, Vec::new()) };
     let listing = control.servers.listing();
     let McpNames { tools, off } = McpNames::of(&listing, own_names);

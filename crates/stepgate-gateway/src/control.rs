@@ -11,9 +11,8 @@ mod writable;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
 use stepgate_core::digest::Digest;
-use stepgate_core::event::EventType;
+use stepgate_core::event::{EventType, payload};
 use stepgate_core::gate::Gate;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::Value;
@@ -158,14 +157,14 @@ async fn accept(
         Some(_) => pin.beside_that_of(servers.accepted(name).as_ref()),
         None => pin,
     };
-    let payload = json!({
-        "accepted_by": accepted_by,
-        "definition": pin.definition(),
-        "definition_digest": digest,
-        "instructions_digest": pin.beside().instructions,
-        "meta_digest": pin.beside().meta,
-        "tool": name,
-    });
+    let payload = payload::ToolAccepted {
+        accepted_by: accepted_by.cloned(),
+        definition: pin.definition().cloned(),
+        definition_digest: digest,
+        instructions_digest: pin.beside().instructions,
+        meta_digest: pin.beside().meta,
+        tool: name.to_string(),
+    };
     gate.note(EventType::ToolAccepted, payload).await?;
     servers.pin(name, pin);
     Ok(Accepted::As(digest))
@@ -175,7 +174,7 @@ async fn accept(
 pub(crate) async fn note_policy(gate: &Gate, policy_hash: Digest) -> anyhow::Result<()> {
     gate.store.tell_policy(policy_hash).await?;
     if last_noted_policy(gate).await? != Some(policy_hash.to_string()) {
-        gate.note(EventType::PolicyLoaded, json!({ "policy_hash": policy_hash })).await?;
+        gate.note(EventType::PolicyLoaded, payload::PolicyLoaded { policy_hash }).await?;
     }
     Ok(())
 }

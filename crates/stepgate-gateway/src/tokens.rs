@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
 use anyhow::{Context, bail, ensure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use stepgate_core::digest::Digest;
-use stepgate_core::event::{Event, EventType};
+use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::lock;
@@ -38,7 +39,7 @@ const FIRST_OPERATOR: &str = "operator";
 pub const TERMINAL_OPERATOR: &str = "operator-at-terminal";
 
 /// What a token may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Proposes steps, and sees its own.
@@ -148,7 +149,7 @@ pub enum Maker {
 }
 
 /// Where the request to create a token came from.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Via {
     Directory,
@@ -156,9 +157,10 @@ enum Via {
 }
 
 /// The payload of `token_created`.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TokenCreated")]
 #[serde(deny_unknown_fields)]
-struct Created {
+pub struct Created {
     token_id: ArtifactId,
     principal_id: PrincipalId,
     role: Role,
@@ -316,7 +318,7 @@ impl Tokens {
         if !self.known().live.iter().any(|token| token.token_id == token_id) {
             return Ok(false);
         }
-        let payload = json!({ "token_id": token_id, "revoked_by": revoked_by });
+        let payload = payload::TokenRevoked { token_id, revoked_by: revoked_by.clone() };
         gate.note(EventType::TokenRevoked, payload).await?;
         let mut known = lock::write(&self.known);
         known.live.retain(|token| token.token_id != token_id);

@@ -1,25 +1,31 @@
 //! `/v1/approvals`: approvals, and the decisions on them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::IntoResponse;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
+use stepgate_core::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution};
+use stepgate_core::approvers::Required;
 use stepgate_core::attention::{self, Kind};
+use stepgate_core::consent;
+use stepgate_core::digest::Digest;
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
+use stepgate_core::journal::artifact::SupervisorDecision;
 use stepgate_core::ports::ApprovalQuery;
-use stepgate_core::step::{Answer, Person, Refused};
+use stepgate_core::step::{Answer, Person, Refused, StepResponse};
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::service::Decided;
 use stepgate_gateway::tokens::Role;
 
 use super::admit::{Caller, Operator, Reader};
 use super::page::{self, Page};
+use super::problem::ProblemObject;
 use super::routes::{Id, Params};
 use super::{App, Problem, body};
 
@@ -29,7 +35,8 @@ pub(super) const BATCH_MAX: usize = 100;
 pub(super) const NOTE_BYTES_MAX: usize = 4096;
 
 /// An approval as people see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Approval")]
 pub(super) struct ApprovalObject {
     approval_id: ApprovalId,
     tool_run_id: RunId,
@@ -37,8 +44,12 @@ pub(super) struct ApprovalObject {
     ts_requested: Timestamp,
     expires_at: Option<Timestamp>,
     /// What is decided on: the call as it would be made, the requester, and why a person is needed.
-    context: Value,
+    /// None where the stored text cannot be read: `verify` reports it.
+    context: Option<ContextObject>,
     resolution: Option<Resolution>,
+    /// Who has approved so far, where policy requires more people. Not for agents.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    approved_by: BTreeSet<PrincipalId>,
     /// Its run does not verify, so it cannot be decided on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     quarantined: bool,
@@ -46,7 +57,70 @@ pub(super) struct ApprovalObject {
     url: String,
     /// The step's response, if the step ended together with the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<Value>,
+    response: Option<StepResponse>,
+}
+
+/// What is decided on.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ApprovalContext")]
+struct ContextObject {
+    /// The arguments as they would be sent.
+    args: Value,
+    /// The digest of the call: the approval is valid for no other.
+    call_digest: Digest,
+    expires_at: Timestamp,
+    /// The file that would be deleted or renamed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pre_state: Option<Value>,
+    /// Who asks.
+    principal_id: PrincipalId,
+    /// Why a person is needed.
+    reason: String,
+    tool_name: String,
+    /// The tool's server; `core` for core actions.
+    tool_server: String,
+    /// The executor that the call was meant for. Not for agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    executor_id: Option<String>,
+    /// The decision that asks for a person. Not for agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs_approval: Option<SupervisorDecision>,
+    /// Its digest. Not for agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs_approval_digest: Option<Digest>,
+    /// What policies require of the people who decide; empty where any one operator may. Not for agents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    required: Vec<Required>,
+}
+
+impl ContextObject {
+    fn of(context: &ApprovalContext) -> Self {
+        Self {
+            executor_id: context.executor_id.clone(),
+            needs_approval: Some(context.needs_approval.clone()),
+            needs_approval_digest: Some(context.needs_approval_digest),
+            required: context.required.clone(),
+            ..Self::for_agent(context)
+        }
+    }
+
+    /// Without the policies that required approval.
+    fn for_agent(context: &ApprovalContext) -> Self {
+        Self {
+            args: context.args.clone(),
+            call_digest: context.call_digest,
+            expires_at: context.expires_at,
+            pre_state: context.pre_state.clone(),
+            principal_id: context.principal_id.clone(),
+            reason: context.reason.clone(),
+            tool_name: context.tool_name.clone(),
+            tool_server: context.tool_server.clone(),
+            executor_id: None,
+            needs_approval: None,
+            needs_approval_digest: None,
+            required: Vec::new(),
+        }
+    }
 }
 
 impl ApprovalObject {
@@ -60,8 +134,9 @@ impl ApprovalObject {
             },
             ts_requested: approval.ts_requested,
             expires_at: approval.expires_at(),
-            context: serde_json::to_value(approval.context.read().ok()).unwrap_or_default(),
+            context: approval.context.read().ok().map(ContextObject::of),
             resolution: approval.resolution.clone(),
+            approved_by: consent::known_votes(&app.service.gate, approval.approval_id),
             quarantined: false,
             url: app.public_url.approval(approval.approval_id),
             response: None,
@@ -70,21 +145,18 @@ impl ApprovalObject {
 
     /// As the agent that requested it sees it: without the operator's note, and without the policies that required
     /// approval.
-    pub(super) fn for_agent(app: &App, approval: &Approval) -> Self {
+    fn for_agent(app: &App, approval: &Approval) -> Self {
         let mut object = Self::of(app, approval);
         if let Some(resolution) = &mut object.resolution {
             resolution.note = None;
         }
-        if let Value::Object(members) = &mut object.context {
-            for name in ["executor_id", "needs_approval", "needs_approval_digest"] {
-                members.remove(name);
-            }
-        }
+        object.approved_by = BTreeSet::new();
+        object.context = approval.context.read().ok().map(ContextObject::for_agent);
         object
     }
 
     /// As this caller may see it.
-    fn seen_by(caller: &Caller, app: &App, approval: &Approval) -> Self {
+    pub(super) fn seen_by(caller: &Caller, app: &App, approval: &Approval) -> Self {
         match caller.role {
             Role::Agent => Self::for_agent(app, approval),
             Role::Operator | Role::Auditor => Self::of(app, approval),
@@ -92,20 +164,23 @@ impl ApprovalObject {
     }
 
     fn decided(app: &App, decided: &Decided) -> Self {
-        let response = decided.answer.as_ref().map(Answer::to_value);
+        let response = decided.answer.as_ref().map(Answer::response);
         Self { response, ..Self::of(app, &decided.approval) }
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListParams {
+    /// only those that were asked before this one
     before: Option<ApprovalId>,
+    /// only those with this status
     status: Option<ApprovalStatus>,
+    /// at most so many: 1 to 1000, 50 otherwise
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Approvals {
     approvals: Vec<ApprovalObject>,
     /// Cursor of the next page; none on the last page.
@@ -131,6 +206,7 @@ pub(super) async fn list(
         async move { Ok(store.approvals(query).await?) }
     };
     let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
+    consent::read_on(&app.service.gate).await?;
     let next_before = rows.last().filter(|_| is_full).map(|approval| approval.approval_id);
     let offered = rows.iter().map(|approval| ApprovalObject::seen_by(&caller, &app, approval));
     let quarantined = quarantined(&app).await?;
@@ -164,15 +240,18 @@ pub(super) async fn show(
     let approval = store.approval(id).await?.ok_or_else(Problem::not_found)?;
     match store.dossier(approval.tool_run_id).await? {
         Some(dossier) if caller.may_see(&dossier.run.arrival.principal_id) => {
-            Ok(Json(ApprovalObject::of(&app, &approval)))
+            let quarantined = quarantined(&app).await?.contains(&approval.tool_run_id);
+            consent::read_on(&app.service.gate).await?;
+            let object = ApprovalObject::seen_by(&caller, &app, &approval);
+            Ok(Json(ApprovalObject { quarantined, ..object }))
         }
         Some(_) | None => Err(Problem::not_found()),
     }
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Note {
+pub(super) struct Note {
     #[serde(default)]
     note: Option<String>,
 }
@@ -222,7 +301,7 @@ pub(super) fn checked(note: Option<String>) -> Result<Option<String>, Problem> {
 }
 
 /// A person's decision on an approval.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Decision {
     Approve,
@@ -240,9 +319,9 @@ impl Decision {
 }
 
 /// Several approvals, each named by its id: there is no "all".
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Batch {
+pub(super) struct Batch {
     #[serde(default)]
     decision: Option<Decision>,
     #[serde(default)]
@@ -251,20 +330,20 @@ struct Batch {
     note: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct BatchResults {
     results: Vec<BatchResult>,
 }
 
 /// The result for one id: its approval, or the same error as for a single request.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct BatchResult {
     approval_id: ApprovalId,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<ApprovalObject>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Value>,
+    error: Option<ProblemObject>,
 }
 
 pub(super) async fn decide(
@@ -297,10 +376,8 @@ fn result(app: &App, approval_id: ApprovalId, decided: Result<Decided, Refused>)
             error: None,
         },
         Err(refused) => {
-            let problem = Problem::from(refused);
-            let body: Value = serde_json::from_str(&problem.body()).unwrap_or_default();
-            let status = problem.into_response().status().as_u16();
-            BatchResult { approval_id, status, approval: None, error: body.get("error").cloned() }
+            let error = Problem::from(refused).object();
+            BatchResult { approval_id, status: error.status, approval: None, error: Some(error) }
         }
     }
 }

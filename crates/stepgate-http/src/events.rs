@@ -2,24 +2,32 @@
 //!
 //! Each stream reads the store at its own pace; the hub only wakes it. So a slow client delays no other.
 
+mod object;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, Query, State};
 use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::Sse;
-use axum::response::sse::{Event, KeepAlive};
+use axum::response::sse::Event;
 use futures_util::{Stream, stream};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use stepgate_core::event::EventType;
+use stepgate_core::ids::{InvalidId, PrincipalId, RunId, SessionId};
 use stepgate_core::ports::{EventQuery, PlacedEvent};
 use stepgate_gateway::service::wait_until_set;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::admit::{Caller, Reader};
-use super::routes::Params;
 use super::{App, Problem};
+pub(super) use object::EventObject;
+use object::requested_approval;
 
 /// Events per page.
 const PAGE: usize = 256;
@@ -28,17 +36,70 @@ const POSITION_MAX: u64 = i64::MAX.unsigned_abs();
 /// Longest silence of a stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Which events to follow.
+#[derive(Default, JsonSchema)]
 pub(super) struct StreamParams {
-    /// An id, or `latest`.
+    /// only events after this id; `latest` for those that come from now on
     after: Option<String>,
+    /// only events of this type; it can be given several times
+    kind: Vec<EventType>,
+    /// only events of this principal's sessions
+    principal: Option<PrincipalId>,
+    /// only events of this session
+    session: Option<SessionId>,
+    /// only events of this run
+    run: Option<RunId>,
+}
+
+impl<S: Sync> FromRequestParts<S> for StreamParams {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        let Query(pairs) = pairs.map_err(|bad| Problem::malformed(bad.body_text()))?;
+        let mut params = Self::default();
+        for (name, value) in pairs {
+            params.set(&name, &value).map_err(Problem::malformed)?;
+        }
+        Ok(params)
+    }
+}
+
+impl StreamParams {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "after" => set_once(&mut self.after, name, value.to_owned()),
+            "kind" => {
+                let kind = EventType::parse(value);
+                self.kind.push(kind.ok_or_else(|| format!("`kind`: there is no type `{value}`"))?);
+                Ok(())
+            }
+            "principal" => {
+                let principal = PrincipalId::parse(value).map_err(|bad| bad.to_string())?;
+                set_once(&mut self.principal, name, principal)
+            }
+            "session" => set_once(&mut self.session, name, parsed(value)?),
+            "run" => set_once(&mut self.run, name, parsed(value)?),
+            unknown => Err(format!("there is no parameter `{unknown}`")),
+        }
+    }
+}
+
+fn parsed<T: FromStr<Err = InvalidId>>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|bad: InvalidId| bad.to_string())
+}
+
+fn set_once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), String> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!("`{name}` is given twice")),
+    }
 }
 
 pub(super) async fn follow(
     State(app): State<Arc<App>>,
     Reader(caller): Reader,
-    Params(params): Params<StreamParams>,
+    params: StreamParams,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let asked = match headers.get("last-event-id").map(|id| id.to_str()) {
@@ -50,82 +111,115 @@ pub(super) async fn follow(
         "latest" => app.service.gate.store.last_position().await?,
         id => id.parse().ok().filter(|id| *id <= POSITION_MAX).ok_or_else(not_ours)?,
     };
+    // A stream that stays empty for ever would look like one that waits.
+    let principal_id = caller.lists(params.principal).map_err(|_| Problem::forbidden())?;
     let stream = Following {
         pulse: app.service.hub.pulse(),
         leaving: app.service.leaving(),
         app,
         caller,
+        principal_id,
+        kinds: params.kind,
+        session: params.session,
+        run: params.run,
         after: last_seen,
         read: VecDeque::new(),
     };
     let events = stream::unfold(stream, |mut following| async move {
-        let placed = following.next().await?;
-        Some((Ok(event(&placed)), following))
+        let next = following.next().await?;
+        Some((Ok(next), following))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
+    Ok(Sse::new(events))
 }
 
 fn not_ours() -> Problem {
     Problem::malformed("`Last-Event-ID` and `after` take the id of an event of this stream")
 }
 
-fn event(placed: &PlacedEvent) -> Event {
-    let data = serde_json::to_string(&placed.event).unwrap_or_default();
-    Event::default()
-        .id(placed.position.to_string())
-        .event(placed.event.event_type.as_str())
-        .data(data)
-}
-
 /// One client's stream, and its position.
 struct Following {
     app: Arc<App>,
     caller: Caller,
+    principal_id: Option<PrincipalId>,
+    kinds: Vec<EventType>,
+    session: Option<SessionId>,
+    run: Option<RunId>,
     pulse: watch::Receiver<u64>,
     leaving: watch::Receiver<bool>,
+    /// Everything up to this position was read.
     after: u64,
+    /// What was read and is not sent yet.
     read: VecDeque<PlacedEvent>,
 }
 
 impl Following {
-    /// The next event. None ends the stream: the process shuts down, the token is not valid any more, or the store
-    /// does not answer. The client then reconnects with the last id.
-    async fn next(&mut self) -> Option<PlacedEvent> {
+    /// The next event, or a heartbeat. None ends the stream: the process shuts down, the token is not valid any more,
+    /// or the store does not answer. The client then reconnects with the last id.
+    async fn next(&mut self) -> Option<Event> {
         loop {
             // Checked also for events that were read earlier: that may be long ago.
             if !self.is_still_good() {
                 return None;
             }
             if let Some(placed) = self.read.pop_front() {
-                self.after = placed.position;
-                return Some(placed);
+                return self.event(&placed).await;
             }
             // Marked as seen before reading: an event that comes in between wakes this task again.
             self.pulse.borrow_and_update();
-            let query = EventQuery {
-                after: self.after,
-                principal_id: self.caller.sees(),
-                limit: PAGE,
-                ..EventQuery::default()
-            };
-            let store = &self.app.service.gate.store;
-            let looked_at = store.last_position().await.ok()?;
-            if looked_at > self.after {
-                self.read = store.events(query).await.ok()?.into();
+            if self.read_on().await? {
+                continue;
             }
-            if self.read.is_empty() {
-                // Skip events that this caller may not see, so that they are not read again.
-                self.after = self.after.max(looked_at);
-                // Events from before the shutdown began are sent first.
-                if *self.leaving.borrow() {
-                    return None;
-                }
-                tokio::select! {
-                    changed = self.pulse.changed() => changed.ok()?,
-                    () = wait_until_set(&mut self.leaving) => {}
-                }
+            // Events from before the shutdown began are sent first.
+            if *self.leaving.borrow() {
+                return None;
+            }
+            tokio::select! {
+                changed = self.pulse.changed() => changed.ok()?,
+                () = wait_until_set(&mut self.leaving) => {}
+                // Its id moves the client past events that the filter leaves out.
+                () = sleep(HEARTBEAT) => return Some(Event::default().id(self.after.to_string())),
             }
         }
+    }
+
+    /// Reads the next page. Returns whether there may be more to read or to send.
+    async fn read_on(&mut self) -> Option<bool> {
+        let query = EventQuery {
+            after: self.after,
+            principal_id: self.principal_id.clone(),
+            event_types: self.kinds.clone(),
+            limit: PAGE,
+            ..EventQuery::default()
+        };
+        let store = &self.app.service.gate.store;
+        let looked_at = store.last_position().await.ok()?;
+        if looked_at <= self.after {
+            return Some(false);
+        }
+        let page = store.events(query).await.ok()?;
+        // Without events, skip those that this caller does not see or want, so that they are not read again.
+        let last = page.last().map_or(looked_at, |placed| placed.position);
+        self.after = self.after.max(last);
+        let is_more = !page.is_empty();
+        self.read = page.into_iter().filter(|placed| self.is_wanted(&placed.event)).collect();
+        Some(is_more)
+    }
+
+    fn is_wanted(&self, event: &stepgate_core::event::Event) -> bool {
+        self.session.is_none_or(|session| session == event.session_id)
+            && self.run.is_none_or(|run| Some(run) == event.run_id)
+    }
+
+    async fn event(&self, placed: &PlacedEvent) -> Option<Event> {
+        let event = &placed.event;
+        let approval = match requested_approval(event) {
+            Some(id) => self.app.service.gate.store.approval(id).await.ok()?,
+            None => None,
+        };
+        let object = EventObject::of(&self.app, event, approval.as_ref());
+        let data = serde_json::to_string(&object).unwrap_or_default();
+        let id = placed.position.to_string();
+        Some(Event::default().id(id).event(event.event_type.as_str()).data(data))
     }
 
     /// Whether the token is still valid: a stream ends with its token.

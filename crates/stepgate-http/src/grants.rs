@@ -7,6 +7,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::consent::{self, GrantStanding, GrantStatus, NewGrant, Revocation};
 use stepgate_core::digest::Digest;
@@ -20,7 +21,8 @@ use super::routes::Id;
 use super::{App, Problem, body};
 
 /// A grant as people see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Grant")]
 pub(super) struct GrantObject {
     grant_id: ArtifactId,
     status: GrantStatus,
@@ -82,7 +84,7 @@ impl GrantObject {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Grants {
     grants: Vec<GrantObject>,
 }
@@ -99,10 +101,11 @@ pub(super) async fn list(
 }
 
 /// A grant to make from an approval that was approved.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct CreateGrant {
     /// The approval.
+    #[schemars(required, with = "ApprovalId")]
     approval_id: Option<ApprovalId>,
     /// What arguments must be, where not exactly what was approved.
     args: BTreeMap<String, Condition>,

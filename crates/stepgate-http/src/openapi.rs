@@ -1,25 +1,29 @@
-//! The OpenAPI 3.1 document: paths from the table of routes, schemas from `openapi/components.json`. A test compares
-//! the schemas with real answers.
+//! The OpenAPI 3.1 document. Paths come from the table of routes, and schemas from the types that the handlers read
+//! and write.
 
+mod plain;
+mod schemas;
+
+use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use super::routes::{Access, Route};
+use super::problem::ProblemObject;
+use super::routes::{Access, Content, Doc, Header, Route};
 use super::turns;
-
-const COMPONENTS: &str = include_str!("openapi/components.json");
+pub(super) use schemas::{SchemaOf, Schemas, inline, reference};
+use stepgate_agent::invoke::InvokeResult;
 
 /// The document.
 pub(super) fn document(routes: &[Route]) -> Value {
+    let mut schemas = Schemas::new();
     let mut paths = Map::new();
     for route in routes {
         let operations = paths.entry(route.path).or_insert_with(|| json!({}));
         if let Value::Object(operations) = operations {
-            operations.insert(route.method.to_lowercase(), operation(route));
+            operations.insert(route.method.to_lowercase(), operation(route, &mut schemas));
         }
     }
-    // Never fails: the file is compiled in, and a test parses it.
-    let schemas: Value = serde_json::from_str(COMPONENTS).unwrap_or_default();
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Stepgate",
@@ -28,85 +32,115 @@ pub(super) fn document(routes: &[Route]) -> Value {
         },
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": schemas.finish(),
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
-    })
+    });
+    plain::simplify(&mut document);
+    document
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let doc = &route.doc;
     let mut operation = json!({
+        "operationId": doc.name,
         "summary": doc.summary,
         "description": who(route.access),
+        "tags": [tag(route.path)],
         "security": security(route.access),
-        "responses": responses(route),
+        "responses": responses(route, schemas),
     });
-    let mut parameters: Vec<Value> = Vec::new();
-    if route.path.contains("{id}") {
-        parameters.push(parameter("path", "id", "its id", true));
-    }
-    parameters.extend(doc.query.iter().map(|(name, text)| parameter("query", name, text, false)));
-    match (route.method, route.path) {
-        ("POST", "/v1/steps") => parameters.extend(step_headers()),
-        ("POST", "/v1/agent/turns") => parameters.extend(turn_headers()),
-        _ => {}
-    }
     if let Value::Object(members) = &mut operation {
+        let parameters = parameters(doc, schemas);
         if !parameters.is_empty() {
             members.insert("parameters".into(), parameters.into());
         }
-        if let Some(schema) = doc.body {
-            let body = json!({ "content": content(schema), "required": schema != "Note" });
+        if let Some(body) = doc.body {
+            let content = json!({ "application/json": { "schema": schemas.read(body.schema) } });
+            let body = json!({ "content": content, "required": body.is_required });
             members.insert("requestBody".into(), body);
         }
     }
     operation
 }
 
-fn responses(route: &Route) -> Value {
-    let mut responses = Map::new();
-    for (status, schema) in route.doc.answers {
-        let mut response = json!({ "description": route.doc.summary });
-        if let (Value::Object(response), false) = (&mut response, schema.is_empty()) {
-            response.insert("content".into(), content(schema));
-        }
-        responses.insert(status.to_string(), response);
+/// Groups the operations: `runs` for `/v1/runs/{id}`.
+fn tag(path: &str) -> &str {
+    match path.strip_prefix("/v1/") {
+        Some(rest) => rest.split('/').next().unwrap_or(rest),
+        None if path.starts_with("/mcp") => "mcp",
+        None => "system",
     }
-    let form = if turns::is_agent_path(route.path) { "InvokeResult" } else { "Error" };
-    let error = json!({ "description": "No outcome: see the code", "content": content(form) });
-    responses.insert("default".into(), error);
-    responses.into()
 }
 
-fn content(schema: &str) -> Value {
-    let reference = format!("#/components/schemas/{schema}");
-    json!({ "application/json": { "schema": { "$ref": reference } } })
+fn parameters(doc: &Doc, schemas: &mut Schemas) -> Vec<Value> {
+    let id = doc.id.map(|id| {
+        let schema = schemas.read(id);
+        json!({ "in": "path", "name": "id", "required": true, "schema": schema })
+    });
+    let query = doc.query.map(|query| query_parameters(&schemas.read(query)));
+    let headers = doc.headers.iter().map(header);
+    id.into_iter().chain(query.into_iter().flatten()).chain(headers).collect()
 }
 
-fn parameter(place: &str, name: &str, text: &str, required: bool) -> Value {
+/// One parameter for each member of the type that reads the query.
+fn query_parameters(schema: &Schema) -> Vec<Value> {
+    let members = schema.get("properties").and_then(Value::as_object);
+    let parameter = |(name, schema): (&String, &Value)| {
+        let mut schema = schema.clone();
+        let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        // A parameter that is not given is absent, never null.
+        plain::remove_null(&mut schema);
+        json!({
+            "in": "query",
+            "name": name,
+            "description": description,
+            "required": false,
+            "schema": schema,
+        })
+    };
+    members.into_iter().flatten().map(parameter).collect()
+}
+
+fn header(header: &Header) -> Value {
     json!({
-        "in": place,
-        "name": name,
-        "description": text,
-        "required": required,
+        "in": "header",
+        "name": header.name,
+        "description": header.description,
+        "required": header.is_required,
         "schema": { "type": "string" },
     })
 }
 
-fn step_headers() -> [Value; 2] {
-    [
-        parameter("header", "Stepgate-Session", "the session that the step joins", false),
-        parameter("header", "Prefer", "`wait=SECONDS`: wait for the outcome", false),
-    ]
+fn responses(route: &Route, schemas: &mut Schemas) -> Value {
+    let mut responses = Map::new();
+    for (status, content) in &route.doc.answers {
+        let mut response = json!({ "description": route.doc.summary });
+        if let (Value::Object(response), Some(content)) = (&mut response, body(*content, schemas)) {
+            response.insert("content".into(), content);
+        }
+        responses.insert(status.to_string(), response);
+    }
+    let (kind, schema) = match turns::is_agent_path(route.path) {
+        true => ("application/json", schemas.written(reference::<InvokeResult>)),
+        false => ("application/problem+json", schemas.written(reference::<ProblemObject>)),
+    };
+    let error = json!({
+        "description": "No regular answer: see the code",
+        "content": { kind: { "schema": schema } },
+    });
+    responses.insert("default".into(), error);
+    responses.into()
 }
 
-fn turn_headers() -> [Value; 3] {
-    [
-        parameter("header", "Idempotency-Key", "the request's name: again, it is the same", true),
-        parameter("header", "Prefer", "`wait=SECONDS`: wait for so long and no longer", false),
-        parameter("header", "Accept", "`text/event-stream`: hear the turn as it goes on", false),
-    ]
+fn body(content: Content, schemas: &mut Schemas) -> Option<Value> {
+    match content {
+        Content::Nothing => None,
+        Content::Json(schema) => {
+            Some(json!({ "application/json": { "schema": schemas.written(schema) } }))
+        }
+        Content::Text(kind) => Some(json!({ kind: { "schema": { "type": "string" } } })),
+    }
 }
 
 fn who(access: Access) -> &'static str {

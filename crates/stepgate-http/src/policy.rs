@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use axum::{Json, http::StatusCode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Failure;
@@ -21,7 +21,7 @@ use super::admit::Watcher;
 use super::routes::Params;
 use super::{App, Problem, body};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EvaluateParams {
     /// The principal to evaluate for; by default the caller.
@@ -29,7 +29,8 @@ pub(super) struct EvaluateParams {
 }
 
 /// The decision in one word.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[schemars(rename = "Verdict")]
 #[serde(rename_all = "snake_case")]
 pub(super) enum VerdictWord {
     Permit,
@@ -38,7 +39,7 @@ pub(super) enum VerdictWord {
 }
 
 /// The result of the evaluation.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Evaluation {
     pub(super) tool: String,
     pub(super) verdict: VerdictWord,
@@ -62,22 +63,13 @@ pub(super) async fn evaluate(
     Watcher(caller): Watcher,
     Params(params): Params<EvaluateParams>,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Json<Evaluation>, Problem> {
     let payload = body::payload(&app, body).await?;
     let principal_id = params.principal.unwrap_or(caller.principal_id);
-    Ok(match weighed(&app, principal_id, payload) {
-        Ok(evaluation) => Json(evaluation).into_response(),
-        Err(failure) => {
-            let refusal = serde_json::json!({
-                "error": {
-                    "code": failure.code(),
-                    "message": failure.message(),
-                    "detail": failure.detail(),
-                },
-            });
-            (StatusCode::UNPROCESSABLE_ENTITY, Json(refusal)).into_response()
-        }
-    })
+    match weighed(&app, principal_id, payload) {
+        Ok(evaluation) => Ok(Json(evaluation)),
+        Err(failure) => Err(Problem::invalid(&failure)),
+    }
 }
 
 /// What would be decided on a proposal, or why it is not a valid one.

@@ -1,11 +1,13 @@
-//! Errors outside of a step's outcome, as JSON: a code for programs and a message for people.
+//! Errors outside of a step's outcome, as problem details (RFC 9457): a code for programs and a text for people.
 //!
 //! The messages are fixed: they reveal nothing about the host, other principals, or what exists.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use stepgate_core::consent::GrantRefused;
+use stepgate_core::failure::Failure;
 use stepgate_core::gate::Fault;
 use stepgate_core::journal::{StateCode, StateError};
 use stepgate_core::ports::StoreError;
@@ -22,18 +24,42 @@ pub(super) struct Said {
     pub(super) message: String,
 }
 
+/// The media type of problem details.
+pub(crate) const MEDIA_TYPE: &str = "application/problem+json";
+
+/// Problem details (RFC 9457): an error that is not the outcome of a step.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub(crate) struct ProblemObject {
+    /// `urn:stepgate:error:` and the code.
+    #[serde(rename = "type")]
+    problem_type: String,
+    /// The code in words.
+    title: String,
+    /// The status of the response.
+    pub(crate) status: u16,
+    /// What is wrong and what to do about it, for people.
+    detail: String,
+    /// The code, for programs.
+    code: &'static str,
+    /// What exactly is wrong with a proposal that policy was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
 /// An error response that is not the outcome of a step.
 #[derive(Debug)]
 pub struct Problem {
     pub(crate) status: StatusCode,
     code: &'static str,
     message: String,
+    reason: Option<String>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), headers: Vec::new() }
+        Self { status, code, message: message.into(), reason: None, headers: Vec::new() }
     }
 
     fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
@@ -44,6 +70,13 @@ impl Problem {
     /// The request cannot be understood. The message says what is wrong and what is expected.
     pub fn malformed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "MALFORMED", message)
+    }
+
+    /// Policy cannot be asked about a payload that is not a valid proposal.
+    pub(crate) fn invalid(failure: &Failure) -> Self {
+        let (code, message) = (failure.code(), failure.message());
+        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, message);
+        Self { reason: failure.detail(), ..problem }
     }
 
     pub(crate) fn unauthenticated() -> Self {
@@ -180,15 +213,33 @@ impl Problem {
         Said { code: self.code, message: self.message.clone() }
     }
 
+    pub(crate) fn object(&self) -> ProblemObject {
+        ProblemObject {
+            problem_type: format!("urn:stepgate:error:{}", self.code),
+            title: title(self.code),
+            status: self.status.as_u16(),
+            detail: self.message.clone(),
+            code: self.code,
+            reason: self.reason.clone(),
+        }
+    }
+
     /// The JSON body, also for responses that are made without the router.
     pub(crate) fn body(&self) -> String {
-        json!({ "error": { "code": self.code, "message": self.message } }).to_string()
+        serde_json::to_string(&self.object()).unwrap_or_default()
     }
+}
+
+/// `NOT_FOUND` as "Not found".
+fn title(code: &str) -> String {
+    let words = code.to_lowercase().replace('_', " ");
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let json = HeaderValue::from_static("application/json");
+        let json = HeaderValue::from_static(MEDIA_TYPE);
         let mut response = (self.status, self.body()).into_response();
         response.extensions_mut().insert(self.said());
         response.headers_mut().insert(header::CONTENT_TYPE, json);

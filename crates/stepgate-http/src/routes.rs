@@ -5,11 +5,23 @@ use std::str::FromStr;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::routing::{self, MethodRouter};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use stepgate_agent::invoke::InvokeResult;
+use stepgate_agent::turn::TurnId;
+use stepgate_core::bundle::Bundle;
+use stepgate_core::ids::{ApprovalId, ArtifactId, RunId, SessionId};
+use stepgate_core::step::StepResponse;
+use stepgate_gateway::attention::{Attention, RecoveryObject};
 
+use super::approvals::ApprovalObject;
+use super::openapi::{SchemaOf, inline, reference};
+use super::steps::Proposal;
+use super::turns::TurnObject;
 use super::{
-    App, Problem, approvals, console, events, policy, runs, sessions, steps, system, tokens, tools,
-    turns,
+    App, Problem, approvals, console, events, grants, policy, runs, sessions, steps, system,
+    tokens, tools, turns,
 };
 use std::sync::Arc;
 
@@ -47,60 +59,122 @@ impl Route {
         path: &'static str,
         access: Access,
         handler: MethodRouter<Arc<App>>,
+        name: &'static str,
         summary: &'static str,
     ) -> Self {
-        Self { method, path, access, handler, doc: doc(summary, &[]) }
+        Self { method, path, access, handler, doc: doc(name, summary) }
     }
 }
 
 /// What the document says besides method and path.
 #[derive(Clone)]
 pub(super) struct Doc {
+    /// The name of the operation in generated clients.
+    pub(super) name: &'static str,
     pub(super) summary: &'static str,
-    pub(super) query: &'static [(&'static str, &'static str)],
-    /// The schema of the body.
-    pub(super) body: Option<&'static str>,
-    /// Statuses that are regular answers, with the schema of each. All others are an `Error`.
-    pub(super) answers: &'static [(u16, &'static str)],
+    /// The type of `{id}` in the path.
+    pub(super) id: Option<SchemaOf>,
+    /// The type that reads the query.
+    pub(super) query: Option<SchemaOf>,
+    pub(super) headers: &'static [Header],
+    pub(super) body: Option<RequestBody>,
+    /// Statuses that are regular answers. All others are problem details.
+    pub(super) answers: Vec<(u16, Content)>,
 }
 
-const fn doc(summary: &'static str, answers: &'static [(u16, &'static str)]) -> Doc {
-    Doc { summary, query: &[], body: None, answers }
+/// A header of a request.
+pub(super) struct Header {
+    pub(super) name: &'static str,
+    pub(super) description: &'static str,
+    pub(super) is_required: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct RequestBody {
+    pub(super) schema: SchemaOf,
+    pub(super) is_required: bool,
+}
+
+/// What an answer contains.
+#[derive(Clone, Copy)]
+pub(super) enum Content {
+    Nothing,
+    Json(SchemaOf),
+    /// Text of this media type.
+    Text(&'static str),
+}
+
+fn doc(name: &'static str, summary: &'static str) -> Doc {
+    Doc { name, summary, id: None, query: None, headers: &[], body: None, answers: Vec::new() }
 }
 
 impl Doc {
-    const fn query(mut self, query: &'static [(&'static str, &'static str)]) -> Self {
-        self.query = query;
-        self
+    fn id<T: JsonSchema>(self) -> Self {
+        Self { id: Some(reference::<T>), ..self }
     }
 
-    const fn body(mut self, schema: &'static str) -> Self {
-        self.body = Some(schema);
+    fn query<T: JsonSchema>(self) -> Self {
+        Self { query: Some(inline::<T>), ..self }
+    }
+
+    fn headers(self, headers: &'static [Header]) -> Self {
+        Self { headers, ..self }
+    }
+
+    fn body<T: JsonSchema>(self) -> Self {
+        Self { body: Some(RequestBody { schema: reference::<T>, is_required: true }), ..self }
+    }
+
+    fn optional_body<T: JsonSchema>(self) -> Self {
+        Self { body: Some(RequestBody { schema: reference::<T>, is_required: false }), ..self }
+    }
+
+    fn json<T: JsonSchema>(self, statuses: &[u16]) -> Self {
+        statuses.iter().fold(self, |doc, status| doc.answer(*status, Content::Json(reference::<T>)))
+    }
+
+    fn answer(mut self, status: u16, content: Content) -> Self {
+        self.answers.push((status, content));
         self
     }
 }
 
-const STEP_ANSWERS: &[(u16, &str)] = &[
-    (200, "Response"),
-    (202, "Response"),
-    (400, "Response"),
-    (403, "Response"),
-    (409, "Response"),
-    (422, "Response"),
+const STEP_HEADERS: &[Header] = &[
+    Header {
+        name: "Stepgate-Session",
+        description: "the session that the step joins",
+        is_required: false,
+    },
+    Header {
+        name: "Prefer",
+        description: "`wait=SECONDS`: wait for the outcome",
+        is_required: false,
+    },
 ];
 
-const TURN_ANSWERS: &[(u16, &str)] = &[
-    (200, "TurnResponse"),
-    (202, "TurnAccepted"),
-    (400, "InvokeResult"),
-    (404, "InvokeResult"),
-    (409, "InvokeResult"),
-    (413, "InvokeResult"),
-    (422, "InvokeResult"),
-    (424, "InvokeResult"),
-    (502, "InvokeResult"),
-    (504, "InvokeResult"),
+const TURN_HEADERS: &[Header] = &[
+    Header {
+        name: "Idempotency-Key",
+        description: "the idempotency key: the same key gets the same turn",
+        is_required: true,
+    },
+    Header {
+        name: "Prefer",
+        description: "`wait=SECONDS`: wait exactly that long",
+        is_required: false,
+    },
 ];
+
+const EVENT_HEADERS: &[Header] = &[Header {
+    name: "Last-Event-ID",
+    description: "the id of the last event that was received: the stream goes on after it",
+    is_required: false,
+}];
+
+/// Statuses of a step's response.
+const STEP_STATUSES: &[u16] = &[200, 202, 400, 403, 409, 422];
+/// Statuses of an InvokeResult.
+const INVOKE_STATUSES: &[u16] = &[400, 404, 409, 413, 422, 424, 502, 504];
 
 /// Every route, including those of other crates.
 pub(super) fn all(mounted: &[Route]) -> Vec<Route> {
@@ -120,78 +194,122 @@ fn write_routes() -> Vec<Route> {
             "/v1/steps",
             Proposer,
             routing::post(steps::propose),
-            doc("Take a proposal through the gate", STEP_ANSWERS).body("Proposal"),
+            doc("propose_step", "Take a proposal through the gate")
+                .headers(STEP_HEADERS)
+                .body::<Proposal>()
+                .json::<StepResponse>(STEP_STATUSES),
         ),
         post(
             "/v1/agent/turns",
             Proposer,
             routing::post(turns::open),
-            doc("Ask the agent, go on, or bring the results of your tools", TURN_ANSWERS)
-                .body("TurnRequest"),
+            doc("open_turn", "Ask the agent, go on, or bring the results of your tools")
+                .headers(TURN_HEADERS)
+                .body::<turns::TurnRequest>()
+                .json::<stepgate_agent::response::Response>(&[200])
+                .json::<turns::Accepted>(&[202])
+                .json::<InvokeResult>(INVOKE_STATUSES),
         ),
         post(
             "/v1/agent/turns/{id}/cancel",
             Proposer,
             routing::post(turns::cancel),
-            doc("End a turn of your own that is not over", &[(200, "Turn")]),
+            doc("cancel_turn", "End a turn of your own that is not over")
+                .id::<TurnId>()
+                .json::<TurnObject>(&[200]),
         ),
         post(
             "/v1/runs/{id}/resolve",
             Operator,
             routing::post(runs::resolve),
-            doc("Say what became of a call in doubt", STEP_ANSWERS).body("Resolve"),
+            doc("resolve_run", "Say what became of a call in doubt")
+                .id::<RunId>()
+                .body::<runs::Resolve>()
+                .json::<StepResponse>(STEP_STATUSES),
         ),
         post(
             "/v1/recover",
             Watcher,
             routing::post(runs::recover),
-            doc("Go on with interrupted runs now", &[(200, "Recovery")]),
+            doc("recover", "Go on with interrupted runs now").json::<RecoveryObject>(&[200]),
         ),
         post(
             "/v1/approvals/{id}/approve",
             Operator,
             routing::post(approvals::approve),
-            doc("Approve; answers when the decision is durable", &[(200, "Approval")]).body("Note"),
+            doc("approve", "Approve; answers when the decision is durable")
+                .id::<ApprovalId>()
+                .optional_body::<approvals::Note>()
+                .json::<ApprovalObject>(&[200]),
         ),
         post(
             "/v1/approvals/{id}/deny",
             Operator,
             routing::post(approvals::deny),
-            doc("Deny; answers when the decision is durable", &[(200, "Approval")]).body("Note"),
+            doc("deny", "Deny; answers when the decision is durable")
+                .id::<ApprovalId>()
+                .optional_body::<approvals::Note>()
+                .json::<ApprovalObject>(&[200]),
         ),
         post(
             "/v1/approvals/decide",
             Operator,
             routing::post(approvals::decide),
-            doc("Decide on several, each by its id", &[(200, "BatchResults")]).body("Batch"),
+            doc("decide", "Decide on several, each by its id")
+                .body::<approvals::Batch>()
+                .json::<approvals::BatchResults>(&[200]),
         ),
+        post(
+            "/v1/grants",
+            Operator,
+            routing::post(grants::create),
+            doc("create_grant", "Approve further calls in advance, from an approved approval")
+                .body::<grants::CreateGrant>()
+                .json::<grants::GrantObject>(&[201]),
+        ),
+        Route {
+            method: "DELETE",
+            path: "/v1/grants/{id}",
+            access: Operator,
+            handler: routing::delete(grants::revoke),
+            doc: doc("revoke_grant", "Revoke a grant")
+                .id::<ArtifactId>()
+                .answer(204, Content::Nothing),
+        },
         post(
             "/v1/policy/evaluate",
             Watcher,
             routing::post(policy::evaluate),
-            doc("What would be decided on a proposal", &[(200, "Evaluation"), (422, "Error")])
-                .query(&[("principal", "as whom it is asked")])
-                .body("Proposal"),
+            doc("evaluate_policy", "What would be decided on a proposal")
+                .query::<policy::EvaluateParams>()
+                .body::<Proposal>()
+                .json::<policy::Evaluation>(&[200]),
         ),
         post(
             "/v1/tools/{id}/accept",
             Operator,
             routing::post(tools::accept),
-            doc("Accept the present definition of a tool", &[(200, "AcceptedTool")])
-                .body("SeenTool"),
+            doc("accept_tool", "Accept the present definition of a tool")
+                .id::<String>()
+                .optional_body::<tools::Seen>()
+                .json::<tools::AcceptedTool>(&[200]),
         ),
         post(
             "/v1/tokens",
             Operator,
             routing::post(tokens::create),
-            doc("Make a token; it is shown once", &[(201, "Token")]).body("CreateToken"),
+            doc("create_token", "Make a token; it is shown once")
+                .body::<tokens::Create>()
+                .json::<tokens::TokenObject>(&[201]),
         ),
         Route {
             method: "DELETE",
             path: "/v1/tokens/{id}",
             access: Operator,
             handler: routing::delete(tokens::revoke),
-            doc: doc("Revoke a token", &[(204, "")]),
+            doc: doc("revoke_token", "Revoke a token")
+                .id::<ArtifactId>()
+                .answer(204, Content::Nothing),
         },
     ]
 }
@@ -200,146 +318,143 @@ fn write_routes() -> Vec<Route> {
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn read_routes() -> Vec<Route> {
     use Access::{Public, Reader, Watcher};
-    const RUN_QUERY: &[(&str, &str)] = &[
-        ("status", "only runs with this status"),
-        ("tool", "only runs of this tool"),
-        ("session", "only runs of this session"),
-        ("principal", "only runs of this principal"),
-        (
-            "since",
-            "only runs at this time or later, such as 2026-01-31T12:00:00.000Z; the end can be left out",
-        ),
-        ("until", "only runs before this time"),
-        ("text", "the beginning of a run's id, from 8 characters on, or a part of a tool's name"),
-        ("before", "only runs older than this one"),
-        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
-    ];
-    const APPROVAL_QUERY: &[(&str, &str)] = &[
-        ("status", "only those with this status"),
-        ("before", "only those that were asked before this one"),
-        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
-    ];
-    const SESSION_QUERY: &[(&str, &str)] = &[
-        ("principal", "only sessions of this principal"),
-        ("before", "only sessions that were opened before this one"),
-        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
-    ];
-    const TURN_QUERY: &[(&str, &str)] = &[
-        ("session", "only turns of this session"),
-        ("principal", "only turns of this principal"),
-        ("before", "only turns that were opened before this one"),
-        ("limit", "at most so many: 1 to 1000, 50 otherwise"),
-    ];
-    const EVENT_QUERY: &[(&str, &str)] = &[("after", "only events after this id")];
     let get = |path, access, handler, doc| Route { method: "GET", path, access, handler, doc };
     vec![
         get(
             "/v1/runs",
             Reader,
             routing::get(runs::list),
-            doc("Runs, newest first", &[(200, "Runs")]).query(RUN_QUERY),
+            doc("list_runs", "Runs, newest first")
+                .query::<runs::ListParams>()
+                .json::<runs::Runs>(&[200]),
         ),
         get(
             "/v1/runs/{id}",
             Reader,
             routing::get(runs::show),
-            doc("Everything about a run", &[(200, "RunDetail")]),
+            doc("show_run", "Everything about a run").id::<RunId>().json::<runs::RunDetail>(&[200]),
         ),
         get(
             "/v1/runs/{id}/export",
             Watcher,
             routing::get(runs::export),
-            doc("A run that anyone can verify", &[(200, "Bundle")]),
+            doc("export_run", "A run that anyone can verify").id::<RunId>().json::<Bundle>(&[200]),
         ),
         get(
             "/v1/approvals",
             Reader,
             routing::get(approvals::list),
-            doc("Approvals, newest first", &[(200, "Approvals")]).query(APPROVAL_QUERY),
+            doc("list_approvals", "Approvals, newest first")
+                .query::<approvals::ListParams>()
+                .json::<approvals::Approvals>(&[200]),
         ),
         get(
             "/v1/approvals/{id}",
             Reader,
             routing::get(approvals::show),
-            doc("One approval, with everything that is decided on", &[(200, "Approval")]),
+            doc("show_approval", "One approval, with everything that is decided on")
+                .id::<ApprovalId>()
+                .json::<ApprovalObject>(&[200]),
         ),
         get(
             "/v1/attention",
             Watcher,
             routing::get(system::attention),
-            doc("Everything that needs a person, oldest first", &[(200, "Attention")]),
+            doc("attention", "Everything that needs a person, oldest first")
+                .json::<Attention>(&[200]),
         ),
         get(
             "/v1/sessions",
             Reader,
             routing::get(sessions::list),
-            doc("Sessions, newest first", &[(200, "Sessions")]).query(SESSION_QUERY),
+            doc("list_sessions", "Sessions, newest first")
+                .query::<sessions::ListParams>()
+                .json::<sessions::Sessions>(&[200]),
         ),
         get(
             "/v1/sessions/{id}",
             Reader,
             routing::get(sessions::show),
-            doc("A session and the end of its chain", &[(200, "Session")]),
+            doc("show_session", "A session and the end of its chain")
+                .id::<SessionId>()
+                .json::<sessions::SessionObject>(&[200]),
         ),
         get(
             "/v1/agent/turns",
             Reader,
             routing::get(turns::list),
-            doc("Turns, newest first", &[(200, "Turns")]).query(TURN_QUERY),
+            doc("list_turns", "Turns, newest first")
+                .query::<turns::ListParams>()
+                .json::<turns::Turns>(&[200]),
         ),
         get(
             "/v1/agent/turns/{id}",
             Reader,
             routing::get(turns::show),
-            doc("A turn as it stands", &[(200, "Turn")]),
+            doc("show_turn", "A turn as it stands").id::<TurnId>().json::<TurnObject>(&[200]),
         ),
         get(
             "/v1/events",
             Reader,
             routing::get(events::follow),
-            doc("The history, as server-sent events", &[(200, "")]).query(EVENT_QUERY),
+            doc(
+                "follow_events",
+                "The history, as server-sent events; `data` of each is an `Event`",
+            )
+            .query::<events::StreamParams>()
+            .headers(EVENT_HEADERS)
+            .answer(200, Content::Text("text/event-stream")),
         ),
         get(
             "/v1/tools",
             Reader,
             routing::get(tools::list),
-            doc("What a proposal can name", &[(200, "Tools")]),
+            doc("list_tools", "What a proposal can name, with the schemas of its arguments")
+                .json::<tools::ToolObjects>(&[200]),
         ),
         get(
             "/v1/tools/{id}",
             Watcher,
             routing::get(tools::show),
-            doc("A tool's definition beside the accepted one", &[(200, "ComparedTool")]),
+            doc("show_tool", "A tool's definition beside the accepted one")
+                .id::<String>()
+                .json::<tools::ComparedTool>(&[200]),
+        ),
+        get(
+            "/v1/grants",
+            Watcher,
+            routing::get(grants::list),
+            doc("list_grants", "Grants, newest first").json::<grants::Grants>(&[200]),
         ),
         get(
             "/v1/tokens",
             Watcher,
             routing::get(tokens::list),
-            doc("The tokens that are good", &[(200, "Tokens")]),
+            doc("list_tokens", "The tokens that are valid").json::<tokens::TokenObjects>(&[200]),
         ),
         get(
             "/healthz",
             Public,
             routing::get(system::healthy),
-            doc("The process is there", &[(200, "Health")]),
+            doc("healthy", "The process is there").json::<system::Health>(&[200]),
         ),
         get(
             "/readyz",
             Public,
             routing::get(system::ready),
-            doc("The store answers; which parts are off", &[(200, "Ready")]),
+            doc("ready", "The store answers; which parts are off").json::<system::Ready>(&[200]),
         ),
         get(
             "/metrics",
             Watcher,
             routing::get(system::metrics),
-            doc("Counts, for Prometheus", &[(200, "")]),
+            doc("metrics", "Counts, for Prometheus").answer(200, Content::Nothing),
         ),
         get(
             "/openapi.json",
             Reader,
             routing::get(system::openapi),
-            doc("This document", &[(200, "Document")]),
+            doc("openapi", "This document").json::<Map<String, Value>>(&[200]),
         ),
     ]
 }

@@ -7,37 +7,49 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use stepgate_core::attention;
-use stepgate_core::bundle::{Bundle, RunObject};
+use stepgate_core::bundle::{Bundle, RecordObject, RunObject};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
+use stepgate_core::journal::{Checkpoint, Entry};
 use stepgate_core::json::canonical;
 use stepgate_core::ports::{Dossier, RunQuery, RunText, StoreError};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::step::Settlement;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::attention::{NeedObject, RecoveryObject};
-use stepgate_gateway::run_object;
+use stepgate_gateway::run_object::{self, ListedRun};
 use stepgate_gateway::tokens::Role;
 
 use super::admit::{Caller, Operator, Reader, Watcher};
 use super::approvals::ApprovalObject;
+use super::events::EventObject;
 use super::page::{self, Page};
 use super::routes::{Id, Params};
 use super::{App, Problem, body, steps};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListParams {
+    /// only runs older than this one
     before: Option<RunId>,
+    /// only runs of this session
     session: Option<SessionId>,
+    /// only runs with this status
     status: Option<Status>,
+    /// only runs of this tool
     tool: Option<String>,
+    /// only runs of this principal
     principal: Option<PrincipalId>,
+    /// only runs at this time or later, such as 2026-01-31T12:00:00.000Z; the end can be left out
     since: Option<String>,
+    /// only runs before this time
     until: Option<String>,
+    /// the beginning of a run's id, from 8 characters on, or a part of a tool's name
     text: Option<String>,
+    /// at most so many: 1 to 1000, 50 otherwise
     limit: Option<usize>,
 }
 
@@ -58,9 +70,9 @@ fn text(text: Option<&String>) -> Result<Option<RunText>, Problem> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Runs {
-    runs: Vec<RunObject>,
+    runs: Vec<ListedRun>,
     /// Cursor of the next page; none on the last page.
     next_before: Option<RunId>,
     /// Every run that needs a person, on this page or not. Only for callers that may see all runs.
@@ -98,7 +110,7 @@ pub(super) async fn list(
     })
     .await?;
     let next_before = rows.last().filter(|_| is_full).map(|run| run.arrival.run_id);
-    let runs = rows.iter().map(RunObject::of).collect();
+    let runs = rows.iter().map(ListedRun::of).collect();
     Ok(Json(Runs { runs, next_before, attention: attention(&app, &caller).await? }))
 }
 
@@ -129,29 +141,74 @@ fn weight(run: &Run) -> usize {
     run.arrival.payload.bytes.len() + length(&run.input_json) + ending
 }
 
+/// A run. An agent gets run, states and approval of its own run. The rest shows who refused it, by which rule, and what
+/// operators noted: it is only for operators and auditors.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RunDetail {
+    /// The row: arguments and results as the texts that the digests cover.
+    run: RunObject,
+    /// The states so far, ending with the present one.
+    states: Vec<Status>,
+    approval: Option<ApprovalObject>,
+    /// The journal, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<Entry>>,
+    /// The artifacts that the entries are about, in the same order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifacts: Option<Vec<Value>>,
+    /// The last checkpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<Checkpoint>,
+    /// The record, where the step is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<RecordObject>,
+    /// The events of the run, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    events: Option<Vec<EventObject>>,
+    /// Why it needs a person, where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attention: Option<NeedObject>,
+}
+
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     Reader(caller): Reader,
     Id(run_id): Id<RunId>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<RunDetail>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
-    let needs = attention(&app, &caller).await?.unwrap_or_default();
-    let need = needs.into_iter().find(|need| need.run_id == Some(run_id));
+    let approval = dossier.approval.as_ref();
+    let detail = RunDetail {
+        run: RunObject::of(&dossier.run),
+        states: run_object::states(&dossier),
+        approval: approval.map(|approval| ApprovalObject::seen_by(&caller, &app, approval)),
+        entries: None,
+        artifacts: None,
+        checkpoint: None,
+        record: None,
+        events: None,
+        attention: None,
+    };
     Ok(Json(match caller.role {
-        Role::Agent => agents_view(&app, &dossier),
-        Role::Operator | Role::Auditor => run_object::object(&dossier, need.as_ref())?,
+        Role::Agent => detail,
+        Role::Operator | Role::Auditor => whole(&app, &caller, &dossier, detail).await?,
     }))
 }
 
-/// What an agent may see of its own run. Journal, record and events show who refused it, by which rule, and what
-/// operators noted: they are only for operators and auditors.
-fn agents_view(app: &App, dossier: &Dossier) -> Value {
+/// Adds what only operators and auditors see.
+async fn whole(
+    app: &App,
+    caller: &Caller,
+    dossier: &Dossier,
+    detail: RunDetail,
+) -> Result<RunDetail, Problem> {
+    let Bundle { run, entries, artifacts, checkpoint, record, open: _ } = bundle(dossier)?;
+    let needs = attention(app, caller).await?.unwrap_or_default();
+    let attention = needs.into_iter().find(|need| need.run_id == Some(run.tool_run_id));
     let approval = dossier.approval.as_ref();
-    json!({
-        "run": RunObject::of(&dossier.run),
-        "states": run_object::states(dossier),
-        "approval": approval.map(|approval| ApprovalObject::for_agent(app, approval)),
-    })
+    let events = dossier.events.iter().map(|linked| &linked.event);
+    let events = events.map(|event| EventObject::of(app, event, approval)).collect();
+    let (entries, artifacts, events) = (Some(entries), Some(artifacts), Some(events));
+    Ok(RunDetail { entries, artifacts, checkpoint, record, events, attention, ..detail })
 }
 
 pub(super) async fn export(
@@ -160,8 +217,11 @@ pub(super) async fn export(
     Id(run_id): Id<RunId>,
 ) -> Result<Json<Bundle>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
-    let bundle = Bundle::of(&dossier).map_err(stepgate_core::gate::Fault::from)?;
-    Ok(Json(bundle))
+    Ok(Json(bundle(&dossier)?))
+}
+
+fn bundle(dossier: &Dossier) -> Result<Bundle, Problem> {
+    Ok(Bundle::of(dossier).map_err(stepgate_core::gate::Fault::from)?)
 }
 
 async fn dossier(app: &App, caller: &Caller, run_id: RunId) -> Result<Dossier, Problem> {
@@ -176,7 +236,7 @@ async fn dossier(app: &App, caller: &Caller, run_id: RunId) -> Result<Dossier, P
 }
 
 /// How a call in doubt is settled.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Resolve {
     #[serde(default, rename = "as")]
@@ -186,7 +246,8 @@ pub(super) struct Resolve {
     result: Option<Value>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[schemars(rename = "ResolveAs")]
 #[serde(rename_all = "snake_case")]
 enum Word {
     Succeeded,

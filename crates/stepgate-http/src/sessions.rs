@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::ports::SessionQuery;
-use stepgate_core::session::Session;
+use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::time::Timestamp;
 
 use super::admit::Reader;
@@ -17,11 +18,12 @@ use super::routes::{Id, Params};
 use super::{App, Problem};
 
 /// A session as people see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Session")]
 pub(super) struct SessionObject {
     session_id: SessionId,
     principal_id: PrincipalId,
-    kind: &'static str,
+    kind: SessionKind,
     ts: Timestamp,
     last_step_index: u64,
     /// Number and digest of the last link: with `verify --heads` a later check proves that it is unchanged.
@@ -40,15 +42,18 @@ pub(super) async fn show(
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListParams {
+    /// only sessions that were opened before this one
     before: Option<SessionId>,
+    /// only sessions of this principal
     principal: Option<PrincipalId>,
+    /// at most so many: 1 to 1000, 50 otherwise
     limit: Option<usize>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Sessions {
     sessions: Vec<SessionObject>,
     /// Cursor of the next page; none on the last page.
@@ -80,7 +85,7 @@ fn object(session: Session) -> SessionObject {
     SessionObject {
         session_id: session.session_id,
         principal_id: session.principal_id,
-        kind: session.kind.as_str(),
+        kind: session.kind,
         ts: session.ts,
         last_step_index: session.last_step_index,
         head_number: session.head.number,

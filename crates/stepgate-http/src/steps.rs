@@ -1,5 +1,7 @@
 //! `POST /v1/steps`: the request body is the proposal, and the response body is the step's response, byte for byte.
 
+mod proposal;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use stepgate_core::run::{Notice, Word};
 use stepgate_core::step::Answer;
 
 use super::admit::Proposer;
+pub(super) use proposal::Proposal;
+
 use super::{App, Problem, REPLAYED_HEADER, RUN_HEADER, SESSION_HEADER, STEP_INDEX_HEADER, body};
 
 pub(super) async fn propose(

@@ -6,7 +6,9 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use stepgate_gateway::attention::Attention;
 
 use super::admit::{Caller, Reader, Watcher};
@@ -14,9 +16,30 @@ use super::metrics::Present;
 use super::tools::OffObject;
 use super::{App, Problem, openapi, routes};
 
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Health {
+    /// `ok`
+    status: &'static str,
+}
+
 /// Liveness: the process answers.
-pub(super) async fn healthy() -> Json<Value> {
-    Json(json!({ "status": "ok" }))
+pub(super) async fn healthy() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Ready {
+    /// `ready`
+    status: &'static str,
+    /// How many tool servers are off; absent where everything is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers_off: Option<usize>,
+    /// How many tools are off; absent where everything is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools_off: Option<usize>,
+    /// What is off, and why. Only for callers that may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    off: Option<Vec<OffObject>>,
 }
 
 /// Readiness: the store can be read and written, and the process is not draining. A tool server that is off does not
@@ -24,26 +47,22 @@ pub(super) async fn healthy() -> Json<Value> {
 pub(super) async fn ready(
     State(app): State<Arc<App>>,
     caller: Option<Extension<Caller>>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Ready>, Problem> {
     if app.service.is_draining() {
         return Err(Problem::unavailable());
     }
     app.service.try_store().await?;
     let off = app.service.control.as_ref().map(|control| control.off());
     let off = off.unwrap_or_default();
-    let mut ready = json!({ "status": "ready" });
-    if let Value::Object(members) = &mut ready
-        && !off.is_empty()
-    {
-        let servers = off.iter().filter(|off| off.tool.is_none()).count();
-        members.insert("servers_off".into(), servers.into());
-        members.insert("tools_off".into(), (off.len() - servers).into());
-        if caller.is_some_and(|Extension(caller)| caller.sees().is_none()) {
-            let named: Vec<OffObject> = off.iter().map(OffObject::from).collect();
-            members.insert("off".into(), json!(named));
-        }
-    }
-    Ok(Json(ready))
+    let servers = off.iter().filter(|off| off.tool.is_none()).count();
+    let is_off = !off.is_empty();
+    let sees_all = caller.is_some_and(|Extension(caller)| caller.sees().is_none());
+    Ok(Json(Ready {
+        status: "ready",
+        servers_off: is_off.then_some(servers),
+        tools_off: is_off.then_some(off.len() - servers),
+        off: (is_off && sees_all).then(|| off.iter().map(OffObject::from).collect()),
+    }))
 }
 
 pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {

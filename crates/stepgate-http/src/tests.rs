@@ -239,7 +239,7 @@ impl House {
 fn mounted() -> Vec<Route> {
     let route = |method, filter| {
         let handler = axum::routing::on(filter, async |_: Proposer| StatusCode::NO_CONTENT);
-        Route::new(method, "/mcp", Access::Proposer, handler, "Speak")
+        Route::new(method, "/mcp", Access::Proposer, handler, method, "Speak")
     };
     let (post, get, delete) = (MethodFilter::POST, MethodFilter::GET, MethodFilter::DELETE);
     vec![route("POST", post), route("GET", get), route("DELETE", delete)]

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::time::Timestamp;
@@ -16,7 +17,8 @@ use super::routes::Id;
 use super::{App, Problem, body};
 
 /// A token as people see it, without its secret.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Token")]
 pub(super) struct TokenObject {
     token_id: ArtifactId,
     principal_id: PrincipalId,
@@ -36,7 +38,8 @@ impl TokenObject {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Tokens")]
 pub(super) struct TokenObjects {
     tokens: Vec<TokenObject>,
 }
@@ -46,9 +49,10 @@ pub(super) async fn list(State(app): State<Arc<App>>, _: Watcher) -> Json<TokenO
     Json(TokenObjects { tokens })
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
+#[schemars(rename = "CreateToken")]
 #[serde(deny_unknown_fields)]
-struct Create {
+pub(super) struct Create {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]

@@ -6,13 +6,15 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::tool::{Standing, Tool, ToolName};
 use stepgate_exec::servers::{ListedServer, ListedTool, Off, ServerState};
+use stepgate_gateway::catalog;
 use stepgate_gateway::control::Accepted;
 
 use super::admit::{Caller, Operator, Reader, Watcher};
@@ -20,7 +22,8 @@ use super::routes::Id;
 use super::{App, Problem, body};
 
 /// A tool as people see it.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, JsonSchema)]
+#[schemars(rename = "Tool")]
 struct ToolObject {
     name: String,
     /// None for core actions, which only policy controls, and for tools that are not offered.
@@ -54,7 +57,8 @@ struct ToolObject {
     server_trouble: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Tools")]
 pub(super) struct ToolObjects {
     tools: Vec<ToolObject>,
     /// Only for callers that may see everything.
@@ -66,7 +70,8 @@ pub(super) struct ToolObjects {
 }
 
 /// A tool server as operators see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ToolServer")]
 struct ServerObject {
     name: String,
     state: &'static str,
@@ -81,7 +86,8 @@ struct ServerObject {
 }
 
 /// A server, or a tool with a mode, that cannot be called.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Off")]
 pub(super) struct OffObject {
     server: String,
     tool: Option<String>,
@@ -101,9 +107,12 @@ impl From<&Off> for OffObject {
 }
 
 pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) -> Json<ToolObjects> {
-    let core = Action::ALL.iter().map(|action| ToolObject {
-        name: action.name().to_owned(),
+    let core = Action::ALL.into_iter().map(catalog::core).map(|offered| ToolObject {
+        name: offered.name,
         standing: Some("accepted"),
+        description: offered.description,
+        input_schema: Some(offered.input_schema.into()),
+        output_schema: offered.output_schema.map(Value::Object),
         ..ToolObject::default()
     });
     let control = app.service.control.as_ref();
@@ -123,22 +132,37 @@ pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) ->
 }
 
 /// A tool's present definition, next to the accepted one.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ComparedTool {
+    name: String,
+    accepted_digest: Option<Digest>,
+    /// The accepted definition, if there is one and it was stored.
+    accepted: Option<Value>,
+    present_digest: Option<Digest>,
+    /// The server's present definition; none where it has no such tool.
+    present: Option<Value>,
+    /// The server's instructions, where no operator has accepted them.
+    unaccepted_instructions: Option<String>,
+    /// The tool's `_meta`, where no operator has accepted it.
+    unaccepted_meta: Option<Value>,
+}
+
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     _: Watcher,
     Id(name): Id<ToolName>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<ComparedTool>, Problem> {
     let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
     let compared = control.servers.compared(&name).ok_or_else(Problem::not_found)?;
-    Ok(Json(json!({
-        "name": name,
-        "accepted_digest": compared.accepted_digest,
-        "accepted": compared.accepted,
-        "present_digest": compared.present.as_ref().map(Digest::of),
-        "present": compared.present,
-        "unaccepted_instructions": compared.unaccepted_instructions,
-        "unaccepted_meta": compared.unaccepted_meta,
-    })))
+    Ok(Json(ComparedTool {
+        name: name.to_string(),
+        accepted_digest: compared.accepted_digest,
+        accepted: compared.accepted,
+        present_digest: compared.present.as_ref().map(Digest::of),
+        present: compared.present,
+        unaccepted_instructions: compared.unaccepted_instructions,
+        unaccepted_meta: compared.unaccepted_meta,
+    }))
 }
 
 fn server_object(listed: ListedServer) -> ServerObject {
@@ -231,10 +255,17 @@ fn standing(standing: Standing) -> &'static str {
 }
 
 /// The definition that the operator has seen.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
+#[schemars(rename = "SeenTool")]
 #[serde(deny_unknown_fields)]
-struct Seen {
+pub(super) struct Seen {
     definition_digest: Option<Digest>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AcceptedTool {
+    name: String,
+    definition_digest: Digest,
 }
 
 /// Accepts the present definition of a tool.
@@ -244,10 +275,10 @@ pub(super) async fn accept(
     Id(name): Id<ToolName>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<AcceptedTool>, Problem> {
     let Seen { definition_digest: seen } = body::json(&app, &headers, body).await?;
     let digest = accept_as(&app, &caller.principal_id, &name, seen).await?;
-    Ok(Json(json!({ "name": name, "definition_digest": digest })))
+    Ok(Json(AcceptedTool { name: name.to_string(), definition_digest: digest }))
 }
 
 /// Accepts the present definition of a tool, if it is still the one that the operator has seen.

@@ -14,6 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use stepgate_agent::cancel::Cancelled;
@@ -36,8 +37,7 @@ use super::problem::Said;
 use super::routes::{Id, Params};
 use super::steps::max_wait;
 use super::{App, Problem, REPLAYED_HEADER, SESSION_HEADER, body};
-pub(super) use wire::TurnObject;
-use wire::{Accepted, TurnRequest, Turns};
+pub(super) use wire::{Accepted, TurnObject, TurnRequest, Turns};
 
 /// The idempotency key of the request: the same key gets the same turn.
 const KEY_HEADER: &str = "idempotency-key";
@@ -187,12 +187,16 @@ pub(super) async fn find(app: &App, turn_id: TurnId) -> Result<Option<TurnObject
     Ok(found.map(|(view, look)| TurnObject::of(&view, look)))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListParams {
+    /// only turns that were opened before this one
     before: Option<ArtifactId>,
+    /// only turns of this session
     session: Option<SessionId>,
+    /// only turns of this principal
     principal: Option<PrincipalId>,
+    /// at most so many: 1 to 1000, 50 otherwise
     limit: Option<usize>,
 }
 
@@ -292,6 +296,7 @@ pub(super) fn as_invoke_result(response: Response) -> Response {
     let body = serde_json::to_string(&invoke_result(said)).unwrap_or_default();
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Response::from_parts(parts, Body::from(body))
 }
 

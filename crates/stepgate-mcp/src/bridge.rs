@@ -298,7 +298,7 @@ impl Bridge {
         let message: Value = serde_json::from_slice(text).context("the answer is not JSON")?;
         // A refusal by the gateway's HTTP interface: it is not JSON-RPC.
         if message.get("jsonrpc").is_none() {
-            let why = message.pointer("/error/message").and_then(Value::as_str);
+            let why = message.get("detail").and_then(Value::as_str);
             anyhow::bail!("{}", why.unwrap_or("the gateway refused the request"));
         }
         if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {

@@ -261,17 +261,18 @@ impl Door {
                 async move { http::serve(&door, &app, caller, request).await }
             })
         };
-        let route = |method, filter, summary| {
-            Route::new(method, "/mcp", Access::Proposer, handler(filter), summary)
+        let route = |method, filter, name, summary| {
+            Route::new(method, "/mcp", Access::Proposer, handler(filter), name, summary)
         };
         vec![
             route(
                 "POST",
                 MethodFilter::POST,
+                "mcp_speak",
                 "Speak MCP: one message, answered as JSON or as a stream",
             ),
-            route("GET", MethodFilter::GET, "Hear what the MCP server says by itself"),
-            route("DELETE", MethodFilter::DELETE, "End an MCP session"),
+            route("GET", MethodFilter::GET, "mcp_hear", "Hear what the MCP server says by itself"),
+            route("DELETE", MethodFilter::DELETE, "mcp_end", "End an MCP session"),
         ]
     }
 

@@ -61,7 +61,8 @@ fn with_meta(mut result: CallToolResult, meta: MetaObject) -> CallToolResult {
 /// Puts the response into `_meta`. Never into `structuredContent`: several clients show the model only that, without
 /// the text, and clients validate it against the tool's output schema.
 fn with_response(mut result: CallToolResult, answer: &Answer) -> CallToolResult {
-    result.meta.get_or_insert_default().0.insert(RESPONSE_META.to_owned(), answer.to_value());
+    let response = serde_json::to_value(answer.response()).unwrap_or_default();
+    result.meta.get_or_insert_default().0.insert(RESPONSE_META.to_owned(), response);
     result
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cedar_policy::{AuthorizationError, Decision, PolicyId, Response};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::approvers::Required;
 use stepgate_core::digest::Digest;
@@ -13,7 +14,10 @@ use crate::cap;
 use crate::rule::{Effect, Rule};
 
 /// The three answers, the strictest last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[schemars(rename = "PolicyVerdict")]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The call is allowed.

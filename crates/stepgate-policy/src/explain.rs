@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use stepgate_core::approvers::Required;
 use stepgate_core::call::Call;
@@ -17,7 +18,7 @@ use crate::subject::Subject;
 use crate::unseen::{BlindSpot, ExplainedUnseen, blind_spots};
 
 /// Why a call is decided as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Explanation {
     /// The principal.
     pub principal: PrincipalId,
@@ -50,7 +51,7 @@ pub struct Explanation {
 }
 
 /// One request to Cedar.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExplainedRequest {
     /// The resource, as a policy would name it.
     pub resource: String,
@@ -67,7 +68,7 @@ pub struct ExplainedRequest {
 }
 
 /// One policy that was evaluated.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExplainedPolicy {
     /// Its name.
     pub name: String,
@@ -97,7 +98,8 @@ impl From<cedar_policy::Effect> for Effect {
 }
 
 /// The result of evaluating a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "PolicyOutcome")]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// All its conditions are met.

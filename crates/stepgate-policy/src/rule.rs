@@ -8,6 +8,7 @@ use cedar_policy::{
     ActionConstraint, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint,
     ResourceConstraint,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use stepgate_core::approvers::Required;
 use stepgate_core::ids::PrincipalId;
@@ -43,7 +44,7 @@ pub(crate) struct Rule {
 }
 
 /// The effect of a policy that matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are Cedar's")]
 pub enum Effect {

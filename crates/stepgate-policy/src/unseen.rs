@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cause::Cause;
@@ -11,7 +12,7 @@ use crate::shape::{Attribute, Record, Shape};
 use crate::view::Unseen;
 
 /// An unseen argument of a call, for an explanation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExplainedUnseen {
     /// `volume`, `options.level`.
     pub argument: String,

@@ -70,7 +70,8 @@ impl Reply {
     /// The error of a response that is not a success.
     pub(crate) fn refusal(&self) -> anyhow::Error {
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let message = body.get("error").and_then(|error| error.get("message"));
+        // Problem details, or the response of a step.
+        let message = body.get("detail").or_else(|| body.pointer("/error/message"));
         let message = message.and_then(Value::as_str).unwrap_or("no reason was given");
         let status = self.status.as_u16();
         match self.status {

@@ -43,6 +43,14 @@ const NODE_AGENTS: [&str; 2] = ["@anthropic-ai/claude-code@2.1.197", "@openai/co
 /// From npm, into `browser/`: what drives Chromium, and what finds barriers for people on a page.
 const NODE_BROWSER: [&str; 2] = ["axe-core@4.14.0", "playwright-core@1.65.0"];
 
+/// From npm, into `openapi/`: what makes a TypeScript client from the OpenAPI document, and its compiler.
+const NODE_OF_OPENAPI: [&str; 3] =
+    ["openapi-fetch@0.17.0", "openapi-typescript@7.13.0", "typescript@5.9.3"];
+
+/// From PyPI, into `python-openapi/`: what makes a Python client from the OpenAPI document, and a validator of it.
+const PYTHON_OF_OPENAPI: [&str; 2] =
+    ["openapi-python-client==0.29.1", "openapi-spec-validator==0.9.0"];
+
 /// From PyPI, into `python-pydantic/`: an agent library with a client of its own.
 const PYTHON_OF_PYDANTIC: [&str; 1] = ["pydantic-ai-slim[mcp]==2.66.0"];
 
@@ -61,10 +69,12 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
         &clients,
         &NODE_AGENTS,
         &NODE_BROWSER,
+        &NODE_OF_OPENAPI,
         &PYTHON,
         &PYTHON_OF_MCP1,
         &PYTHON_OF_NOTIFY,
         &PYTHON_OF_OPENAI,
+        &PYTHON_OF_OPENAPI,
         &PYTHON_OF_PYDANTIC,
     ];
     let wanted = wanted.concat().join("\n");
@@ -78,12 +88,14 @@ pub(crate) fn install(directory: &Path) -> anyhow::Result<()> {
     npm("clients and Node", &directory.join("clients"), &clients)?;
     npm("agents", &directory.join("agents"), &NODE_AGENTS)?;
     npm("what drives a browser", &directory.join("browser"), &NODE_BROWSER)?;
+    npm("what makes a TypeScript client", &directory.join("openapi"), &NODE_OF_OPENAPI)?;
     need("chromium", &["chromium", "fonts-dejavu-core"])?;
     need("python3", &["python3", "python3-venv"])?;
     pip("tool servers and the SDK", &directory.join("python"), &PYTHON)?;
     pip("a tool server of the first SDK", &directory.join("python-mcp1"), &PYTHON_OF_MCP1)?;
     pip("receivers of notifications", &directory.join("python-notify"), &PYTHON_OF_NOTIFY)?;
     pip("a library for models", &directory.join("python-openai"), &PYTHON_OF_OPENAI)?;
+    pip("what makes a Python client", &directory.join("python-openapi"), &PYTHON_OF_OPENAPI)?;
     pip("a library for agents", &directory.join("python-pydantic"), &PYTHON_OF_PYDANTIC)?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write `{}`", stamp.display()))
 }

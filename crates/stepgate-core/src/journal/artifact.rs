@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,8 @@ use crate::time::Timestamp;
 use super::StateError;
 
 /// Which of the four an artifact is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ArtifactKind")]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// What the agent asked for.
@@ -63,7 +65,7 @@ pub struct Head {
 }
 
 /// How much an action can change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum RiskLevel {
     /// Changes nothing.
@@ -75,7 +77,7 @@ pub enum RiskLevel {
 }
 
 /// Whether a call changes anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolClass {
     /// Changes nothing.
@@ -85,7 +87,8 @@ pub enum ToolClass {
 }
 
 /// The decision on a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DecisionVerdict")]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
     /// It may be called.
@@ -97,7 +100,7 @@ pub enum Verdict {
 }
 
 /// How an effect ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum EffectStatus {
     /// It was done.
@@ -111,7 +114,7 @@ pub enum EffectStatus {
 }
 
 /// Something that an action touches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     /// The resource's name.
@@ -121,7 +124,7 @@ pub struct Resource {
 }
 
 /// A tool and its arguments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Invocation {
     /// The arguments, an object.
@@ -153,7 +156,7 @@ macro_rules! artifact {
         { $($(#[$c_meta:meta])* $c:ident: $c_type:ty,)* }
     ) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name {
             #[serde(rename = "_digest_alg")]
@@ -243,7 +246,7 @@ artifact! {
 }
 
 /// What an action_request proves beside its fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestMeta {
     /// Digest of action and args as proposed.
@@ -282,7 +285,7 @@ artifact! {
 }
 
 /// What a supervisor_decision proves beside its fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionMeta {
     /// The approval that a person decided.
@@ -345,7 +348,7 @@ artifact! {
 }
 
 /// What a tool_call proves beside its fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallMeta {
     /// The executor that was asked.
@@ -383,7 +386,7 @@ artifact! {
 }
 
 /// What a tool_effect proves beside its fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EffectMeta {
     /// How often the effect can have happened.
@@ -398,7 +401,7 @@ pub struct EffectMeta {
 }
 
 /// How often an effect can have happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {
     /// Once, also across crashes.
@@ -410,7 +413,7 @@ pub enum Guarantee {
 }
 
 /// How an effect ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EffectOutcome {
     /// Why it failed.
@@ -421,7 +424,7 @@ pub struct EffectOutcome {
 }
 
 /// Why an effect failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EffectError {
     /// The finer code.

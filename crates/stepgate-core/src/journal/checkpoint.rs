@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -12,7 +13,7 @@ use crate::time::Timestamp;
 use super::Tail;
 
 /// What a checkpoint fixes: the fold of the journal up to a sequence number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointState {
     /// The state.
@@ -28,7 +29,7 @@ pub struct CheckpointState {
 }
 
 /// A checkpoint: recovery compares it with the journal that it replays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// SHA-256 of the RFC 8785 form of the state.

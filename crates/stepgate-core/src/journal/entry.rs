@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -22,7 +23,8 @@ pub struct Appended {
 }
 
 /// One transition of a trace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "JournalEntry")]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Digest of the artifact.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::p3_validate_schema::SUPPORTED_VERSION_RANGE;
@@ -62,7 +63,8 @@ pub struct Recorded {
 }
 
 /// The error in the response. The version error has two more fields (decision 3).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "StepError")]
 #[serde(deny_unknown_fields)]
 pub struct ErrorBody {
     /// The code.
@@ -75,6 +77,21 @@ pub struct ErrorBody {
     /// The versions that are understood.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supported_version_range: Option<String>,
+}
+
+/// The response as a part of a larger object.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct StepResponse {
+    /// The proposal's id, where it could be read.
+    pub proposal_id: Option<String>,
+    /// The action or tool, where it could be read.
+    pub action: Option<String>,
+    /// How the step ended, or why it has not.
+    pub outcome: Word,
+    /// The result of the action or tool; for a step that is not over, its run and its approval.
+    pub result: Value,
+    /// The error, where there is one.
+    pub error: Option<ErrorBody>,
 }
 
 impl Answer {
@@ -90,15 +107,15 @@ impl Answer {
         )
     }
 
-    /// The response as a part of a larger value.
-    pub fn to_value(&self) -> Value {
-        serde_json::json!({
-            "proposal_id": self.proposal_id.as_ref().map(ProposalId::as_str),
-            "action": self.action,
-            "outcome": self.word().as_str(),
-            "result": self.result(),
-            "error": self.error(),
-        })
+    /// The response as a part of a larger object.
+    pub fn response(&self) -> StepResponse {
+        StepResponse {
+            proposal_id: self.proposal_id.as_ref().map(|id| id.as_str().to_owned()),
+            action: self.action.clone(),
+            outcome: self.word(),
+            result: self.result(),
+            error: self.error().cloned(),
+        }
     }
 
     /// The outcome, or the notice.

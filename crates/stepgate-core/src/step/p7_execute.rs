@@ -9,7 +9,7 @@ use super::restore::Sent;
 use crate::action::{CoreCall, Touch};
 use crate::call::Call;
 use crate::digest::Digest;
-use crate::event::EventType;
+use crate::event::{EventType, payload};
 use crate::failure::{ExecutionFailure, Failure};
 use crate::gate::{Fault, Gate};
 use crate::ids::{IdempotencyKey, PrincipalId, RunId};
@@ -43,7 +43,8 @@ pub(super) async fn execute(
         // Nothing is sent, so call and effect become durable together, and there is no delivery guarantee.
         return settle(gate, trail, &key, Effect::Failed(failed), EffectMeta::default());
     }
-    let payload = serde_json::json!({ "tool": call.name(), "idempotency_key": key });
+    let payload =
+        payload::ToolCalled { idempotency_key: key.clone(), tool: call.name().to_owned() };
     trail.note(gate, EventType::ToolCalled, payload);
     match call.touch() {
         // No effect can be lost: RECORD commits call and effect together.
@@ -65,7 +66,7 @@ pub(super) async fn execute_again(
     sent: Sent,
 ) -> Result<ExecutionResult, Stop> {
     hold_again(gate, trail, &sent.call).await?;
-    let payload = serde_json::json!({ "tool": sent.call.name() });
+    let payload = payload::ToolRedispatched { tool: sent.call.name().to_owned() };
     trail.note(gate, EventType::ToolRedispatched, payload);
     match &sent.call {
         // A second dispatch in the sandbox has no second effect.
@@ -137,11 +138,8 @@ pub(super) async fn settle_doubt(
         }
         Settlement::Redispatch => (Settlement::REDISPATCH, None),
     };
-    let payload = serde_json::json!({
-        "query_run_id": query_run_id,
-        "resolved_as": word,
-        "resolved_by": resolved_by,
-    });
+    let payload =
+        payload::RunResolved { query_run_id, resolved_as: word, resolved_by: resolved_by.clone() };
     trail.note(gate, EventType::RunResolved, payload);
     let effect = match effect {
         Some(effect) => {

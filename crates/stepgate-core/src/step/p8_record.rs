@@ -4,7 +4,7 @@ mod trail;
 
 use super::p7_execute::ExecutionResult;
 use super::{Answer, ErrorBody, Recorded, Reply, Stop};
-use crate::event::EventType;
+use crate::event::{EventType, payload};
 use crate::failure::{Failure, Outcome};
 use crate::gate::Gate;
 use crate::ports::{StepCommit, StoreError};
@@ -45,11 +45,11 @@ pub(super) async fn record(
         last_entry_digest: tail.state.map(|_| tail.entry_digest),
     };
     let answer = trail.answer(Reply::Recorded(recorded.clone()));
-    let closing = serde_json::json!({
-        "error_code": failure.map(Failure::code),
-        "outcome": recorded.outcome,
-        "tool": answer.action,
-    });
+    let closing = payload::StepEnded {
+        error_code: failure.map(Failure::code),
+        outcome: recorded.outcome,
+        tool: answer.action.clone(),
+    };
     trail.note(gate, closing_event(failure), closing);
 
     let body = trail.record_body(gate, failure, &recorded, &answer.body());

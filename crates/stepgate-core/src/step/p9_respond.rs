@@ -4,7 +4,7 @@ use super::p3_validate_schema::Readable;
 use super::p8_record::{TraceRecord, Trail};
 use super::{Answer, Reply};
 use crate::approval::ApprovalStatus;
-use crate::event::{Event, EventType};
+use crate::event::{Event, EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::ids::{ApprovalId, RunId};
 use crate::journal::{StateCode, StateError};
@@ -38,7 +38,7 @@ pub(super) async fn recalled(gate: &Gate, run_id: RunId) -> Result<Answer, Fault
     let event = Event {
         event_id: gate.fresh_id(),
         event_type: EventType::ToolReplayed,
-        payload: serde_json::json!({ "tool": known.run.tool_name }),
+        payload: payload::value(payload::ToolReplayed { tool: known.run.tool_name.clone() }),
         run_id: Some(run_id),
         sequence_number: known.last_sequence_number,
         session_id: known.run.arrival.session_id,

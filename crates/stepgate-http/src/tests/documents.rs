@@ -23,13 +23,18 @@ fn check(name: &str, value: &Value) {
 }
 
 #[test]
-fn the_document_has_the_routes_of_the_router_and_every_schema_that_it_names() {
+fn the_document_has_the_routes_of_the_router() {
     let document = openapi::document(&routes::all(&mounted()));
-    let mut documented = BTreeSet::new();
+    let (mut documented, mut names) = (BTreeSet::new(), BTreeSet::new());
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             documented.insert((method.to_uppercase(), path.clone()));
             assert!(operation["responses"]["default"].is_object());
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name.to_owned()), "two operations have the name {name}");
+            let id = operation["parameters"].as_array().into_iter().flatten();
+            let id = id.filter(|it| it["in"] == "path").count();
+            assert_eq!(id, path.matches("{id}").count(), "{path}");
         }
     }
     let routed: BTreeSet<_> = routes::all(&mounted())
@@ -38,8 +43,6 @@ fn the_document_has_the_routes_of_the_router_and_every_schema_that_it_names() {
         .collect();
     assert_eq!(documented, routed);
     for route in routes::all(&mounted()) {
-        let named = route.doc.answers.iter().map(|(_, schema)| *schema).chain(route.doc.body);
-        named.filter(|name| !name.is_empty()).for_each(|name| drop(schema(name)));
         assert_eq!(routes::is_public(route.path), route.access == routes::Access::Public);
     }
 }
@@ -77,8 +80,8 @@ async fn real_answers_are_as_the_document_says() {
     let (approval, run) = house.ask(&house.alice, "d").await;
     let (other, _) = house.ask(&house.alice, "e").await;
     let done = house.propose(&house.alice, &proposal("THINK", json!({}))).await;
-    check("Response", &done.json());
-    check("Response", &house.propose(&house.alice, "{").await.json());
+    check("StepResponse", &done.json());
+    check("StepResponse", &house.propose(&house.alice, "{").await.json());
     let session = done.header("stepgate-session").unwrap();
     let evaluated = house
         .post(
@@ -91,7 +94,7 @@ async fn real_answers_are_as_the_document_says() {
     check("Evaluation", &evaluated.json());
     let bad = house.post(&house.olga, "/v1/policy/evaluate", "{").await;
     assert_eq!(bad.status, 422);
-    check("Error", &bad.json());
+    check("Problem", &bad.json());
     let token = json!({ "name": "ci", "role": "agent" });
     check("CreateToken", &token);
     check("Token", &house.post(&house.olga, "/v1/tokens", token).await.json());
@@ -103,13 +106,13 @@ async fn real_answers_are_as_the_document_says() {
         ("/v1/attention".to_owned(), "Attention"),
         ("/v1/sessions".to_owned(), "Sessions"),
         ("/v1/agent/turns".to_owned(), "Turns"),
+        (format!("/v1/approvals/{approval}"), "Approval"),
         (format!("/v1/sessions/{session}"), "Session"),
         ("/v1/tools".to_owned(), "Tools"),
         ("/v1/tokens".to_owned(), "Tokens"),
         ("/healthz".to_owned(), "Health"),
         ("/readyz".to_owned(), "Ready"),
-        ("/openapi.json".to_owned(), "Document"),
-        ("/nothing".to_owned(), "Error"),
+        ("/nothing".to_owned(), "Problem"),
     ] {
         check(name, &house.get(&house.olga, &path).await.json());
     }
@@ -123,7 +126,7 @@ async fn real_answers_are_as_the_document_says() {
         .post(&house.olga, &format!("/v1/runs/{run}/resolve"), json!({ "as": "failed" }))
         .await;
     assert_eq!(resolved.status, 409);
-    check("Error", &resolved.json());
+    check("Problem", &resolved.json());
 }
 
 #[tokio::test]
@@ -140,4 +143,21 @@ async fn what_policy_would_say_leaves_no_run() {
         assert_eq!(reply.json()["verdict"], verdict, "{}", reply.body);
     }
     assert_eq!(house.get(&house.olga, "/v1/runs").await.json()["runs"], json!([]));
+}
+
+#[test]
+fn the_schemas_name_each_other_and_no_two_types_have_one_name() {
+    let document = openapi::document(&routes::all(&mounted()));
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let text = document.to_string();
+    let named: BTreeSet<&str> = text
+        .split("#/components/schemas/")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+        .collect();
+    let there: BTreeSet<&str> = schemas.keys().map(String::as_str).collect();
+    assert_eq!(named, there);
+    // Of two types with one name, the second would get a number.
+    let numbered = |name: &&str| name.ends_with(|last: char| last.is_ascii_digit());
+    assert_eq!(there.iter().copied().filter(numbered).collect::<Vec<_>>(), Vec::<&str>::new());
 }

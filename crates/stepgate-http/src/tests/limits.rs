@@ -5,7 +5,7 @@ use crate::page;
 async fn a_handler_that_panics_ends_its_own_request_alone() {
     let house = House::new().await;
     let handler = axum::routing::get(async || -> StatusCode { panic!("by a test") });
-    let route = Route::new("GET", "/panics", Access::Reader, handler, "Panic");
+    let route = Route::new("GET", "/panics", Access::Reader, handler, "panic", "Panic");
     let public_url = PublicUrl::parse("http://127.0.0.1:7420").unwrap();
     let (service, limits) = (house.app.service.clone(), ServeLimits::default());
     let app = App::new(service, limits, public_url, AccessLog::Silent, vec![route]);
@@ -15,7 +15,7 @@ async fn a_handler_that_panics_ends_its_own_request_alone() {
         house.propose(&house.alice, &proposal("LIST_FILES", json!({ "path": "/sandbox/" }))).await,
     ];
     assert_eq!((panicked.status.as_u16(), other.status.as_u16()), (500, 200));
-    assert_eq!(panicked.json()["error"]["code"], "INTERNAL");
+    assert_eq!(panicked.json()["code"], "INTERNAL");
     let metrics = house.get(&house.olga, "/metrics").await.body;
     assert!(metrics.contains("\nstepgate_panics "), "{metrics}");
 }
@@ -31,7 +31,7 @@ async fn a_principal_that_asks_too_often_waits_and_another_does_not() {
     }
     let reply = house.propose(&house.alice, "{").await;
     assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (429, Some("1")));
-    assert_eq!(reply.json()["error"]["code"], "TOO_MANY_REQUESTS");
+    assert_eq!(reply.json()["code"], "TOO_MANY_REQUESTS");
     assert_eq!(house.propose(&house.bob, "{").await.status, 400);
     let runs = house.get(&house.olga, "/v1/runs").await.json();
     assert_eq!(runs["runs"].as_array().unwrap().len(), 4);
@@ -119,10 +119,7 @@ async fn json_bodies_are_strict() {
         r#"{"note":"a"} x"#,
     ] {
         let reply = house.post(&house.olga, &path, body).await;
-        assert_eq!(
-            (reply.status.as_u16(), &reply.json()["error"]["code"]),
-            (400, &json!("MALFORMED"))
-        );
+        assert_eq!((reply.status.as_u16(), &reply.json()["code"]), (400, &json!("MALFORMED")));
     }
     let long = json!({ "note": "x".repeat(5000) });
     assert_eq!(house.post(&house.olga, &path, long).await.status, 400);
@@ -151,10 +148,7 @@ async fn queries_are_strict() {
         "limit=1&limit=2",
     ] {
         let reply = house.get(&house.olga, &format!("/v1/runs?{query}")).await;
-        assert_eq!(
-            (reply.status.as_u16(), &reply.json()["error"]["code"]),
-            (400, &json!("MALFORMED"))
-        );
+        assert_eq!((reply.status.as_u16(), &reply.json()["code"]), (400, &json!("MALFORMED")));
     }
     for id in ["x", "..", "%2e%2e", "550e8400-e29b-41d4-a716-446655440000"] {
         assert_eq!(house.get(&house.olga, &format!("/v1/runs/{id}")).await.status, 404, "{id}");
@@ -188,7 +182,7 @@ async fn a_wrong_method_is_told_the_right_ones() {
     ] {
         let reply = house.send(house.request(method, path, &house.olga, String::new())).await;
         assert_eq!((reply.status.as_u16(), reply.header("allow")), (405, Some(allowed)));
-        assert_eq!(reply.json()["error"]["code"], "METHOD_NOT_ALLOWED");
+        assert_eq!(reply.json()["code"], "METHOD_NOT_ALLOWED");
     }
-    assert_eq!(house.get(&house.olga, "/v2").await.json()["error"]["code"], "NOT_FOUND");
+    assert_eq!(house.get(&house.olga, "/v2").await.json()["code"], "NOT_FOUND");
 }

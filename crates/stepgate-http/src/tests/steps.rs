@@ -39,7 +39,7 @@ async fn a_payload_beyond_the_gate_s_limit_is_a_recorded_refusal_and_beyond_the_
         let reply = house.propose(&house.alice, &"x".repeat(length)).await;
         assert_eq!(reply.status, status, "{length}");
         if status == 413 {
-            assert_eq!(reply.json()["error"]["code"], "BODY_TOO_LARGE");
+            assert_eq!(reply.json()["code"], "BODY_TOO_LARGE");
             continue;
         }
         let code = if length > 1000 { "PAYLOAD_TOO_LARGE" } else { "INVALID_JSON" };

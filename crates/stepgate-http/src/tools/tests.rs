@@ -2,6 +2,8 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::tool::Mode;
 use stepgate_gateway::tokens::Role;
 
+use serde_json::json;
+
 use super::*;
 
 #[test]

@@ -1,5 +1,6 @@
 //! The JSON of turns.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_agent::envelope::{
     ClientTool, ClipBoardImage, Envelope, InputArtifact, Party, ToolCallResult,
@@ -14,9 +15,9 @@ use stepgate_core::time::Timestamp;
 use stepgate_gateway::turns::{Live, Look};
 
 /// A request. It does not contain organisation and user: they come from the configuration and the token.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct TurnRequest {
+pub(crate) struct TurnRequest {
     session_id: Option<String>,
     turn_id: Option<String>,
     instructions: Option<String>,
@@ -43,9 +44,10 @@ impl TurnRequest {
 }
 
 /// The body of a 202 response: the turn goes on without the caller.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "TurnAccepted")]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Accepted {
+pub(crate) struct Accepted {
     /// `APPROVAL_REQUIRED` if the turn waits for an approval, `IN_PROGRESS` otherwise.
     code: &'static str,
     session_id: Option<SessionId>,
@@ -80,7 +82,7 @@ fn code(approval_id: Option<ApprovalId>) -> &'static str {
 const INSTRUCTIONS_CHARS_MAX: usize = 200;
 
 /// A page of turns.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Turns {
     turns: Vec<ListedTurnObject>,
@@ -96,7 +98,8 @@ impl Turns {
 }
 
 /// A turn in a list. `GET /v1/agent/turns/{id}` has its state.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ListedTurn")]
 #[serde(rename_all = "camelCase")]
 struct ListedTurnObject {
     session_id: SessionId,
@@ -124,7 +127,8 @@ impl ListedTurnObject {
 }
 
 /// A turn as people see it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Turn")]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TurnObject {
     pub(crate) session_id: SessionId,
@@ -142,7 +146,7 @@ pub(crate) struct TurnObject {
 }
 
 /// How far a turn has come.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TurnState {
     InProgress,

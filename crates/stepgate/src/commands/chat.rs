@@ -228,7 +228,7 @@ impl Chat {
         let response = operator.send(Method::POST, &path, &[], "").await?;
         if !response.status().is_success() {
             let why = body_of(response).await?;
-            let why = why.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
+            let why = why.get("detail").and_then(Value::as_str).unwrap_or_default();
             show::note(show::printable(why));
         }
         Ok(None)

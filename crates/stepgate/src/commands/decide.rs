@@ -88,7 +88,7 @@ fn tell(result: &Value) -> anyhow::Result<()> {
         found.map(show::printable)
     };
     let id = text("/approval_id").unwrap_or_default();
-    match text("/error/message") {
+    match text("/error/detail") {
         Some(message) => {
             show::say(format!("{}refused{:#}  {id}: {message}", show::ERROR, show::ERROR))
         }

@@ -4,14 +4,14 @@ use anyhow::{Context, bail};
 use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::attention::{self, Reading};
-use stepgate_core::bundle::{Bundle, RunObject};
+use stepgate_core::bundle::Bundle;
 use stepgate_core::ids::RunId;
 use stepgate_core::json::strict;
 use stepgate_core::ports::{Dossier, RunQuery, RunText, Store, World};
 use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::attention::NeedObject;
-use stepgate_gateway::run_object;
+use stepgate_gateway::run_object::{self, ListedRun};
 use stepgate_gateway::world::RealWorld;
 
 use super::confirm;
@@ -51,7 +51,7 @@ async fn from_store(
         None => {
             let runs = store.runs(query(args)?).await?;
             let needs = attention(store).await?;
-            list(&runs.iter().map(RunObject::of).collect::<Vec<_>>(), &needs, json)?;
+            list(&runs.iter().map(ListedRun::of).collect::<Vec<_>>(), &needs, json)?;
         }
         Some(RunsCommand::Show(one)) => {
             let dossier = dossier(store, &one).await?;
@@ -86,7 +86,7 @@ async fn from_gateway(
             let needs = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
             let needs = needs.get("attention").cloned().unwrap_or_else(|| json!([]));
             let needs: Vec<NeedObject> = serde_json::from_value(needs)?;
-            list(&serde_json::from_value::<Vec<RunObject>>(Value::Array(runs))?, &needs, json)?;
+            list(&serde_json::from_value::<Vec<ListedRun>>(Value::Array(runs))?, &needs, json)?;
             return Ok(0);
         }
         Some(RunsCommand::Show(one)) => format!("/v1/runs/{}", named(client, &one).await?),
@@ -193,7 +193,7 @@ async fn attention(store: &dyn Store) -> anyhow::Result<Vec<NeedObject>> {
     Ok(needs.iter().map(NeedObject::of).collect())
 }
 
-fn list(runs: &[RunObject], needs: &[NeedObject], json: bool) -> anyhow::Result<()> {
+fn list(runs: &[ListedRun], needs: &[NeedObject], json: bool) -> anyhow::Result<()> {
     if json {
         return runs.iter().try_for_each(show::json);
     }
@@ -210,10 +210,10 @@ fn list(runs: &[RunObject], needs: &[NeedObject], json: bool) -> anyhow::Result<
     Ok(())
 }
 
-fn row(run: &RunObject) -> [Cell; 7] {
+fn row(run: &ListedRun) -> [Cell; 7] {
     const WHAT_CHARS_MAX: usize = 48;
-    let what = run.input_json.as_ref().or(run.payload.as_ref()).or(run.payload_hex.as_ref());
-    let what = what.map_or("", String::as_str);
+    let refused = run.error.as_ref().map(|error| error.error_code.as_str());
+    let what = run.input.as_ref().map(|input| input.get()).or(refused).unwrap_or_default();
     let latency = run.latency_ms.map(|latency| latency.to_string());
     [
         Cell::plain(run.tool_run_id),

@@ -13,6 +13,7 @@ mod attention;
 mod backup;
 mod binary;
 mod cli;
+mod clients_generated;
 mod console;
 mod crash_exhaustive;
 mod crash_real;

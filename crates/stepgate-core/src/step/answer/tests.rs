@@ -37,7 +37,7 @@ fn answers() -> [Answer; 4] {
 fn the_value_of_an_answer_is_its_body() {
     for answer in answers() {
         let body: Value = serde_json::from_str(&answer.body()).unwrap();
-        assert_eq!(answer.to_value(), body);
+        assert_eq!(serde_json::to_value(answer.response()).unwrap(), body);
         assert_eq!(body["action"], json!("READ_FILE"));
     }
 }

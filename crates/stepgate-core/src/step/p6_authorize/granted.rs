@@ -6,6 +6,7 @@ use super::super::p8_record::Trail;
 use super::{AuthorizedRequest, Ground, Question, append_decision, authorized, make_ready};
 use crate::consent::{self, GrantUse};
 use crate::event::EventType;
+use crate::event::payload::GrantUsed;
 use crate::gate::Gate;
 use crate::grant::GrantedCall;
 use crate::ids::RunId;
@@ -44,7 +45,7 @@ pub(super) async fn authorize(
             trail.take_back(before);
             continue;
         }
-        let payload = serde_json::json!({ "grant_id": taken.grant_id, "use": taken.number });
+        let payload = GrantUsed { grant_id: taken.grant_id, grant_use: taken.number };
         trail.note_as(gate, taken.event_id(), EventType::GrantUsed, payload);
         match trail.commit_decision(gate).await {
             Ok(()) => return Ok(Ok(authorized(trail, args, ready, decision))),

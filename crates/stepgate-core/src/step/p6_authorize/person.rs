@@ -15,7 +15,7 @@ use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, Sto
 use crate::approvers;
 use crate::consent;
 use crate::digest::Digest;
-use crate::event::EventType;
+use crate::event::{EventType, payload};
 use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::ids::{ApprovalId, PrincipalId};
@@ -127,15 +127,15 @@ pub(super) async fn pause(
     };
     let approval_id = approval.approval_id;
     let is_short = canonical::text_of(&args.args).len() <= EVENT_ARGS_BYTES_MAX;
-    let payload = serde_json::json!({
-        "approval_digest": approval.digest(),
-        "approval_id": approval_id,
-        "args": is_short.then_some(&args.args),
-        "expires_at": approval.expires_at(),
-        "principal_id": trail.principal_id(),
-        "reason": reason,
-        "tool": args.call.name(),
-    });
+    let payload = payload::ApprovalRequested {
+        approval_digest: approval.digest(),
+        approval_id,
+        args: is_short.then(|| args.args.clone()),
+        expires_at: approval.expires_at(),
+        principal_id: trail.principal_id().clone(),
+        reason,
+        tool: args.call.name().to_owned(),
+    };
     trail.note(gate, EventType::ApprovalRequested, payload);
     trail.change_approval(ApprovalChange::Ask(approval));
     trail.commit_pause(gate).await?;
@@ -172,11 +172,11 @@ pub(in crate::step) async fn authorize_by_person(
     let resolution = Some(Resolution { approver_id, note, ts_resolved: gate.world.now() });
     let decided = Approval { status, resolution, ..approval };
     // Holds the digest, so that the approval's row can be verified before there is a record.
-    let payload = serde_json::json!({
-        "approval_digest": decided.digest(),
-        "approval_id": decided.approval_id,
-        "approver_id": decided.resolution.as_ref().and_then(|made| made.approver_id.as_ref()),
-    });
+    let payload = payload::ApprovalDecided {
+        approval_digest: decided.digest(),
+        approval_id: decided.approval_id,
+        approver_id: decided.resolution.as_ref().and_then(|made| made.approver_id.clone()),
+    };
     trail.note(gate, event_type, payload);
     trail.change_approval(ApprovalChange::Decide(decided));
     Ok(granted.map(|(args, ready)| authorized(trail, args, ready, decision)))

@@ -5,13 +5,15 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::super::p3_validate_schema::Readable;
 use super::super::p7_execute::Settlement;
 use super::super::{Answer, Recorded, Reply, Stop};
 use crate::action::CORE_SERVER;
 use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
-use crate::event::{self, Event, EventType};
+use crate::event::{self, Event, EventType, payload};
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::idempotency::Binding;
@@ -147,7 +149,12 @@ impl Trail {
     }
 
     /// Adds an event; it becomes durable with the next commit.
-    pub(in crate::step) fn note(&mut self, gate: &Gate, event_type: EventType, payload: Value) {
+    pub(in crate::step) fn note(
+        &mut self,
+        gate: &Gate,
+        event_type: EventType,
+        payload: impl Serialize,
+    ) {
         self.note_as(gate, gate.fresh_id(), event_type, payload);
     }
 
@@ -157,12 +164,12 @@ impl Trail {
         gate: &Gate,
         event_id: ArtifactId,
         event_type: EventType,
-        payload: Value,
+        payload: impl Serialize,
     ) {
         self.events.push(Event {
             event_id,
             event_type,
-            payload,
+            payload: payload::value(payload),
             run_id: Some(self.arrival.run_id),
             sequence_number: self.journal.tail().sequence_number,
             session_id: self.arrival.session_id,

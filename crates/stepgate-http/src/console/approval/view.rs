@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use askama::Template;
-use stepgate_core::approval::{Approval, ApprovalContext, ApprovalStatus};
+use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::approvers::{self, Groups, Required};
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::Fault;
@@ -138,13 +138,14 @@ impl ApprovalPage {
             true => ApprovalStatus::Expired,
             false => approval.status,
         };
+        let may_decide = approvers::may_decide(&context.required, &groups, &visitor.principal_id);
         let title = format!("{} asks for {}", context.principal_id, request.proposal.action());
         Ok(Self {
             frame: Frame::at(Tab::Inbox, text::shortened(&text::printable(&title), 120), visitor),
             notice,
             approval_id: approval.approval_id,
             standing: Standing::of(status),
-            floor: VisitorActions::of(status, visitor, context, &groups),
+            floor: VisitorActions::of(status, visitor, &context.principal_id, may_decide),
             people: context.required.iter().map(People::of).collect(),
             votes: votes.iter().map(|person| Text::of(person.as_str())).collect(),
             can_grant: visitor.role == VisitorRole::Operator
@@ -176,8 +177,8 @@ impl VisitorActions {
     fn of(
         status: ApprovalStatus,
         visitor: &Visitor,
-        asked: &ApprovalContext,
-        groups: &Groups,
+        asker: &PrincipalId,
+        may_decide: bool,
     ) -> Self {
         match (status, visitor.role) {
             (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired, _) => {
@@ -185,9 +186,7 @@ impl VisitorActions {
             }
             (ApprovalStatus::Pending, VisitorRole::Auditor) => Self::Watches,
             (ApprovalStatus::Pending, VisitorRole::Operator) => {
-                let may_decide =
-                    approvers::may_decide(&asked.required, groups, &visitor.principal_id);
-                match visitor.principal_id == asked.principal_id {
+                match visitor.principal_id == *asker {
                     true => Self::AskedThemselves,
                     false if !may_decide => Self::OthersDecide,
                     false => Self::Decides { csrf: visitor.csrf.clone() },

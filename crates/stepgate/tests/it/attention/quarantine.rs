@@ -36,8 +36,8 @@ fn a_quarantined_run_is_not_offered_and_operators_are_told_its_code() {
     tamper(&scene);
     let refused = approve(&gateway, &approval);
     assert_eq!(refused.status, 409, "{}", refused.body);
-    assert_eq!(refused.json()["error"]["code"], "STATE_RECOVERY_FAILED");
-    let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert_eq!(refused.json()["code"], "STATE_RECOVERY_FAILED");
+    let message = refused.json()["detail"].as_str().unwrap().to_owned();
     assert!(message.contains("payload"), "{message}");
     assert_eq!(gateway.metric("stepgate_runs_needing_person{kind=\"quarantined\"}"), 1);
     assert_eq!(gateway.metric("stepgate_approvals_open"), 0);

@@ -56,6 +56,9 @@ fn page_of(text: &str, floor: VisitorActions) -> String {
             description: Some(shown()),
             standing: "It is new.",
         }),
+        people: vec![People { quorum: 2, approvers: vec![Text::of(text)] }],
+        votes: vec![Text::of(text)],
+        can_grant: true,
         is_final: true,
         decision: Some(Decision { by: Some(Text::of(text)), at: moment(), note: Some(shown()) }),
         fate: Some(Fate {
@@ -76,10 +79,11 @@ fn tags(page: &str) -> Vec<&str> {
 
 #[test]
 fn no_text_of_others_becomes_markup_wherever_it_stands() {
-    let floors: [fn() -> VisitorActions; 4] = [
+    let floors: [fn() -> VisitorActions; 5] = [
         || VisitorActions::Decides { csrf: "c5f0".into() },
         || VisitorActions::Watches,
         || VisitorActions::AskedThemselves,
+        || VisitorActions::OthersDecide,
         || VisitorActions::Over,
     ];
     for floor in floors {
@@ -121,17 +125,20 @@ fn what_a_visitor_can_do_depends_on_the_state_the_role_and_who_asked() {
     let (olga, alice) = (PrincipalId::parse("olga").unwrap(), PrincipalId::parse("alice").unwrap());
     for status in ApprovalStatus::ALL {
         for role in [VisitorRole::Operator, VisitorRole::Auditor] {
-            for asker in [&olga, &alice] {
-                let floor = match VisitorActions::of(status, &visitor(role), asker) {
+            for (asker, may_decide) in [(&olga, true), (&alice, true), (&alice, false)] {
+                let floor = VisitorActions::of(status, &visitor(role), asker, may_decide);
+                let floor = match floor {
                     VisitorActions::Decides { csrf } if csrf == "c5f0" => "decides",
                     VisitorActions::Decides { .. } => "decides with another's form",
                     VisitorActions::Watches => "watches",
                     VisitorActions::AskedThemselves => "asked",
+                    VisitorActions::OthersDecide => "others decide",
                     VisitorActions::Over => "over",
                 };
                 let expected = match (status, role) {
                     (ApprovalStatus::Pending, VisitorRole::Auditor) => "watches",
                     (ApprovalStatus::Pending, _) if *asker == olga => "asked",
+                    (ApprovalStatus::Pending, _) if !may_decide => "others decide",
                     (ApprovalStatus::Pending, _) => "decides",
                     _ => "over",
                 };

@@ -1,0 +1,182 @@
+//! An event as clients see it: one schema for each type.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use stepgate_agent::invoke::InvokeResult;
+use stepgate_agent::turn::{Answered, Continued, Opened, ToolEnded, TurnEvent};
+use stepgate_agent::waits::Wait;
+use stepgate_core::approval::Approval;
+use stepgate_core::digest::Digest;
+use stepgate_core::event::{Event, EventType, payload};
+use stepgate_core::grant::Grant;
+use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
+use stepgate_core::time::Timestamp;
+use stepgate_gateway::tokens;
+
+use crate::App;
+
+/// An event.
+#[derive(Serialize)]
+pub(crate) struct EventObject {
+    event_id: ArtifactId,
+    event_type: EventType,
+    payload: Value,
+    run_id: Option<RunId>,
+    sequence_number: u64,
+    session_id: SessionId,
+    ts: Timestamp,
+}
+
+impl EventObject {
+    /// The event as stored. The request of an approval says everything that a person is asked, and where.
+    pub(crate) fn of(app: &App, event: &Event, approval: Option<&Approval>) -> Self {
+        let requested = approval.filter(|_| event.event_type == EventType::ApprovalRequested);
+        let requested = requested.and_then(|approval| ApprovalRequested::of(app, event, approval));
+        Self {
+            event_id: event.event_id,
+            event_type: event.event_type,
+            payload: requested.map_or_else(|| event.payload.clone(), payload::value),
+            run_id: event.run_id,
+            sequence_number: event.sequence_number,
+            session_id: event.session_id,
+            ts: event.ts,
+        }
+    }
+}
+
+/// The payload of `approval_requested`.
+#[derive(Serialize, JsonSchema)]
+struct ApprovalRequested {
+    /// Digest of the approval's row when it was requested.
+    approval_digest: Digest,
+    approval_id: ApprovalId,
+    /// The arguments as they would be sent.
+    args: Value,
+    /// Until when a person can decide.
+    expires_at: Timestamp,
+    /// Who asks.
+    principal_id: PrincipalId,
+    /// Why a person is needed.
+    reason: String,
+    /// The action or tool.
+    tool: String,
+    /// The URL of the approval's page, for the person who decides.
+    url: String,
+}
+
+impl ApprovalRequested {
+    /// None where the approval's stored text cannot be read: `verify` reports it.
+    fn of(app: &App, event: &Event, approval: &Approval) -> Option<Self> {
+        let context = approval.context.read().ok()?;
+        let digest = event.payload.get("approval_digest").and_then(Value::as_str);
+        Some(Self {
+            approval_digest: digest?.parse().ok()?,
+            approval_id: approval.approval_id,
+            args: context.args.clone(),
+            expires_at: context.expires_at,
+            principal_id: context.principal_id.clone(),
+            reason: context.reason.clone(),
+            tool: context.action(),
+            url: app.public_url().approval(approval.approval_id),
+        })
+    }
+}
+
+/// The approval whose request the event is.
+pub(super) fn requested_approval(event: &Event) -> Option<ApprovalId> {
+    match event.event_type == EventType::ApprovalRequested {
+        true => event.payload.get("approval_id")?.as_str()?.parse().ok(),
+        false => None,
+    }
+}
+
+/// The payload's schema of each type.
+fn payload_schema(event_type: EventType, generator: &mut SchemaGenerator) -> Schema {
+    match event_type {
+        EventType::ToolCalled => generator.subschema_for::<payload::ToolCalled>(),
+        EventType::ToolSucceeded | EventType::ToolFailed | EventType::PolicyViolation => {
+            generator.subschema_for::<payload::StepEnded>()
+        }
+        EventType::ApprovalRequested => generator.subschema_for::<ApprovalRequested>(),
+        EventType::ApprovalGranted | EventType::ApprovalDenied | EventType::ApprovalExpired => {
+            generator.subschema_for::<payload::ApprovalDecided>()
+        }
+        EventType::ApprovalVoted => generator.subschema_for::<payload::ApprovalVoted>(),
+        EventType::GrantCreated => generator.subschema_for::<Grant>(),
+        EventType::GrantUsed => generator.subschema_for::<payload::GrantUsed>(),
+        EventType::GrantRevoked => generator.subschema_for::<payload::GrantRevoked>(),
+        EventType::ToolReplayed => generator.subschema_for::<payload::ToolReplayed>(),
+        EventType::ToolRedispatched => generator.subschema_for::<payload::ToolRedispatched>(),
+        EventType::RunRecovered => generator.subschema_for::<payload::RunRecovered>(),
+        EventType::LateResult => generator.subschema_for::<payload::LateResult>(),
+        EventType::RunResolved => generator.subschema_for::<payload::RunResolved>(),
+        EventType::RunNeedsPerson => generator.subschema_for::<payload::RunNeedsPerson>(),
+        EventType::PartNeedsPerson => generator.subschema_for::<payload::PartNeedsPerson>(),
+        EventType::SessionOpened => generator.subschema_for::<payload::SessionOpened>(),
+        EventType::ToolAccepted => generator.subschema_for::<payload::ToolAccepted>(),
+        EventType::PolicyLoaded => generator.subschema_for::<payload::PolicyLoaded>(),
+        EventType::TokenCreated => generator.subschema_for::<tokens::Created>(),
+        EventType::TokenRevoked => generator.subschema_for::<payload::TokenRevoked>(),
+        EventType::TurnOpened => generator.subschema_for::<TurnEvent<Opened>>(),
+        EventType::TurnAnswered => generator.subschema_for::<TurnEvent<Answered>>(),
+        EventType::TurnWaiting => generator.subschema_for::<Wait>(),
+        EventType::TurnToolEnded => generator.subschema_for::<TurnEvent<ToolEnded>>(),
+        EventType::TurnContinued => generator.subschema_for::<TurnEvent<Continued>>(),
+        EventType::TurnFailed => generator.subschema_for::<TurnEvent<InvokeResult>>(),
+    }
+}
+
+/// `tool_called` as `ToolCalledEvent`.
+fn schema_name(event_type: EventType) -> String {
+    let words = event_type.as_str().split('_').map(|word| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + rest
+    });
+    words.chain(["Event".to_owned()]).collect()
+}
+
+impl JsonSchema for EventObject {
+    fn schema_name() -> Cow<'static, str> {
+        "Event".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let (mut choices, mut mapping) = (Vec::new(), Map::new());
+        for event_type in EventType::ALL {
+            let payload = payload_schema(event_type, generator);
+            let name = schema_name(event_type);
+            let reference = format!("#/components/schemas/{name}");
+            let schema = of_type(event_type, &payload, generator);
+            generator.definitions_mut().insert(name, schema);
+            choices.push(json!({ "$ref": reference }));
+            mapping.insert(event_type.as_str().to_owned(), json!(reference));
+        }
+        json_schema!({
+            "description": "An event. `event_type` says which.",
+            "oneOf": choices,
+            "discriminator": { "propertyName": "event_type", "mapping": mapping },
+        })
+    }
+}
+
+/// The schema of an event of this type.
+fn of_type(event_type: EventType, payload: &Schema, generator: &mut SchemaGenerator) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "event_id": generator.subschema_for::<ArtifactId>(),
+            "event_type": { "type": "string", "const": event_type.as_str() },
+            "payload": payload,
+            "run_id": generator.subschema_for::<Option<RunId>>(),
+            "sequence_number": generator.subschema_for::<u64>(),
+            "session_id": generator.subschema_for::<SessionId>(),
+            "ts": generator.subschema_for::<Timestamp>(),
+        },
+        "required": [
+            "event_id", "event_type", "payload", "run_id", "sequence_number", "session_id", "ts",
+        ],
+    })
+}
