@@ -70,13 +70,15 @@ impl Place {
         if let Ok(token) = std::fs::read_to_string(self.path().join("operator.token")) {
             return token.trim().to_owned();
         }
-        let make = || {
-            let args = ["token", "create", "--name", "operator", "--role", "operator"];
-            let made = at_a_terminal(&self.bare_command(args), "y\n");
-            let at = made.stdout.find("sg_").unwrap_or_else(|| panic!("{made:?}"));
-            made.stdout[at..].lines().next().unwrap().to_owned()
-        };
-        self.operator.get_or_init(make).clone()
+        self.operator.get_or_init(|| self.own_token("operator", "operator")).clone()
+    }
+
+    /// A token that the owner of the directory makes at a terminal: it is linked to no other principal.
+    pub(crate) fn own_token(&self, name: &str, role: &str) -> String {
+        let args = ["token", "create", "--name", name, "--role", role];
+        let made = at_a_terminal(&self.bare_command(args), "y\n");
+        let at = made.stdout.find("sg_").unwrap_or_else(|| panic!("{made:?}"));
+        made.stdout[at..].lines().next().unwrap().to_owned()
     }
 
     /// Runs the command to its end.

@@ -24,6 +24,7 @@ mod ecosystem;
 mod faults;
 mod gate;
 mod gateway_tools;
+mod grants;
 mod home;
 mod http_client;
 mod http_lifetime;
