@@ -136,6 +136,49 @@ uuid_id! {
     ArtifactId
 }
 
+/// The beginning of an id, as a person types it.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(inline)]
+pub struct IdPrefix(String);
+
+impl IdPrefix {
+    /// Shortest beginning. A UUIDv7 begins with its time, so a shorter one would fit every id of an hour.
+    pub const CHARS_MIN: usize = 8;
+
+    /// Takes hexadecimal digits and hyphens, in any case.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        let is_of_id = |c: char| c.is_ascii_hexdigit() || c == '-';
+        match text.len() >= Self::CHARS_MIN && text.chars().all(is_of_id) {
+            true => Ok(Self(text.to_ascii_lowercase())),
+            false => Err(InvalidId::new(text, "the beginning of an id, from 8 characters on")),
+        }
+    }
+
+    /// The text itself, in lower case.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether an id begins with it.
+    pub fn fits(&self, id: &impl ToString) -> bool {
+        id.to_string().starts_with(&self.0)
+    }
+}
+
+impl FromStr for IdPrefix {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        Self::parse(text)
+    }
+}
+
+impl<'de> Deserialize<'de> for IdPrefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        parsed(deserializer)
+    }
+}
+
 /// The proposal's own id. Answers repeat it as the agent spelled it; comparisons use the number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposalId {

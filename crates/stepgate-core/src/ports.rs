@@ -16,7 +16,7 @@ use crate::approval::{Approval, ApprovalStatus};
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::idempotency::Binding;
-use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::ids::{ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::journal::{Appended, Checkpoint, StateError};
 use crate::record::Record;
 use crate::run::{Run, Status};
@@ -323,29 +323,24 @@ pub struct RunQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunText {
     /// The beginning of the run's id.
-    IdPrefix(String),
+    IdPrefix(IdPrefix),
     /// A part of the tool's name, in any case.
     ToolPart(String),
 }
 
 impl RunText {
-    /// Shortest beginning of an id. A shorter text is a part of a tool's name.
-    const PREFIX_CHARS_MIN: usize = 8;
-
-    /// What a person means by a text: hexadecimal digits and hyphens are the beginning of an id.
+    /// What a person means by a text: the beginning of an id, or else a part of a tool's name.
     pub fn of(text: &str) -> Self {
-        let text = text.to_ascii_lowercase();
-        let is_id = |c: char| c.is_ascii_hexdigit() || c == '-';
-        match text.len() >= Self::PREFIX_CHARS_MIN && text.chars().all(is_id) {
-            true => Self::IdPrefix(text),
-            false => Self::ToolPart(text),
+        match IdPrefix::parse(text) {
+            Ok(prefix) => Self::IdPrefix(prefix),
+            Err(_) => Self::ToolPart(text.to_ascii_lowercase()),
         }
     }
 
     /// Whether a run matches.
     pub fn matches(&self, run: &Run) -> bool {
         match self {
-            Self::IdPrefix(prefix) => run.arrival.run_id.to_string().starts_with(prefix),
+            Self::IdPrefix(prefix) => prefix.fits(&run.arrival.run_id),
             Self::ToolPart(part) => {
                 let name = run.tool_name.as_ref().map(|name| name.to_ascii_lowercase());
                 name.is_some_and(|name| name.contains(part))
@@ -359,6 +354,8 @@ impl RunText {
 pub struct SessionQuery {
     /// Only sessions that were opened before this one.
     pub before: Option<SessionId>,
+    /// Only those whose id begins with this. The index of ids finds them, so their order is that of the ids.
+    pub id_prefix: Option<IdPrefix>,
     /// Only this principal's.
     pub principal_id: Option<PrincipalId>,
     /// The most rows to return.
@@ -370,6 +367,8 @@ pub struct SessionQuery {
 pub struct TurnQuery {
     /// Only turns that were opened before the one that this event opened.
     pub before: Option<ArtifactId>,
+    /// Only those whose id begins with this. The index of ids finds them, so their order is that of the ids.
+    pub id_prefix: Option<IdPrefix>,
     /// Only this session's.
     pub session_id: Option<SessionId>,
     /// Only those in this principal's sessions.
@@ -420,6 +419,8 @@ pub struct ApprovalQuery {
     pub before: Option<ApprovalId>,
     /// Only those that were asked after this one.
     pub after: Option<ApprovalId>,
+    /// Only those whose id begins with this. The index of ids finds them, so their order is that of the ids.
+    pub id_prefix: Option<IdPrefix>,
     /// Only those with this status.
     pub status: Option<ApprovalStatus>,
     /// Only those that this principal's runs wait for.

@@ -15,7 +15,7 @@ use stepgate_core::approvers::Required;
 use stepgate_core::attention::{self, Kind};
 use stepgate_core::consent;
 use stepgate_core::digest::Digest;
-use stepgate_core::ids::{ApprovalId, PrincipalId, RunId};
+use stepgate_core::ids::{ApprovalId, IdPrefix, PrincipalId, RunId};
 use stepgate_core::journal::artifact::SupervisorDecision;
 use stepgate_core::ports::ApprovalQuery;
 use stepgate_core::step::{Answer, Person, Refused, StepResponse};
@@ -174,8 +174,12 @@ impl ApprovalObject {
 pub(super) struct ListParams {
     /// only those that were asked before this one
     before: Option<ApprovalId>,
+    /// only those whose id begins with this, from 8 characters on
+    id_prefix: Option<IdPrefix>,
     /// only those with this status
     status: Option<ApprovalStatus>,
+    /// only those that this principal's runs wait for
+    principal: Option<PrincipalId>,
     /// at most so many: 1 to 1000, 50 otherwise
     limit: Option<usize>,
 }
@@ -192,10 +196,14 @@ pub(super) async fn list(
     Reader(caller): Reader,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Approvals>, Problem> {
+    let Ok(principal_id) = caller.lists(params.principal) else {
+        return Ok(Json(Approvals { approvals: Vec::new(), next_before: None }));
+    };
     let query = ApprovalQuery {
         before: params.before,
+        id_prefix: params.id_prefix,
         status: params.status,
-        principal_id: caller.sees(),
+        principal_id,
         ..ApprovalQuery::default()
     };
     let store = &app.service.gate.store;

@@ -58,7 +58,7 @@ pub const LOCAL_HOST: &str = "stepgate";
 /// In a request the session to join, in a response the session that was joined.
 pub const SESSION_HEADER: &str = "stepgate-session";
 /// The run of an answer.
-pub(crate) const RUN_HEADER: &str = "stepgate-run";
+pub const RUN_HEADER: &str = "stepgate-run";
 /// The step's index in its session.
 pub(crate) const STEP_INDEX_HEADER: &str = "stepgate-step-index";
 /// Set if the answer was recorded before this request (idempotent replay).

@@ -1,7 +1,7 @@
 //! Metrics for Prometheus.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -62,6 +62,7 @@ pub(crate) struct Metrics {
     runs_unreached: Gauge,
     runs_needing_person: Family<KindLabel, Gauge>,
     attention: Family<KindLabel, Gauge>,
+    start_time: Gauge,
     notifications: Family<NotificationLabel, Counter>,
     receivers_failing: Family<ReceiverLabel, Gauge>,
 }
@@ -97,6 +98,7 @@ impl Metrics {
             runs_unreached: Gauge::default(),
             runs_needing_person: Family::default(),
             attention: Family::default(),
+            start_time: Gauge::default(),
             notifications: Family::default(),
             receivers_failing: Family::default(),
         };
@@ -118,6 +120,10 @@ impl Metrics {
         let text = "Runs that recovery cannot end without a person, by kind";
         registry.register("runs_needing_person", text, metrics.runs_needing_person.clone());
         registry.register("attention", "What needs a person, by kind", metrics.attention.clone());
+        let text = "When the process was started, in seconds since 1970";
+        registry.register("start_time_seconds", text, metrics.start_time.clone());
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        metrics.start_time.set(i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX));
         let text = "Notifications of this process, by receiver: delivered, tries that failed, and given up";
         registry.register("notifications", text, metrics.notifications.clone());
         let text = "Whether the last try to reach a receiver of notifications failed";

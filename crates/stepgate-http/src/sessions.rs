@@ -7,7 +7,7 @@ use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
-use stepgate_core::ids::{PrincipalId, SessionId};
+use stepgate_core::ids::{IdPrefix, PrincipalId, SessionId};
 use stepgate_core::ports::SessionQuery;
 use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::time::Timestamp;
@@ -47,6 +47,8 @@ pub(super) async fn show(
 pub(super) struct ListParams {
     /// only sessions that were opened before this one
     before: Option<SessionId>,
+    /// only those whose id begins with this, from 8 characters on
+    id_prefix: Option<IdPrefix>,
     /// only sessions of this principal
     principal: Option<PrincipalId>,
     /// at most so many: 1 to 1000, 50 otherwise
@@ -68,7 +70,8 @@ pub(super) async fn list(
     let Ok(principal_id) = caller.lists(params.principal) else {
         return Ok(Json(Sessions { sessions: Vec::new(), next_before: None }));
     };
-    let query = SessionQuery { before: params.before, principal_id, limit: 0 };
+    let (before, id_prefix) = (params.before, params.id_prefix);
+    let query = SessionQuery { before, id_prefix, principal_id, limit: 0 };
     let store = &app.service.gate.store;
     let weight = |_: &Session| size_of::<Session>();
     let read = |last: Option<Session>, limit| {

@@ -26,7 +26,7 @@ use stepgate_agent::turn::TurnId;
 use stepgate_agent::view::ListedTurn;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::event::Event;
-use stepgate_core::ids::{ArtifactId, PrincipalId, SessionId};
+use stepgate_core::ids::{ArtifactId, IdPrefix, PrincipalId, SessionId};
 use stepgate_core::ports::TurnQuery;
 use stepgate_gateway::turns::{Conversations, Live};
 use tokio::time::{Instant, sleep_until};
@@ -192,6 +192,8 @@ pub(super) async fn find(app: &App, turn_id: TurnId) -> Result<Option<TurnObject
 pub(super) struct ListParams {
     /// only turns that were opened before this one
     before: Option<ArtifactId>,
+    /// only those whose id begins with this, from 8 characters on
+    id_prefix: Option<IdPrefix>,
     /// only turns of this session
     session: Option<SessionId>,
     /// only turns of this principal
@@ -209,8 +211,8 @@ pub(super) async fn list(
     let Ok(principal_id) = caller.lists(params.principal) else {
         return Ok(Json(Turns::default()));
     };
-    let (before, session_id) = (params.before, params.session);
-    let query = TurnQuery { before, session_id, principal_id, limit: 0 };
+    let (before, id_prefix, session_id) = (params.before, params.id_prefix, params.session);
+    let query = TurnQuery { before, id_prefix, session_id, principal_id, limit: 0 };
     let store = &app.service.gate.store;
     let weight = |event: &Event| event.payload.to_string().len();
     let read = |last: Option<Event>, limit| {

@@ -1,5 +1,6 @@
-//! What both SQL engines share of looking for runs by time and text.
+//! What both SQL engines share of looking for rows by time, text and the beginning of an id.
 
+use stepgate_core::ids::IdPrefix;
 use stepgate_core::ports::{RunQuery, RunText};
 use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
@@ -89,7 +90,38 @@ fn id_at(ms: i64) -> String {
     format!("{:08x}-{:04x}", ms >> 16, ms & 0xffff)
 }
 
-/// The text after all texts that begin with a prefix of hexadecimal digits and hyphens.
-pub(crate) fn after_prefix(prefix: &str) -> String {
-    format!("{prefix}g")
+/// The text after all ids that begin with a prefix: it has only hexadecimal digits and hyphens.
+pub(crate) fn after_prefix(prefix: &IdPrefix) -> String {
+    format!("{}g", prefix.as_str())
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    table: &'static str,
+    id: &'static str,
+    by: &'static str,
+}
+
+impl Order {
+    /// Rows come in the order in which they were written; those that a prefix finds, in the order of their ids.
+    pub(crate) fn of(table: &'static str, id: &'static str, prefix: Option<&IdPrefix>) -> Self {
+        let by = if prefix.is_some() { id } else { "position" };
+        Self { table, id, by }
+    }
+
+    /// The column that rows are ordered by.
+    pub(crate) fn column(self) -> &'static str {
+        self.by
+    }
+
+    /// A condition for rows beyond the one with an id: `<` for those before it, `>` for those after it. The mark
+    /// stands for the id.
+    pub(crate) fn beyond(self, sign: char, mark: char) -> String {
+        let Self { table, id, by } = self;
+        match by == id {
+            true => format!("{id} {sign} {mark}"),
+            false => format!("{by} {sign} (SELECT {by} FROM {table} WHERE {id} = {mark})"),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! The command line, with examples for every command.
 
+mod lists;
+mod named;
 mod times;
 
 use std::path::PathBuf;
@@ -7,12 +9,13 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use stepgate_core::attention::Kind;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId, RunId, SessionId};
 use stepgate_core::tool::ToolName;
 use stepgate_gateway::tokens::Role;
 
 use crate::log::LogFormat;
+pub(crate) use lists::{ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, TurnsArgs};
+pub(crate) use named::Named;
 pub(crate) use times::{Span, When};
 
 const EXAMPLES: &str = "\
@@ -21,8 +24,13 @@ Examples:
   stepgate run WRITE_FILE path=/sandbox/hello.txt content=hi
   stepgate step proposal.json
   stepgate approvals
+  stepgate approve last
+  stepgate top
   stepgate runs show last
   stepgate verify
+
+Where a command takes an id, the beginning of the id does, from 8 characters on, as long as no other begins like it; \
+so does `last`, for the newest.
 
 Exit codes: 0 success, 10 VALIDATION_ERROR, 11 DENIED, 12 EXECUTION_ERROR, 13 waiting for approval,
 14 in progress, 1 anything else.";
@@ -66,6 +74,9 @@ pub(crate) struct Global {
     /// Print JSON, one value a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Print times in full, in UTC, instead of how long ago.
+    #[arg(long, global = true)]
+    pub(crate) utc: bool,
     /// How log lines are written to standard error; otherwise as `log.format` says.
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -103,6 +114,7 @@ the other commands reach it through the directory.")]
 Examples:
   stepgate chat
   stepgate chat 'what is in my sandbox?'
+  stepgate chat --session last        go on with the newest conversation
   stepgate --url http://127.0.0.1:7420 --token-file agent.token chat
 
 Needs `agent.base_url` and `agent.model` in the configuration. Each line is one request, the end of the \
@@ -140,6 +152,7 @@ the same --id gets the outcome.")]
     #[command(after_help = "\
 Examples:
   stepgate attention
+  stepgate attention --watch
   stepgate attention --kind tool_changed
   stepgate attention --json | jq -r .way_out
 
@@ -150,12 +163,16 @@ listed; `stepgate approvals` lists the others.")]
     #[command(after_help = "\
 Examples:
   stepgate approvals
+  stepgate approvals --watch              also those that come, until Ctrl-C
+  stepgate approvals --principal ci-agent --since 2h --status all
   stepgate approvals --status denied --json")]
     Approvals(ApprovalsArgs),
     /// Approve what waits for a person. The step goes on at once.
     #[command(after_help = "\
 Examples:
   stepgate approve 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10
+  stepgate approve 0198b2c4-7a51             as long as no other approval begins like this
+  stepgate approve last                      the newest that waits, always after it was shown
   stepgate approve ID ID --note 'checked with the owner'
   stepgate --token-file operator.token approve ID      without a terminal
 
@@ -165,8 +182,33 @@ itself. The principal that asked cannot decide, and neither can a process of the
     /// Deny what waits for a person. The step is never executed.
     #[command(after_help = "\
 Examples:
-  stepgate deny 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10 --note 'not on a Friday'")]
+  stepgate deny 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10 --note 'not on a Friday'
+  stepgate deny last")]
     Deny(DecideArgs),
+    /// Show what waits for a person, live, and approve or deny it by key.
+    #[command(after_help = "\
+Examples:
+  stepgate top
+  stepgate --url https://gate.example.com --token-file operator.token top
+
+Up and down select, enter shows everything that is decided on, `a` approves and `d` denies after a question, `?` \
+shows all keys, `q` leaves. Needs a terminal and a process that serves; you decide with the same rights as with \
+`stepgate approve`.")]
+    Top,
+    /// List sessions, newest first.
+    #[command(after_help = "\
+Examples:
+  stepgate sessions
+  stepgate sessions --principal ci-agent --json
+  stepgate runs --session last")]
+    Sessions(SessionsArgs),
+    /// List the turns of the agent, newest first, for who has lost the id of one.
+    #[command(after_help = "\
+Examples:
+  stepgate turns
+  stepgate turns --session last
+  stepgate chat --session last        goes on with the newest conversation")]
+    Turns(TurnsArgs),
     /// Make, list and revoke the tokens of those who come over HTTP.
     #[command(after_help = "\
 Examples:
@@ -328,9 +370,10 @@ pub(crate) struct StepArgs {
     /// The proposal's file; `-` for standard input.
     #[arg(default_value = "-", value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The session that the step joins; opened on first use. Your default session otherwise.
+    /// The session that the step joins; a whole id that is not known opens one. The beginning of an id, or `last`, is
+    /// one that is there. Your default session otherwise.
     #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<SessionId>,
+    pub(crate) session: Option<Named<SessionId>>,
     /// One proposal a line in, one response a line out.
     #[arg(long)]
     pub(crate) lines: bool,
@@ -353,9 +396,10 @@ pub(crate) struct RunArgs {
     /// Why; for the record alone.
     #[arg(long, value_name = "TEXT", default_value = "asked on the command line")]
     pub(crate) reasoning: String,
-    /// The session that the step joins; opened on first use. Your default session otherwise.
+    /// The session that the step joins; a whole id that is not known opens one. The beginning of an id, or `last`, is
+    /// one that is there. Your default session otherwise.
     #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<SessionId>,
+    pub(crate) session: Option<Named<SessionId>>,
 }
 
 #[derive(Debug, Args)]
@@ -365,40 +409,6 @@ pub(crate) struct RunsArgs {
     pub(crate) command: Option<RunsCommand>,
     #[command(flatten)]
     pub(crate) list: ListArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// Only runs with this status.
-    #[arg(long, value_parser = ["started", "approval_required", "approved", "ok", "error", "timeout", "denied"])]
-    pub(crate) status: Option<String>,
-    /// Only runs of this tool.
-    #[arg(long, value_name = "TOOL")]
-    pub(crate) tool: Option<String>,
-    /// Only runs of this session.
-    #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<SessionId>,
-    /// Only runs of this principal.
-    #[arg(long, value_name = "NAME", value_parser = PrincipalId::parse)]
-    pub(crate) principal: Option<PrincipalId>,
-    /// Only runs from this time on: `2026-01-31`, `2026-01-31T12:00` in UTC, or how long ago, such as `2h` or `7d`.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<When>,
-    /// Only runs before this time.
-    #[arg(long, value_name = "TIME")]
-    pub(crate) until: Option<When>,
-    /// Only runs whose id begins with this (from 8 characters on), or whose tool has this in its name.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) text: Option<String>,
-    /// Only runs older than this one.
-    #[arg(long, value_name = "RUN")]
-    pub(crate) before: Option<RunId>,
-    /// Show events as they happen, until Ctrl-C. Needs a process that serves.
-    #[arg(long, conflicts_with_all = ["status", "tool", "session", "principal", "since", "until", "text", "before"])]
-    pub(crate) follow: bool,
-    /// At most so many.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) limit: u32,
 }
 
 #[derive(Debug, Subcommand)]
@@ -429,9 +439,9 @@ but a person can tell what became of it: its tool has `in_doubt = \"ask\"`, or c
 
 #[derive(Debug, Args)]
 pub(crate) struct ResolveArgs {
-    /// The run's id.
+    /// The run's id, or its beginning, or `last` for the newest whose call is in doubt or stuck.
     #[arg(value_name = "RUN")]
-    pub(crate) run: RunId,
+    pub(crate) run: Named<RunId>,
     #[command(flatten)]
     pub(crate) settled: Settled,
     /// What the tool gave, where it succeeded and that is known.
@@ -458,6 +468,9 @@ pub(crate) struct ChatArgs {
     /// One request, and the end; otherwise the lines of standard input.
     #[arg(value_name = "TEXT")]
     pub(crate) message: Option<String>,
+    /// Go on with the conversation in this session: its id, or its beginning; `last` for the one with the newest turn.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<Named<SessionId>>,
 }
 
 #[derive(Debug, Args)]
@@ -481,27 +494,11 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AttentionArgs {
-    /// Only what needs a person for this reason.
-    #[arg(long, value_parser = PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)))]
-    pub(crate) kind: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ApprovalsArgs {
-    /// Only those with this status.
-    #[arg(long, default_value = "pending", value_parser = ["pending", "approved", "denied", "expired", "all"])]
-    pub(crate) status: String,
-    /// At most so many.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) limit: u32,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct DecideArgs {
-    /// The approvals' ids, as `stepgate approvals` lists them.
+    /// The approvals' ids, as `stepgate approvals` lists them, or their beginnings; `last` for the newest that
+    /// waits.
     #[arg(value_name = "ID", required = true, num_args = 1..=100)]
-    pub(crate) ids: Vec<ApprovalId>,
+    pub(crate) ids: Vec<Named<ApprovalId>>,
     /// Why; it is recorded, for operators and auditors.
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
@@ -567,20 +564,21 @@ Examples:
     /// Revoke a token. It is no longer good from then on, and neither are its event streams.
     #[command(after_help = "\
 Examples:
-  stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10")]
+  stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10
+  stepgate token revoke 0198b2c4-7a51")]
     Revoke {
-        /// The token's id, as `token list` shows it.
+        /// The token's id, as `token list` shows it, or its beginning, or `last` for the newest.
         #[arg(value_name = "ID")]
-        id: ArtifactId,
+        id: Named<ArtifactId>,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct OneRun {
-    /// The run's id, or `last` for the newest of the agent that acts on this directory (`agent`); over --url,
-    /// for the newest that the token may see.
+    /// The run's id, or its beginning, or `last` for the newest of the agent that acts on this directory (`agent`);
+    /// over --url, for the newest that the token may see.
     #[arg(value_name = "RUN")]
-    pub(crate) run: String,
+    pub(crate) run: Named<RunId>,
 }
 
 #[derive(Debug, Args)]

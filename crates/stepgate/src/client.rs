@@ -12,13 +12,16 @@ use anyhow::{Context, anyhow, bail};
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
+use stepgate_core::ids::RunId;
 use stepgate_http::local::{Process, our_input};
 use stepgate_http::sse;
-use stepgate_http::{self as http, AccessLog, App, INPUT_HEADER, LOCAL_HEADER, LOCAL_HOST, Peer};
+use stepgate_http::{
+    self as http, AccessLog, App, INPUT_HEADER, LOCAL_HEADER, LOCAL_HOST, Peer, RUN_HEADER,
+};
 use stepgate_mcp::bridge::Exchange;
 use tower::ServiceExt;
 
@@ -55,6 +58,8 @@ impl As {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
+    /// The run that it is the answer of.
+    pub(crate) run_id: Option<RunId>,
     pub(crate) body: Bytes,
 }
 
@@ -213,21 +218,21 @@ impl Client {
         match &mut self.door {
             Door::Wire(connection) => {
                 let response = connection.send(request).await?;
-                let status = response.status();
+                let (status, run_id) = (response.status(), run_of(response.headers()));
                 let body = response.into_body().collect().await;
                 let body = body.context("the answer broke off")?.to_bytes();
-                Ok(Reply { status, body })
+                Ok(Reply { status, run_id, body })
             }
             Door::Here(here) => {
                 let mut request = request.map(Body::from);
                 let process = Process::this().context("`/proc` does not show this process")?;
                 request.extensions_mut().insert(Peer::Local(process));
                 let response = here.router.clone().oneshot(request).await?;
-                let status = response.status();
+                let (status, run_id) = (response.status(), run_of(response.headers()));
                 let body = response.into_body().collect().await?.to_bytes();
                 // The command ends next, so tasks that continue after the answer must end first.
                 here.app.service.idle().await;
-                Ok(Reply { status, body })
+                Ok(Reply { status, run_id, body })
             }
         }
     }
@@ -248,24 +253,28 @@ impl Client {
         }
     }
 
-    /// Reads the rows of a list, page by page: at most `limit`, older than `before`, and matching the filter.
+    /// Reads the rows of a list, page by page: at most `limit`, older than `before`, and matching the filter. The list is
+    /// the path without `/v1/`.
     pub(crate) async fn list(
         &mut self,
-        name: &str,
+        list: &str,
         filter: &str,
         before: Option<String>,
         limit: u32,
     ) -> anyhow::Result<Vec<Value>> {
         let limit = usize::try_from(limit)?;
+        let name = list.rsplit('/').next().unwrap_or(list);
         let before_of = |id: String| format!("&before={id}");
         let (mut rows, mut before) = (Vec::new(), before.map(before_of).unwrap_or_default());
         while rows.len() < limit {
             let count = (limit - rows.len()).min(PAGE_MAX);
-            let path = format!("/v1/{name}?limit={count}{filter}{before}");
+            let path = format!("/v1/{list}?limit={count}{filter}{before}");
             let page = self.ask(Method::GET, &path, None).await?.json()?;
             let found = page.get(name).and_then(Value::as_array);
             rows.extend(found.into_iter().flatten().cloned());
-            let Some(next) = page.get("next_before").and_then(Value::as_str) else { break };
+            // The agent's interface spells its names as its specification does.
+            let next = page.get("next_before").or_else(|| page.get("nextBefore"));
+            let Some(next) = next.and_then(Value::as_str) else { break };
             before = before_of(next.to_owned());
         }
         Ok(rows)
@@ -282,7 +291,7 @@ impl Client {
         let status = response.status();
         if !status.is_success() {
             let body = response.into_body().collect().await?.to_bytes();
-            return Err(Reply { status, body }.refusal());
+            return Err(Reply { status, run_id: None, body }.refusal());
         }
         Ok(sse::Events::new(Body::new(response.into_body())))
     }
@@ -300,6 +309,22 @@ impl Client {
         };
         request(target, &self.who, method, path, headers, body)
     }
+}
+
+fn run_of(headers: &HeaderMap) -> Option<RunId> {
+    headers.get(RUN_HEADER)?.to_str().ok()?.parse().ok()
+}
+
+/// A parameter of a query, with its `&`; empty where there is no value.
+pub(crate) fn parameter(name: &str, value: Option<&impl ToString>) -> String {
+    let Some(value) = value else { return String::new() };
+    let one = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    format!("&{name}={}", value.to_string().bytes().map(one).collect::<String>())
 }
 
 /// Builds an authenticated request: with a token, or by the local socket.

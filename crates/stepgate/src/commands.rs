@@ -9,6 +9,7 @@ mod chat;
 mod confirm;
 mod decide;
 mod doctor;
+mod find;
 mod follow;
 mod gateway;
 mod mcp;
@@ -16,22 +17,30 @@ pub(crate) mod mcp_config;
 mod nodes;
 mod notify;
 mod policy;
+mod reason;
 mod recover;
 mod restore;
 mod run;
 mod runs;
 mod serve;
+mod sessions;
 mod step;
 pub(crate) mod token;
 mod tools;
+mod top;
+mod turns;
 mod verify;
+mod watch;
 
 use std::path::Path;
 
 use anyhow::bail;
 use clap::CommandFactory;
+use serde_json::Value;
 use stepgate_core::failure::Outcome;
+use stepgate_core::ports::World;
 use stepgate_core::run::{Notice, Word};
+use stepgate_gateway::world::RealWorld;
 use tracing::info;
 
 use crate::cli::{
@@ -41,7 +50,7 @@ use crate::cli::{
 use crate::config::{self, LogConfig};
 use crate::data_dir::{self, DataDir};
 use crate::log::{self, Audience};
-use crate::show;
+use crate::show::{self, Times};
 use decide::Decision;
 
 /// The exit code of everything that is not an outcome.
@@ -105,7 +114,10 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
         Command::Policy(args) => policy::policy(&global, data, args).await.map_err(explained),
         Command::Token(args) => token::token(&global, data, args).await.map_err(explained),
         Command::Runs(args) => runs::runs(&global, data, args).await,
-        Command::Nodes => nodes::nodes(data, json).await,
+        Command::Top => top::top(&global, data).await,
+        Command::Sessions(args) => sessions::sessions(&global, data, &args).await,
+        Command::Turns(args) => turns::turns(&global, data, &args).await,
+        Command::Nodes => nodes::nodes(&global, data).await,
         Command::Notify(args) => notify::notify(data, args.command, json).await,
         Command::Verify(args) => verify::verify(data, args, json).await,
         Command::Backup(args) => backup::backup(data, args, json).await.map_err(explained),
@@ -171,6 +183,9 @@ fn needs(command: &Command) -> Needs {
         | Command::Approvals(_)
         | Command::Approve(_)
         | Command::Deny(_)
+        | Command::Top
+        | Command::Sessions(_)
+        | Command::Turns(_)
         | Command::Tools(_)
         | Command::Policy(_)
         | Command::Token(_)
@@ -238,6 +253,9 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Approvals(_)
         | Command::Approve(_)
         | Command::Deny(_)
+        | Command::Top
+        | Command::Sessions(_)
+        | Command::Turns(_)
         | Command::Tools(_)
         | Command::Policy(_)
         | Command::Token(_)
@@ -248,6 +266,17 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Bench(_)
         | Command::Completions { .. } => false,
     }
+}
+
+/// How this command shows times.
+fn times(global: &Global) -> Times {
+    Times::at(RealWorld.now(), global.utc)
+}
+
+/// The time that a member of a gateway's row has; what is no time is shown as it is.
+fn past(times: Times, row: &Value, name: &str) -> String {
+    let text = row.get(name).and_then(Value::as_str).unwrap_or("-");
+    text.parse().map_or_else(|_| text.to_owned(), |at| times.past(at))
 }
 
 /// The exit code of a response received from a gateway.

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId};
+use super::{ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, ProposalId, RunId};
 
 const RUN: &str = "01893b6e-7a00-7000-8000-00000000000a";
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
@@ -12,6 +12,18 @@ fn our_ids_read_back_from_their_one_spelling() {
     assert_eq!(serde_json::to_value(id).unwrap(), json!(RUN));
     assert_eq!(serde_json::from_value::<RunId>(json!(RUN)).unwrap(), id);
     assert_eq!(RunId::new(id.as_uuid()), id);
+}
+
+#[test]
+fn the_beginning_of_an_id_has_eight_characters_or_more_and_any_case() {
+    let id: RunId = RUN.parse().unwrap();
+    for text in ["01893b6e", "01893B6E-7a00", RUN] {
+        assert!(IdPrefix::parse(text).unwrap().fits(&id), "{text}");
+    }
+    assert!(!IdPrefix::parse("1893b6e-7a00").unwrap().fits(&id));
+    for text in ["", "01893b6", "01893b6g", "last", "01893b6e%", "01893b6 "] {
+        assert!(IdPrefix::parse(text).is_err(), "{text}");
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub(super) async fn list(
         "" => None,
         id => Some(id.parse().map_err(|_| malformed("this is no session id"))?),
     };
-    let query = SessionQuery { before, principal_id, limit: ROWS };
+    let query = SessionQuery { before, principal_id, limit: ROWS, ..SessionQuery::default() };
     let sessions = app.service.gate.store.session_page(query).await?;
     let page = SessionsPage {
         frame: Frame::at(Tab::Sessions, "Sessions", &visitor),

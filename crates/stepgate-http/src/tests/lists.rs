@@ -65,4 +65,36 @@ async fn sessions_are_listed_newest_first_by_page_and_an_agent_sees_its_own() {
     let next = page["next_before"].as_str().unwrap();
     assert_eq!(next, opened[1]);
     assert_eq!(listed(&house.olga, &format!("?limit=1&before={next}")).await, opened[..1]);
+    let bobs = format!("?id_prefix={}", opened[1]);
+    assert_eq!(listed(&house.olga, &bobs).await, opened[1..]);
+    assert_eq!(listed(&house.alice, &bobs).await, Vec::<String>::new());
+    assert_eq!(house.get(&house.olga, "/v1/sessions?id_prefix=0198b2").await.status, 400);
+}
+
+#[tokio::test]
+async fn approvals_are_filtered_by_principal_and_by_the_beginning_of_their_id() {
+    let house = House::new().await;
+    let (alices, _) = house.ask(&house.alice, "a").await;
+    let (bobs, _) = house.ask(&house.bob, "b").await;
+    let listed = async |token: &str, query: &str| {
+        ids(&house.get(token, &format!("/v1/approvals?{query}")).await, "approvals", "approval_id")
+    };
+    let rows = [
+        ("principal=alice", vec![alices.clone()]),
+        ("principal=nobody", vec![]),
+        (&format!("id_prefix={bobs}"), vec![bobs.clone()]),
+        (&format!("id_prefix={bobs}&principal=alice"), vec![]),
+        (&format!("id_prefix={}", bobs.to_uppercase()), vec![bobs.clone()]),
+        ("id_prefix=ffffffff", vec![]),
+    ];
+    for (query, expected) in rows {
+        assert_eq!(listed(&house.olga, query).await, expected, "{query}");
+    }
+    // An agent sees its own, whatever it asks for.
+    assert_eq!(listed(&house.alice, &format!("id_prefix={bobs}")).await, Vec::<String>::new());
+    assert_eq!(listed(&house.alice, "principal=bob").await, Vec::<String>::new());
+    for query in ["id_prefix=", "id_prefix=0198b2", "id_prefix=0198b2c%25", "principal="] {
+        let reply = house.get(&house.olga, &format!("/v1/approvals?{query}")).await;
+        assert_eq!(reply.status, 400, "{query}: {}", reply.body);
+    }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::idempotency::Binding;
-use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{
+    ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId,
+};
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, EventQuery, KeyChange, LinkedEvent,
@@ -246,9 +248,11 @@ impl Data {
             self.is_in_session_of(query.principal_id.as_ref(), session_id)
         });
         let approvals = of_principal.filter_map(|dossier| dossier.approval.as_ref());
-        let has_status =
-            |approval: &&Approval| query.status.is_none_or(|status| approval.status == status);
-        approvals.filter(has_status).take(query.limit).cloned().collect()
+        let is_asked_for = |approval: &&Approval| {
+            query.status.is_none_or(|status| approval.status == status)
+                && fits(query.id_prefix.as_ref(), &approval.approval_id)
+        };
+        approvals.filter(is_asked_for).take(query.limit).cloned().collect()
     }
 
     pub(super) fn session_page(&self, query: &SessionQuery) -> Vec<Session> {
@@ -262,8 +266,10 @@ impl Data {
             }
         };
         let principal_id = query.principal_id.as_ref();
-        let is_asked_for =
-            |session: &&Session| principal_id.is_none_or(|id| session.principal_id == *id);
+        let is_asked_for = |session: &&Session| {
+            principal_id.is_none_or(|id| session.principal_id == *id)
+                && fits(query.id_prefix.as_ref(), &session.session_id)
+        };
         let sessions = older.iter().map(|seat| &seat.session).filter(is_asked_for);
         sessions.take(query.limit).cloned().collect()
     }
@@ -278,6 +284,7 @@ impl Data {
         };
         let is_asked_for = |event: &&Event| {
             event.event_type == EventType::TurnOpened
+                && fits(query.id_prefix.as_ref(), &event.event_id)
                 && query.session_id.is_none_or(|id| event.session_id == id)
                 && self.is_in_session_of(query.principal_id.as_ref(), event.session_id)
         };
@@ -481,4 +488,9 @@ impl View for Looking<'_> {
         let checkpoints = self.0.runs.get(&run_id).map_or(&[][..], |dossier| &dossier.checkpoints);
         Ok(checkpoints.iter().any(|there| there.checkpoint_sequence_number == number))
     }
+}
+
+/// Whether an id begins with the prefix, where one is asked for.
+fn fits(prefix: Option<&IdPrefix>, id: &impl ToString) -> bool {
+    prefix.is_none_or(|prefix| prefix.fits(id))
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use stepgate_core::approval::ApprovalStatus;
-use stepgate_core::ids::PrincipalId;
-use stepgate_core::ids::RunId;
+use stepgate_core::ids::{IdPrefix, PrincipalId, RunId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, Node, RunQuery, RunText, SessionQuery, StoreError, TurnQuery,
@@ -17,8 +16,8 @@ use super::columns::rows_of;
 use super::link::{Query, Value};
 use crate::rows::{Cells, Table};
 use crate::search::{
-    Finder, IS_INDEXED_TOOL, IS_NOT_OK, TOOLS_MAX, after_prefix, end_id, first_id, position_since,
-    position_until,
+    Finder, IS_INDEXED_TOOL, IS_NOT_OK, Order, TOOLS_MAX, after_prefix, end_id, first_id,
+    position_since, position_until,
 };
 
 /// For messages about rows of this table.
@@ -48,6 +47,12 @@ impl Conditions {
 
     fn add_text(&mut self, text: &str, value: impl ToString) {
         self.add(text, Some(Box::new(value.to_string())));
+    }
+
+    /// Only rows whose id begins with the prefix.
+    fn add_prefix(&mut self, column: &str, prefix: &IdPrefix) {
+        self.add_text(&format!("{column} >= #"), prefix.as_str());
+        self.add_text(&format!("{column} < #"), after_prefix(prefix));
     }
 
     /// Adds the limit of rows and makes the query: `#` stands for that limit.
@@ -158,8 +163,7 @@ fn run_conditions(query: &RunQuery, finder: Finder) -> Conditions {
     }
     match &query.text {
         Some(RunText::IdPrefix(prefix)) => {
-            conditions.add_text("tool_run_id >= #", prefix);
-            conditions.add_text("tool_run_id < #", after_prefix(prefix));
+            conditions.add_prefix("tool_run_id", prefix);
         }
         Some(RunText::ToolPart(part)) if finder != Finder::Tool || query.tool_name.is_some() => {
             conditions.add_text("strpos(lower(tool_name), #) > 0", escaped(part));
@@ -172,16 +176,19 @@ fn run_conditions(query: &RunQuery, finder: Finder) -> Conditions {
 /// Sessions, newest first.
 pub(super) fn session_page(query: &SessionQuery) -> Query {
     let mut conditions = Conditions::default();
+    let order = Order::of("sessions", "session_id", query.id_prefix.as_ref());
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM sessions WHERE session_id = #)";
-        conditions.add_text(is_older, before);
+        conditions.add_text(&order.beyond('<', '#'), before);
+    }
+    if let Some(prefix) = &query.id_prefix {
+        conditions.add_prefix("session_id", prefix);
     }
     if let Some(principal_id) = &query.principal_id {
         conditions.add_text("principal_id = #", principal_id.as_str());
     }
     conditions.query(query.limit, |conditions| {
-        let rows = rows_of!(sessions);
-        format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
+        let (rows, order) = (rows_of!(sessions), order.column());
+        format!("{rows} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
     })
 }
 
@@ -190,17 +197,20 @@ pub(super) fn opened_turns(query: &TurnQuery) -> Query {
     let mut conditions = Conditions::default();
     // Literals, not parameters: only then can the partial indexes be used.
     conditions.add("event_type = 'turn_opened' AND tool_run_id IS NULL", None);
+    let order = Order::of("events", "event_id", query.id_prefix.as_ref());
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM events WHERE event_id = #)";
-        conditions.add_text(is_older, before);
+        conditions.add_text(&order.beyond('<', '#'), before);
+    }
+    if let Some(prefix) = &query.id_prefix {
+        conditions.add_prefix("event_id", prefix);
     }
     if let Some(session_id) = query.session_id {
         conditions.add_text("events.session_id = #", session_id);
     }
-    let rows = rows_of!(events);
+    let (rows, order) = (rows_of!(events), order.column());
     let Some(principal_id) = &query.principal_id else {
         return conditions.query(query.limit, |conditions| {
-            format!("{rows} WHERE true{conditions} ORDER BY position DESC LIMIT #")
+            format!("{rows} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
         });
     };
     conditions.values.push(Box::new(principal_id.as_str().to_owned()));
@@ -209,8 +219,8 @@ pub(super) fn opened_turns(query: &TurnQuery) -> Query {
         format!(
             "SELECT opened.* FROM sessions CROSS JOIN LATERAL
                ({rows} WHERE events.session_id = sessions.session_id{conditions}
-                ORDER BY position DESC LIMIT #) AS opened
-             WHERE sessions.principal_id = {principal} ORDER BY opened.position DESC LIMIT #"
+                ORDER BY {order} DESC LIMIT #) AS opened
+             WHERE sessions.principal_id = {principal} ORDER BY opened.{order} DESC LIMIT #"
         )
     })
 }
@@ -218,13 +228,15 @@ pub(super) fn opened_turns(query: &TurnQuery) -> Query {
 /// Approvals, in the order that the query asks for.
 pub(super) fn approvals(query: &ApprovalQuery) -> Query {
     let mut conditions = Conditions::default();
+    let order = Order::of("approvals", "approval_id", query.id_prefix.as_ref());
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM approvals WHERE approval_id = #)";
-        conditions.add_text(is_older, before);
+        conditions.add_text(&order.beyond('<', '#'), before);
     }
     if let Some(after) = query.after {
-        let is_newer = "position > (SELECT position FROM approvals WHERE approval_id = #)";
-        conditions.add_text(is_newer, after);
+        conditions.add_text(&order.beyond('>', '#'), after);
+    }
+    if let Some(prefix) = &query.id_prefix {
+        conditions.add_prefix("approval_id", prefix);
     }
     match query.status {
         // A literal, not a parameter: only then can the partial index be used.
@@ -236,9 +248,9 @@ pub(super) fn approvals(query: &ApprovalQuery) -> Query {
     }
     add_principal(&mut conditions, query.principal_id.as_ref());
     conditions.query(query.limit, |conditions| {
-        let rows = rows_of!(approvals);
-        let order = if query.oldest_first { "ASC" } else { "DESC" };
-        format!("{rows} WHERE true{conditions} ORDER BY position {order} LIMIT #")
+        let (rows, order) = (rows_of!(approvals), order.column());
+        let way = if query.oldest_first { "ASC" } else { "DESC" };
+        format!("{rows} WHERE true{conditions} ORDER BY {order} {way} LIMIT #")
     })
 }
 

@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::event::Event;
-use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
+use stepgate_core::ids::{IdPrefix, IdempotencyKey, PrincipalId, RunId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::{
     ApprovalQuery, Counts, EventQuery, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
@@ -20,8 +20,8 @@ use crate::rows::{
     run_from, session_from, unfinished_from,
 };
 use crate::search::{
-    Finder, IS_INDEXED_TOOL, IS_NOT_OK, TOOLS_MAX, after_prefix, end_id, first_id, position_since,
-    position_until,
+    Finder, IS_INDEXED_TOOL, IS_NOT_OK, Order, TOOLS_MAX, after_prefix, end_id, first_id,
+    position_since, position_until,
 };
 
 /// The condition of the index of unfinished runs, in the same words as the index.
@@ -46,6 +46,12 @@ impl Conditions {
 
     fn add_text(&mut self, text: &str, value: impl Into<String>) {
         self.add(text, [Value::Text(value.into())]);
+    }
+
+    /// Only rows whose id begins with the prefix.
+    fn add_prefix(&mut self, column: &str, prefix: &IdPrefix) {
+        self.add_text(&format!("{column} >= ?"), prefix.as_str());
+        self.add_text(&format!("{column} < ?"), after_prefix(prefix));
     }
 }
 
@@ -95,8 +101,7 @@ fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
     if let Some(RunText::IdPrefix(prefix)) = &query.text {
         // The unary `+` keeps SQLite from using another index than the finder's.
         let sign = if finder == Finder::Id { "" } else { "+" };
-        conditions.add_text(&format!("{sign}tool_run_id >= ?"), prefix);
-        conditions.add_text(&format!("{sign}tool_run_id < ?"), after_prefix(prefix));
+        conditions.add_prefix(&format!("{sign}tool_run_id"), prefix);
     }
     if let Some(status) = query.status {
         conditions.add_text("status = ?", status.as_str());
@@ -166,18 +171,27 @@ pub(super) fn session_page(
 
 fn sessions_sql(query: &SessionQuery) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
+    let order = Order::of("sessions", "session_id", query.id_prefix.as_ref());
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM sessions WHERE session_id = ?)";
-        conditions.add_text(is_older, before.to_string());
+        conditions.add_text(&order.beyond('<', '?'), before.to_string());
+    }
+    if let Some(prefix) = &query.id_prefix {
+        conditions.add_prefix("session_id", prefix);
     }
     if let Some(principal_id) = &query.principal_id {
-        conditions.add_text("principal_id = ?", principal_id.as_str());
+        // The unary `+` keeps SQLite from using the index of principals where the index of ids finds the rows.
+        let sign = if query.id_prefix.is_some() { "+" } else { "" };
+        conditions.add_text(&format!("{sign}principal_id = ?"), principal_id.as_str());
     }
-    let index = if query.principal_id.is_some() { " INDEXED BY sessions_of_principal" } else { "" };
+    let index = match (&query.principal_id, &query.id_prefix) {
+        (Some(_), None) => " INDEXED BY sessions_of_principal",
+        (_, _) => "",
+    };
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
+    let order = order.column();
     let sql =
-        format!("SELECT * FROM sessions{index} WHERE true{text} ORDER BY position DESC LIMIT ?");
+        format!("SELECT * FROM sessions{index} WHERE true{text} ORDER BY {order} DESC LIMIT ?");
     (sql, params)
 }
 
@@ -196,25 +210,32 @@ fn turns_sql(query: &TurnQuery) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
     // Literals, not parameters: only then can the partial indexes be used.
     conditions.add("event_type = 'turn_opened' AND tool_run_id IS NULL", []);
+    let order = Order::of("events", "event_id", query.id_prefix.as_ref());
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM events WHERE event_id = ?)";
-        conditions.add_text(is_older, before.to_string());
+        conditions.add_text(&order.beyond('<', '?'), before.to_string());
+    }
+    if let Some(prefix) = &query.id_prefix {
+        conditions.add_prefix("event_id", prefix);
     }
     if let Some(session_id) = query.session_id {
         conditions.add_text("session_id = ?", session_id.to_string());
     }
     if let Some(principal_id) = &query.principal_id {
-        let sign = if query.session_id.is_some() { "+" } else { "" };
+        let is_found = query.session_id.is_some() || query.id_prefix.is_some();
+        let sign = if is_found { "+" } else { "" };
         let is_theirs = format!("{sign}session_id IN {SESSIONS_OF}");
         conditions.add_text(&is_theirs, principal_id.as_str());
     }
     let is_theirs = query.session_id.is_some() || query.principal_id.is_some();
-    let index = if is_theirs { "events_turns" } else { "events_loose" };
+    let index = match query.id_prefix {
+        Some(_) => "",
+        None if is_theirs => " INDEXED BY events_turns",
+        None => " INDEXED BY events_loose",
+    };
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
-    let sql = format!(
-        "SELECT * FROM events INDEXED BY {index} WHERE true{text} ORDER BY position DESC LIMIT ?"
-    );
+    let order = order.column();
+    let sql = format!("SELECT * FROM events{index} WHERE true{text} ORDER BY {order} DESC LIMIT ?");
     (sql, params)
 }
 
@@ -261,13 +282,15 @@ fn add_principal(conditions: &mut Conditions, principal_id: Option<&PrincipalId>
 
 fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
+    let order = Order::of("approvals", "approval_id", query.id_prefix.as_ref());
     if let Some(before) = query.before {
-        let is_older = "position < (SELECT position FROM approvals WHERE approval_id = ?)";
-        conditions.add_text(is_older, before.to_string());
+        conditions.add_text(&order.beyond('<', '?'), before.to_string());
     }
     if let Some(after) = query.after {
-        let is_newer = "position > (SELECT position FROM approvals WHERE approval_id = ?)";
-        conditions.add_text(is_newer, after.to_string());
+        conditions.add_text(&order.beyond('>', '?'), after.to_string());
+    }
+    if let Some(prefix) = &query.id_prefix {
+        conditions.add_prefix("approval_id", prefix);
     }
     match query.status {
         // A literal, not a parameter: only then can the partial index be used.
@@ -280,8 +303,8 @@ fn approvals_sql(query: &ApprovalQuery) -> (String, Vec<Value>) {
     add_principal(&mut conditions, query.principal_id.as_ref());
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
-    let order = if query.oldest_first { "ASC" } else { "DESC" };
-    (format!("SELECT * FROM approvals WHERE true{text} ORDER BY position {order} LIMIT ?"), params)
+    let (order, way) = (order.column(), if query.oldest_first { "ASC" } else { "DESC" });
+    (format!("SELECT * FROM approvals WHERE true{text} ORDER BY {order} {way} LIMIT ?"), params)
 }
 
 /// Events, oldest first. It reads from a position on, so following costs only what is new. Types and

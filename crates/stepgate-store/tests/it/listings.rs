@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::event::{Event, EventType};
-use stepgate_core::ids::{ApprovalId, PrincipalId, SessionId};
+use stepgate_core::ids::{ApprovalId, IdPrefix, PrincipalId, SessionId};
 use stepgate_core::ports::{
     ApprovalQuery, EventQuery, PlacedEvent, RunQuery, RunText, SessionQuery, StoreError, TurnQuery,
 };
@@ -25,6 +25,12 @@ over_every_engine! {
     events_are_listed_oldest_first_and_filtered,
     events_are_followed_page_by_page,
     an_event_is_found_by_its_id_and_no_second_one_takes_it,
+}
+
+/// The whole id, and a beginning that no id has.
+fn prefixes(id: impl ToString) -> [Option<IdPrefix>; 2] {
+    let prefix = |text: &str| Some(IdPrefix::parse(text).unwrap());
+    [prefix(&id.to_string()), prefix("ffffffff")]
 }
 
 fn other() -> PrincipalId {
@@ -166,7 +172,14 @@ async fn sessions_are_listed_newest_first_and_filtered(desk: Desk) {
     let all = SessionQuery { limit: 10, ..SessionQuery::default() };
     let theirs = SessionQuery { principal_id: Some(agent()), ..all.clone() };
     let nobody = Some(SessionId::new(Uuid::nil()));
+    let [id_prefix, none] = prefixes(second);
+    let found = SessionQuery { id_prefix, ..all.clone() };
     let rows = [
+        (found.clone(), vec![second]),
+        (SessionQuery { principal_id: Some(agent()), ..found.clone() }, vec![second]),
+        (SessionQuery { principal_id: Some(other()), ..found.clone() }, vec![]),
+        (SessionQuery { before: Some(second), ..found }, vec![]),
+        (SessionQuery { id_prefix: none, ..all.clone() }, vec![]),
         (all.clone(), vec![others, second, first, system]),
         (SessionQuery { limit: 2, ..all.clone() }, vec![others, second]),
         (SessionQuery { limit: 0, ..all.clone() }, vec![]),
@@ -202,7 +215,16 @@ async fn turns_are_listed_newest_first_and_filtered(desk: Desk) {
     let all = TurnQuery { limit: 10, ..TurnQuery::default() };
     let theirs = TurnQuery { principal_id: Some(agent()), ..all.clone() };
     let here = TurnQuery { session_id: Some(desk.session), ..all.clone() };
+    let [id_prefix, none] = prefixes(opened[2].event_id);
+    let found = TurnQuery { id_prefix, ..all.clone() };
     let rows = [
+        (found.clone(), vec![2]),
+        (TurnQuery { session_id: Some(desk.session), ..found.clone() }, vec![2]),
+        (TurnQuery { session_id: Some(others), ..found.clone() }, vec![]),
+        (TurnQuery { principal_id: Some(agent()), ..found.clone() }, vec![2]),
+        (TurnQuery { principal_id: Some(other()), ..found.clone() }, vec![]),
+        (TurnQuery { before: id(2), ..found }, vec![]),
+        (TurnQuery { id_prefix: none, ..all.clone() }, vec![]),
         (all.clone(), vec![3, 2, 1, 0]),
         (TurnQuery { limit: 3, ..all.clone() }, vec![3, 2, 1]),
         (TurnQuery { before: id(2), ..all.clone() }, vec![1, 0]),
@@ -247,7 +269,16 @@ async fn approvals_are_listed_in_either_order_and_filtered(desk: Desk) {
     assert_eq!(desk.store.open_approvals(None).await, Ok(2));
     assert_eq!(desk.store.open_approvals(Some(&agent())).await, Ok(1));
     assert_eq!(desk.store.open_approvals(Some(&other())).await, Ok(1));
+    let [id_prefix, none] = prefixes(theirs.approval_id);
+    let found = ApprovalQuery { id_prefix, ..all.clone() };
     let rows = [
+        (found.clone(), vec![theirs]),
+        (ApprovalQuery { principal_id: Some(other()), ..found.clone() }, vec![theirs]),
+        (ApprovalQuery { principal_id: Some(agent()), ..found.clone() }, vec![]),
+        (ApprovalQuery { status: approved, ..found.clone() }, vec![]),
+        (ApprovalQuery { before: Some(theirs.approval_id), ..found.clone() }, vec![]),
+        (ApprovalQuery { after: Some(theirs.approval_id), ..found }, vec![]),
+        (ApprovalQuery { id_prefix: none, ..all.clone() }, vec![]),
         (all.clone(), vec![ours, theirs, &decided]),
         (ApprovalQuery { limit: 2, ..all.clone() }, vec![ours, theirs]),
         (ApprovalQuery { limit: 0, ..all.clone() }, vec![]),

@@ -1,33 +1,96 @@
 //! `stepgate approvals`: the approvals that wait for a person, and those that were decided.
 
+use anyhow::Context;
+use axum::http::Method;
 use serde_json::{Map, Value};
+use stepgate_core::event::EventType;
+use stepgate_core::ids::{ApprovalId, PrincipalId};
+use stepgate_core::time::Timestamp;
 
+use super::runs::instant;
+use super::times;
+use super::watch::Watch;
 use crate::cli::{ApprovalsArgs, Global};
-use crate::client::{As, Client};
+use crate::client::{As, Client, parameter};
 use crate::data_dir::DataDir;
-use crate::show;
+use crate::show::{self, Times};
 
 pub(super) async fn approvals(
     global: &Global,
     data: &DataDir,
     args: ApprovalsArgs,
 ) -> anyhow::Result<u8> {
+    if args.watch {
+        return watch(global, data, &args).await;
+    }
     let mut client = Client::of(global, data, As::Auditor).await?;
-    let filter = match args.status.as_str() {
-        "all" => String::new(),
-        status => format!("&status={status}"),
-    };
-    let approvals = client.list("approvals", &filter, None, args.limit).await?;
-    if global.json {
-        approvals.iter().try_for_each(show::json)?;
-    } else if approvals.is_empty() {
+    let approvals = list(&mut client, &args).await?;
+    if approvals.is_empty() && !global.json {
         show::say("no approvals")?;
-    } else {
-        for approval in &approvals {
-            show::say(block(approval).unwrap_or_else(|| unreadable(approval)))?;
+    }
+    approvals.iter().try_for_each(|approval| tell(approval, global))?;
+    Ok(0)
+}
+
+/// The approvals that are asked for, newest first.
+async fn list(client: &mut Client, args: &ApprovalsArgs) -> anyhow::Result<Vec<Value>> {
+    let status = Some(&args.status).filter(|status| *status != "all");
+    let filter = parameter("status", status) + &parameter("principal", args.principal.as_ref());
+    let (since, until) = (instant(args.since), instant(args.until));
+    let limit = usize::try_from(args.limit)?;
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let page = client.list("approvals", &filter, before, args.limit).await?;
+        let text =
+            |row: &Value, name: &str| row.get(name).and_then(Value::as_str).map(str::to_owned);
+        before = page.last().and_then(|row| text(row, "approval_id"));
+        let is_last = page.len() < limit;
+        for row in page {
+            let asked: Option<Timestamp> =
+                text(&row, "ts_requested").and_then(|ts| ts.parse().ok());
+            let is_older = since.zip(asked).is_some_and(|(since, asked)| asked < since);
+            let is_newer = until.zip(asked).is_some_and(|(until, asked)| asked >= until);
+            if is_older || found.len() == limit {
+                return Ok(found);
+            }
+            if !is_newer {
+                found.push(row);
+            }
+        }
+        if is_last {
+            return Ok(found);
         }
     }
+}
+
+/// What waits, oldest first, and then what comes.
+async fn watch(global: &Global, data: &DataDir, args: &ApprovalsArgs) -> anyhow::Result<u8> {
+    // The stream is open before the list is read: nothing that is asked in between is missed.
+    let mut watch = Watch::begin(global, data).await?;
+    let mut waiting = list(&mut watch.client, args).await?;
+    waiting.reverse();
+    waiting.iter().try_for_each(|approval| tell(approval, global))?;
+    let principal = args.principal.as_ref().map(PrincipalId::as_str);
+    while let Some(event) = watch.next_of(&[EventType::ApprovalRequested]).await? {
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
+        let is_wanted = principal.is_none() || text("/payload/principal_id") == principal;
+        let id = text("/payload/approval_id").unwrap_or_default();
+        let is_told = waiting.iter().any(|told| told.get("approval_id").is_some_and(|it| it == id));
+        if is_told || !is_wanted {
+            continue;
+        }
+        let id: ApprovalId = id.parse().context("an event names an approval without its id")?;
+        let reply = watch.client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
+        tell(&reply.json()?, global)?;
+    }
     Ok(0)
+}
+
+fn tell(approval: &Value, global: &Global) -> anyhow::Result<()> {
+    match global.json {
+        true => show::json(approval),
+        false => show::say(block(approval, times(global)).unwrap_or_else(|| unreadable(approval))),
+    }
 }
 
 /// The line for an approval that lacks a part. Its JSON shows what it has.
@@ -42,7 +105,7 @@ const LONG_CHARS: usize = 200;
 
 /// One approval with everything that the person decides on, and nothing cut: what is not seen must not be approved.
 /// None if a part is missing.
-pub(super) fn block(approval: &Value) -> Option<String> {
+pub(super) fn block(approval: &Value, times: Times) -> Option<String> {
     let text = |pointer: &str| approval.pointer(pointer).and_then(Value::as_str);
     let shown = |pointer: &str| text(pointer).map(show::printable);
     let tool = match (text("/context/tool_server")?, shown("/context/tool_name")?) {
@@ -50,15 +113,43 @@ pub(super) fn block(approval: &Value) -> Option<String> {
         (server, name) => format!("{}.{name}", show::printable(server)),
     };
     Some(format!(
-        "{}  {}  until {}\n  who   {}\n  what  {tool}{}{}\n  why   {}",
+        "{}  {}  asked {}, expires {}\n  who   {}\n  what  {tool}{}{}\n  why   {}{}",
         shown("/approval_id")?,
         shown("/status")?,
-        shown("/expires_at")?,
+        times.past(text("/ts_requested")?.parse().ok()?),
+        times.to_come(text("/expires_at")?.parse().ok()?),
         shown("/context/principal_id")?,
         arguments(approval.pointer("/context/args")?.as_object()?),
         defaults(approval),
         shown("/context/reason")?,
+        people(approval),
     ))
+}
+
+/// Who must approve, where that is not any one operator, and who has.
+fn people(approval: &Value) -> String {
+    let list = |names: Option<&Value>| {
+        let names = names.and_then(Value::as_array).into_iter().flatten();
+        let names: Vec<_> = names.filter_map(Value::as_str).map(show::printable).collect();
+        names.join(", ")
+    };
+    let required = approval.pointer("/context/required").and_then(Value::as_array);
+    let mut lines: String = required
+        .into_iter()
+        .flatten()
+        .map(|one| {
+            let quorum = one.get("quorum").and_then(Value::as_u64).unwrap_or(1);
+            match list(one.get("approvers")).as_str() {
+                "" => format!("\n  needs {quorum} operators"),
+                approvers => format!("\n  needs {quorum} of {approvers}"),
+            }
+        })
+        .collect();
+    match list(approval.get("approved_by")).as_str() {
+        "" => {}
+        approved => lines.push_str(&format!("\n  yes   {approved}")),
+    }
+    lines
 }
 
 /// The defaults that the tool declares for arguments that were not given.

@@ -3,8 +3,11 @@
 use anyhow::ensure;
 use axum::http::Method;
 use stepgate_core::attention::Kind;
+use stepgate_core::event::EventType;
 use stepgate_gateway::attention::{Attention, NeedObject};
 
+use super::times;
+use super::watch::Watch;
 use crate::cli::{AttentionArgs, Global};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
@@ -15,6 +18,9 @@ pub(super) async fn attention(
     data: &DataDir,
     args: AttentionArgs,
 ) -> anyhow::Result<u8> {
+    if args.watch {
+        return watch(global, data, &args).await;
+    }
     let mut client = match Client::elsewhere(global, data, As::Auditor).await? {
         Some(client) => client,
         None => {
@@ -27,26 +33,59 @@ pub(super) async fn attention(
             Client::of(global, data, As::Auditor).await?
         }
     };
+    tell(&asked(&mut client, &args).await?, &args, global)?;
+    Ok(0)
+}
+
+/// What needs a person for the reason that is asked for.
+async fn asked(client: &mut Client, args: &AttentionArgs) -> anyhow::Result<Attention> {
     let reply = client.ask(Method::GET, "/v1/attention", None).await?.json()?;
-    let Attention { mut attention, counts } = serde_json::from_value(reply)?;
-    let is_asked_for = |kind: &str| args.kind.as_deref().is_none_or(|asked| asked == kind);
-    attention.retain(|need| is_asked_for(&need.kind));
-    if global.json {
-        attention.iter().try_for_each(show::json)?;
-        return Ok(0);
+    let mut found: Attention = serde_json::from_value(reply)?;
+    found.attention.retain(|need| args.is_asked_for(&need.kind));
+    Ok(found)
+}
+
+/// What needs a person now, and then what comes to need one.
+async fn watch(global: &Global, data: &DataDir, args: &AttentionArgs) -> anyhow::Result<u8> {
+    const TYPES: [EventType; 3] =
+        [EventType::ApprovalRequested, EventType::RunNeedsPerson, EventType::PartNeedsPerson];
+    let mut watch = Watch::begin(global, data).await?;
+    let mut told: Vec<NeedObject> = Vec::new();
+    loop {
+        let Attention { attention, counts: _ } = asked(&mut watch.client, args).await?;
+        let is_told = |need: &&NeedObject| {
+            let key = |it: &NeedObject| (it.kind.clone(), it.subject.clone(), it.since);
+            told.iter().any(|told| key(told) == key(need))
+        };
+        attention.iter().filter(|need| !is_told(need)).try_for_each(|need| one(need, global))?;
+        told = attention;
+        if watch.next_of(&TYPES).await?.is_none() {
+            return Ok(0);
+        }
     }
-    if attention.is_empty() {
+}
+
+fn one(need: &NeedObject, global: &Global) -> anyhow::Result<()> {
+    match global.json {
+        true => show::json(need),
+        false => show::say(show::attention::block(need, times(global))),
+    }
+}
+
+fn tell(found: &Attention, args: &AttentionArgs, global: &Global) -> anyhow::Result<()> {
+    let Attention { attention, counts } = found;
+    if attention.is_empty() && !global.json {
         show::say("nothing needs a person")?;
     }
-    attention.iter().map(show::attention::block).try_for_each(show::say)?;
+    attention.iter().try_for_each(|need| one(need, global))?;
     let approval = Kind::Approval.as_str();
     let listed = |need: &&NeedObject| need.kind == approval;
     let listed = u64::try_from(attention.iter().filter(listed).count())?;
     let open = counts.get(approval).copied().unwrap_or_default();
-    if is_asked_for(approval) && open > listed {
+    if args.is_asked_for(approval) && open > listed && !global.json {
         show::say(format!(
             "{open} approvals are open, of which these are the {listed} oldest: `stepgate approvals` lists them"
         ))?;
     }
-    Ok(0)
+    Ok(())
 }

@@ -12,18 +12,19 @@ use axum::http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_agent::turn::TurnId;
-use stepgate_core::ids::ApprovalId;
+use stepgate_core::ids::{ApprovalId, SessionId};
 use stepgate_http::sse::{Events, Received};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::watch;
 
+use super::find::{CANDIDATES_MAX, Wanted, find};
 use super::mcp::keep;
 use super::serve::Signals;
-use super::{FAULT, WAITING, approvals};
-use crate::cli::{ChatArgs, Global};
+use super::{FAULT, WAITING, approvals, times};
+use crate::cli::{ChatArgs, Global, Named};
 use crate::client::{self, Line};
 use crate::data_dir::DataDir;
-use crate::show;
+use crate::show::{self, Times};
 use tell::{Failure, Teller};
 
 pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> anyhow::Result<u8> {
@@ -42,10 +43,14 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
         operator,
         input: BufReader::new(tokio::io::stdin()).lines(),
         teller: Teller::new(global.json),
+        times: times(global),
         last: None,
         opened: None,
         unanswered: None,
     };
+    if let Some(named) = &args.session {
+        chat.last = Some(chat.conversation(named).await?);
+    }
     let mut signals = Signals::listen()?;
     let (code, is_stopped) = tokio::select! {
         code = chat.run(args.message) => (code, false),
@@ -74,6 +79,7 @@ struct Chat {
     operator: Option<Line>,
     input: Lines<BufReader<Stdin>>,
     teller: Teller,
+    times: Times,
     /// Session and turn of the last answer, or of the last turn that ended without one.
     last: Option<(String, String)>,
     /// Session and turn of the present request, once they are known.
@@ -91,6 +97,44 @@ enum Ended {
 }
 
 impl Chat {
+    /// The session that is meant, and its newest turn: what a request goes on from.
+    async fn conversation(&self, named: &Named<SessionId>) -> anyhow::Result<(String, String)> {
+        let rows = async |wanted: Wanted<'_>| match wanted {
+            Wanted::Newest => {
+                let turns = self.listed("/v1/agent/turns?limit=1", "turns").await?;
+                Ok(turns
+                    .iter()
+                    .map(|turn| json!({ "session_id": turn.get("sessionId") }))
+                    .collect())
+            }
+            Wanted::Beginning(prefix) => {
+                let limit = CANDIDATES_MAX + 1;
+                let path = format!("/v1/sessions?limit={limit}&id_prefix={}", prefix.as_str());
+                self.listed(&path, "sessions").await
+            }
+        };
+        let session = find(named, rows).await?;
+        let path = format!("/v1/agent/turns?limit=1&session={session}");
+        let turns = self.listed(&path, "turns").await?;
+        let turn = turns.first().and_then(|turn| turn.get("turnId")?.as_str());
+        let turn = turn.with_context(|| format!("session {session} has no turn to go on from"))?;
+        Ok((session.to_string(), turn.to_owned()))
+    }
+
+    /// Rows that the agent may see.
+    async fn listed(&self, path: &str, name: &str) -> anyhow::Result<Vec<Value>> {
+        let response = self.agent.send(Method::GET, path, &[], "").await?;
+        let is_success = response.status().is_success();
+        let body = body_of(response).await?;
+        match body.get(name).and_then(Value::as_array) {
+            Some(rows) if is_success => Ok(rows.clone()),
+            Some(_) | None => bail!(
+                "the gateway does not list its {name}: {}",
+                show::printable(&body.to_string())
+            ),
+        }
+    }
+
     async fn run(&mut self, message: Option<String>) -> anyhow::Result<u8> {
         if let Some(message) = message {
             return Ok(match self.turn(&message).await? {
@@ -210,7 +254,7 @@ impl Chat {
             return Ok(None);
         };
         // What is not seen must not be approved: without the details there is no question.
-        let Some(card) = card(operator, approval).await? else {
+        let Some(card) = card(operator, approval, self.times).await? else {
             show::note(format!(
                 "what is asked cannot be shown here: `stepgate approvals`, then `stepgate approve \
                  {approval}` or `stepgate deny {approval}`"
@@ -242,13 +286,17 @@ fn place(data: &Value) -> Option<(String, String)> {
 }
 
 /// Everything that the person decides on; none if it cannot be shown in full.
-async fn card(operator: &Line, approval: ApprovalId) -> anyhow::Result<Option<String>> {
+async fn card(
+    operator: &Line,
+    approval: ApprovalId,
+    times: Times,
+) -> anyhow::Result<Option<String>> {
     let path = format!("/v1/approvals/{approval}");
     let response = operator.send(Method::GET, &path, &[], "").await?;
     if !response.status().is_success() {
         return Ok(None);
     }
-    Ok(approvals::block(&body_of(response).await?))
+    Ok(approvals::block(&body_of(response).await?, times))
 }
 
 async fn body_of(response: Response<Body>) -> anyhow::Result<Value> {

@@ -5,20 +5,21 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::ids::ApprovalId;
 
-use super::{approvals, confirm};
-use crate::cli::{DecideArgs, Global};
+use super::confirm::{self, Asked};
+use super::{approvals, find, times};
+use crate::cli::{DecideArgs, Global, Named};
 use crate::client::Client;
 use crate::data_dir::DataDir;
-use crate::show;
+use crate::show::{self, Times};
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Approve,
     Deny,
 }
 
 impl Decision {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Approve => "approve",
             Self::Deny => "deny",
@@ -41,10 +42,21 @@ pub(super) async fn decide(
     args: DecideArgs,
     decision: Decision,
 ) -> anyhow::Result<u8> {
-    let question = decision.question(args.ids.len());
-    let shown = async |client: &mut Client| shown(client, &args.ids).await;
-    let mut client = confirm::operator_shown(global, data, question, shown).await?;
-    let body = json!({ "decision": decision.as_str(), "ids": args.ids, "note": args.note });
+    // INVARIANT: each name is looked up once. What is shown and what is decided on have the same whole id, and what an
+    // approval asks for never changes.
+    let mut ids = None;
+    let question = async |client: &mut Client| {
+        let ids = ids.insert(found(client, &args.ids).await?);
+        let shown = shown(client, ids, times(global)).await?;
+        Ok(format!("{shown}\n{}", decision.question(ids.len())))
+    };
+    let mut client =
+        confirm::operator_shown(global, data, Asked::about(&args.ids), question).await?;
+    let ids = match ids {
+        Some(ids) => ids,
+        None => found(&mut client, &args.ids).await?,
+    };
+    let body = json!({ "decision": decision.as_str(), "ids": ids, "note": args.note });
     let reply = client.ask(Method::POST, "/v1/approvals/decide", Some(&body)).await?.json()?;
     let results = reply.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut code = 0;
@@ -61,8 +73,23 @@ pub(super) async fn decide(
     Ok(code)
 }
 
+/// The approvals that are named, each once.
+async fn found(
+    client: &mut Client,
+    named: &[Named<ApprovalId>],
+) -> anyhow::Result<Vec<ApprovalId>> {
+    let mut ids = Vec::with_capacity(named.len());
+    for named in named {
+        let id = find::approval(client, named).await?;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
 /// Everything that is decided on. If one approval cannot be shown in full, none is decided.
-async fn shown(client: &mut Client, ids: &[ApprovalId]) -> anyhow::Result<String> {
+async fn shown(client: &mut Client, ids: &[ApprovalId], times: Times) -> anyhow::Result<String> {
     let mut blocks = Vec::with_capacity(ids.len());
     for id in ids {
         let reply = client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
@@ -72,7 +99,7 @@ async fn shown(client: &mut Client, ids: &[ApprovalId]) -> anyhow::Result<String
                 "no approval {id} waits: `stepgate approvals --status all` shows what became of it"
             );
         }
-        let Some(block) = approvals::block(&approval) else {
+        let Some(block) = approvals::block(&approval, times) else {
             bail!(
                 "approval {id} cannot be shown in full: decide with a token, after `stepgate approvals --json`"
             );
@@ -80,6 +107,11 @@ async fn shown(client: &mut Client, ids: &[ApprovalId]) -> anyhow::Result<String
         blocks.push(block);
     }
     Ok(blocks.join("\n"))
+}
+
+/// The status after a decision that was taken. Where policy requires several people, one approval does not end it.
+pub(super) fn standing(status: String) -> String {
+    if status == "pending" { "counted, and others must approve, too".to_owned() } else { status }
 }
 
 fn tell(result: &Value) -> anyhow::Result<()> {
@@ -93,7 +125,7 @@ fn tell(result: &Value) -> anyhow::Result<()> {
             show::say(format!("{}refused{:#}  {id}: {message}", show::ERROR, show::ERROR))
         }
         None => {
-            let status = text("/approval/status").unwrap_or_default();
+            let status = standing(text("/approval/status").unwrap_or_default());
             let run = text("/approval/tool_run_id").unwrap_or_default();
             let outcome = text("/approval/response/outcome");
             let outcome = outcome.map(|outcome| format!(": {outcome}")).unwrap_or_default();

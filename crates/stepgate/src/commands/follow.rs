@@ -3,23 +3,14 @@
 use serde_json::Value;
 use stepgate_http::sse::Received;
 
+use super::watch::Watch;
 use crate::cli::Global;
-use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, DIM};
 
 pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
-    let Some(mut client) = Client::elsewhere(global, data, As::Auditor).await? else {
-        anyhow::bail!(
-            "nobody serves this directory: start `stepgate serve`, or name one with --url"
-        );
-    };
-    let mut events = client.events("latest").await?;
-    while show::has_reader() {
-        let Some(event) = events.next().await? else {
-            show::note("the gateway has ended the stream");
-            return Ok(0);
-        };
+    let mut watch = Watch::begin(global, data).await?;
+    while let Some(event) = watch.next().await? {
         if global.json {
             let mut value: Value = serde_json::from_str(&event.data)?;
             if let Value::Object(members) = &mut value {

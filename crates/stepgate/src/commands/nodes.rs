@@ -3,25 +3,27 @@
 use serde_json::json;
 use stepgate_core::ports::{Node, Unreached};
 
+use super::times;
+use crate::cli::Global;
 use crate::data_dir::DataDir;
-use crate::show::{self, Cell, Table};
+use crate::show::{self, Cell, Table, Times};
 use crate::store;
 
-pub(super) async fn nodes(data: &DataDir, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn nodes(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
     let store = store::read(data).await?;
     let (nodes, unreached) = (store.nodes().await?, store.unreached().await?);
-    if json {
+    if global.json {
         print_json(&nodes, &unreached)?;
         return Ok(0);
     }
     if nodes.is_empty() {
         show::say("no node has the store open; one in a data directory has no others")?;
     } else {
-        show::say(node_table(&nodes))?;
+        show::say(node_table(&nodes, times(global)))?;
     }
     if !unreached.is_empty() {
         show::say("\nthese runs wait for an executor that no living node reaches:\n")?;
-        show::say(unreached_table(&unreached))?;
+        show::say(unreached_table(&unreached, times(global)))?;
     }
     Ok(0)
 }
@@ -50,14 +52,14 @@ fn print_json(nodes: &[Node], unreached: &[Unreached]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn node_table(nodes: &[Node]) -> Table<7> {
+fn node_table(nodes: &[Node], times: Times) -> Table<7> {
     let mut table =
         Table::new(["NODE", "NUMBER", "SINCE", "LEASE", "RUNS", "POLICIES", "EXECUTORS"]);
     for node in nodes {
         table.add([
             Cell::plain(show::printable(&node.node_id)),
             Cell::plain(node.incarnation),
-            Cell::plain(node.started_at),
+            Cell::plain(times.past(node.started_at)),
             Cell::plain(lease(node)),
             Cell::plain(node.runs),
             Cell::plain(policies(node)),
@@ -67,14 +69,14 @@ fn node_table(nodes: &[Node]) -> Table<7> {
     table
 }
 
-fn unreached_table(unreached: &[Unreached]) -> Table<4> {
+fn unreached_table(unreached: &[Unreached], times: Times) -> Table<4> {
     let mut table = Table::new(["EXECUTOR", "RUNS", "SINCE", "LAST NODE"]);
     for waiting in unreached {
         let last_node = waiting.last_node_id.as_deref().unwrap_or("unknown");
         table.add([
             Cell::alarming(show::printable(&waiting.executor_id)),
             Cell::plain(waiting.runs),
-            Cell::plain(waiting.since),
+            Cell::plain(times.past(waiting.since)),
             Cell::plain(show::printable(last_node)),
         ]);
     }

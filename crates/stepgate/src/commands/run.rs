@@ -10,30 +10,41 @@ use stepgate_gateway::control;
 
 use crate::cli::{Global, RunArgs};
 use crate::client::{As, Client};
-use crate::commands::{exit_code, step};
+use crate::commands::{exit_code, find, reason, step};
 use crate::data_dir::DataDir;
 use crate::show;
 use crate::start::{self, Held};
 
 pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
     let payload = proposal(&args)?;
-    let (response, code) = match Client::elsewhere(global, data, As::Agent).await? {
-        Some(mut client) => step::send(&mut client, args.session, payload).await?,
-        None => {
-            let held = start::hold_recovered(data).await?;
-            held.tell().await;
-            let session = held.session(args.session).await?;
-            let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
-            let code = exit_code(answer.word());
-            if answer.word() == Word::Outcome(Outcome::Denied) {
-                tell_what_is_off(&held, &args.tool);
+    match Client::elsewhere(global, data, As::Agent).await? {
+        Some(mut client) => {
+            let session = find::session(&mut client, args.session.as_ref()).await?;
+            let sent = step::send(&mut client, session, payload).await?;
+            step::print(&sent.response)?;
+            how_to_go_on(&sent.response).into_iter().for_each(show::note);
+            if let Some(run_id) = sent.run_id {
+                reason::tell_elsewhere(global, data, run_id).await;
             }
-            (answer.body(), code)
+            Ok(sent.code)
         }
-    };
-    step::print(&response)?;
-    how_to_go_on(&response).into_iter().for_each(show::note);
-    Ok(code)
+        None => here(data, &args, payload).await,
+    }
+}
+
+/// The same in this process, which holds the directory meanwhile.
+async fn here(data: &DataDir, args: &RunArgs, payload: Vec<u8>) -> anyhow::Result<u8> {
+    let held = start::hold_recovered(data).await?;
+    held.tell().await;
+    let session = step::session(&held, args.session.as_ref()).await?;
+    let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
+    if answer.word() == Word::Outcome(Outcome::Denied) {
+        tell_what_is_off(&held, &args.tool);
+    }
+    step::answer(&answer)?;
+    how_to_go_on(&answer.body()).into_iter().for_each(show::note);
+    reason::tell_from(&*held.gate.store, answer.run_id).await;
+    Ok(exit_code(answer.word()))
 }
 
 /// Logs what is off in the server of a denied tool: that may be the reason.
@@ -46,8 +57,7 @@ fn tell_what_is_off(held: &Held, tool: &str) {
     off.for_each(|off| control::tell(&News::Off(off)));
 }
 
-/// What to do next: how to decide, if a person must; where to find the reason, if the response does not contain it.
-/// The response comes from a gateway and is untrusted.
+/// How to decide, if a person must. The response comes from a gateway and is untrusted.
 fn how_to_go_on(response: &str) -> Option<String> {
     let response: Value = serde_json::from_str(response).unwrap_or_default();
     let text = |pointer: &str| response.pointer(pointer).and_then(Value::as_str);
@@ -56,9 +66,6 @@ fn how_to_go_on(response: &str) -> Option<String> {
             "waiting for a person: `stepgate approve {approval}` or `stepgate deny {approval}`; \
              the same proposal id asked again gets the outcome"
         ))),
-        (Some("VALIDATION_ERROR" | "DENIED" | "EXECUTION_ERROR"), _) => {
-            Some("`stepgate runs show last` says why".to_owned())
-        }
         (_, _) => None,
     }
 }

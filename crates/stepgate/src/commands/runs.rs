@@ -3,40 +3,34 @@
 use anyhow::{Context, bail};
 use axum::http::Method;
 use serde_json::{Value, json};
-use stepgate_core::attention::{self, Reading};
+use stepgate_core::attention::{self, Kind, Reading};
 use stepgate_core::bundle::Bundle;
-use stepgate_core::ids::RunId;
+use stepgate_core::ids::{RunId, SessionId};
 use stepgate_core::json::strict;
 use stepgate_core::ports::{Dossier, RunQuery, RunText, Store, World};
 use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
-use stepgate_gateway::attention::NeedObject;
+use stepgate_gateway::attention::{Attention, NeedObject};
 use stepgate_gateway::run_object::{self, ListedRun};
 use stepgate_gateway::world::RealWorld;
 
-use super::confirm;
-use crate::cli::{Global, ListArgs, OneRun, ResolveArgs, RunsArgs, RunsCommand, When};
-use crate::client::{As, Client};
-use crate::commands::{follow, step};
+use super::confirm::{self, Asked};
+use super::find::{self, Wanted};
+use super::{follow, step, times};
+use crate::cli::{Global, ListArgs, Named, OneRun, ResolveArgs, RunsArgs, RunsCommand, When};
+use crate::client::{As, Client, parameter};
 use crate::data_dir::DataDir;
-use crate::show::{self, Cell, Table, timeline};
-use crate::start;
+use crate::show::{self, Cell, Table, Times, timeline};
 
 pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
     match args.command {
-        Some(RunsCommand::Resolve(args)) => {
-            let question = format!("settle the call of run {} as {}?", args.run, word(&args));
-            let mut client = confirm::operator(global, data, &question).await?;
-            resolve(&mut client, &args).await
-        }
+        Some(RunsCommand::Resolve(args)) => resolve(global, data, &args).await,
         None if args.list.follow => follow::follow(global, data).await,
         command if global.url.is_some() => {
             let mut client = Client::of(global, data, As::Auditor).await?;
-            from_gateway(&mut client, command, args.list, global.json).await
+            from_gateway(&mut client, command, args.list, global).await
         }
-        command => {
-            from_store(&*crate::store::read(data).await?, command, args.list, global.json).await
-        }
+        command => from_store(&*crate::store::read(data).await?, command, args.list, global).await,
     }
 }
 
@@ -45,19 +39,25 @@ async fn from_store(
     store: &dyn Store,
     command: Option<RunsCommand>,
     args: ListArgs,
-    json: bool,
+    global: &Global,
 ) -> anyhow::Result<u8> {
     match command {
         None => {
-            let runs = store.runs(query(args)?).await?;
+            let session_id = find::session_in(store, args.session.as_ref(), None).await?;
+            let before = match &args.before {
+                Some(named) => Some(find::run_in(store, named).await?),
+                None => None,
+            };
+            let query = RunQuery { session_id, before, ..query(args)? };
+            let runs = store.runs(query).await?;
             let needs = attention(store).await?;
-            list(&runs.iter().map(ListedRun::of).collect::<Vec<_>>(), &needs, json)?;
+            list(&runs.iter().map(ListedRun::of).collect::<Vec<_>>(), &needs, global)?;
         }
         Some(RunsCommand::Show(one)) => {
             let dossier = dossier(store, &one).await?;
             let needs = attention(store).await?;
             let need = needs.iter().find(|need| need.run_id == Some(dossier.run.arrival.run_id));
-            if json {
+            if global.json {
                 show::json(&run_object::object(&dossier, need)?)?;
             } else {
                 timeline::print(&dossier, need)?;
@@ -77,21 +77,27 @@ async fn from_gateway(
     client: &mut Client,
     command: Option<RunsCommand>,
     args: ListArgs,
-    json: bool,
+    global: &Global,
 ) -> anyhow::Result<u8> {
     let path = match command {
         None => {
-            let before = args.before.map(|id| id.to_string());
-            let runs = client.list("runs", &filter(&args), before, args.limit).await?;
+            let session = find::session(client, args.session.as_ref()).await?;
+            let before = match &args.before {
+                Some(named) => Some(find::run(client, named).await?.to_string()),
+                None => None,
+            };
+            let runs = client.list("runs", &filter(&args, session), before, args.limit).await?;
             let needs = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
             let needs = needs.get("attention").cloned().unwrap_or_else(|| json!([]));
             let needs: Vec<NeedObject> = serde_json::from_value(needs)?;
-            list(&serde_json::from_value::<Vec<ListedRun>>(Value::Array(runs))?, &needs, json)?;
+            list(&serde_json::from_value::<Vec<ListedRun>>(Value::Array(runs))?, &needs, global)?;
             return Ok(0);
         }
-        Some(RunsCommand::Show(one)) => format!("/v1/runs/{}", named(client, &one).await?),
-        Some(RunsCommand::Export(one)) => {
-            format!("/v1/runs/{}/export", named(client, &one).await?)
+        Some(RunsCommand::Show(OneRun { run })) => {
+            format!("/v1/runs/{}", find::run(client, &run).await?)
+        }
+        Some(RunsCommand::Export(OneRun { run })) => {
+            format!("/v1/runs/{}/export", find::run(client, &run).await?)
         }
         Some(RunsCommand::Resolve(_)) => bail!("a call in doubt is resolved by its gateway"),
     };
@@ -99,50 +105,21 @@ async fn from_gateway(
     Ok(0)
 }
 
-/// The id of the named run. With --url, `last` is the newest run that the token may see, of any principal.
-async fn named(client: &mut Client, one: &OneRun) -> anyhow::Result<String> {
-    if one.run != "last" {
-        let id: RunId = one.run.parse()?;
-        return Ok(id.to_string());
-    }
-    let reply = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
-    let text = |name: &str| reply.pointer(&format!("/runs/0/{name}")).and_then(Value::as_str);
-    let newest = text("tool_run_id").context("there is no run yet")?;
-    let (run, owner) = (newest, text("principal_id").unwrap_or_default());
-    show::note(format!("last: run {} of `{}`", show::printable(run), show::printable(owner)));
-    Ok(newest.to_owned())
+fn filter(args: &ListArgs, session: Option<SessionId>) -> String {
+    [
+        parameter("session", session.as_ref()),
+        parameter("status", args.status.as_ref()),
+        parameter("tool", args.tool.as_ref()),
+        parameter("principal", args.principal.as_ref()),
+        parameter("since", instant(args.since).as_ref()),
+        parameter("until", instant(args.until).as_ref()),
+        parameter("text", args.text.as_ref()),
+    ]
+    .concat()
 }
 
-fn filter(args: &ListArgs) -> String {
-    let mut path = String::new();
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            path.push_str(&format!("&{name}={}", escaped(&value)));
-        }
-    };
-    add("session", args.session.map(|id| id.to_string()));
-    add("status", args.status.clone());
-    add("tool", args.tool.clone());
-    add("principal", args.principal.as_ref().map(ToString::to_string));
-    add("since", instant(args.since).map(|since| since.to_string()));
-    add("until", instant(args.until).map(|until| until.to_string()));
-    add("text", args.text.clone());
-    path
-}
-
-fn instant(when: Option<When>) -> Option<Timestamp> {
+pub(super) fn instant(when: Option<When>) -> Option<Timestamp> {
     when.map(|when| when.instant(RealWorld.now()))
-}
-
-/// A text, escaped for a query.
-fn escaped(text: &str) -> String {
-    let one = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(one).collect()
 }
 
 fn word(args: &ResolveArgs) -> &'static str {
@@ -153,13 +130,55 @@ fn word(args: &ResolveArgs) -> &'static str {
     }
 }
 
-async fn resolve(client: &mut Client, args: &ResolveArgs) -> anyhow::Result<u8> {
+/// The run whose call is settled: `last` is the newest that needs a person for its call.
+async fn unsettled(client: &mut Client, named: &Named<RunId>) -> anyhow::Result<RunId> {
+    let rows = async |wanted: Wanted<'_>| match wanted {
+        Wanted::Newest => {
+            let reply = client.ask(Method::GET, "/v1/attention", None).await?.json()?;
+            let Attention { attention, counts: _ } = serde_json::from_value(reply)?;
+            let kinds = [Kind::InDoubt, Kind::Stuck].map(Kind::as_str);
+            let newest = attention.iter().rev().find(|need| kinds.contains(&need.kind.as_str()));
+            Ok(newest.map(|need| json!({ "tool_run_id": need.run_id })).into_iter().collect())
+        }
+        Wanted::Beginning(_) => find::from_gateway(client, "runs", "text", "", wanted).await,
+    };
+    find::find(named, rows).await
+}
+
+/// The call of a run, for the person who says what became of it. Nothing is cut.
+async fn call(client: &mut Client, run_id: RunId) -> anyhow::Result<String> {
+    let reply = client.ask(Method::GET, &format!("/v1/runs/{run_id}"), None).await?;
+    let run = reply.json().with_context(|| format!("cannot show run {run_id}"))?;
+    let text = |pointer: &str| {
+        show::printable(run.pointer(pointer).and_then(Value::as_str).unwrap_or("-"))
+    };
+    let [who, tool] = [text("/run/principal_id"), text("/run/tool_name")];
+    let [args, why] = [text("/run/input_json"), text("/attention/reason")];
+    Ok(format!("run {run_id}\n  who   {who}\n  what  {tool} {args}\n  why   {why}"))
+}
+
+async fn resolve(global: &Global, data: &DataDir, args: &ResolveArgs) -> anyhow::Result<u8> {
+    let asked = Asked::about(std::slice::from_ref(&args.run));
+    let mut run_id = None;
+    let question = async |client: &mut Client| {
+        let run_id = *run_id.insert(unsettled(client, &args.run).await?);
+        Ok(format!("{}\nsettle its call as {}?", call(client, run_id).await?, word(args)))
+    };
+    let mut client = confirm::operator_shown(global, data, asked, question).await?;
+    let run_id = match run_id {
+        Some(run_id) => run_id,
+        None => unsettled(&mut client, &args.run).await?,
+    };
+    settle(&mut client, run_id, args).await
+}
+
+async fn settle(client: &mut Client, run_id: RunId, args: &ResolveArgs) -> anyhow::Result<u8> {
     let mut body = json!({ "as": word(args) });
     if let (Some(text), Value::Object(members)) = (&args.result, &mut body) {
         let result = strict::stored(text).map_err(|bad| anyhow::anyhow!("--result: {bad}"))?;
         members.insert("result".into(), result);
     }
-    let path = format!("/v1/runs/{}/resolve", args.run);
+    let path = format!("/v1/runs/{run_id}/resolve");
     let reply = client.ask(Method::POST, &path, Some(&body)).await?;
     let response = String::from_utf8_lossy(&reply.body).into_owned();
     let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
@@ -175,8 +194,8 @@ async fn resolve(client: &mut Client, args: &ResolveArgs) -> anyhow::Result<u8> 
 
 fn query(args: ListArgs) -> anyhow::Result<RunQuery> {
     Ok(RunQuery {
-        before: args.before,
-        session_id: args.session,
+        before: None,
+        session_id: None,
         principal_id: args.principal,
         status: args.status.as_deref().and_then(Status::parse),
         tool_name: args.tool,
@@ -193,16 +212,17 @@ async fn attention(store: &dyn Store) -> anyhow::Result<Vec<NeedObject>> {
     Ok(needs.iter().map(NeedObject::of).collect())
 }
 
-fn list(runs: &[ListedRun], needs: &[NeedObject], json: bool) -> anyhow::Result<()> {
-    if json {
+fn list(runs: &[ListedRun], needs: &[NeedObject], global: &Global) -> anyhow::Result<()> {
+    if global.json {
         return runs.iter().try_for_each(show::json);
     }
     if runs.is_empty() {
         return show::say("no runs");
     }
-    let mut table = Table::new(["RUN", "TIME", "STEP", "TOOL", "STATUS", "MS", "WHAT"]);
+    let header = ["RUN", "TIME", "PRINCIPAL", "STEP", "TOOL", "STATUS", "MS", "WHAT"];
+    let (mut table, times) = (Table::new(header), times(global));
     for run in runs {
-        table.add(row(run));
+        table.add(row(run, times));
     }
     show::say(table)?;
     // Printed after the list, because these runs may be older than those listed.
@@ -210,14 +230,15 @@ fn list(runs: &[ListedRun], needs: &[NeedObject], json: bool) -> anyhow::Result<
     Ok(())
 }
 
-fn row(run: &ListedRun) -> [Cell; 7] {
+fn row(run: &ListedRun, times: Times) -> [Cell; 8] {
     const WHAT_CHARS_MAX: usize = 48;
     let refused = run.error.as_ref().map(|error| error.error_code.as_str());
     let what = run.input.as_ref().map(|input| input.get()).or(refused).unwrap_or_default();
     let latency = run.latency_ms.map(|latency| latency.to_string());
     [
         Cell::plain(run.tool_run_id),
-        Cell::plain(run.ts),
+        Cell::plain(times.past(run.ts)),
+        Cell::plain(&run.principal_id),
         Cell::plain(run.step_index),
         Cell::plain(show::printable(run.tool_name.as_deref().unwrap_or("-"))),
         show::status(run.status),
@@ -227,22 +248,9 @@ fn row(run: &ListedRun) -> [Cell; 7] {
 }
 
 async fn dossier(store: &dyn Store, one: &OneRun) -> anyhow::Result<Dossier> {
-    let run_id: RunId = if one.run == "last" { last(store).await? } else { one.run.parse()? };
+    let run_id = find::run_in(store, &one.run).await?;
     match store.dossier(run_id).await? {
         Some(dossier) => Ok(dossier),
         None => bail!("there is no run {run_id}: `stepgate runs` lists them"),
     }
-}
-
-/// The newest run of the agent as which `run`, `step`, `chat` and `mcp` act on this directory. Runs of other principals
-/// over HTTP do not count.
-async fn last(store: &dyn Store) -> anyhow::Result<RunId> {
-    let principal_id = start::local_agent()?;
-    let query =
-        RunQuery { principal_id: Some(principal_id.clone()), limit: 1, ..Default::default() };
-    let newest = store.runs(query).await?;
-    let Some(run) = newest.first() else {
-        bail!("there is no run of `{principal_id}` yet: `stepgate runs` lists those of everybody");
-    };
-    Ok(run.arrival.run_id)
 }

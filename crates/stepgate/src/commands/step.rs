@@ -13,9 +13,10 @@ use stepgate_http::SESSION_HEADER;
 
 use axum::http::Method;
 use serde_json::Value;
-use stepgate_core::ids::SessionId;
+use stepgate_core::ids::{RunId, SessionId};
 
-use crate::cli::{Global, StepArgs};
+use super::{find, reason};
+use crate::cli::{Global, Named, StepArgs};
 use crate::client::{As, Client};
 use crate::commands::{exit_code, exit_code_of};
 use crate::data_dir::DataDir;
@@ -24,11 +25,11 @@ use crate::start::{self, Held};
 pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
     let (mut input, length) = open(&args.file)?;
     if let Some(client) = Client::elsewhere(global, data, As::Agent).await? {
-        return elsewhere(client, data, &args, &mut *input).await;
+        return elsewhere(global, client, data, &args, &mut *input).await;
     }
     let held = start::hold_recovered(data).await?;
     held.tell().await;
-    let session = held.session(args.session).await?;
+    let session = session(&held, args.session.as_ref()).await?;
     if args.lines {
         return lines(&held, &session, input, length).await;
     }
@@ -37,7 +38,18 @@ pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> any
     let payload = payload.unwrap_or_else(|| Payload::whole([]));
     let answered = submit(&held, &session, payload).await?;
     answer(&answered)?;
+    reason::tell_from(&*held.gate.store, answered.run_id).await;
     Ok(exit_code(answered.word()))
+}
+
+/// The session that a step of the local agent joins.
+pub(super) async fn session(
+    held: &Held,
+    named: Option<&Named<SessionId>>,
+) -> anyhow::Result<Session> {
+    let agent = start::local_agent()?;
+    let session_id = find::session_in(&*held.gate.store, named, Some(&agent)).await?;
+    Ok(held.session(session_id).await?)
 }
 
 /// Takes a payload through the gate. The step runs in its own task: dropping this future does not stop it.
@@ -57,6 +69,7 @@ pub(super) async fn submit(
 
 /// The same, if another process executes the steps.
 async fn elsewhere(
+    global: &Global,
     mut client: Client,
     data: &DataDir,
     args: &StepArgs,
@@ -69,36 +82,51 @@ async fn elsewhere(
     let is_too_long = most > config.limits().payload_bytes_max;
     let bytes_max = if is_too_long { most } else { most.saturating_add(1) };
     let end = if args.lines { End::Line } else { End::Input };
+    let session = find::session(&mut client, args.session.as_ref()).await?;
     let mut last = None;
     while let Some(payload) = read(input, end, bytes_max).context("cannot read the proposal")? {
-        let (response, code) = send(&mut client, args.session, payload.bytes.to_vec()).await?;
-        print(&response)?;
-        last = Some(code);
+        let sent = send(&mut client, session, payload.bytes.to_vec()).await?;
+        print(&sent.response)?;
+        last = Some(sent);
     }
-    match last {
-        _ if args.lines => Ok(0),
-        Some(code) => Ok(code),
+    if args.lines {
+        return Ok(0);
+    }
+    let sent = match last {
+        Some(sent) => sent,
         None => {
-            let (response, code) = send(&mut client, args.session, Vec::new()).await?;
-            print(&response)?;
-            Ok(code)
+            let sent = send(&mut client, session, Vec::new()).await?;
+            print(&sent.response)?;
+            sent
         }
+    };
+    if let Some(run_id) = sent.run_id {
+        reason::tell_elsewhere(global, data, run_id).await;
     }
+    Ok(sent.code)
 }
 
-/// Sends a proposal to the gateway. Returns its response and the exit code.
+/// The answer of a gateway to a proposal.
+pub(super) struct Sent {
+    pub(super) response: String,
+    /// The exit code.
+    pub(super) code: u8,
+    pub(super) run_id: Option<RunId>,
+}
+
+/// Sends a proposal to the gateway.
 pub(super) async fn send(
     client: &mut Client,
     session: Option<SessionId>,
     payload: Vec<u8>,
-) -> anyhow::Result<(String, u8)> {
+) -> anyhow::Result<Sent> {
     let mut headers = vec![("content-type", "application/json".to_owned())];
     headers.extend(session.map(|session| (SESSION_HEADER, session.to_string())));
     let reply = client.send(Method::POST, "/v1/steps", &headers, payload).await?;
     let response = String::from_utf8(reply.body.to_vec()).context("the answer is not text")?;
     let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
     match parsed.get("outcome").and_then(Value::as_str).and_then(exit_code_of) {
-        Some(code) => Ok((response, code)),
+        Some(code) => Ok(Sent { response, code, run_id: reply.run_id }),
         None => Err(reply.refusal()),
     }
 }

@@ -72,7 +72,7 @@ fn tell(report: &Report, saved: usize) -> anyhow::Result<()> {
     } else {
         show_problems(&report.problems)?;
     }
-    let mut table = Table::new(["SESSION", "LINKS", "HEAD"]);
+    let mut table = Table::new(["SESSION", "LINKS", "HEAD"]).uncut();
     for head in &report.heads {
         let SavedHead { session_id, number, digest } = head;
         table.add([Cell::plain(session_id), Cell::plain(number), Cell::plain(digest)]);

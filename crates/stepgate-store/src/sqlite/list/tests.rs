@@ -2,7 +2,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::event::EventType;
-use stepgate_core::ids::{PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{IdPrefix, PrincipalId, RunId, SessionId};
 use stepgate_core::ports::{ApprovalQuery, EventQuery, RunQuery, RunText, SessionQuery, TurnQuery};
 use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
@@ -127,6 +127,44 @@ fn every_filter_of_runs_and_the_lists_of_sessions_and_turns_use_an_index() {
     ];
     for (sql, expected) in rows {
         check_plan(&connection, sql, expected);
+    }
+}
+
+#[test]
+fn the_beginning_of_an_id_is_looked_up_in_the_index_of_ids_whatever_else_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stepgate.db");
+    let connection = writer(&path, &SqliteOptions::default()).unwrap();
+    let principal_id = Some(PrincipalId::parse("agent-1").unwrap());
+    let id_prefix = Some(IdPrefix::parse("0198b2c4").unwrap());
+    let approvals = ApprovalQuery { id_prefix: id_prefix.clone(), ..ApprovalQuery::default() };
+    let sessions = SessionQuery { id_prefix: id_prefix.clone(), ..SessionQuery::default() };
+    let turns = TurnQuery { id_prefix, ..TurnQuery::default() };
+    let theirs = principal_id.clone();
+    let rows = [
+        (approvals_sql(&approvals), "approvals", "approval_id"),
+        (
+            approvals_sql(&ApprovalQuery {
+                principal_id: theirs.clone(),
+                status: Some(ApprovalStatus::Pending),
+                ..approvals
+            }),
+            "approvals",
+            "approval_id",
+        ),
+        (sessions_sql(&sessions), "sessions", "session_id"),
+        (
+            sessions_sql(&SessionQuery { principal_id: theirs, ..sessions }),
+            "sessions",
+            "session_id",
+        ),
+        (turns_sql(&turns), "events", "event_id"),
+        (turns_sql(&TurnQuery { principal_id, ..turns }), "events", "event_id"),
+    ];
+    for (sql, table, id) in rows {
+        let found =
+            format!("SEARCH {table} USING INDEX sqlite_autoindex_{table}_1 ({id}>? AND {id}<?)");
+        check_plan(&connection, sql, &found);
     }
 }
 

@@ -67,12 +67,12 @@ fn a_padded_argument_hides_nothing_of_what_the_one_at_the_keyboard_decides_on() 
     let padding = "x".repeat(20_000);
     let args = json!({ "content": padding, "path": "/sandbox/the-dangerous-one.txt" });
     stage.model.says([calls(&[("c1", "WRITE_FILE", args)])]);
-    let output = stage.scene.place.stepgate(["chat"], "write\n");
+    let output = stage.scene.place.stepgate(["--utc", "chat"], "write\n");
     assert_eq!(output.code, 13, "{}", output.stderr);
     let path = "        path = \"/sandbox/the-dangerous-one.txt\"\n  why   a file is written\n";
     assert!(output.stderr.contains(path), "{}", output.stderr);
     assert!(output.stderr.contains(&format!("content = \"{padding}\"\n")), "all of it is shown");
-    let listed = stage.scene.place.stepgate(["approvals"], "").stdout;
+    let listed = stage.scene.place.stepgate(["--utc", "approvals"], "").stdout;
     assert!(output.stderr.contains(&listed), "the card is what `approvals` shows: {listed}");
     let shown = stage.scene.place.stepgate(["runs", "show", "last"], "").stdout;
     assert!(shown.contains(&padding) && shown.contains("the-dangerous-one"), "{shown}");

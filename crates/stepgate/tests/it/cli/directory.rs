@@ -12,8 +12,14 @@ use crate::gate::proposal;
 #[test]
 fn a_command_that_looks_or_decides_where_nothing_is_says_so_and_makes_nothing() {
     const ID: &str = "0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10";
-    let rows: [&[&str]; 19] = [
+    let rows: [&[&str]; 25] = [
         &["approvals"],
+        &["approvals", "--watch"],
+        &["approve", "last"],
+        &["attention"],
+        &["sessions"],
+        &["turns"],
+        &["top"],
         &["approve", ID],
         &["deny", ID],
         &["token", "list"],

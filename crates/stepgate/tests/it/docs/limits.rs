@@ -6,7 +6,7 @@ use super::{quoted, read, rows};
 
 /// The rows without a key of the configuration: the row, the file that has the limit, and the names of its
 /// constants (or of the fields of its defaults) in the order of the row's numbers.
-const CONSTANTS: [(&str, &str, &[&str]); 54] = [
+const CONSTANTS: [(&str, &str, &[&str]); 57] = [
     ("integers in a proposal", "stepgate-core/src/json/strict.rs", &["EXACT_MAX"]),
     ("version numbers", "stepgate-core/src/step/p3_validate_schema.rs", &["VERSION_DIGITS_MAX"]),
     ("name of an action", "stepgate-core/src/limits.rs", &["ACTION_BYTES_MAX"]),
@@ -155,6 +155,13 @@ const CONSTANTS: [(&str, &str, &[&str]); 54] = [
         &["JSON_BYTES_MAX", "JSON_DEPTH_MAX"],
     ),
     ("note of a decision", "stepgate-http/src/approvals.rs", &["NOTE_BYTES_MAX"]),
+    ("note that is written in `top`", "stepgate/src/commands/top/view.rs", &["NOTE_CHARS_MAX"]),
+    ("shortest beginning of an id", "stepgate-core/src/ids.rs", &["CHARS_MIN"]),
+    (
+        "objects that are listed for a beginning that several ids have",
+        "stepgate/src/commands/find.rs",
+        &["CANDIDATES_MAX"],
+    ),
     ("approvals that one request decides", "stepgate-http/src/approvals.rs", &["BATCH_MAX"]),
     ("tokens that are good at one time", "stepgate-gateway/src/tokens.rs", &["TOKENS_MAX"]),
     ("how long a token with an end is good", "stepgate-gateway/src/tokens.rs", &["LIFE_S_MAX"]),
@@ -200,7 +207,7 @@ fn every_row_of_the_limits_stands_in_the_code_with_its_name_and_its_value() {
             continue;
         }
         if let Some((_, declared)) = FLAGS.iter().find(|(row, _)| *row == name) {
-            assert!(read("crates/stepgate/src/cli.rs").contains(declared), "{name}");
+            assert!(read("crates/stepgate/src/cli/lists.rs").contains(declared), "{name}");
             continue;
         }
         let known = CONSTANTS.iter().find(|(row, _, _)| *row == name);

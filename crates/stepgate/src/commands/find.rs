@@ -1,0 +1,219 @@
+//! Looks up what the command line names by the beginning of its id, or as `last`.
+//!
+//! Every command uses this one resolver. Where the rows come from is up to the command: a gateway, or the store.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use stepgate_core::bundle::RunObject;
+use stepgate_core::ids::{ApprovalId, ArtifactId, IdPrefix, PrincipalId, RunId, SessionId};
+use stepgate_core::ports::{RunQuery, RunText, SessionQuery, Store};
+use stepgate_core::session::Session;
+
+use crate::cli::Named;
+use crate::client::Client;
+use crate::{show, start};
+
+/// Most candidates that are listed where a beginning is not unique.
+pub(super) const CANDIDATES_MAX: u32 = 10;
+
+/// A kind of object that has an id.
+pub(super) trait Kind:
+    FromStr<Err: std::error::Error + Send + Sync + 'static> + Display + Copy
+{
+    /// For messages.
+    const NAME: &'static str;
+    /// The command that lists them.
+    const LISTED_BY: &'static str;
+    /// The members of a row that tell what it is, its id first.
+    const MEMBERS: &'static [&'static str];
+}
+
+impl Kind for RunId {
+    const NAME: &'static str = "run";
+    const LISTED_BY: &'static str = "stepgate runs";
+    const MEMBERS: &'static [&'static str] = &["tool_run_id", "ts", "principal_id", "tool_name"];
+}
+
+impl Kind for ApprovalId {
+    const NAME: &'static str = "approval";
+    const LISTED_BY: &'static str = "stepgate approvals --status all";
+    const MEMBERS: &'static [&'static str] = &["approval_id", "ts_requested", "status"];
+}
+
+impl Kind for SessionId {
+    const NAME: &'static str = "session";
+    const LISTED_BY: &'static str = "stepgate sessions";
+    const MEMBERS: &'static [&'static str] = &["session_id", "ts", "principal_id"];
+}
+
+/// The id of a token.
+impl Kind for ArtifactId {
+    const NAME: &'static str = "token";
+    const LISTED_BY: &'static str = "stepgate token list";
+    const MEMBERS: &'static [&'static str] = &["token_id", "created_at", "principal_id", "role"];
+}
+
+/// What a resolver looks for.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    /// The newest that fits the command.
+    Newest,
+    /// Every one whose id begins like this, whether or not it fits the command: a beginning that is unique only
+    /// among those that wait could come to mean another one than the person has seen.
+    Beginning(&'a IdPrefix),
+}
+
+/// The one object that is meant. `rows` returns what is wanted as JSON, at most one more than [`CANDIDATES_MAX`].
+pub(super) async fn find<T: Kind>(
+    named: &Named<T>,
+    rows: impl AsyncFnOnce(Wanted<'_>) -> anyhow::Result<Vec<Value>>,
+) -> anyhow::Result<T> {
+    let prefix = match named {
+        Named::Whole(id) => return Ok(*id),
+        Named::Last => {
+            let rows = rows(Wanted::Newest).await?;
+            let newest = rows.first().with_context(|| {
+                format!(
+                    "there is no {} that `last` could mean: `{}` lists them",
+                    T::NAME,
+                    T::LISTED_BY
+                )
+            })?;
+            return id_of(newest);
+        }
+        Named::Beginning(prefix) => prefix,
+    };
+    let rows = rows(Wanted::Beginning(prefix)).await?;
+    let (name, prefix) = (T::NAME, prefix.as_str());
+    match rows.as_slice() {
+        [] => bail!("no {name} begins with `{prefix}`: `{}` lists them", T::LISTED_BY),
+        [row] => id_of(row),
+        rows => {
+            let most = usize::try_from(CANDIDATES_MAX)?;
+            let mut listed: String = rows.iter().take(most).map(candidate::<T>).collect();
+            if rows.len() > most {
+                listed.push_str("\n  and more");
+            }
+            bail!(
+                "`{prefix}` is the beginning of more than one {name}, and nothing was done:{listed}"
+            )
+        }
+    }
+}
+
+/// Asks a gateway for rows of a list. `newest` is the filter for `last`; `by_id` is the parameter for the beginning of
+/// an id.
+pub(super) async fn from_gateway(
+    client: &mut Client,
+    list: &str,
+    by_id: &str,
+    newest: &str,
+    wanted: Wanted<'_>,
+) -> anyhow::Result<Vec<Value>> {
+    match wanted {
+        Wanted::Newest => client.list(list, newest, None, 1).await,
+        Wanted::Beginning(prefix) => {
+            let filter = format!("&{by_id}={}", prefix.as_str());
+            client.list(list, &filter, None, CANDIDATES_MAX + 1).await
+        }
+    }
+}
+
+/// The session that is meant, of those that the client may see.
+pub(super) async fn session(
+    client: &mut Client,
+    named: Option<&Named<SessionId>>,
+) -> anyhow::Result<Option<SessionId>> {
+    let Some(named) = named else { return Ok(None) };
+    let rows =
+        async |wanted: Wanted<'_>| from_gateway(client, "sessions", "id_prefix", "", wanted).await;
+    find(named, rows).await.map(Some)
+}
+
+/// The run that is meant, of those that the client may see. It may be of another principal than the caller, so whose
+/// the newest one is goes to standard error.
+pub(super) async fn run(client: &mut Client, named: &Named<RunId>) -> anyhow::Result<RunId> {
+    let rows = async |wanted: Wanted<'_>| {
+        let rows = from_gateway(client, "runs", "text", "", wanted).await?;
+        if let (Wanted::Newest, Some(newest)) = (wanted, rows.first()) {
+            let text = |name: &str| newest.get(name).and_then(Value::as_str).unwrap_or_default();
+            let (run, owner) = (text("tool_run_id"), text("principal_id"));
+            show::note(show::printable(&format!("last: run {run} of `{owner}`")));
+        }
+        Ok(rows)
+    };
+    find(named, rows).await
+}
+
+/// The approval that is meant: `last` is the newest that waits.
+pub(super) async fn approval(
+    client: &mut Client,
+    named: &Named<ApprovalId>,
+) -> anyhow::Result<ApprovalId> {
+    let rows = async |wanted: Wanted<'_>| {
+        from_gateway(client, "approvals", "id_prefix", "&status=pending", wanted).await
+    };
+    find(named, rows).await
+}
+
+/// The run that is meant, in the store: `last` is the newest of the agent as which `run`, `step`, `chat` and `mcp` act on
+/// this directory. Runs of other principals over HTTP do not count.
+pub(super) async fn run_in(store: &dyn Store, named: &Named<RunId>) -> anyhow::Result<RunId> {
+    let rows = async |wanted: Wanted<'_>| {
+        let query = match wanted {
+            Wanted::Newest => RunQuery {
+                principal_id: Some(start::local_agent()?),
+                limit: 1,
+                ..RunQuery::default()
+            },
+            Wanted::Beginning(prefix) => RunQuery {
+                text: Some(RunText::IdPrefix(prefix.clone())),
+                limit: usize::try_from(CANDIDATES_MAX + 1)?,
+                ..RunQuery::default()
+            },
+        };
+        let runs = store.runs(query).await?;
+        let row = |run| Ok(serde_json::to_value(RunObject::of(run))?);
+        runs.iter().map(row).collect()
+    };
+    find(named, rows).await
+}
+
+/// The session that is meant, in the store: of this principal, or of any.
+pub(super) async fn session_in(
+    store: &dyn Store,
+    named: Option<&Named<SessionId>>,
+    principal_id: Option<&PrincipalId>,
+) -> anyhow::Result<Option<SessionId>> {
+    let Some(named) = named else { return Ok(None) };
+    let rows = async |wanted: Wanted<'_>| {
+        let (id_prefix, limit) = match wanted {
+            Wanted::Newest => (None, 1),
+            Wanted::Beginning(prefix) => (Some(prefix.clone()), CANDIDATES_MAX + 1),
+        };
+        let (principal_id, limit) = (principal_id.cloned(), usize::try_from(limit)?);
+        let query = SessionQuery { id_prefix, principal_id, limit, ..SessionQuery::default() };
+        let sessions = store.session_page(query).await?;
+        let row = |it: &Session| json!({ "session_id": it.session_id, "ts": it.ts, "principal_id": it.principal_id });
+        Ok(sessions.iter().map(row).collect())
+    };
+    find(named, rows).await.map(Some)
+}
+
+fn id_of<T: Kind>(row: &Value) -> anyhow::Result<T> {
+    let id = T::MEMBERS.first().and_then(|name| row.get(name)?.as_str()).unwrap_or_default();
+    id.parse().with_context(|| format!("the gateway lists a {} without its id", T::NAME))
+}
+
+/// One line about a candidate.
+fn candidate<T: Kind>(row: &Value) -> String {
+    let members = T::MEMBERS.iter().filter_map(|name| row.get(name)?.as_str());
+    let line: String = members.map(|text| format!("  {}", show::printable(text))).collect();
+    format!("\n{line}")
+}
+
+#[cfg(test)]
+mod tests;

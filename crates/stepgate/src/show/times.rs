@@ -1,0 +1,67 @@
+//! Times for people: how long ago, or the instant in UTC.
+
+use stepgate_core::time::Timestamp;
+
+/// How times are shown by one command. Its present does not move, so that a list has one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    now: Timestamp,
+    is_utc: bool,
+}
+
+impl Times {
+    pub(crate) fn at(now: Timestamp, is_utc: bool) -> Self {
+        Self { now, is_utc }
+    }
+
+    /// The same at another present, for a command that goes on.
+    pub(crate) fn moved_to(self, now: Timestamp) -> Self {
+        Self { now, ..self }
+    }
+
+    /// A time that is over, such as `3 min ago`.
+    pub(crate) fn past(self, at: Timestamp) -> String {
+        match self.is_utc {
+            true => at.to_string(),
+            false => format!("{} ago", span(self.now.since_ms(at))),
+        }
+    }
+
+    /// A time to come, such as `in 3 min`.
+    pub(crate) fn to_come(self, at: Timestamp) -> String {
+        match (self.is_utc, at.since_ms(self.now)) {
+            (true, _) => at.to_string(),
+            (false, 0) => "now".to_owned(),
+            (false, ms) => format!("in {}", span(ms)),
+        }
+    }
+}
+
+/// A length of time in its largest unit.
+pub(crate) fn span(ms: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let seconds = ms / 1000;
+    let (unit_s, unit) =
+        UNITS.into_iter().find(|(unit_s, _)| seconds >= *unit_s).unwrap_or((1, "s"));
+    format!("{} {unit}", seconds / unit_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_its_largest_unit_or_in_utc() {
+        let now = Timestamp::from_millisecond(1_700_000_000_000);
+        let times = Times::at(now, false);
+        let ago = |ms: i64| times.past(Timestamp::from_millisecond(1_700_000_000_000 - ms));
+        let told = [0, 59_999, 60_000, 3_599_999, 7_200_000, 200_000_000].map(ago);
+        assert_eq!(told, ["0 s ago", "59 s ago", "1 min ago", "59 min ago", "2 h ago", "2 d ago"]);
+        // The clock of another node may be ahead.
+        assert_eq!(ago(-5000), "0 s ago");
+        let to_come = [0, 90_000].map(|ms| times.to_come(now.plus_ms(ms)));
+        assert_eq!(to_come, ["now", "in 1 min"]);
+        let utc = Times::at(now, true);
+        assert_eq!([utc.past(now), utc.to_come(now)], ["2023-11-14T22:13:20.000Z"; 2]);
+    }
+}
