@@ -1,5 +1,6 @@
 //! The command line, with examples for every command.
 
+mod grants;
 mod lists;
 mod named;
 mod times;
@@ -14,6 +15,7 @@ use stepgate_core::tool::ToolName;
 use stepgate_gateway::tokens::Role;
 
 use crate::log::LogFormat;
+pub(crate) use grants::{CreateGrantArgs, GrantId, GrantsArgs, GrantsCommand};
 pub(crate) use lists::{ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, TurnsArgs};
 pub(crate) use named::Named;
 pub(crate) use times::{Span, When};
@@ -216,6 +218,13 @@ Examples:
   stepgate token list
   stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10")]
     Token(TokenArgs),
+    /// List grants, which approve further calls in advance; create or revoke one.
+    #[command(after_help = "\
+Examples:
+  stepgate grants
+  stepgate grants create last --uses 20 --for 8h --allow 'amount=1..50'
+  stepgate grants revoke last")]
+    Grants(GrantsArgs),
     /// List runs, newest first; show, export or resolve one.
     #[command(after_help = "\
 Examples:

@@ -12,6 +12,7 @@ mod doctor;
 mod find;
 mod follow;
 mod gateway;
+mod grants;
 mod mcp;
 pub(crate) mod mcp_config;
 mod nodes;
@@ -113,6 +114,7 @@ async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<
         Command::Tools(args) => tools::tools(&global, data, args).await.map_err(explained),
         Command::Policy(args) => policy::policy(&global, data, args).await.map_err(explained),
         Command::Token(args) => token::token(&global, data, args).await.map_err(explained),
+        Command::Grants(args) => grants::grants(&global, data, args).await.map_err(explained),
         Command::Runs(args) => runs::runs(&global, data, args).await,
         Command::Top => top::top(&global, data).await,
         Command::Sessions(args) => sessions::sessions(&global, data, &args).await,
@@ -189,6 +191,7 @@ fn needs(command: &Command) -> Needs {
         | Command::Tools(_)
         | Command::Policy(_)
         | Command::Token(_)
+        | Command::Grants(_)
         | Command::Recover
         | Command::Runs(_) => Needs::Directory,
     }
@@ -259,6 +262,7 @@ fn works_on_the_directory(command: &Command) -> bool {
         | Command::Tools(_)
         | Command::Policy(_)
         | Command::Token(_)
+        | Command::Grants(_)
         | Command::Runs(_)
         | Command::Recover
         | Command::Canon(_)

@@ -107,7 +107,7 @@ fn decides(command: &Command) -> bool {
     let words = (words.first().copied(), words.get(1).copied());
     let decides = match words {
         (Some("approve" | "deny" | "chat"), _) => true,
-        (Some("token"), Some("create" | "revoke")) => true,
+        (Some("token" | "grants"), Some("create" | "revoke")) => true,
         (Some("tools"), Some("accept")) | (Some("runs"), Some("resolve")) => true,
         (_, _) => false,
     };

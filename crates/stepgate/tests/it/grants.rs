@@ -257,3 +257,38 @@ fn a_quorum_needs_different_people_of_the_named_groups() {
     let verified = place.stepgate(["verify"], "");
     assert_eq!(verified.code, 0, "{verified:?}");
 }
+
+#[test]
+fn the_terminal_makes_lists_and_revokes_grants() {
+    let place = Place::new();
+    asking(&place);
+    let gateway = Gateway::start(&place);
+    let approval = approved(&gateway);
+    let run = |args: &[&str]| place.stepgate(args.iter().copied(), "");
+    assert_eq!(run(&["grants"]).stdout, "no grants\n");
+    let allow = "content=log *";
+    let refused = run(&["grants", "create", &approval, "--allow", "content=log"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let made =
+        run(&["grants", "create", &approval, "--uses", "3", "--for", "2h", "--allow", allow]);
+    assert_eq!(made.code, 0, "{made:?}");
+    for words in [
+        "active  WRITE_FILE by agent, 0 of 3 used",
+        "granted by operator",
+        "content begins with \"log \"",
+        "path is exactly \"/sandbox/log.txt\"",
+    ] {
+        assert!(made.stdout.contains(words), "{words}: {made:?}");
+    }
+    assert_eq!(gateway.propose(&write("log 1")).status, 200);
+    let listed = run(&["grants"]);
+    assert!(listed.stdout.contains("1 of 3 used"), "{listed:?}");
+    let json: Value = serde_json::from_str(&run(&["--json", "grants"]).stdout).unwrap();
+    let id = json["grant_id"].as_str().unwrap();
+    let revoked = run(&["grants", "revoke", id]);
+    assert_eq!((revoked.code, revoked.stdout), (0, format!("revoked {id}\n")));
+    assert_eq!(run(&["grants"]).stdout, "no grants\n");
+    let past = run(&["grants", "--all"]);
+    assert!(past.stdout.contains("revoked  WRITE_FILE"), "{past:?}");
+    assert_eq!(gateway.propose(&write("log 2")).status, 202);
+}

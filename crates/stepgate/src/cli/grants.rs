@@ -1,0 +1,130 @@
+//! `stepgate grants`.
+
+use std::str::FromStr;
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use stepgate_core::grant::Condition;
+use stepgate_core::ids::{ApprovalId, ArtifactId};
+
+use super::{Named, Span};
+
+#[derive(Debug, Args)]
+pub(crate) struct GrantsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<GrantsCommand>,
+    /// Also those that are used up, expired or revoked.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GrantsCommand {
+    /// Approve further calls in advance, from an approval that was approved.
+    #[command(after_help = "\
+Examples:
+  stepgate grants create last --uses 5 --for 1h
+  stepgate grants create 0198b2c4-7a51 --uses 20 --for 8h --allow 'amount=1..50'
+  stepgate grants create last --for 1d --allow 'path=/sandbox/reports/*'
+
+The grant is for the principal that asked and for the tool as it is defined now. Each argument is exactly what was \
+approved, unless --allow says more. A call with any other argument is asked about as before.")]
+    Create(CreateGrantArgs),
+    /// Revoke a grant: no call uses it any more.
+    #[command(after_help = "\
+Examples:
+  stepgate grants revoke last
+  stepgate grants revoke 0198b2c4-7a51")]
+    Revoke {
+        /// The grant's id, or its beginning, or `last` for the newest that can be used.
+        #[arg(value_name = "ID")]
+        id: Named<GrantId>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateGrantArgs {
+    /// The approval's id, or its beginning, or `last` for the newest that was approved.
+    #[arg(value_name = "APPROVAL")]
+    pub(crate) approval: Named<ApprovalId>,
+    /// At most so many calls.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) uses: u64,
+    /// For how long, such as `15m` or `8h`.
+    #[arg(long = "for", value_name = "TIME", default_value = "1h")]
+    pub(crate) life: Span,
+    /// What else an argument may be: `NAME=MIN..MAX` for numbers, `NAME=BEGINNING*` for texts. Can be repeated.
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) allow: Vec<Allowance>,
+    /// A note that is kept with the grant.
+    #[arg(long)]
+    pub(crate) note: Option<String>,
+}
+
+/// The id of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GrantId(pub(crate) ArtifactId);
+
+impl FromStr for GrantId {
+    type Err = <ArtifactId as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl std::fmt::Display for GrantId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What an argument may be.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Allowance {
+    pub(crate) name: String,
+    pub(crate) condition: Condition,
+}
+
+impl FromStr for Allowance {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let range = |range: &str| {
+            let (min, max) = range.split_once("..")?;
+            Some(Condition::Between(min.parse().ok()?, max.parse().ok()?))
+        };
+        let beginning =
+            |text: &str| Some(Condition::StartsWith(text.strip_suffix('*')?.to_owned()));
+        let named = text.split_once('=').and_then(|(name, allowed)| {
+            let condition = range(allowed).or_else(|| beginning(allowed))?;
+            Some(Self { name: name.to_owned(), condition })
+        });
+        match named {
+            Some(allowance) => Ok(allowance),
+            None => bail!("write `NAME=MIN..MAX` for numbers, or `NAME=BEGINNING*` for texts"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allowance_is_a_range_or_a_beginning() {
+        let condition = |text: &str| text.parse::<Allowance>().map(|it| (it.name, it.condition));
+        let beginning = |text: &str| Condition::StartsWith(text.to_owned());
+        for (text, name, expected) in [
+            ("amount=-5..50", "amount", Condition::Between(-5, 50)),
+            ("path=/a/*", "path", beginning("/a/")),
+            ("memo=1..x*", "memo", beginning("1..x")),
+            ("a=b=c*", "a", beginning("b=c")),
+        ] {
+            assert_eq!(condition(text).unwrap(), (name.to_owned(), expected), "{text}");
+        }
+        for text in ["amount", "amount=5", "amount=..5", "amount=1.5..2", "path=/a", ""] {
+            assert!(condition(text).is_err(), "{text}");
+        }
+    }
+}

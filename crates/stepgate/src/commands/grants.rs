@@ -1,0 +1,199 @@
+//! `stepgate grants`: calls that an operator approves in advance.
+
+use std::collections::BTreeMap;
+
+use axum::http::Method;
+use serde_json::{Value, json};
+use stepgate_core::grant::Condition;
+use stepgate_core::ids::{ApprovalId, IdPrefix};
+
+use super::confirm::{self, Asked};
+use super::find::{self, Kind, Wanted};
+use super::{past, times};
+use crate::cli::{CreateGrantArgs, Global, GrantId, GrantsArgs, GrantsCommand, Named, Span};
+use crate::client::{As, Client};
+use crate::data_dir::DataDir;
+use crate::show::{self, Times};
+
+impl Kind for GrantId {
+    const NAME: &'static str = "grant";
+    const LISTED_BY: &'static str = "stepgate grants";
+    const MEMBERS: &'static [&'static str] = &["grant_id", "created_at", "principal_id", "tool"];
+}
+
+pub(super) async fn grants(
+    global: &Global,
+    data: &DataDir,
+    args: GrantsArgs,
+) -> anyhow::Result<u8> {
+    match args.command {
+        None => list(global, data, args.all).await?,
+        Some(GrantsCommand::Create(args)) => create(global, data, &args).await?,
+        Some(GrantsCommand::Revoke { id }) => revoke(global, data, &id).await?,
+    }
+    Ok(0)
+}
+
+async fn all(client: &mut Client) -> anyhow::Result<Vec<Value>> {
+    let reply = client.ask(Method::GET, "/v1/grants", None).await?.json()?;
+    Ok(reply.get("grants").and_then(Value::as_array).cloned().unwrap_or_default())
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn is_active(grant: &Value) -> bool {
+    text(grant, "status") == "active"
+}
+
+async fn list(global: &Global, data: &DataDir, with_past: bool) -> anyhow::Result<()> {
+    let mut client = Client::of(global, data, As::Auditor).await?;
+    let mut grants = all(&mut client).await?;
+    grants.retain(|grant| with_past || is_active(grant));
+    if global.json {
+        return grants.iter().try_for_each(show::json);
+    }
+    if grants.is_empty() {
+        return show::say("no grants");
+    }
+    let times = times(global);
+    grants.iter().try_for_each(|grant| show::say(block(grant, times)))
+}
+
+/// A grant, with what it covers spelled out.
+fn block(grant: &Value, times: Times) -> String {
+    let number = |name: &str| grant.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let head = format!(
+        "{}  {}  {} by {}, {} of {} used, until {}, granted by {} {}",
+        text(grant, "grant_id"),
+        text(grant, "status"),
+        text(grant, "tool"),
+        text(grant, "principal_id"),
+        number("used"),
+        number("uses_max"),
+        grant_end(grant, times),
+        text(grant, "granted_by"),
+        past(times, grant, "created_at"),
+    );
+    let conditions = grant.get("args").and_then(Value::as_object).into_iter().flatten();
+    let conditions = conditions.map(|(name, condition)| {
+        let condition: Option<Condition> = serde_json::from_value(condition.clone()).ok();
+        let line = condition.map_or_else(|| name.clone(), |it| spelled_out(name, &it));
+        format!("\n  {}", show::printable(&line))
+    });
+    show::printable(&head) + &conditions.collect::<String>()
+}
+
+fn grant_end(grant: &Value, times: Times) -> String {
+    let end = text(grant, "expires_at");
+    end.parse().map_or_else(|_| end.to_owned(), |end| times.to_come(end))
+}
+
+/// What an argument must be, in words.
+fn spelled_out(name: &str, condition: &Condition) -> String {
+    match condition {
+        Condition::Equals(value) => format!("{name} is exactly {value}"),
+        Condition::Between(min, max) => format!("{name} is a number from {min} to {max}"),
+        Condition::StartsWith(beginning) => {
+            format!("{name} begins with {}", Value::from(beginning.as_str()))
+        }
+    }
+}
+
+async fn create(global: &Global, data: &DataDir, args: &CreateGrantArgs) -> anyhow::Result<()> {
+    let Span(life_s) = args.life;
+    let allowed: BTreeMap<&str, &Condition> =
+        args.allow.iter().map(|it| (it.name.as_str(), &it.condition)).collect();
+    let mut found = None;
+    let question = async |client: &mut Client| {
+        let id = approval(client, &args.approval).await?;
+        found = Some(id);
+        let approval = client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
+        let shown = what_is_granted(&approval.json()?, &allowed);
+        Ok(format!("{shown}\nallow {} calls like this for {life_s} seconds?", args.uses))
+    };
+    let asked = Asked::about(std::slice::from_ref(&args.approval));
+    let mut client = confirm::operator_shown(global, data, asked, question).await?;
+    let approval_id = match found {
+        Some(id) => id,
+        None => approval(&mut client, &args.approval).await?,
+    };
+    let body = json!({
+        "approval_id": approval_id,
+        "args": allowed,
+        "uses_max": args.uses,
+        "life_s": life_s,
+        "note": args.note,
+    });
+    let made = client.ask(Method::POST, "/v1/grants", Some(&body)).await?.json()?;
+    match global.json {
+        true => show::json(&made),
+        false => show::say(block(&made, times(global))),
+    }
+}
+
+/// The approval that is meant: `last` is the newest that was approved.
+async fn approval(client: &mut Client, named: &Named<ApprovalId>) -> anyhow::Result<ApprovalId> {
+    let rows = async |wanted: Wanted<'_>| {
+        find::from_gateway(client, "approvals", "id_prefix", "&status=approved", wanted).await
+    };
+    find::find(named, rows).await
+}
+
+/// Every argument of an approved call, with what the grant would allow for it.
+fn what_is_granted(approval: &Value, allowed: &BTreeMap<&str, &Condition>) -> String {
+    let context = approval.get("context").cloned().unwrap_or_default();
+    let (server, tool) = (text(&context, "tool_server"), text(&context, "tool_name"));
+    let head = format!("{server}.{tool} by {}", text(&context, "principal_id"));
+    let args = context.get("args").and_then(Value::as_object).into_iter().flatten();
+    let lines = args.map(|(name, value)| match allowed.get(name.as_str()) {
+        Some(condition) => spelled_out(name, condition),
+        None => spelled_out(name, &Condition::Equals(value.clone())),
+    });
+    let lines: String = lines.map(|line| format!("\n  {}", show::printable(&line))).collect();
+    show::printable(&head) + &lines
+}
+
+async fn revoke(global: &Global, data: &DataDir, named: &Named<GrantId>) -> anyhow::Result<()> {
+    let mut found = None;
+    let question = async |client: &mut Client| {
+        let (id, shown) = meant(client, named, times(global)).await?;
+        found = Some(id);
+        Ok(format!("{shown}\nrevoke it?"))
+    };
+    let asked = Asked::about(std::slice::from_ref(named));
+    let mut client = confirm::operator_shown(global, data, asked, question).await?;
+    let id = match found {
+        Some(id) => id,
+        None => meant(&mut client, named, times(global)).await?.0,
+    };
+    let reply = client.ask(Method::DELETE, &format!("/v1/grants/{id}"), None).await?;
+    if !reply.status.is_success() {
+        return Err(reply.refusal());
+    }
+    show::say(format!("revoked {id}"))
+}
+
+/// The grant that is meant, and how it looks.
+async fn meant(
+    client: &mut Client,
+    named: &Named<GrantId>,
+    times: Times,
+) -> anyhow::Result<(GrantId, String)> {
+    let grants = all(client).await?;
+    let rows = async |wanted: Wanted<'_>| {
+        let begins = |prefix: &IdPrefix| {
+            grants.iter().filter(|grant| prefix.fits(&text(grant, "grant_id"))).cloned().collect()
+        };
+        Ok(match wanted {
+            Wanted::Newest => {
+                grants.iter().find(|grant| is_active(grant)).cloned().into_iter().collect()
+            }
+            Wanted::Beginning(prefix) => begins(prefix),
+        })
+    };
+    let id = find::find(named, rows).await?;
+    let grant = grants.iter().find(|grant| text(grant, "grant_id") == id.to_string());
+    Ok((id, grant.map(|grant| block(grant, times)).unwrap_or_default()))
+}
