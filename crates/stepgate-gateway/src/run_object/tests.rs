@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use stepgate_core::run::{Arrival, Ending, Payload};
 
 use super::*;
@@ -13,7 +11,7 @@ fn run(output_json: &str) -> Run {
             principal_id: PrincipalId::parse("agent").unwrap(),
             step_index: 1,
             received_at: Timestamp::parse_short("2026-01-31").unwrap(),
-            payload: Payload::whole(Arc::from(*b"{}")),
+            payload: Payload::whole(*b"{}"),
         },
         tool_name: Some("home.light".into()),
         input_json: Some("{}".into()),
