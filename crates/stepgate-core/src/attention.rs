@@ -8,22 +8,20 @@
 use std::collections::BTreeMap;
 
 use crate::event::{EventType, payload};
-use crate::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
-use crate::ids::{PrincipalId, RunId};
+use crate::gate::{Fault, Gate};
+use crate::ids::RunId;
 use crate::need::Read;
 pub use crate::need::{Kind, Need, Reading, Subject};
-use crate::ports::{EventQuery, PlacedEvent, Store, StoreError};
+use crate::ports::{Store, StoreError};
 use crate::recover::Report;
-
-/// Events that are read at once.
-const PAGE: usize = 1000;
+use crate::system;
 
 /// The runs that need a person, in the order in which they came.
 pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, StoreError> {
     let Read { position, mut open } = reading.read().clone();
     // Read first: no event is added later at a smaller position, so events up to it need not be read again.
     let newest = store.last_position().await?;
-    let told = told_since(store, &[EventType::RunNeedsPerson], position).await?;
+    let told = system::events_since(store, &[EventType::RunNeedsPerson], position).await?;
     let position = told.last().map_or(newest, |last| newest.max(last.position));
     open.extend(told.iter().filter_map(|placed| Need::of_run(&placed.event)));
     let mut still = BTreeMap::new();
@@ -37,28 +35,6 @@ pub async fn list(store: &dyn Store, reading: &Reading) -> Result<Vec<Need>, Sto
         *read = Read { position, open: still.clone() };
     }
     Ok(still.into_values().collect())
-}
-
-/// The events of these types in the system session after a position, oldest first.
-pub(crate) async fn told_since(
-    store: &dyn Store,
-    event_types: &[EventType],
-    position: u64,
-) -> Result<Vec<PlacedEvent>, StoreError> {
-    let mut query = EventQuery {
-        after: position,
-        principal_id: PrincipalId::parse(SYSTEM_PRINCIPAL).ok(),
-        event_types: event_types.to_vec(),
-        loose_only: true,
-        limit: PAGE,
-    };
-    let mut told = Vec::new();
-    loop {
-        let page = store.events(query.clone()).await?;
-        let Some(last) = page.last() else { return Ok(told) };
-        query.after = last.position;
-        told.extend(page);
-    }
 }
 
 /// Whether a run has ended. A run that cannot be read counts as not ended.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::action::{CORE_SERVER, Touch};
 use crate::approvers::Groups;
 use crate::call::Call;
-use crate::consent::Consents;
+use crate::consents::Consents;
 use crate::event::{Event, EventType, payload};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
@@ -16,9 +16,12 @@ use crate::json::Value;
 use crate::limits::Limits;
 use crate::lock;
 use crate::need::Reading;
-use crate::ports::{EventQuery, Executor, Hold, Policy, Store, StoreError, ToolServers, World};
+use crate::ports::{Executor, Hold, Policy, Store, StoreError, ToolServers, World};
 use crate::session::{Head, Session, SessionKind, Uniqueness};
+use crate::system;
 use crate::time::Timestamp;
+
+pub use crate::system::SYSTEM_PRINCIPAL;
 
 /// Everything that a step needs from outside the core.
 #[derive(Clone)]
@@ -229,12 +232,6 @@ impl From<StateError> for Fault {
     }
 }
 
-/// Events of the system session that are read at once.
-const NOTED_PAGE: usize = 1000;
-
-/// The principal of the system session. No token can have this name.
-pub const SYSTEM_PRINCIPAL: &str = "system";
-
 impl Gate {
     /// The id of the executor that this call would be sent to from this node.
     pub(crate) fn executor_of(&self, call: &Call) -> Option<String> {
@@ -323,20 +320,8 @@ impl Gate {
 
     /// All events of these types in the system session, oldest first.
     pub async fn noted(&self, event_types: &[EventType]) -> Result<Vec<Event>, Fault> {
-        let mut query = EventQuery {
-            principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
-            event_types: event_types.to_vec(),
-            loose_only: true,
-            limit: NOTED_PAGE,
-            ..EventQuery::default()
-        };
-        let mut noted = Vec::new();
-        loop {
-            let page = self.store.events(query.clone()).await?;
-            let Some(last) = page.last() else { return Ok(noted) };
-            query.after = last.position;
-            noted.extend(page.into_iter().map(|placed| placed.event));
-        }
+        let noted = system::events_since(&*self.store, event_types, 0).await?;
+        Ok(noted.into_iter().map(|placed| placed.event).collect())
     }
 
     fn fresh_session_id(&self) -> SessionId {

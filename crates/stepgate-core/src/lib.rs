@@ -28,6 +28,8 @@ pub mod approval;
 pub mod approvers;
 pub mod grant;
 pub mod consent;
+pub mod consents;
+mod system;
 pub mod event;
 pub mod session;
 pub mod idempotency;

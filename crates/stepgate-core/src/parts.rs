@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::attention::{self, Kind, Need, Subject};
+use crate::attention::{Kind, Need, Subject};
 use crate::event::{EventType, payload};
 use crate::gate::{Fault, Gate};
 use crate::lock;
 use crate::ports::StoreError;
+use crate::system;
 use crate::time::Timestamp;
 
 /// Longest subject and reason, in characters: an event is kept for ever.
@@ -151,7 +152,7 @@ impl Parts {
             return Ok(());
         }
         let told =
-            attention::told_since(&*gate.store, &[EventType::PartNeedsPerson], position).await?;
+            system::events_since(&*gate.store, &[EventType::PartNeedsPerson], position).await?;
         let (mut known, now) = (self.known(), gate.world.now());
         known.position = told.last().map_or(newest, |last| newest.max(last.position));
         for (subject, need) in told.iter().filter_map(|placed| Need::of_part(&placed.event)) {

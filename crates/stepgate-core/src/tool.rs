@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::action::{CORE_SERVER, InvalidArgs};
@@ -102,7 +103,7 @@ impl<'de> Deserialize<'de> for ToolName {
 }
 
 /// What a tool does, as the operator configured it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Reads, and changes nothing.
@@ -152,7 +153,8 @@ impl Delivery {
 }
 
 /// Whether an operator has accepted a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Its definition is the pinned one.
     Accepted,

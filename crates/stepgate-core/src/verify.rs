@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use serde::{Deserialize, Serialize};
 
-use crate::consent::Recorded;
+use crate::consents::Recorded;
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::gate::opening_payload;

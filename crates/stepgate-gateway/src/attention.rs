@@ -31,6 +31,7 @@ pub struct NeedObject {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// Why it needs one, in one word.
+    #[schemars(with = "Kind")]
     pub kind: String,
     /// What happened.
     pub reason: String,

@@ -102,3 +102,6 @@ pub fn states(dossier: &Dossier) -> Vec<Status> {
     }
     states
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use tracing::{error, warn};
 
 use stepgate_core::approvers::Groups;
 use stepgate_core::attention;
-use stepgate_core::consent::Consents;
+use stepgate_core::consents::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::limits::Limits;

@@ -136,7 +136,7 @@ impl ApprovalObject {
             expires_at: approval.expires_at(),
             context: approval.context.read().ok().map(ContextObject::of),
             resolution: approval.resolution.clone(),
-            approved_by: consent::known_votes(&app.service.gate, approval.approval_id),
+            approved_by: app.service.gate.consents.known_votes(approval.approval_id),
             quarantined: false,
             url: app.public_url.approval(approval.approval_id),
             response: None,

@@ -42,7 +42,7 @@ pub(super) struct StreamParams {
     /// only events after this id; `latest` for those that come from now on
     after: Option<String>,
     /// only events of this type; it can be given several times
-    kind: Vec<EventType>,
+    pub(super) kind: Vec<EventType>,
     /// only events of this principal's sessions
     principal: Option<PrincipalId>,
     /// only events of this session
@@ -111,25 +111,7 @@ pub(super) async fn follow(
         "latest" => app.service.gate.store.last_position().await?,
         id => id.parse().ok().filter(|id| *id <= POSITION_MAX).ok_or_else(not_ours)?,
     };
-    // A stream that stays empty for ever would look like one that waits.
-    let principal_id = caller.lists(params.principal).map_err(|_| Problem::forbidden())?;
-    let stream = Following {
-        pulse: app.service.hub.pulse(),
-        leaving: app.service.leaving(),
-        app,
-        caller,
-        principal_id,
-        kinds: params.kind,
-        session: params.session,
-        run: params.run,
-        after: last_seen,
-        read: VecDeque::new(),
-    };
-    let events = stream::unfold(stream, |mut following| async move {
-        let next = following.next().await?;
-        Some((Ok(next), following))
-    });
-    Ok(Sse::new(events))
+    Ok(Following::begin(app, caller, params, last_seen)?.send())
 }
 
 fn not_ours() -> Problem {
@@ -137,7 +119,7 @@ fn not_ours() -> Problem {
 }
 
 /// One client's stream, and its position.
-struct Following {
+pub(super) struct Following {
     app: Arc<App>,
     caller: Caller,
     principal_id: Option<PrincipalId>,
@@ -150,9 +132,42 @@ struct Following {
     after: u64,
     /// What was read and is not sent yet.
     read: VecDeque<PlacedEvent>,
+    /// Longest silence.
+    pub(super) heartbeat: Duration,
 }
 
 impl Following {
+    /// A stream of the events that the parameters ask for, after this position.
+    pub(super) fn begin(
+        app: Arc<App>,
+        caller: Caller,
+        params: StreamParams,
+        after: u64,
+    ) -> Result<Self, Problem> {
+        // A stream that stays empty for ever would look like one that waits.
+        let principal_id = caller.lists(params.principal).map_err(|_| Problem::forbidden())?;
+        Ok(Self {
+            pulse: app.service.hub.pulse(),
+            leaving: app.service.leaving(),
+            app,
+            caller,
+            principal_id,
+            kinds: params.kind,
+            session: params.session,
+            run: params.run,
+            after,
+            read: VecDeque::new(),
+            heartbeat: HEARTBEAT,
+        })
+    }
+
+    pub(super) fn send(self) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+        Sse::new(stream::unfold(self, |mut following| async move {
+            let next = following.next().await?;
+            Some((Ok(next), following))
+        }))
+    }
+
     /// The next event, or a heartbeat. None ends the stream: the process shuts down, the token is not valid any more,
     /// or the store does not answer. The client then reconnects with the last id.
     async fn next(&mut self) -> Option<Event> {
@@ -177,7 +192,7 @@ impl Following {
                 changed = self.pulse.changed() => changed.ok()?,
                 () = wait_until_set(&mut self.leaving) => {}
                 // Its id moves the client past events that the filter leaves out.
-                () = sleep(HEARTBEAT) => return Some(Event::default().id(self.after.to_string())),
+                () = sleep(self.heartbeat) => return Some(Event::default().id(self.after.to_string())),
             }
         }
     }

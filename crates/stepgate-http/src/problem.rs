@@ -176,6 +176,15 @@ impl Problem {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HEAD_TOO_LARGE", message)
     }
 
+    pub(crate) fn uri_too_long() -> Self {
+        Self::new(StatusCode::URI_TOO_LONG, "URI_TOO_LONG", "the path is too long")
+    }
+
+    pub(crate) fn too_many_connections() -> Self {
+        let message = "too many connections: come again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", message)
+    }
+
     /// Closes the connection after this response.
     pub(crate) fn closing(self) -> Self {
         self.with(header::CONNECTION, HeaderValue::from_static("close"))

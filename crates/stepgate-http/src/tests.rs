@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
 use stepgate_core::approvers::Groups;
-use stepgate_core::consent::Consents;
+use stepgate_core::consents::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;

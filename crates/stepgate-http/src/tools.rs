@@ -12,7 +12,7 @@ use serde_json::Value;
 use stepgate_core::action::Action;
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
-use stepgate_core::tool::{Standing, Tool, ToolName};
+use stepgate_core::tool::{Mode, Standing, Tool, ToolName};
 use stepgate_exec::servers::{ListedServer, ListedTool, Off, ServerState};
 use stepgate_gateway::catalog;
 use stepgate_gateway::control::Accepted;
@@ -27,7 +27,7 @@ use super::{App, Problem, body};
 struct ToolObject {
     name: String,
     /// None for core actions, which only policy controls, and for tools that are not offered.
-    mode: Option<&'static str>,
+    mode: Option<Mode>,
     /// Whether the configuration turns the tool off.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     off: bool,
@@ -35,7 +35,7 @@ struct ToolObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
     /// None for a tool that is not offered.
-    standing: Option<&'static str>,
+    standing: Option<Standing>,
     definition_digest: Option<Digest>,
     title: Option<String>,
     description: Option<String>,
@@ -109,7 +109,7 @@ impl From<&Off> for OffObject {
 pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) -> Json<ToolObjects> {
     let core = Action::ALL.into_iter().map(catalog::core).map(|offered| ToolObject {
         name: offered.name,
-        standing: Some("accepted"),
+        standing: Some(Standing::Accepted),
         description: offered.description,
         input_schema: Some(offered.input_schema.into()),
         output_schema: offered.output_schema.map(Value::Object),
@@ -217,10 +217,10 @@ fn tool_object(listed: &ListedTool) -> ToolObject {
     let (server_state, server_trouble) = state_of(&listed.server_state);
     ToolObject {
         name: format!("{}.{}", listed.server, listed.tool),
-        mode: listed.mode.map(|mode| mode.as_str()),
+        mode: listed.mode,
         off: listed.is_off,
         trouble: listed.trouble.clone(),
-        standing: listed.standing.map(standing),
+        standing: listed.standing,
         definition_digest: Some(listed.definition_digest),
         title: listed.title.clone(),
         description: listed.description.clone(),
@@ -238,19 +238,10 @@ fn tool_object(listed: &ListedTool) -> ToolObject {
 fn plain(tool: &Tool) -> ToolObject {
     ToolObject {
         name: tool.name.to_string(),
-        mode: Some(tool.mode.as_str()),
-        standing: Some(standing(tool.standing)),
+        mode: Some(tool.mode),
+        standing: Some(tool.standing),
         definition_digest: Some(tool.definition_digest),
         ..ToolObject::default()
-    }
-}
-
-fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Accepted => "accepted",
-        Standing::Changed => "changed",
-        Standing::New => "new",
-        Standing::Gone => "gone",
     }
 }
 

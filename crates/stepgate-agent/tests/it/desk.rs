@@ -17,7 +17,7 @@ use stepgate_agent::ports::{Agent, Listener, Model, OfferedTool, Profile, Progre
 use stepgate_agent::response::{Response, Usage};
 use stepgate_agent::stop::Stop;
 use stepgate_core::approvers::Groups;
-use stepgate_core::consent::Consents;
+use stepgate_core::consents::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::limits::Limits;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::consent::{Made, Recorded};
+use crate::consents::{Made, Recorded};
 use crate::grant::GrantedCall;
 use crate::ids::PrincipalId;
 use crate::journal::artifact::{ActionRequest, DecisionMeta, SupervisorDecision, ToolCall};

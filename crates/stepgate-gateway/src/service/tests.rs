@@ -3,7 +3,7 @@ use serde_json::json;
 use stepgate_core::action::InvalidArgs;
 use stepgate_core::approvers::Groups;
 use stepgate_core::call::ServerCall;
-use stepgate_core::consent::Consents;
+use stepgate_core::consents::Consents;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Parked};

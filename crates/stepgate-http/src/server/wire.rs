@@ -4,8 +4,10 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::Problem;
+use crate::problem::MEDIA_TYPE;
 
 /// A stream that adds a body to the library's empty refusals.
 pub(super) struct Wire<S> {
@@ -20,35 +22,34 @@ impl<S> Wire<S> {
     }
 }
 
-/// The refusals that the library itself makes: `(status line, code, message)`.
-const REFUSALS: [(&str, &str, &str); 4] = [
-    ("HTTP/1.1 400 Bad Request\r\n", "MALFORMED", "the request is not HTTP/1.1"),
-    ("HTTP/1.0 400 Bad Request\r\n", "MALFORMED", "the request is not HTTP/1.1"),
-    ("HTTP/1.1 414 URI Too Long\r\n", "URI_TOO_LONG", "the path is too long"),
-    (
-        "HTTP/1.1 431 Request Header Fields Too Large\r\n",
-        "HEAD_TOO_LARGE",
-        "the request's head is too large",
-    ),
-];
+/// The refusals that the library itself makes, each with its status line.
+fn refusals() -> [(&'static str, Problem); 4] {
+    let not_http = || Problem::malformed("the request is not HTTP/1.1");
+    [
+        ("HTTP/1.1 400 Bad Request\r\n", not_http()),
+        ("HTTP/1.0 400 Bad Request\r\n", not_http()),
+        ("HTTP/1.1 414 URI Too Long\r\n", Problem::uri_too_long()),
+        ("HTTP/1.1 431 Request Header Fields Too Large\r\n", Problem::head_too_large()),
+    ]
+}
 
 /// The answer over the connection limit.
 pub(super) fn too_many_connections() -> String {
     let status = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n";
-    refusal(status, "UNAVAILABLE", "too many connections: come again")
+    refusal(status, &Problem::too_many_connections())
 }
 
 /// The answer to a client that does not use TLS on a TLS address.
 pub(super) fn speaks_tls() -> String {
     let status = "HTTP/1.1 400 Bad Request\r\n";
-    refusal(status, "MALFORMED", "this address speaks TLS: ask it with https://")
+    refusal(status, &Problem::malformed("this address speaks TLS: ask it with https://"))
 }
 
-fn refusal(head: &str, code: &str, message: &str) -> String {
-    let body = json!({ "error": { "code": code, "message": message } }).to_string();
+fn refusal(head: &str, problem: &Problem) -> String {
+    let body = problem.body();
     let length = body.len();
     format!(
-        "{head}content-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\
+        "{head}content-type: {MEDIA_TYPE}\r\ncontent-length: {length}\r\nconnection: close\r\n\
          cache-control: no-store\r\n\r\n{body}"
     )
 }
@@ -61,13 +62,13 @@ fn completed(bytes: &[u8]) -> Option<Vec<u8>> {
     if !bytes.ends_with(b"\r\n\r\n") {
         return None;
     }
-    REFUSALS.iter().find_map(|(status, code, message)| {
+    refusals().iter().find_map(|(status, problem)| {
         let at = bytes.windows(status.len()).rposition(|part| part == status.as_bytes())?;
         let (before, head) = bytes.split_at_checked(at)?;
         let head = std::str::from_utf8(head).ok()?;
         let is_empty = head.to_ascii_lowercase().contains("content-length: 0\r\n");
         let is_one = head.matches("\r\n\r\n").count() == 1;
-        let replaced = refusal(status, code, message);
+        let replaced = refusal(status, problem);
         (is_empty && is_one).then(|| [before, replaced.as_bytes()].concat())
     })
 }

@@ -121,7 +121,12 @@ async fn real_answers_are_as_the_document_says() {
     let batch = json!({ "decision": "deny", "ids": [other, fresh_id()], "note": "no" });
     check("Batch", &batch);
     check("BatchResults", &house.post(&house.olga, "/v1/approvals/decide", batch).await.json());
-    check("RunDetail", &house.until(&run, "ok").await);
+    let whole = house.until(&run, "ok").await;
+    check("RunDetail", &whole);
+    for event in whole["events"].as_array().unwrap() {
+        check("Event", event);
+    }
+    check("RunDetail", &house.get(&house.alice, &format!("/v1/runs/{run}")).await.json());
     let resolved = house
         .post(&house.olga, &format!("/v1/runs/{run}/resolve"), json!({ "as": "failed" }))
         .await;
@@ -160,4 +165,54 @@ fn the_schemas_name_each_other_and_no_two_types_have_one_name() {
     // Of two types with one name, the second would get a number.
     let numbered = |name: &&str| name.ends_with(|last: char| last.is_ascii_digit());
     assert_eq!(there.iter().copied().filter(numbered).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn the_schema_of_a_proposal_takes_what_the_gate_takes() {
+    let house = House::new().await;
+    let schema = schema("Proposal");
+    let path = json!({ "path": "/sandbox/a.txt" });
+    let rows = [
+        ("THINK", json!({}), true),
+        ("THINK", json!({ "x": 1 }), false),
+        ("FINISH", json!({ "response": "x" }), true),
+        ("FINISH", json!({}), false),
+        ("READ_FILE", path.clone(), true),
+        ("READ_FILE", json!({ "path": 1 }), false),
+        ("LIST_FILES", json!({ "path": "/sandbox/" }), true),
+        ("WRITE_FILE", json!({ "path": "/sandbox/a.txt", "content": "x" }), true),
+        ("WRITE_FILE", json!({ "path": "/sandbox/a.txt", "content": "" }), false),
+        ("WRITE_FILE", path.clone(), false),
+        ("CREATE_DIRECTORY", json!({ "path": "/sandbox/d" }), true),
+        ("DELETE_FILE", path.clone(), true),
+        (
+            "RENAME_FILE",
+            json!({ "source": "/sandbox/a.txt", "destination": "/sandbox/b.txt" }),
+            true,
+        ),
+        ("RENAME_FILE", path, false),
+    ];
+    for (action, args, is_valid) in rows {
+        let body = proposal(action, args);
+        let answer = house.propose(&house.alice, &body).await;
+        assert_eq!(answer.json()["outcome"] != "VALIDATION_ERROR", is_valid, "{body}");
+        assert_eq!(schema.is_valid(&serde_json::from_str(&body).unwrap()), is_valid, "{body}");
+    }
+    assert!(schema.is_valid(&serde_json::from_str(&proposal("home.light", json!({}))).unwrap()));
+    let tools = house.get(&house.alice, "/v1/tools").await.json();
+    for tool in tools["tools"].as_array().unwrap() {
+        assert_eq!(tool["input_schema"]["type"], "object", "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_has_no_json_in_strings_and_no_number_is_changed() {
+    let house = House::new().await;
+    house.propose(&house.alice, &proposal("FINISH", json!({ "response": "1e2" }))).await;
+    house.propose(&house.alice, &proposal("READ_FILE", json!({ "path": "/sandbox/no.txt" }))).await;
+    let list = house.get(&house.olga, "/v1/runs").await.json();
+    let [failed, finished] = list["runs"].as_array().unwrap().as_slice() else { panic!("{list}") };
+    assert_eq!(failed["input"], json!({ "path": "/sandbox/no.txt" }));
+    assert_eq!(failed["error"]["error_code"], "EXECUTION_ERROR");
+    assert_eq!(finished["output"], json!({ "final_response": "1e2" }));
 }

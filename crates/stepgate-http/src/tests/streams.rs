@@ -1,5 +1,9 @@
+use axum::response::IntoResponse;
+use stepgate_core::event::EventType;
+
 use super::*;
-use crate::Metrics;
+use crate::events::{Following, StreamParams};
+use crate::{Caller, Metrics};
 
 /// Reads the stream's events as they come: `(id, type)`.
 struct Reading {
@@ -9,8 +13,12 @@ struct Reading {
 
 impl Reading {
     async fn begin(house: &House, token: &str, after: Option<&str>, last_id: Option<&str>) -> Self {
-        let path =
-            after.map_or("/v1/events".to_owned(), |after| format!("/v1/events?after={after}"));
+        let query = after.map_or_else(String::new, |after| format!("after={after}"));
+        Self::asked(house, token, &query, last_id).await
+    }
+
+    async fn asked(house: &House, token: &str, query: &str, last_id: Option<&str>) -> Self {
+        let path = format!("/v1/events?{query}");
         let mut request = house.request("GET", &path, token, String::new());
         if let Some(id) = last_id {
             request.headers_mut().insert("last-event-id", id.parse().unwrap());
@@ -37,6 +45,24 @@ impl Reading {
             let frame = frame.await.expect("no event came")?.unwrap();
             self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
         }
+    }
+
+    /// Whether nothing comes for a while.
+    async fn is_silent(&mut self) -> bool {
+        let frame = tokio::time::timeout(Duration::from_millis(50), self.body.frame());
+        self.text.is_empty() && frame.await.is_err()
+    }
+
+    /// The data of the next event.
+    async fn data(&mut self) -> Value {
+        while !self.text.contains("\n\n") {
+            let frame = self.body.frame().await.unwrap().unwrap();
+            self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        }
+        let data = self.text.lines().find_map(|line| line.strip_prefix("data:"));
+        let data = serde_json::from_str(data.unwrap()).unwrap();
+        self.next().await;
+        data
     }
 
     async fn until(&mut self, event_type: &str) -> u64 {
@@ -69,6 +95,95 @@ async fn a_stream_is_taken_up_where_it_was_left() {
     for bad in ["x", "-1", "99999999999999999999"] {
         let reply = house.get(&house.olga, &format!("/v1/events?after={bad}")).await;
         assert_eq!(reply.status, 400, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_filtered_and_taken_up_where_it_was_left() {
+    let house = House::new().await;
+    let think = house.propose(&house.alice, &proposal("THINK", json!({}))).await;
+    let (_, hers) = house.ask(&house.alice, "hers").await;
+    let (_, his) = house.ask(&house.bob, "his").await;
+    house.propose(&house.bob, &proposal("FINISH", json!({ "response": "x" }))).await;
+    let session = think.header("stepgate-session").unwrap();
+    let rows = [
+        ("kind=approval_requested".to_owned(), vec!["approval_requested"; 2]),
+        ("kind=approval_requested&principal=bob".to_owned(), vec!["approval_requested"]),
+        (
+            "kind=approval_requested&kind=tool_succeeded&principal=bob".to_owned(),
+            vec!["approval_requested", "tool_succeeded"],
+        ),
+        (format!("run={hers}"), vec!["approval_requested"]),
+        (format!("run={his}&principal=alice"), vec![]),
+        (format!("session={session}"), vec!["tool_called", "tool_succeeded", "approval_requested"]),
+    ];
+    for (query, expected) in rows {
+        let mut stream = Reading::asked(&house, &house.olga, &query, None).await;
+        let mut ids = Vec::new();
+        for expected in &expected {
+            let (id, kind) = stream.next().await.unwrap();
+            assert_eq!(kind, *expected, "{query}");
+            ids.push(id);
+        }
+        assert!(stream.is_silent().await, "{query}");
+        // With the id of the first, it goes on with the second.
+        if let [first, second, ..] = ids[..] {
+            let last_id = first.to_string();
+            let mut again = Reading::asked(&house, &house.olga, &query, Some(&last_id)).await;
+            assert_eq!(again.next().await.unwrap().0, second, "{query}");
+        }
+    }
+    for query in ["kind=x", "run=x", "session=x", "principal=a/b", "colour=red", "run=a&run=b"] {
+        let reply = house.get(&house.olga, &format!("/v1/events?{query}")).await;
+        assert_eq!(reply.status, 400, "{query}: {}", reply.body);
+    }
+    assert_eq!(house.get(&house.alice, "/v1/events?principal=bob").await.status, 403);
+}
+
+#[tokio::test]
+async fn a_filtered_stream_has_heartbeats_whose_id_is_past_what_was_left_out() {
+    let house = House::new().await;
+    house.propose(&house.alice, &proposal("THINK", json!({}))).await;
+    let caller = Caller {
+        principal_id: PrincipalId::parse("olga").unwrap(),
+        role: Role::Operator,
+        token_id: None,
+        is_owner: false,
+    };
+    let mut params = StreamParams::default();
+    params.kind.push(EventType::LateResult);
+    let mut following = Following::begin(Arc::clone(&house.app), caller, params, 0).unwrap();
+    following.heartbeat = Duration::from_millis(10);
+    let mut body = following.send().into_response().into_body();
+    let last = house.app.service.gate.store.last_position().await.unwrap();
+    for _ in 0..2 {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(frame, format!("id: {last}\n\n"));
+    }
+}
+
+#[tokio::test]
+async fn the_request_of_an_approval_says_who_what_until_when_and_where() {
+    let house = House::new().await;
+    let args = json!({ "path": "/sandbox/d" });
+    let reply = house.propose(&house.alice, &proposal("CREATE_DIRECTORY", args.clone())).await;
+    let approval = reply.json()["result"]["approval_id"].as_str().unwrap().to_owned();
+    let shown = house.get(&house.olga, &format!("/v1/approvals/{approval}")).await.json();
+    for token in [&house.olga, &house.alice] {
+        let query = "kind=approval_requested";
+        let mut stream = Reading::asked(&house, token, query, None).await;
+        let payload = stream.data().await["payload"].clone();
+        let expected = json!({
+            "approval_digest": payload["approval_digest"],
+            "approval_id": approval,
+            "args": args,
+            "expires_at": shown["expires_at"],
+            "principal_id": "alice",
+            "reason": shown["context"]["reason"],
+            "tool": "CREATE_DIRECTORY",
+            "url": format!("http://127.0.0.1:7420/approvals/{approval}"),
+        });
+        assert_eq!(payload, expected);
     }
 }
 

@@ -64,7 +64,7 @@ fn what_is_no_http_gets_a_json_error_and_is_counted() {
     for (name, bytes) in rows {
         let reply = exchange(gateway.address, &bytes).unwrap_or_else(|| panic!("{name}: nothing"));
         assert!([400, 414, 431].contains(&reply.status), "{name}: {reply:?}");
-        assert_eq!(reply.headers["content-type"], "application/json", "{name}");
+        assert_eq!(reply.headers["content-type"], "application/problem+json", "{name}");
         assert_eq!(reply.headers["content-length"], reply.body.len().to_string(), "{name}");
         assert!(reply.json()["code"].is_string(), "{name}");
     }

@@ -4,7 +4,7 @@ use super::super::Stop;
 use super::super::p5_validate_args::ValidatedArgs;
 use super::super::p8_record::Trail;
 use super::{AuthorizedRequest, Ground, Question, append_decision, authorized, make_ready};
-use crate::consent::{self, GrantUse};
+use crate::consents::{Asked, GrantUse};
 use crate::event::EventType;
 use crate::event::payload::GrantUsed;
 use crate::gate::Gate;
@@ -32,12 +32,13 @@ pub(super) async fn authorize(
         tool_name: args.call.tool_name(),
         tool_server: args.call.tool_server(),
     };
-    if consent::take_use(gate, call, &question.required).await?.is_none() {
+    let asked = Asked { call, required: &question.required, groups: &gate.groups };
+    if take_use(gate, &asked).await?.is_none() {
         return Ok(Err(args));
     }
     // A server's permit may take long: whether the grant is still good is asked afterwards.
     let Ok(ready) = make_ready(gate, &args.call).await else { return Ok(Err(args)) };
-    while let Some(taken) = consent::take_use(gate, call, &question.required).await? {
+    while let Some(taken) = take_use(gate, &asked).await? {
         let before = trail.undecided();
         let ground = ground_of(&question.ground, &taken);
         let decision = append_decision(gate, trail, Verdict::Approve, ground)?;
@@ -56,6 +57,10 @@ pub(super) async fn authorize(
         }
     }
     Ok(Err(args))
+}
+
+async fn take_use(gate: &Gate, asked: &Asked<'_>) -> Result<Option<GrantUse>, StoreError> {
+    gate.consents.take_use(&*gate.store, asked, gate.world.now()).await
 }
 
 fn ground_of(asked: &Ground, taken: &GrantUse) -> Ground {

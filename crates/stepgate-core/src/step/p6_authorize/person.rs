@@ -13,7 +13,6 @@ use super::{
 };
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
 use crate::approvers;
-use crate::consent;
 use crate::digest::Digest;
 use crate::event::{EventType, payload};
 use crate::failure::Failure;
@@ -201,7 +200,8 @@ async fn deciders(
     if asked.required.is_empty() || said.status != ApprovalStatus::Approved {
         return Ok(BTreeSet::new());
     }
-    let mut people = consent::votes(gate, approval.approval_id).await?;
+    gate.consents.read_on(&*gate.store).await?;
+    let mut people = gate.consents.known_votes(approval.approval_id);
     people.insert(approver_id.clone());
     match approvers::are_enough(&asked.required, &gate.groups, &people) {
         true => Ok(people),
