@@ -94,7 +94,7 @@ fn query_parameters(schema: &Schema) -> Vec<Value> {
         json!({
             "in": "query",
             "name": name,
-            "description": description,
+            "description": description.unwrap_or_else(|| json!("")),
             "required": false,
             "schema": schema,
         })
