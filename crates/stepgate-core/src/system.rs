@@ -22,7 +22,6 @@ pub(crate) async fn events_since(
         event_types: event_types.to_vec(),
         loose_only: true,
         limit: PAGE,
-        ..EventQuery::default()
     };
     let mut found = Vec::new();
     loop {

@@ -71,7 +71,9 @@ async fn a_grant_permits_as_many_calls_as_it_says_and_each_names_it() {
         let decision =
             replay(&dossier.entries).unwrap().artifacts.into_iter().find_map(|it| match it {
                 Artifact::SupervisorDecision(decision) => Some(decision),
-                _ => None,
+                Artifact::ActionRequest(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_) => {
+                    None
+                }
             });
         let meta = decision.unwrap().meta;
         assert_eq!((meta.grant_id, meta.grant_use), (Some(standing.grant_id), Some(number)));
