@@ -102,17 +102,19 @@ pub(super) async fn list(
 
 /// A grant to make from an approval that was approved.
 #[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CreateGrant {
     /// The approval.
     #[schemars(required, with = "ApprovalId")]
     approval_id: Option<ApprovalId>,
     /// What arguments must be, where not exactly what was approved.
+    #[serde(default)]
     args: BTreeMap<String, Condition>,
     /// How many calls it permits.
     uses_max: u64,
     /// For how many seconds it can be used.
     life_s: u64,
+    #[serde(default)]
     note: Option<String>,
 }
 

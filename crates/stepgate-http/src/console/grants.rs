@@ -27,7 +27,13 @@ use crate::routes::Id;
 use crate::{App, Problem};
 
 /// The lives that the form offers, in minutes. Those above the limit are left out.
-const LIVES_MIN: [u64; 5] = [15, 60, 8 * 60, 24 * 60, 7 * 24 * 60];
+const LIVES: [(u64, &str); 5] = [
+    (15, "15 minutes"),
+    (60, "1 hour"),
+    (8 * 60, "8 hours"),
+    (24 * 60, "1 day"),
+    (7 * 24 * 60, "7 days"),
+];
 /// The number of calls that the form suggests.
 const USES_SUGGESTED: u64 = 5;
 
@@ -73,7 +79,10 @@ impl ConditionRow {
             Condition::Between(min, max) => {
                 ("is a number from", Shown::of(&format!("{min} to {max}")))
             }
-            Condition::StartsWith(beginning) => ("begins with", Shown::of(beginning)),
+            // Quoted, so that a space at its end can be seen.
+            Condition::StartsWith(beginning) => {
+                ("begins with", Shown::of(&format!("“{beginning}”")))
+            }
         };
         Self { name: Text::of(name), words, value }
     }
@@ -209,9 +218,9 @@ fn page(
     let csrf = operator_csrf(visitor).ok_or_else(|| Trouble::from(Problem::forbidden()))?;
     let context = approval.context.read().map_err(stepgate_core::gate::Fault::from)?;
     let life_max_ms = app.service.gate.limits.grant_life_max_ms;
-    let lives = LIVES_MIN.into_iter().filter(|minutes| minutes * 60_000 <= life_max_ms);
+    let lives = LIVES.map(|(minutes, words)| (minutes * 60_000, words.to_owned()));
     let mut lives: Vec<(u64, String)> =
-        lives.map(|minutes| (minutes * 60_000, duration(minutes * 60_000))).collect();
+        lives.into_iter().filter(|(life_ms, _)| *life_ms <= life_max_ms).collect();
     if lives.is_empty() {
         lives.push((life_max_ms, duration(life_max_ms)));
     }
@@ -257,7 +266,7 @@ pub(super) async fn create(
 ) -> Result<Response, Trouble> {
     let fields: Vec<(String, String)> = form::read(&app, &headers, body).await?;
     let fields: HashMap<String, String> = fields.into_iter().collect();
-    let field = |name: &str| fields.get(name).map_or("", String::as_str).trim();
+    let field = |name: &str| fields.get(name).map_or("", String::as_str);
     visitor.may_change(field("csrf"))?;
     let approval = approved(&app, id).await?;
     let new = match new_grant(&approval, &field) {
@@ -280,7 +289,7 @@ fn new_grant<'a>(
 ) -> Result<NewGrant, String> {
     let number = |name: &str, what: &str| {
         let why = || format!("Nothing was granted: {what} must be a whole number.");
-        field(name).parse::<i64>().map_err(|_| why())
+        field(name).trim().parse::<i64>().map_err(|_| why())
     };
     let context = approval.context.read().map_err(|error| error.to_string())?;
     let mut args = BTreeMap::new();

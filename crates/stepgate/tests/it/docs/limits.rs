@@ -6,10 +6,11 @@ use super::{quoted, read, rows};
 
 /// The rows without a key of the configuration: the row, the file that has the limit, and the names of its
 /// constants (or of the fields of its defaults) in the order of the row's numbers.
-const CONSTANTS: [(&str, &str, &[&str]); 57] = [
+const CONSTANTS: [(&str, &str, &[&str]); 58] = [
     ("integers in a proposal", "stepgate-core/src/json/strict.rs", &["EXACT_MAX"]),
     ("version numbers", "stepgate-core/src/step/p3_validate_schema.rs", &["VERSION_DIGITS_MAX"]),
     ("name of an action", "stepgate-core/src/limits.rs", &["ACTION_BYTES_MAX"]),
+    ("calls that one grant permits", "stepgate-core/src/limits.rs", &["GRANT_USES_MAX"]),
     (
         "path, component, depth",
         "stepgate-core/src/path.rs",
