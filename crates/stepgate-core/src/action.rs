@@ -20,7 +20,7 @@ pub use args::InvalidArgs;
 pub const CORE_SERVER: &str = "core";
 
 /// The name of a call in a proposal: a tool's has its server in front.
-pub(crate) fn proposed_name(server: &str, name: &str) -> String {
+pub fn proposed_name(server: &str, name: &str) -> String {
     match server {
         CORE_SERVER => name.to_owned(),
         server => format!("{server}.{name}"),

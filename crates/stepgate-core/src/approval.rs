@@ -110,7 +110,7 @@ pub struct ApprovalContext {
     pub needs_approval: SupervisorDecision,
     /// Its digest.
     pub needs_approval_digest: Digest,
-    /// The file that would be deleted or renamed. After the grant it must still be the same file. None where
+    /// The file that would be deleted or renamed. After the approval it must still be the same file. None where
     /// the call is about no file, and in questions of earlier versions.
     #[serde(
         default,

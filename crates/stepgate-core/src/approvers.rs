@@ -51,6 +51,11 @@ impl Groups {
         Self(groups)
     }
 
+    /// Whether this is the name of a group, or of a member of one.
+    pub fn knows(&self, name: &PrincipalId) -> bool {
+        self.0.contains_key(name.as_str()) || self.0.values().any(|members| members.contains(name))
+    }
+
     /// Whether a name means this person: the person's group, or the person itself where there is no such group.
     fn has(&self, name: &str, person: &PrincipalId) -> bool {
         match self.0.get(name) {

@@ -18,6 +18,7 @@ use crate::journal::{Artifact, StateError, replay};
 use crate::limits::Limits;
 use crate::ports::StoreError;
 use crate::time::Timestamp;
+use crate::tool::ToolName;
 
 pub use crate::consents::Revocation;
 
@@ -75,7 +76,9 @@ pub enum GrantRefused {
     #[error("a grant is made from an approval that was approved and whose call was made")]
     NotApproved,
     /// The operator may not decide on such calls.
-    #[error("policy lets other people decide on this call, or more than one")]
+    #[error(
+        "policy names other people for this call, or requires more than one: no grant is possible"
+    )]
     NotAnApprover,
     /// The principal that asked may not decide.
     #[error("the principal that asked cannot decide")]
@@ -121,10 +124,15 @@ pub async fn create_grant(
     if !approvers::are_enough(&asked.required, &gate.groups, &people) {
         return Err(GrantRefused::NotAnApprover);
     }
+    if is_changed(gate, &call) {
+        let why = "the tool's definition has changed since that call was approved";
+        return Err(GrantRefused::Invalid(why.to_owned()));
+    }
     let now = gate.world.now();
     let grant = Grant {
         approval_id: new.approval_id,
         args: conditions(&call, new.args)?,
+        executor_id: call.meta.executor_id.clone(),
         expires_at: now.plus_ms(checked_life(gate, new.life_ms)?),
         granted_by: operator.clone(),
         note: new.note,
@@ -149,6 +157,14 @@ async fn approved_call(gate: &Gate, approval: &Approval) -> Result<Option<ToolCa
             None
         }
     }))
+}
+
+/// Whether the tool is no longer defined as it was when it was called.
+fn is_changed(gate: &Gate, call: &ToolCall) -> bool {
+    let Some(called) = call.meta.tool_definition_digest else { return false };
+    let name = ToolName::parse(&call.call.action()).ok();
+    let tool = name.and_then(|name| gate.tools.tool(&name));
+    tool.is_none_or(|tool| tool.definition_digest != called)
 }
 
 fn conditions(

@@ -81,8 +81,10 @@ impl Recorded {
         };
         let payload = event.payload.clone();
         if event.event_type == EventType::GrantCreated {
-            let grant = serde_json::from_value(payload).map_err(unreadable)?;
-            self.grants.insert(event.event_id, Made { grant, ts: event.ts });
+            // A grant that a newer version wrote in another form permits nothing here.
+            if let Ok(grant) = serde_json::from_value(payload) {
+                self.grants.insert(event.event_id, Made { grant, ts: event.ts });
+            }
         } else if event.event_type == EventType::GrantRevoked {
             let GrantRevoked { grant_id, revoked_by } =
                 serde_json::from_value(payload).map_err(unreadable)?;
@@ -151,16 +153,31 @@ impl Consents {
         let known = self.known();
         let Recorded { grants, revoked, .. } = &known.consents;
         let is_good = |(grant_id, made): &(&ArtifactId, &Made)| {
-            let Made { grant, .. } = made;
-            let people = BTreeSet::from([grant.granted_by.clone()]);
-            !revoked.contains_key(grant_id)
-                && now < grant.expires_at
-                && grant.covers(asked.call)
-                && approvers::are_enough(asked.required, asked.groups, &people)
+            !revoked.contains_key(grant_id) && is_good(&made.grant, asked, now)
         };
         let mut good: Vec<_> = grants.iter().filter(is_good).collect();
         good.sort_by_key(|(grant_id, made)| (made.grant.expires_at, **grant_id));
         good.into_iter().map(|(grant_id, made)| (*grant_id, made.grant.clone())).collect()
+    }
+
+    /// Whether this grant covers a call now, however often it was used.
+    pub(crate) fn covers(&self, grant_id: ArtifactId, asked: &Asked<'_>, now: Timestamp) -> bool {
+        let known = self.known();
+        let Recorded { grants, revoked, .. } = &known.consents;
+        let made = grants.get(&grant_id).filter(|_| !revoked.contains_key(&grant_id));
+        made.is_some_and(|made| is_good(&made.grant, asked, now))
+    }
+
+    /// Whether a grant may cover a call of this tool, as far as is known here. Its arguments are not looked at.
+    pub fn may_cover(&self, principal_id: &PrincipalId, action: &str, now: Timestamp) -> bool {
+        let known = self.known();
+        let Recorded { grants, revoked, .. } = &known.consents;
+        grants.iter().any(|(grant_id, Made { grant, .. })| {
+            grant.principal_id == *principal_id
+                && now < grant.expires_at
+                && !revoked.contains_key(grant_id)
+                && grant.action() == action
+        })
     }
 
     /// Takes the first use of a grant that no step of this process is writing.
@@ -175,6 +192,14 @@ impl Consents {
         let number = free.find(|number| known.writing.insert((grant_id, *number)))?;
         Some(GrantUse { consents: self.clone(), grant_id, number, expires_at: grant.expires_at })
     }
+}
+
+/// Whether a grant that was not revoked covers a call now. Policy's present requirement of people counts.
+fn is_good(grant: &Grant, asked: &Asked<'_>, now: Timestamp) -> bool {
+    let people = || BTreeSet::from([grant.granted_by.clone()]);
+    now < grant.expires_at
+        && grant.covers(asked.call)
+        && approvers::are_enough(asked.required, asked.groups, &people())
 }
 
 /// A call that policy asks a person about.

@@ -25,6 +25,9 @@ pub struct Grant {
     pub approval_id: ApprovalId,
     /// What each argument must be. A call with another argument, or without one of these, is not covered.
     pub args: BTreeMap<String, Condition>,
+    /// The executor that the approved call was sent to. What stands behind another one was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor_id: Option<String>,
     /// Until when it can be used.
     pub expires_at: Timestamp,
     /// Who made it.
@@ -76,10 +79,18 @@ impl Condition {
     fn defect(&self) -> Option<&'static str> {
         match self {
             Self::StartsWith(beginning) if beginning.is_empty() => Some("the beginning is empty"),
+            Self::StartsWith(beginning) if has_open_host(beginning) => Some(
+                "the beginning of a URL must have a `/` after the host, or another host would fit",
+            ),
             Self::Between(min, max) if min > max => Some("the smallest value is above the largest"),
             Self::Equals(_) | Self::Between(..) | Self::StartsWith(_) => None,
         }
     }
+}
+
+/// Whether a text is the beginning of a URL that could go on with another host.
+fn has_open_host(beginning: &str) -> bool {
+    beginning.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'))
 }
 
 /// Whether a number lies between two others. A number that has no exact place among the integers of 64 bits
@@ -94,8 +105,8 @@ fn is_between(number: &serde_json::Number, min: i64, max: i64) -> bool {
 }
 
 /// Whether the rest of a text, after the beginning that the operator saw, cannot turn the beginning into
-/// something else: `reports/` must not cover `reports/../secrets`, nor `https://a.example` cover
-/// `https://a.example@b.example`.
+/// something else: `reports/` must not cover `reports/../secrets`, nor `https://a.example/` cover
+/// `https://a.example/@b.example`.
 fn is_plain(beginning: &str, rest: &str) -> bool {
     let is_allowed = |c: char| c.is_alphanumeric() || " /._-=&?+,:".contains(c);
     let mut before = beginning.chars().next_back();
@@ -109,6 +120,7 @@ fn is_plain(beginning: &str, rest: &str) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GrantedCall<'a> {
     pub(crate) args: &'a Value,
+    pub(crate) executor_id: Option<&'a str>,
     pub(crate) principal_id: &'a PrincipalId,
     pub(crate) tool_definition_digest: Option<Digest>,
     pub(crate) tool_name: &'a str,
@@ -121,13 +133,14 @@ impl Grant {
         action::proposed_name(&self.tool_server, &self.tool_name)
     }
 
-    /// Whether the grant is for this call: this principal, this tool as it was defined, and exactly these
-    /// arguments, each as it must be. How often it was used, and when it ends, is not looked at.
+    /// Whether the grant is for this call: this principal, this tool as it was defined, at this executor, and
+    /// exactly these arguments, each as it must be. How often it was used, and when it ends, is not looked at.
     pub(crate) fn covers(&self, call: GrantedCall<'_>) -> bool {
         self.principal_id == *call.principal_id
             && self.tool_server == call.tool_server
             && self.tool_name == call.tool_name
             && self.tool_definition_digest == call.tool_definition_digest
+            && self.executor_id.as_deref() == call.executor_id
             && call.args.as_object().is_some_and(|args| self.admits(args))
     }
 

@@ -22,7 +22,7 @@ mod p8_record;
 mod p9_respond;
 mod restore;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::call::Call;
 use crate::digest::Digest;
@@ -108,10 +108,22 @@ pub fn weigh(gate: &Gate, submission: &Submission) -> Result<Weighed, Failure> {
 
 /// Continues a paused step after a person decided or the approval expired.
 pub async fn resume(gate: &Gate, approval: ApprovalId, person: Person) -> Result<Answer, Refused> {
+    resume_with(gate, approval, person, &BTreeSet::new()).await
+}
+
+/// Like [`resume`], where policy requires more than one person: the votes of these people count, too. Whether
+/// two people are one in truth is for the caller to know.
+pub async fn resume_with(
+    gate: &Gate,
+    approval: ApprovalId,
+    person: Person,
+    with: &BTreeSet<PrincipalId>,
+) -> Result<Answer, Refused> {
     let approval = gate.store.approval(approval).await?.ok_or(Refused::NoSuchApproval)?;
     locked(gate, approval.tool_run_id, async {
         let Restored { mut trail, args, .. } = restore(gate, approval.tool_run_id).await?;
-        let decided = p6_authorize::authorize_by_person(gate, &mut trail, args, person).await?;
+        let decided =
+            p6_authorize::authorize_by_person(gate, &mut trail, args, person, with).await?;
         let ended = match decided {
             Ok(request) => p7_execute::execute(gate, &mut trail, request).await,
             Err(failure) => Err(Stop::Failure(failure)),

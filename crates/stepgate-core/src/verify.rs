@@ -119,6 +119,8 @@ struct Walk {
     keys: Vec<u64>,
     /// Grants and votes that the system session records.
     consents: Recorded,
+    /// Runs that do not follow from those. They may have gone on since the grants and votes were read.
+    suspects: Vec<RunId>,
     /// Session openings recorded in the system session, by session id.
     openings: HashMap<String, Vec<Value>>,
     heads: Vec<SavedHead>,
@@ -147,6 +149,7 @@ impl Walk {
             Err(error) => self.unreadable("events", error)?,
         }
         self.runs(store, &last, progress).await?;
+        self.suspects(store).await?;
         self.shared_keys(store).await?;
         self.loose_events(store, last.events).await?;
         match sessions {
@@ -192,6 +195,27 @@ impl Walk {
             Ok(Some(dossier)) => self.run(&dossier, &rows),
             Ok(None) => self.problems.push(Problem::new(format!("run {run_id}"), "is gone")),
             Err(error) => self.unreadable(&format!("run {run_id}"), error)?,
+        }
+        Ok(())
+    }
+
+    /// Checks the suspects against the grants and votes of now.
+    async fn suspects(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        if self.suspects.is_empty() {
+            return Ok(());
+        }
+        match Recorded::of(store).await {
+            Ok(consents) => self.consents = consents,
+            Err(error) => return self.unreadable("events", error),
+        }
+        for run_id in std::mem::take(&mut self.suspects) {
+            match store.dossier(run_id).await {
+                Ok(Some(dossier)) => {
+                    self.problems.extend(consents::check(&dossier, &self.consents));
+                }
+                Ok(None) => {}
+                Err(error) => self.unreadable(&format!("run {run_id}"), error)?,
+            }
         }
         Ok(())
     }
@@ -244,7 +268,9 @@ impl Walk {
             hasher.finish()
         }));
         self.problems.extend(run::check(dossier));
-        self.problems.extend(consents::check(dossier, &self.consents));
+        if !consents::check(dossier, &self.consents).is_empty() {
+            self.suspects.push(dossier.run.arrival.run_id);
+        }
         let run_id = dossier.run.arrival.run_id;
         let session_id = dossier.run.arrival.session_id;
         let links = run::links(dossier);

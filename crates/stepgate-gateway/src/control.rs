@@ -19,7 +19,7 @@ use stepgate_core::json::Value;
 use stepgate_core::tool::ToolName;
 use stepgate_exec::Sandbox;
 use stepgate_exec::servers::{News, Off, Servers};
-use stepgate_policy::{Finding, LivePolicy, Severity};
+use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity};
 use tracing::{error, info, warn};
 
 pub(crate) use mcp_names::McpNames;
@@ -74,6 +74,12 @@ impl Control {
     ) -> anyhow::Result<Accepted> {
         let _accepting = self.accepted.hold().await;
         accept(gate, &self.servers, name, Some(accepted_by), seen).await
+    }
+
+    /// The policies of a text, for the present tools. They are not put in force.
+    pub fn compiled(&self, text: &str) -> Result<PolicySet, LoadError> {
+        let look = Look::at(&self.policies, &self.servers, &self.turned_off);
+        PolicySet::of_text(text, look.tools())
     }
 
     /// Reloads the policies for the present tools. Needed after a tool was accepted: its definition has changed.

@@ -17,6 +17,7 @@ pub mod turns;
 pub mod attention;
 pub mod durable;
 pub mod panics;
+pub mod replay;
 pub mod run_object;
 pub mod text;
 pub mod world;

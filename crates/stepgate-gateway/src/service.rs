@@ -11,7 +11,7 @@ mod recovery;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -209,19 +209,28 @@ impl Service {
         }
         if person != Person::Nobody && approval.expires_at() <= Some(self.gate.world.now()) {
             // It expired before this decision, although the expiry is not written yet.
-            self.resume(approval_id, Person::Nobody).await.map_err(task_stopped)??;
+            self.resume(approval_id, Person::Nobody, BTreeSet::new())
+                .await
+                .map_err(task_stopped)??;
             return Err(Refused::AlreadyDecided);
         }
+        if let Some(who) = decider(&person)
+            && !self.may_decide(&approval, who)?
+        {
+            return Err(Refused::NotAnApprover);
+        }
+        let mut with = BTreeSet::new();
         if let Person::Approves { approver_id, note } = &person {
             if !self.reaches(&approval).await? {
                 return Err(Refused::OutOfReach);
             }
-            if !self.is_enough(&approval, approver_id, note.as_ref()).await? {
-                return Ok(Decided { approval, answer: None });
+            match self.approvers(&approval, approver_id, note.as_ref()).await? {
+                Some(people) => with = people,
+                None => return Ok(Decided { approval, answer: None }),
             }
         }
         let mut watch = self.hub.watch(approval.tool_run_id);
-        let mut task = self.resume(approval_id, person.clone());
+        let mut task = self.resume(approval_id, person.clone(), with);
         let answer = tokio::select! {
             biased;
             ended = &mut task => Some(ended.map_err(task_stopped)??),
@@ -235,36 +244,54 @@ impl Service {
         Ok(Decided { approval, answer })
     }
 
-    /// Whether this person's approval is enough. Where policy requires more people, it is recorded as a vote.
-    async fn is_enough(
+    /// Everyone whose approval counts together with this person's. None where that is not enough yet: then it is
+    /// recorded as a vote, and the approval stays open.
+    async fn approvers(
         &self,
         approval: &Approval,
         approver_id: &PrincipalId,
         note: Option<&String>,
-    ) -> Result<bool, Refused> {
+    ) -> Result<Option<BTreeSet<PrincipalId>>, Refused> {
         let required = &approval.context.read()?.required;
         if required.is_empty() {
-            return Ok(true);
+            return Ok(Some(BTreeSet::new()));
         }
         let groups = &self.gate.groups;
-        if !approvers::may_decide(required, groups, approver_id) {
-            return Err(Refused::NotAnApprover);
-        }
         let votes = consent::votes(&self.gate, approval.approval_id).await?;
-        let is_linked = |voter: &&PrincipalId| {
-            *voter != approver_id && self.tokens.are_linked(voter, approver_id)
-        };
-        if let Some(voter) = votes.iter().find(is_linked) {
+        let mut others = votes.iter().filter(|voter| *voter != approver_id);
+        if let Some(voter) = others.find(|voter| self.tokens.are_linked(voter, approver_id)) {
             return Err(Refused::LinkedApprover(voter.clone()));
         }
-        let mut people = votes;
-        people.insert(approver_id.clone());
-        if !approvers::are_enough(required, groups, &people) {
-            // Others may vote at the same time, so they are counted once more.
-            let vote = consent::vote(&self.gate, approval.approval_id, approver_id, note.cloned());
-            people = vote.await?;
+        let people = self.unlinked(approver_id, &votes);
+        if approvers::are_enough(required, groups, &people) {
+            return Ok(Some(people));
         }
-        Ok(approvers::are_enough(required, groups, &people))
+        // Others may vote at the same time, so they are counted once more.
+        let votes = consent::vote(&self.gate, approval.approval_id, approver_id, note.cloned());
+        let people = self.unlinked(approver_id, &votes.await?);
+        Ok(approvers::are_enough(required, groups, &people).then_some(people))
+    }
+
+    /// Whether policy lets this person decide, and everyone who could have made a token in the person's name.
+    fn may_decide(&self, approval: &Approval, person: &PrincipalId) -> Result<bool, Refused> {
+        let required = &approval.context.read()?.required;
+        let mut behind = self.tokens.behind(person).into_iter();
+        Ok(behind.all(|one| approvers::may_decide(required, &self.gate.groups, &one)))
+    }
+
+    /// A person, and those of the others who are linked neither to that person nor to each other.
+    fn unlinked(
+        &self,
+        first: &PrincipalId,
+        others: &BTreeSet<PrincipalId>,
+    ) -> BTreeSet<PrincipalId> {
+        let mut people = BTreeSet::from([first.clone()]);
+        for other in others {
+            if !people.iter().any(|person| self.tokens.are_linked(person, other)) {
+                people.insert(other.clone());
+            }
+        }
+        people
     }
 
     /// Makes a grant, as an operator asks.
@@ -279,8 +306,10 @@ impl Service {
         // A context that cannot be read is granted by no operator: it fails closed.
         let is_own =
             context.map_or(true, |asked| self.tokens.are_linked(&asked.principal_id, operator));
+        let may_decide = self.may_decide(&approval, operator).unwrap_or(false);
         match is_own {
             true => Err(GrantRefused::OwnRequest),
+            false if !may_decide => Err(GrantRefused::NotAnApprover),
             false => consent::create_grant(&self.gate, operator, new).await,
         }
     }
@@ -289,10 +318,11 @@ impl Service {
         self: &Arc<Self>,
         approval_id: ApprovalId,
         person: Person,
+        with: BTreeSet<PrincipalId>,
     ) -> JoinHandle<Result<Answer, Refused>> {
         let service = Arc::clone(self);
         self.spawn(async move {
-            let answer = step::resume(&service.gate, approval_id, person).await;
+            let answer = step::resume_with(&service.gate, approval_id, person, &with).await;
             service.note_refusal(answer.as_ref().err());
             answer
         })
@@ -520,6 +550,16 @@ fn is_by(approval: &Approval, person: &Person) -> bool {
     approval.status == status
         && resolution
             .is_some_and(|made| made.approver_id.as_ref() == approver && made.note == *note)
+}
+
+/// The person who decides; none where the time decides.
+fn decider(person: &Person) -> Option<&PrincipalId> {
+    match person {
+        Person::Approves { approver_id, .. } | Person::Denies { approver_id, .. } => {
+            Some(approver_id)
+        }
+        Person::Nobody => None,
+    }
 }
 
 /// The fault of a task that ended without an answer. Its run is left to recovery.

@@ -11,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stepgate_core::approvers::Groups;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
@@ -279,6 +280,10 @@ impl Tokens {
     pub async fn create(&self, gate: &Gate, new: NewToken) -> anyhow::Result<(Token, Secret)> {
         let NewToken { principal_id, role, maker, life_s } = new;
         ensure!(!is_reserved(&principal_id), "`{principal_id}` is reserved: choose another name");
+        if let Maker::Operator(by) = &maker {
+            let impersonates = self.impersonates(&gate.groups, &principal_id, by);
+            ensure!(!impersonates, "`{principal_id}` decides: make its tokens on the machine");
+        }
         let is_full = self.known().live.len() >= TOKENS_MAX;
         ensure!(!is_full, "there are {TOKENS_MAX} tokens already: revoke one first");
         let secret = Secret::fresh()?;
@@ -301,6 +306,25 @@ impl Tokens {
         let event = gate.note(EventType::TokenCreated, payload).await?;
         let mut known = lock::write(&self.known);
         Ok((known.add(created, event.ts), secret))
+    }
+
+    /// Whether a token of this name would let an operator decide as another person: it is another operator's name, or a
+    /// group's, or of a member of one.
+    pub fn impersonates(
+        &self,
+        groups: &Groups,
+        principal_id: &PrincipalId,
+        by: &PrincipalId,
+    ) -> bool {
+        let is_operator =
+            |token: &Token| token.principal_id == *principal_id && token.role == Role::Operator;
+        let decides = groups.knows(principal_id) || self.known().live.iter().any(is_operator);
+        principal_id != by && decides
+    }
+
+    /// Everyone who made a token for this principal over the network, for those who did, and so on; and itself.
+    pub(crate) fn behind(&self, principal_id: &PrincipalId) -> BTreeSet<PrincipalId> {
+        self.known().behind(principal_id)
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Known> {

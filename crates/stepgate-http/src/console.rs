@@ -17,6 +17,7 @@ mod logins;
 mod moment;
 mod policy;
 mod question;
+mod replay;
 mod run;
 mod runs;
 mod sessions;
@@ -41,7 +42,7 @@ use visitor::Visitor;
 pub(super) use visitor::enter;
 
 /// Every method of every page. They are not in the table of routes, because the OpenAPI document is for programs.
-const PAGES: [(&str, &str); 28] = [
+const PAGES: [(&str, &str); 30] = [
     ("GET", "/"),
     ("POST", "/"),
     ("GET", "/approvals/{id}"),
@@ -63,6 +64,8 @@ const PAGES: [(&str, &str); 28] = [
     ("POST", "/tools/{id}"),
     ("GET", "/policy"),
     ("POST", "/policy"),
+    ("GET", "/policy/replay"),
+    ("POST", "/policy/replay"),
     ("GET", "/health"),
     ("GET", "/login"),
     ("POST", "/login"),
@@ -73,7 +76,7 @@ const PAGES: [(&str, &str); 28] = [
 ];
 
 /// The pages with their handlers.
-pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 20] {
+pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 21] {
     [
         ("/", routing::get(inbox::show).post(inbox::decide)),
         ("/approvals/{id}", routing::get(approval::show).post(approval::decide)),
@@ -89,6 +92,7 @@ pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 20] {
         ("/tools", routing::get(tools::list)),
         ("/tools/{id}", routing::get(tools::show).post(tools::accept)),
         ("/policy", routing::get(policy::show).post(policy::evaluate)),
+        ("/policy/replay", routing::get(replay::ask).post(replay::replay)),
         ("/health", routing::get(health::show)),
         ("/login", routing::get(login::ask).post(login::log_in)),
         ("/logout", routing::post(login::log_out)),

@@ -32,6 +32,8 @@ pub(super) struct GrantObject {
     tool: String,
     /// The tool's definition. With another one the grant cannot be used.
     tool_definition_digest: Option<Digest>,
+    /// The executor that the calls must go to, where it matters.
+    executor_id: Option<String>,
     /// What each argument must be.
     args: BTreeMap<String, Condition>,
     /// How many calls it permits.
@@ -56,6 +58,7 @@ impl GrantObject {
         let Grant {
             approval_id,
             args,
+            executor_id,
             expires_at,
             granted_by,
             note,
@@ -71,6 +74,7 @@ impl GrantObject {
             principal_id,
             tool,
             tool_definition_digest,
+            executor_id,
             args,
             uses_max,
             used,

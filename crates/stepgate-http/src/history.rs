@@ -20,6 +20,8 @@ pub(crate) struct Sample {
     pub(crate) steps: u32,
     /// The longest time that a request took.
     pub(crate) longest: Duration,
+    /// How large the store was when it was last measured, in bytes.
+    pub(crate) store_bytes: u64,
 }
 
 pub(crate) struct History {
@@ -66,8 +68,9 @@ impl Kept {
             self.newest = number;
         }
         let passed = number.saturating_sub(self.newest);
+        let store_bytes = self.samples.back().map_or(0, |sample| sample.store_bytes);
         for _ in 0..passed.min(SAMPLES as u64) {
-            self.samples.push_back(Sample::default());
+            self.samples.push_back(Sample { store_bytes, ..Sample::default() });
         }
         self.newest = self.newest.max(number);
         while self.samples.len() > SAMPLES {
@@ -85,11 +88,14 @@ mod tests {
         let mut kept = Kept::default();
         kept.advance(3);
         kept.samples[0].steps = 7;
+        kept.samples[0].store_bytes = 9;
         kept.advance(5);
         let steps: Vec<u32> = kept.samples.iter().map(|sample| sample.steps).collect();
         assert_eq!(steps, [7, 0, 0]);
+        // A size stays what it was until it is measured again.
+        assert!(kept.samples.iter().all(|sample| sample.store_bytes == 9));
         kept.advance(1_000_000);
         assert_eq!(kept.samples.len(), SAMPLES);
-        assert!(kept.samples.iter().all(|sample| *sample == Sample::default()));
+        assert!(kept.samples.iter().all(|sample| sample.steps == 0));
     }
 }

@@ -11,11 +11,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use stepgate_core::attention::Kind;
+use stepgate_core::ports::Store;
 use stepgate_core::run::Word;
 use stepgate_gateway::service::Counts;
 use stepgate_gateway::{notify, panics};
 
-use super::history::History;
+use super::history::{History, SAMPLE};
 
 /// Seconds: from an answer that was already recorded to a caller that waits as long as it may.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0, 60.0];
@@ -63,6 +64,7 @@ pub(crate) struct Metrics {
     runs_needing_person: Family<KindLabel, Gauge>,
     attention: Family<KindLabel, Gauge>,
     start_time: Gauge,
+    store_bytes: Gauge,
     notifications: Family<NotificationLabel, Counter>,
     receivers_failing: Family<ReceiverLabel, Gauge>,
 }
@@ -99,6 +101,7 @@ impl Metrics {
             runs_needing_person: Family::default(),
             attention: Family::default(),
             start_time: Gauge::default(),
+            store_bytes: Gauge::default(),
             notifications: Family::default(),
             receivers_failing: Family::default(),
         };
@@ -124,6 +127,8 @@ impl Metrics {
         registry.register("start_time_seconds", text, metrics.start_time.clone());
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         metrics.start_time.set(i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX));
+        let text = "The size of the store";
+        registry.register("store_bytes", text, metrics.store_bytes.clone());
         let text = "Notifications of this process, by receiver: delivered, tries that failed, and given up";
         registry.register("notifications", text, metrics.notifications.clone());
         let text = "Whether the last try to reach a receiver of notifications failed";
@@ -143,6 +148,14 @@ impl Metrics {
             sample.requests += 1;
             sample.longest = sample.longest.max(elapsed);
         });
+    }
+
+    /// Notes how large the store is. If the store does not answer, the last size stays.
+    async fn measure(&self, store: &dyn Store) {
+        if let Ok(Some(bytes)) = store.size_bytes().await {
+            self.store_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            self.history.count(|sample| sample.store_bytes = bytes);
+        }
     }
 
     /// Counts a request that could not be understood.
@@ -175,6 +188,14 @@ impl Metrics {
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;
         Ok(out)
+    }
+
+    /// Measures the store, again and again.
+    pub(crate) async fn keep_measuring(&self, store: &dyn Store) {
+        loop {
+            self.measure(store).await;
+            tokio::time::sleep(SAMPLE).await;
+        }
     }
 
     fn count_notifications(&self) {

@@ -176,6 +176,7 @@ pub(super) async fn show(
     Id(run_id): Id<RunId>,
 ) -> Result<Json<RunDetail>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
+    stepgate_core::consent::read_on(&app.service.gate).await?;
     let approval = dossier.approval.as_ref();
     let detail = RunDetail {
         run: RunObject::of(&dossier.run),

@@ -26,6 +26,7 @@ use stepgate_gateway::service::wait_until_set;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tower::ServiceExt;
 use tracing::{error, warn};
 
@@ -119,7 +120,14 @@ impl Listeners {
             graceful: GracefulShutdown::new(),
             tls: self.tls.clone(),
         };
-        let renewing = self.tls.clone().map(|tls| tokio::spawn(tls::keep_renewing(tls)));
+        let mut background = JoinSet::new();
+        if let Some(tls) = self.tls.clone() {
+            background.spawn(tls::keep_renewing(tls));
+        }
+        let measured = Arc::clone(app);
+        background.spawn(async move {
+            measured.metrics.keep_measuring(&*measured.service.gate.store).await;
+        });
         let service = &app.service;
         self.accept_until(&connections, stop).await;
         service.drain();
@@ -140,9 +148,7 @@ impl Listeners {
             let count = service.running();
             warn!("{count} step(s) did not finish in time and are left to recovery");
         }
-        if let Some(renewing) = renewing {
-            renewing.abort();
-        }
+        background.shutdown().await;
     }
 
     async fn accept_until(&self, connections: &Connections, end: impl Future<Output = ()>) {

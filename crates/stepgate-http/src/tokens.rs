@@ -82,6 +82,14 @@ pub(super) async fn create(
     if app.service.tokens.list().len() >= TOKENS_MAX {
         return Err(Problem::conflict("there are too many tokens: revoke one first"));
     }
+    let groups = &app.service.gate.groups;
+    if !caller.is_owner && app.service.tokens.impersonates(groups, &principal, &caller.principal_id)
+    {
+        let message = format!(
+            "`{principal}` is another operator, a group, or in one: make its tokens on the gateway's machine"
+        );
+        return Err(Problem::malformed(message));
+    }
     let maker = match caller.is_owner {
         true => Maker::Owner(caller.principal_id),
         false => Maker::Operator(caller.principal_id),

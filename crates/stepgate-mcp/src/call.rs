@@ -358,7 +358,12 @@ fn would_ask(shared: &Shared, call: &Call) -> bool {
         payload: call.payload(),
     };
     step::weigh(gate, &submission).is_ok_and(|weighed| match weighed.decision.verdict {
-        PolicyVerdict::RequireApproval(_) => weighed.rule.is_none(),
+        // A call under a grant is executed at once, and must not hold up equal ones.
+        PolicyVerdict::RequireApproval(_) => {
+            let (principal_id, now) = (&call.asker.principal_id, gate.world.now());
+            weighed.rule.is_none()
+                && !gate.consents.may_cover(principal_id, weighed.call.name(), now)
+        }
         PolicyVerdict::Permit | PolicyVerdict::Deny => false,
     })
 }

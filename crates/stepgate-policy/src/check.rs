@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use stepgate_core::digest::Digest;
 
-use crate::compile::compile;
+use crate::compile::{Source, compile};
 use crate::finding::{Finding, Severity};
 use crate::shape::ToolShape;
 
@@ -31,7 +31,7 @@ impl Checked {
 
 /// Checks a directory: syntax, annotations, schema, policies that can never apply, cases.
 pub fn check(directory: &Path, tools: &[ToolShape]) -> Checked {
-    let compiled = compile(directory, tools);
+    let compiled = compile(Source::Directory(directory), tools);
     Checked {
         policies: compiled.set.as_ref().map_or(0, |set| set.policies().count()),
         policy_hash: compiled.set.as_ref().map(|set| set.digest()),

@@ -24,11 +24,36 @@ use crate::validate;
 impl PolicySet {
     /// Reads, validates and tests the policies of a directory, for these tools.
     pub fn load(directory: &Path, tools: &[ToolShape]) -> Result<Self, LoadError> {
-        let compiled = compile(directory, tools);
-        let is_error = |finding: &Finding| finding.severity == Severity::Error;
-        compiled
-            .set
-            .ok_or_else(|| LoadError::new(compiled.findings.into_iter().filter(is_error).collect()))
+        compile(Source::Directory(directory), tools).into_set()
+    }
+
+    /// Validates policies that are in no file, for these tools. There are no cases.
+    pub fn of_text(text: &str, tools: &[ToolShape]) -> Result<Self, LoadError> {
+        compile(Source::Text(text), tools).into_set()
+    }
+}
+
+/// Where policies come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Directory(&'a Path),
+    Text(&'a str),
+}
+
+impl Source<'_> {
+    /// Its name in messages.
+    fn shown(self) -> String {
+        match self {
+            Self::Directory(directory) => directory::shown_of(directory),
+            Self::Text(_) => directory::TEXT_NAME.to_owned(),
+        }
+    }
+
+    fn read(self, findings: &mut Vec<Finding>) -> Vec<SourceFile> {
+        match self {
+            Self::Directory(directory) => directory::read(directory, findings),
+            Self::Text(text) => directory::file_of_text(text, findings),
+        }
     }
 }
 
@@ -41,25 +66,33 @@ pub(crate) struct Compiled {
     pub(crate) cases: usize,
 }
 
-/// Makes a set from a directory, on a thread with a stack that is large enough for Cedar.
-pub(crate) fn compile(directory: &Path, tools: &[ToolShape]) -> Compiled {
+impl Compiled {
+    fn into_set(self) -> Result<PolicySet, LoadError> {
+        let is_error = |finding: &Finding| finding.severity == Severity::Error;
+        let Self { set, findings, .. } = self;
+        set.ok_or_else(|| LoadError::new(findings.into_iter().filter(is_error).collect()))
+    }
+}
+
+/// Makes a set, on a thread with a stack that is large enough for Cedar.
+pub(crate) fn compile(source: Source<'_>, tools: &[ToolShape]) -> Compiled {
     let compiled = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("policies".into()).stack_size(STACK_BYTES);
         let running = thread
-            .spawn_scoped(scope, || compile_here(directory, tools))
+            .spawn_scoped(scope, || compile_here(source, tools))
             .map_err(|error| format!("no thread to read the policies: {error}; try again"))?;
         running.join().map_err(|_| "reading the policies panicked; please report it".to_owned())
     });
     compiled.unwrap_or_else(|message: String| {
-        let finding = Finding::of_file(Severity::Error, &directory::shown_of(directory), message);
+        let finding = Finding::of_file(Severity::Error, &source.shown(), message);
         Compiled { set: None, findings: vec![finding], cases: 0 }
     })
 }
 
-fn compile_here(directory: &Path, tools: &[ToolShape]) -> Compiled {
+fn compile_here(source: Source<'_>, tools: &[ToolShape]) -> Compiled {
     let mut findings = Vec::new();
-    let files = directory::read(directory, &mut findings);
-    let shown = directory::shown_of(directory);
+    let files = source.read(&mut findings);
+    let shown = source.shown();
     let rules = read_rules(&files, &shown, &mut findings);
     check_tools(tools, &shown, &mut findings);
     let mut set = if has_errors(&findings) {

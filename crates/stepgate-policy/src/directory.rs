@@ -58,6 +58,20 @@ pub(crate) fn read(directory: &Path, findings: &mut Vec<Finding>) -> Vec<SourceF
     files
 }
 
+/// The name of policies that are in no file.
+pub(crate) const TEXT_NAME: &str = "edited.cedar";
+
+/// Policies that are in no file, as one; a finding where they are too long.
+pub(crate) fn file_of_text(text: &str, findings: &mut Vec<Finding>) -> Vec<SourceFile> {
+    if text.len() > FILE_BYTES_MAX {
+        let message = format!("larger than {FILE_BYTES_MAX} bytes");
+        findings.push(Finding::of_file(Severity::Error, TEXT_NAME, message));
+        return Vec::new();
+    }
+    let (name, shown) = (TEXT_NAME.to_owned(), TEXT_NAME.to_owned());
+    vec![SourceFile { name, shown, kind: Kind::Policies, text: text.into() }]
+}
+
 /// The digest of names and texts, including the cases. The tools do not affect it.
 pub(crate) fn digest_of<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Digest {
     #[derive(Serialize)]

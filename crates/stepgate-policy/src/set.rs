@@ -88,6 +88,19 @@ impl PolicySet {
         })
     }
 
+    /// The texts of all policy files, one after the other.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut last = None;
+        for rule in &self.rules {
+            if last.replace(&rule.file) != Some(&rule.file) {
+                text.push_str(rule.source.trim_end());
+                text.push_str("\n\n");
+            }
+        }
+        text
+    }
+
     /// How many cases were run.
     pub fn cases(&self) -> usize {
         self.cases

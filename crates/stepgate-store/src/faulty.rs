@@ -222,5 +222,6 @@ forward_while_alive!(Audits {
     moment() -> Moment;
     audit(last: &Counts, before: Option<RunId>, limit: usize) -> Vec<Audited>;
     shared_keys(limit: usize) -> Vec<IdempotencyKey>;
+    size_bytes() -> Option<u64>;
     damage() -> Vec<String>;
 });

@@ -305,6 +305,10 @@ impl Audits for MemoryStore {
         Ok(self.rows().shared_keys(limit))
     }
 
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }

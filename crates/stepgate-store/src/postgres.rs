@@ -480,6 +480,12 @@ impl Audits for PostgresStore {
         all(&rows, EFFECTS, key_from)
     }
 
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let rows = self.readers.rows(list::size_bytes()).await?;
+        let size: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+        Ok(size.and_then(|size| u64::try_from(size).ok()))
+    }
+
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
         Ok(guards::differences(&self.readers.read(&guards::found()).await?))
     }

@@ -435,6 +435,10 @@ impl Audits for SqliteStore {
         self.readers.read(list).await
     }
 
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.readers.read(list::size_bytes).await.map(Some)
+    }
+
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
         let mut found = self.check(Care::Whole).await?;
         match self.readers.read(schema::differences).await {

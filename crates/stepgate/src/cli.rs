@@ -15,7 +15,7 @@ use stepgate_core::tool::ToolName;
 use stepgate_gateway::tokens::Role;
 
 use crate::log::LogFormat;
-pub(crate) use grants::{CreateGrantArgs, GrantId, GrantsArgs, GrantsCommand};
+pub(crate) use grants::{Allowance, CreateGrantArgs, GrantId, GrantsArgs, GrantsCommand};
 pub(crate) use lists::{ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, TurnsArgs};
 pub(crate) use named::Named;
 pub(crate) use times::{Span, When};

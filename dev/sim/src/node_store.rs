@@ -693,6 +693,10 @@ impl Audits for NodeStore {
         self.read("shared_keys", |rows| at_once(rows.shared_keys(limit))).await
     }
 
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
     async fn damage(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }

@@ -22,6 +22,7 @@ fn covers(args: Value, call: Value) -> bool {
     let principal_id = PrincipalId::parse("agent").unwrap();
     grant(args).covers(GrantedCall {
         args: &call,
+        executor_id: None,
         principal_id: &principal_id,
         tool_definition_digest: Some(Digest::ZERO),
         tool_name: "pay",
@@ -35,6 +36,7 @@ fn a_grant_covers_no_other_caller_tool_or_definition() {
     let args = json!({});
     let same = GrantedCall {
         args: &args,
+        executor_id: None,
         principal_id: &agent,
         tool_definition_digest: Some(Digest::ZERO),
         tool_name: "pay",
@@ -49,6 +51,7 @@ fn a_grant_covers_no_other_caller_tool_or_definition() {
     let digest = Some(Digest::of("another definition"));
     assert!(!grant.covers(GrantedCall { tool_definition_digest: digest, ..same }));
     assert!(!grant.covers(GrantedCall { args: &json!([]), ..same }));
+    assert!(!grant.covers(GrantedCall { executor_id: Some("sandbox@second"), ..same }));
 }
 
 #[test]
@@ -134,11 +137,12 @@ fn a_beginning_covers_only_a_plain_rest() {
 
 #[test]
 fn a_grant_is_made_only_of_conditions_that_cover_the_approved_call() {
-    let approved = json!({ "amount": 50, "to": "bob", "key": { "sha256": "00" } });
+    let url = "https://a.example/pay";
+    let approved = json!({ "amount": 50, "to": "bob", "key": { "sha256": "00" }, "url": url });
     let approved = approved.as_object().unwrap();
     let chosen = |name: &str, condition: Condition| BTreeMap::from([(name.to_owned(), condition)]);
     let exact = conditions(approved, BTreeMap::new()).unwrap();
-    assert_eq!(exact.len(), 3);
+    assert_eq!(exact.len(), 4);
     assert_eq!(exact["to"], Condition::Equals(json!("bob")));
     let ranged = conditions(approved, chosen("amount", Condition::Between(1, 50))).unwrap();
     assert_eq!(ranged["amount"], Condition::Between(1, 50));
@@ -149,6 +153,7 @@ fn a_grant_is_made_only_of_conditions_that_cover_the_approved_call() {
         ("amount", Condition::Between(90, 10), "above the largest"),
         ("to", Condition::StartsWith(String::new()), "is empty"),
         ("to", Condition::StartsWith("eve".into()), "would not be covered"),
+        ("url", Condition::StartsWith("https://a.example".into()), "a `/` after the host"),
         ("to", Condition::Equals(json!("eve")), "would not be covered"),
         // A redacted argument is its digest.
         ("key", Condition::StartsWith("s".into()), "would not be covered"),

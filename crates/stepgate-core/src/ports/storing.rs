@@ -236,6 +236,9 @@ pub trait Audits: Send + Sync {
     /// not from the unique index that should have prevented the second, and in bounded memory.
     async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError>;
 
+    /// How large the store is, in bytes; none where the engine does not know.
+    async fn size_bytes(&self) -> Result<Option<u64>, StoreError>;
+
     /// Damage that the engine itself finds in its files, a line each. Empty where the engine has no such
     /// check.
     async fn damage(&self) -> Result<Vec<String>, StoreError>;

@@ -2,7 +2,7 @@
 //! no.
 //!
 //! An [`AuthorizedRequest`] can only be made here, and only together with its decision in the
-//! journal. What a person adds to it is in `person.rs`, how a policy lowers arguments in `cap.rs`.
+//! journal. What a person adds to it is in `person.rs`, what a grant adds in `granted.rs`, how a policy lowers arguments in `cap.rs`.
 
 mod cap;
 mod granted;
@@ -404,7 +404,10 @@ pub(super) async fn authorize_again(
             Err("policy now caps the arguments differently".to_owned())
         }
         Ruling::Permit(_, _, ready) => Ok(ready),
-        Ruling::Ask(_, args) if trail.was_approved() || trail.was_granted() => {
+        Ruling::Ask(question, args)
+            if trail.was_approved()
+                || granted::still_covers(gate, trail, &question, &args).await? =>
+        {
             let ready = make_ready(gate, &args.call).await;
             ready.map_err(|rule| format!("sandbox: {rule}"))
         }

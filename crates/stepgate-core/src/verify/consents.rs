@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use crate::consents::{Made, Recorded};
 use crate::grant::GrantedCall;
 use crate::ids::PrincipalId;
-use crate::journal::artifact::{ActionRequest, DecisionMeta, SupervisorDecision, ToolCall};
+use crate::journal::artifact::{
+    ActionRequest, DecisionMeta, EffectStatus, SupervisorDecision, ToolCall,
+};
 use crate::journal::{Artifact, replay};
 use crate::limits::Limits;
 use crate::ports::Dossier;
@@ -15,7 +17,7 @@ use super::{Problem, place_of};
 
 /// What does not follow from the grants and votes. A journal that does not replay is reported elsewhere.
 pub(super) fn check(dossier: &Dossier, recorded: &Recorded) -> Vec<Problem> {
-    let (mut request, mut decision, mut call) = (None, None, None);
+    let (mut request, mut decision, mut call, mut is_refused) = (None, None, None, false);
     let is_usual = dossier.approval.is_none() && !has_used(dossier);
     let artifacts = match is_usual {
         // The journal of almost every run: it is not replayed a second time.
@@ -29,9 +31,11 @@ pub(super) fn check(dossier: &Dossier, recorded: &Recorded) -> Vec<Problem> {
             Artifact::ActionRequest(it) => request = Some(it),
             Artifact::SupervisorDecision(it) => decision = Some(it),
             Artifact::ToolCall(it) => call = Some(it),
-            Artifact::ToolEffect(_) => {}
+            // A call that recovery refused was not sent: nothing had to cover it.
+            Artifact::ToolEffect(it) => is_refused = it.outcome.status == EffectStatus::Denied,
         }
     }
+    let call = call.filter(|_| !is_refused);
     let (Some(request), Some(decision)) = (request, decision) else { return Vec::new() };
     let place = place_of("journal", dossier.run.arrival.run_id);
     let mut problems = Vec::new();
@@ -60,7 +64,8 @@ fn has_its_votes(meta: &DecisionMeta, recorded: &Recorded) -> bool {
     meta.approver_ids.iter().all(|person| is_last(person) || votes.contains(person))
 }
 
-/// Whether the grant that a decision names covers its call, and could still be used then.
+/// Whether the grant that a decision names covers its call, has such a use, and had not expired. Whether it was revoked
+/// before is not checked: the order of two sessions' chains is not recorded.
 fn is_granted(
     request: &ActionRequest,
     decision: &SupervisorDecision,
@@ -74,6 +79,7 @@ fn is_granted(
     let covers = call.is_none_or(|call| {
         grant.covers(GrantedCall {
             args: &call.call.args,
+            executor_id: call.meta.executor_id.as_deref(),
             principal_id: &request.meta.principal_id,
             tool_definition_digest: call.meta.tool_definition_digest,
             tool_name: &call.call.tool_name,

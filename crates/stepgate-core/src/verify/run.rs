@@ -96,8 +96,13 @@ pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
 
 /// The events that the OPEN link covers.
 fn opening(dossier: &Dossier) -> impl Iterator<Item = &LinkedEvent> {
-    let events = dossier.events.iter();
-    events.take_while(|linked| linked.link.is_none() && opens(linked.event.event_type))
+    let mut is_over = false;
+    dossier.events.iter().take_while(move |linked| {
+        let is_opening = !is_over && linked.link.is_none() && opens(linked.event.event_type);
+        // The use of a grant is committed before the call.
+        is_over = linked.event.event_type == EventType::GrantUsed;
+        is_opening
+    })
 }
 
 /// Their digest.

@@ -61,6 +61,45 @@ impl Difference {
         }
         Self::Lines(lines)
     }
+
+    /// Both texts side by side.
+    pub(super) fn sides(&self) -> Vec<Sides<'_>> {
+        match self {
+            Self::Lines(lines) => side_by_side(lines),
+            Self::None | Self::TooLong | Self::Unknown => Vec::new(),
+        }
+    }
+}
+
+/// A line of the text before beside the line of the text after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sides<'a> {
+    pub(super) before: Option<&'a Line>,
+    pub(super) after: Option<&'a Line>,
+}
+
+/// The lines of both texts side by side: what was removed beside what came in its place.
+fn side_by_side(lines: &[Line]) -> Vec<Sides<'_>> {
+    let mut rows: Vec<Sides<'_>> = Vec::new();
+    // The row of the present change where the next added line goes.
+    let mut next_added = 0;
+    for line in lines {
+        match line.class {
+            "removed" => rows.push(Sides { before: Some(line), after: None }),
+            "added" => {
+                match rows.get_mut(next_added) {
+                    Some(row) => row.after = Some(line),
+                    None => rows.push(Sides { before: None, after: Some(line) }),
+                }
+                next_added += 1;
+            }
+            _ => {
+                rows.push(Sides { before: Some(line), after: Some(line) });
+                next_added = rows.len();
+            }
+        }
+    }
+    rows
 }
 
 fn line(tag: ChangeTag, text: &str) -> Line {
@@ -90,6 +129,20 @@ mod tests {
         let compared = Difference::between(&before, &after);
         assert_eq!(marks(&compared), [" ", " ", " ", "−", "+", " ", " ", " "]);
         assert_eq!(Difference::between("a", "a"), Difference::None);
+    }
+
+    #[test]
+    fn what_came_stands_beside_what_went() {
+        let sides = |before: &str, after: &str| {
+            let Difference::Lines(lines) = Difference::between(before, after) else { panic!() };
+            let mark = |line: Option<&Line>| line.map_or("", |line| line.mark);
+            let rows = side_by_side(&lines);
+            rows.iter().map(|row| (mark(row.before), mark(row.after))).collect::<Vec<_>>()
+        };
+        assert_eq!(sides("a\nb\nz\n", "1\n2\nz\n"), [("−", "+"), ("−", "+"), (" ", " ")]);
+        assert_eq!(sides("a\nz\n", "1\n2\nz\n"), [("−", "+"), ("", "+"), (" ", " ")]);
+        assert_eq!(sides("a\nb\nz\n", "z\n"), [("−", ""), ("−", ""), (" ", " ")]);
+        assert_eq!(sides("z\nb\n", "z\nc\nd\n"), [(" ", " "), ("−", "+"), ("", "+")]);
     }
 
     #[test]

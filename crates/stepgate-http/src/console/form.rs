@@ -11,16 +11,37 @@ use crate::{App, Problem, approvals, body};
 /// Longest form: a note with every byte escaped, or a proposal to try.
 const FORM_BYTES_MAX: usize = 32 * 1024;
 
+/// Longest form with policies: one file of policies with every byte escaped.
+const POLICIES_BYTES_MAX: usize = 3 * stepgate_policy::limits::FILE_BYTES_MAX;
+
 /// Reads a form that was sent from one of our pages.
 pub(super) async fn read<T: DeserializeOwned>(
     app: &App,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, Trouble> {
+    read_up_to(app, headers, body, FORM_BYTES_MAX).await
+}
+
+/// Reads a form with policies.
+pub(super) async fn read_policies<T: DeserializeOwned>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, Trouble> {
+    read_up_to(app, headers, body, POLICIES_BYTES_MAX).await
+}
+
+async fn read_up_to<T: DeserializeOwned>(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    bytes_max: usize,
+) -> Result<T, Trouble> {
     if !is_from_here(app, headers) {
         return Err(Trouble::foreign_origin());
     }
-    let bytes = body::bytes(app, body, FORM_BYTES_MAX).await?;
+    let bytes = body::bytes(app, body, bytes_max).await?;
     let mut request = Request::new(Body::from(bytes.to_vec()));
     *request.method_mut() = Method::POST;
     if let Some(kind) = headers.get(header::CONTENT_TYPE) {

@@ -283,6 +283,15 @@ pub(super) async fn create(
     }
 }
 
+/// Whether the form has another beginning or range than the one that it offered.
+fn is_edited<'a>(value: &Value, at: usize, field: &impl Fn(&str) -> &'a str) -> bool {
+    let offered = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    ["begin", "min", "max"].iter().any(|name| {
+        let typed = field(&format!("{name}{at}"));
+        !typed.is_empty() && typed != offered
+    })
+}
+
 fn new_grant<'a>(
     approval: &Approval,
     field: &impl Fn(&str) -> &'a str,
@@ -293,14 +302,18 @@ fn new_grant<'a>(
     };
     let context = approval.context.read().map_err(|error| error.to_string())?;
     let mut args = BTreeMap::new();
-    let names = context.args.as_object().into_iter().flatten().map(|(name, _)| name);
-    for (at, name) in names.enumerate() {
+    for (at, (name, value)) in context.args.as_object().into_iter().flatten().enumerate() {
         let condition = match field(&format!("kind{at}")) {
             "starts_with" => Condition::StartsWith(field(&format!("begin{at}")).to_owned()),
             "between" => Condition::Between(
                 number(&format!("min{at}"), "the smallest value")?,
                 number(&format!("max{at}"), "the largest value")?,
             ),
+            _ if is_edited(value, at, field) => {
+                return Err(format!(
+                    "Nothing was granted: for `{name}` you typed a condition and did not choose it."
+                ));
+            }
             _ => continue,
         };
         args.insert(name.clone(), condition);

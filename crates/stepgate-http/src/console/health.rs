@@ -97,7 +97,17 @@ fn plots(samples: &[Sample]) -> Vec<Plot> {
         Plot::of("Steps", samples.iter().map(steps).collect(), rate),
         Plot::of("Requests", samples.iter().map(requests).collect(), rate),
         Plot::of("Slowest request", samples.iter().map(longest).collect(), time),
+        Plot::of("Store", samples.iter().map(stored).collect(), mebibytes),
     ]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a plot has fewer points than a double has digits")]
+fn stored(sample: &Sample) -> f64 {
+    sample.store_bytes as f64
+}
+
+fn mebibytes(bytes: f64) -> String {
+    format!("{:.1} MiB", bytes / (1024.0 * 1024.0))
 }
 
 impl Plot {

@@ -8,8 +8,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
-use stepgate_core::approval::Approval;
+use stepgate_core::approval::{Approval, ApprovalContext};
+use stepgate_core::approvers;
 use stepgate_core::attention::Kind;
+use stepgate_core::consent;
+use stepgate_core::digest::Digest;
 use stepgate_core::ids::ApprovalId;
 use stepgate_core::ports::StoreError;
 use stepgate_core::step::Refused;
@@ -52,9 +55,12 @@ struct InboxPage {
     needs: Vec<Need>,
 }
 
-/// An approval.
+/// An approval, with those that ask for the same call of the same principal.
 struct Ask {
+    /// The oldest of them.
     approval_id: ApprovalId,
+    /// The others.
+    equal: Vec<ApprovalId>,
     tool: Text,
     principal: Text,
     reason: Text,
@@ -62,6 +68,8 @@ struct Ask {
     age: String,
     left: String,
     is_own: bool,
+    /// Whether policy lets other people decide, or this visitor has approved already.
+    others_decide: bool,
     can_decide: bool,
     /// Everything that is decided on; none if it is too long for a list.
     question: Option<Question>,
@@ -195,8 +203,9 @@ async fn page(
     let others = attention.iter().filter(|need| need.kind != Kind::Approval.as_str());
     let open = app.service.decidable_after(after, SHOWN_MAX + 1).await?;
     let mut asks = Vec::new();
-    for approval in open.iter().take(SHOWN_MAX) {
-        asks.extend(ask(app, visitor, approval, now).await?);
+    consent::read_on(&app.service.gate).await?;
+    for equal in joined(open.iter().take(SHOWN_MAX)) {
+        asks.extend(ask(app, visitor, &equal, now).await?);
     }
     let csrf = match visitor.role {
         VisitorRole::Operator => Some(visitor.csrf.clone()),
@@ -225,13 +234,34 @@ fn headings(waiting: u64) -> (String, String) {
     }
 }
 
-/// An approval. None if its run does not verify: then the run is among the other needs.
+/// Approvals of equal calls of one principal together, in the order of the oldest of each.
+fn joined<'a>(open: impl Iterator<Item = &'a Approval>) -> Vec<Vec<&'a Approval>> {
+    let mut groups: Vec<(Option<Digest>, Vec<&Approval>)> = Vec::new();
+    for approval in open {
+        let call = approval.context.read().ok().map(|context| context.call_digest);
+        match groups.iter_mut().find(|(known, _)| call.is_some() && *known == call) {
+            Some((_, equal)) => equal.push(approval),
+            None => groups.push((call, vec![approval])),
+        }
+    }
+    groups.into_iter().map(|(_, equal)| equal).collect()
+}
+
+/// Whether this visitor's approval is still of use: policy lets them decide, and they have not approved already.
+fn can_help(app: &App, visitor: &Visitor, approval: &Approval, context: &ApprovalContext) -> bool {
+    let gate = &app.service.gate;
+    approvers::may_decide(&context.required, &gate.groups, &visitor.principal_id)
+        && !gate.consents.known_votes(approval.approval_id).contains(&visitor.principal_id)
+}
+
+/// Equal approvals. None if the run of the oldest does not verify: then the run is among the other needs.
 async fn ask(
     app: &App,
     visitor: &Visitor,
-    approval: &Approval,
+    equal: &[&Approval],
     now: Timestamp,
 ) -> Result<Option<Ask>, StoreError> {
+    let Some((approval, others)) = equal.split_first() else { return Ok(None) };
     let Ok(context) = approval.context.read() else { return Ok(None) };
     let question = match approval.context.text().len() <= IN_FULL_BYTES_MAX {
         false => None,
@@ -242,8 +272,11 @@ async fn ask(
         },
     };
     let is_own = visitor.principal_id == context.principal_id;
+    let others_decide = !can_help(app, visitor, approval, context);
+    let can_decide = visitor.role == VisitorRole::Operator && !is_own && !others_decide;
     Ok(Some(Ask {
         approval_id: approval.approval_id,
+        equal: others.iter().map(|other| other.approval_id).collect(),
         tool: Text::of(&shortened(&context.action(), NAME_CHARS_MAX)),
         principal: Text::of(context.principal_id.as_str()),
         reason: Text::of(&shortened(&context.reason, REASON_CHARS_MAX)),
@@ -251,8 +284,9 @@ async fn ask(
         age: ago(approval.ts_requested, now),
         left: left(context.expires_at, now),
         is_own,
+        others_decide,
         // What is not shown here in full is not decided here.
-        can_decide: visitor.role == VisitorRole::Operator && !is_own && question.is_some(),
+        can_decide: can_decide && question.is_some(),
         question,
     }))
 }
@@ -265,9 +299,11 @@ pub(super) async fn next(
 ) -> Result<Option<ApprovalId>, StoreError> {
     let open = app.service.decidable_after(None, LOOKED_AT_MAX).await?;
     let next = open.iter().find(|approval| {
-        let context = approval.context.read();
-        let is_own = context.is_ok_and(|it| it.principal_id == visitor.principal_id);
-        approval.approval_id != done && !is_own
+        let can_decide = |context: &ApprovalContext| {
+            context.principal_id != visitor.principal_id
+                && can_help(app, visitor, approval, context)
+        };
+        approval.approval_id != done && approval.context.read().is_ok_and(can_decide)
     });
     Ok(next.map(|approval| approval.approval_id))
 }

@@ -408,6 +408,11 @@ pub(super) fn last_position() -> Query {
     Query::new("SELECT last FROM event_counter", Vec::new())
 }
 
+/// The size of the whole database, with indexes and dead rows.
+pub(super) fn size_bytes() -> Query {
+    Query::new("SELECT pg_database_size(current_database())", Vec::new())
+}
+
 /// The number of rows of each table, and the last positions of the events.
 pub(super) fn counts() -> Query {
     let sql = "SELECT (SELECT count(*) FROM tool_runs), (SELECT count(*) FROM journal),

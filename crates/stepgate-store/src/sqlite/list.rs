@@ -270,6 +270,14 @@ pub(super) fn last_position(connection: &Connection) -> Result<u64, StoreError> 
     Ok(u64::try_from(last).unwrap_or(0))
 }
 
+/// The size of the database file. The log beside it is not counted.
+pub(super) fn size_bytes(connection: &Connection) -> Result<u64, StoreError> {
+    let sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
+    let size = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let size = size.map_err(|error| error::while_open(&error))?;
+    Ok(u64::try_from(size).unwrap_or(0))
+}
+
 /// Only the approvals that this principal's runs wait for.
 fn add_principal(conditions: &mut Conditions, principal_id: Option<&PrincipalId>) {
     if let Some(principal_id) = principal_id {

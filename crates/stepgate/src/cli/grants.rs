@@ -6,6 +6,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use stepgate_core::grant::Condition;
 use stepgate_core::ids::{ApprovalId, ArtifactId};
+use stepgate_core::limits::Limits;
 
 use super::{Named, Span};
 
@@ -27,7 +28,7 @@ Examples:
   stepgate grants create 0198b2c4-7a51 --uses 20 --for 8h --allow 'amount=1..50'
   stepgate grants create last --for 1d --allow 'path=/sandbox/reports/*'
 
-The grant is for the principal that asked and for the tool as it is defined now. Each argument is exactly what was \
+The grant is for the principal that asked, and for the tool as it was defined for that call. Each argument is exactly what was \
 approved, unless --allow says more. A call with any other argument is asked about as before.")]
     Create(CreateGrantArgs),
     /// Revoke a grant: no call uses it any more.
@@ -44,16 +45,16 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct CreateGrantArgs {
-    /// The approval's id, or its beginning, or `last` for the newest that was approved.
+    /// The approval's id, or its beginning, or `last` for the newest of those that were approved.
     #[arg(value_name = "APPROVAL")]
     pub(crate) approval: Named<ApprovalId>,
     /// At most so many calls.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=Limits::GRANT_USES_MAX))]
     pub(crate) uses: u64,
     /// For how long, such as `15m` or `8h`.
     #[arg(long = "for", value_name = "TIME", default_value = "1h")]
     pub(crate) life: Span,
-    /// What else an argument may be: `NAME=MIN..MAX` for numbers, `NAME=BEGINNING*` for texts. Can be repeated.
+    /// What else an argument may be: `NAME=MIN..MAX` for whole numbers, `NAME=BEGINNING*` for texts. Can be repeated.
     #[arg(long, value_name = "CONDITION")]
     pub(crate) allow: Vec<Allowance>,
     /// A note that is kept with the grant.
@@ -102,7 +103,9 @@ impl FromStr for Allowance {
         });
         match named {
             Some(allowance) => Ok(allowance),
-            None => bail!("write `NAME=MIN..MAX` for numbers, or `NAME=BEGINNING*` for texts"),
+            None => {
+                bail!("write `NAME=MIN..MAX` for whole numbers, or `NAME=BEGINNING*` for texts")
+            }
         }
     }
 }

@@ -140,6 +140,7 @@ fn people(approval: &Value) -> String {
         .map(|one| {
             let quorum = one.get("quorum").and_then(Value::as_u64).unwrap_or(1);
             match list(one.get("approvers")).as_str() {
+                "" if quorum == 1 => "\n  needs 1 operator".to_owned(),
                 "" => format!("\n  needs {quorum} operators"),
                 approvers => format!("\n  needs {quorum} of {approvers}"),
             }
@@ -147,7 +148,7 @@ fn people(approval: &Value) -> String {
         .collect();
     match list(approval.get("approved_by")).as_str() {
         "" => {}
-        approved => lines.push_str(&format!("\n  yes   {approved}")),
+        approved => lines.push_str(&format!("\n  approved so far by {approved}")),
     }
     lines
 }

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::ensure;
 use axum::http::Method;
 use serde_json::{Value, json};
+use stepgate_core::action::proposed_name;
 use stepgate_core::grant::Condition;
 use stepgate_core::ids::{ApprovalId, IdPrefix};
 
 use super::confirm::{self, Asked};
 use super::find::{self, Kind, Wanted};
 use super::{past, times};
-use crate::cli::{CreateGrantArgs, Global, GrantId, GrantsArgs, GrantsCommand, Named, Span};
+use crate::cli::{
+    Allowance, CreateGrantArgs, Global, GrantId, GrantsArgs, GrantsCommand, Named, Span,
+};
 use crate::client::{As, Client};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
@@ -82,7 +86,14 @@ fn block(grant: &Value, times: Times) -> String {
         let line = condition.map_or_else(|| name.clone(), |it| spelled_out(name, &it));
         format!("\n  {}", show::printable(&line))
     });
-    show::printable(&head) + &conditions.collect::<String>()
+    let further = [("note", "note"), ("from approval", "approval_id")];
+    let further = further.into_iter().filter_map(|(words, name)| {
+        let value = grant.get(name).and_then(Value::as_str)?;
+        Some(format!("\n  {words}: {}", show::printable(value)))
+    });
+    let revoked = grant.pointer("/revocation/revoked_by").and_then(Value::as_str);
+    let revoked = revoked.map(|by| format!("\n  revoked by {}", show::printable(by)));
+    show::printable(&head) + &conditions.chain(further).chain(revoked).collect::<String>()
 }
 
 fn grant_end(grant: &Value, times: Times) -> String {
@@ -103,15 +114,27 @@ fn spelled_out(name: &str, condition: &Condition) -> String {
 
 async fn create(global: &Global, data: &DataDir, args: &CreateGrantArgs) -> anyhow::Result<()> {
     let Span(life_s) = args.life;
-    let allowed: BTreeMap<&str, &Condition> =
-        args.allow.iter().map(|it| (it.name.as_str(), &it.condition)).collect();
+    let mut allowed: BTreeMap<&str, &Condition> = BTreeMap::new();
+    for Allowance { name, condition } in &args.allow {
+        ensure!(
+            allowed.insert(name, condition).is_none(),
+            "`--allow` names `{name}` twice: an argument has one condition"
+        );
+    }
     let mut found = None;
     let question = async |client: &mut Client| {
         let id = approval(client, &args.approval).await?;
         found = Some(id);
         let approval = client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
-        let shown = what_is_granted(&approval.json()?, &allowed);
-        Ok(format!("{shown}\nallow {} calls like this for {life_s} seconds?", args.uses))
+        let approval = approval.json()?;
+        ensure!(
+            text(&approval, "status") == "approved",
+            "approval {id} is {}: a grant is made from one that was approved",
+            text(&approval, "status")
+        );
+        let shown = what_is_granted(&approval, &allowed);
+        let life = show::span(life_s.saturating_mul(1000));
+        Ok(format!("{shown}\nallow {} calls like this for {life}?", args.uses))
     };
     let asked = Asked::about(std::slice::from_ref(&args.approval));
     let mut client = confirm::operator_shown(global, data, asked, question).await?;
@@ -144,8 +167,8 @@ async fn approval(client: &mut Client, named: &Named<ApprovalId>) -> anyhow::Res
 /// Every argument of an approved call, with what the grant would allow for it.
 fn what_is_granted(approval: &Value, allowed: &BTreeMap<&str, &Condition>) -> String {
     let context = approval.get("context").cloned().unwrap_or_default();
-    let (server, tool) = (text(&context, "tool_server"), text(&context, "tool_name"));
-    let head = format!("{server}.{tool} by {}", text(&context, "principal_id"));
+    let tool = proposed_name(text(&context, "tool_server"), text(&context, "tool_name"));
+    let head = format!("{tool} by {}", text(&context, "principal_id"));
     let args = context.get("args").and_then(Value::as_object).into_iter().flatten();
     let lines = args.map(|(name, value)| match allowed.get(name.as_str()) {
         Some(condition) => spelled_out(name, condition),

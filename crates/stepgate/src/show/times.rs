@@ -27,11 +27,11 @@ impl Times {
         }
     }
 
-    /// A time to come, such as `in 3 min`.
+    /// A time to come, such as `in 3 min`; where it is over, how long ago that was.
     pub(crate) fn to_come(self, at: Timestamp) -> String {
         match (self.is_utc, at.since_ms(self.now)) {
             (true, _) => at.to_string(),
-            (false, 0) => "now".to_owned(),
+            (false, 0) => self.past(at),
             (false, ms) => format!("in {}", span(ms)),
         }
     }
@@ -60,7 +60,7 @@ mod tests {
         // The clock of another node may be ahead.
         assert_eq!(ago(-5000), "0 s ago");
         let to_come = [0, 90_000].map(|ms| times.to_come(now.plus_ms(ms)));
-        assert_eq!(to_come, ["now", "in 1 min"]);
+        assert_eq!(to_come, ["0 s ago", "in 1 min"]);
         let utc = Times::at(now, true);
         assert_eq!([utc.past(now), utc.to_come(now)], ["2023-11-14T22:13:20.000Z"; 2]);
     }

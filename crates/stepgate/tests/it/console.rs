@@ -107,7 +107,7 @@ fn a_person_decides_in_a_browser_and_the_gateway_acts_once() {
     assert_eq!(place.stepgate(["verify"], "").code, 0);
 }
 
-/// Eleven scenes, which `browser.cjs` names one after the other.
+/// Thirteen scenes, which `browser.cjs` names one after the other.
 #[test]
 fn a_person_decides_and_looks_in_a_real_browser() {
     let place = Place::new();
@@ -134,7 +134,7 @@ fn a_person_decides_and_looks_in_a_real_browser() {
     let mut command = node22(fixture("browser.cjs"));
     command.arg(scene.to_string()).env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
     let Output { code, stdout, stderr } = finish(&mut command, b"");
-    assert_eq!((code, stdout.matches("ok: ").count()), (0, 11), "{stdout}\n{stderr}");
+    assert_eq!((code, stdout.matches("ok: ").count()), (0, 13), "{stdout}\n{stderr}");
     drop(gateway);
     assert_eq!(place.stepgate(["verify"], "").code, 0);
 }

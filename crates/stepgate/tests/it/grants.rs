@@ -292,3 +292,37 @@ fn the_terminal_makes_lists_and_revokes_grants() {
     assert!(past.stdout.contains("revoked  WRITE_FILE"), "{past:?}");
     assert_eq!(gateway.propose(&write("log 2")).status, 202);
 }
+
+#[test]
+fn linked_tokens_count_once_however_they_vote_and_nobody_is_impersonated() {
+    let place = Place::new();
+    asking_under(&place, r#"@quorum("2")"#);
+    let ann = place.own_token("ann", "operator");
+    let gateway = Gateway::start(&place);
+    let make = |name: &str, role: &str| {
+        let body = json!({ "name": name, "role": role }).to_string();
+        gateway.send("POST", "/v1/tokens", &gateway.operator, &body)
+    };
+    // Ann decides, so only her own token can make another one in her name.
+    assert_eq!(make("ann", "operator").status, 400);
+    assert_eq!(make("ann", "agent").status, 400);
+    let token = |reply: Reply| reply.json()["token"].as_str().unwrap().to_owned();
+    let pair = [token(make("left", "operator")), token(make("right", "operator"))];
+    for _ in 0..20 {
+        let asked = gateway.propose(&write("log 0"));
+        let id = asked.json()["result"]["approval_id"].as_str().unwrap().to_owned();
+        let approve =
+            |token: &str| gateway.send("POST", &format!("/v1/approvals/{id}/approve"), token, "{}");
+        std::thread::scope(|scope| {
+            for token in &pair {
+                scope.spawn(|| approve(token));
+            }
+        });
+        let path = format!("/v1/approvals/{id}");
+        let status = || gateway.send("GET", &path, &gateway.operator, "").json()["status"].clone();
+        assert_eq!(status(), "pending", "two tokens of one maker were two people");
+        assert_eq!(approve(&ann).json()["status"], "approved");
+    }
+    let verified = place.stepgate(["verify"], "");
+    assert_eq!(verified.code, 0, "{verified:?}");
+}

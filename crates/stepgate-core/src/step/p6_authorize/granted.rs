@@ -9,7 +9,7 @@ use crate::event::EventType;
 use crate::event::payload::GrantUsed;
 use crate::gate::Gate;
 use crate::grant::GrantedCall;
-use crate::ids::RunId;
+use crate::ids::{PrincipalId, RunId};
 use crate::journal::artifact::{DecisionMeta, Verdict};
 use crate::ports::StoreError;
 
@@ -24,14 +24,8 @@ pub(super) async fn authorize(
     question: &Question,
     args: ValidatedArgs,
 ) -> Result<Result<AuthorizedRequest, ValidatedArgs>, Stop> {
-    let principal_id = trail.principal_id().clone();
-    let call = GrantedCall {
-        args: &args.args,
-        principal_id: &principal_id,
-        tool_definition_digest: args.call.definition_digest(),
-        tool_name: args.call.tool_name(),
-        tool_server: args.call.tool_server(),
-    };
+    let (principal_id, executor_id) = (trail.principal_id().clone(), gate.executor_of(&args.call));
+    let call = call_of(&args, &principal_id, executor_id.as_deref());
     let asked = Asked { call, required: &question.required, groups: &gate.groups };
     if take_use(gate, &asked).await?.is_none() {
         return Ok(Err(args));
@@ -59,6 +53,37 @@ pub(super) async fn authorize(
     Ok(Err(args))
 }
 
+fn call_of<'a>(
+    args: &'a ValidatedArgs,
+    principal_id: &'a PrincipalId,
+    executor_id: Option<&'a str>,
+) -> GrantedCall<'a> {
+    GrantedCall {
+        args: &args.args,
+        executor_id,
+        principal_id,
+        tool_definition_digest: args.call.definition_digest(),
+        tool_name: args.call.tool_name(),
+        tool_server: args.call.tool_server(),
+    }
+}
+
+/// Whether the grant that a run has used before a crash still covers its call: the use is recorded, and the
+/// call is not sent yet.
+pub(super) async fn still_covers(
+    gate: &Gate,
+    trail: &mut Trail,
+    question: &Question,
+    args: &ValidatedArgs,
+) -> Result<bool, StoreError> {
+    let Some(grant_id) = trail.grant_id() else { return Ok(false) };
+    let (principal_id, executor_id) = (trail.principal_id().clone(), gate.executor_of(&args.call));
+    let call = call_of(args, &principal_id, executor_id.as_deref());
+    let asked = Asked { call, required: &question.required, groups: &gate.groups };
+    gate.consents.read_on(&*gate.store).await?;
+    Ok(gate.consents.covers(grant_id, &asked, gate.world.now()))
+}
+
 async fn take_use(gate: &Gate, asked: &Asked<'_>) -> Result<Option<GrantUse>, StoreError> {
     gate.consents.take_use(&*gate.store, asked, gate.world.now()).await
 }
@@ -69,7 +94,9 @@ fn ground_of(asked: &Ground, taken: &GrantUse) -> Ground {
         grant_use: Some(taken.number),
         ..asked.meta.clone()
     };
-    Ground { rationale: "approved in advance".to_owned(), meta, policy_hash: asked.policy_hash }
+    let rationale =
+        format!("approved in advance by grant {}, use {}", taken.grant_id, taken.number);
+    Ground { rationale, meta, policy_hash: asked.policy_hash }
 }
 
 /// Whether another run has this use.

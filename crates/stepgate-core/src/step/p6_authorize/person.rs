@@ -144,20 +144,26 @@ pub(super) async fn pause(
 
 /// Decides on a paused request as the person did, if policy still lets a person decide.
 ///
-/// The decision, its event, the approval and, on a grant, the call become durable together: the next
-/// commit of the trail takes them all.
+/// The decision, its event, the approval and, where it is approved, the call become durable together: the next
+/// commit of the trail takes them all. `with` are others who have voted, and whose votes count beside this
+/// person's.
 pub(in crate::step) async fn authorize_by_person(
     gate: &Gate,
     trail: &mut Trail,
     args: ValidatedArgs,
     person: Person,
+    with: &BTreeSet<PrincipalId>,
 ) -> Result<Result<AuthorizedRequest, Failure>, Refused> {
     let approval = trail.pending_approval().ok_or(Refused::AlreadyDecided)?;
     let asked = approval.context.read()?;
     let said = Said::by(in_time(person, asked.expires_at, gate.world.now()));
-    let approver_ids = deciders(gate, trail.principal_id(), &approval, asked, &said).await?;
+    let approver_ids = deciders(gate, trail.principal_id(), &approval, &said, with).await?;
     let (mut ground, granted) = match said.refusal {
-        None => grant(gate, trail.principal_id(), args, asked).await,
+        None => {
+            let mut people = approver_ids.clone();
+            people.extend(said.approver_id.clone());
+            approve_call(gate, trail.principal_id(), args, asked, &people).await?
+        }
         Some(ref failure) => (not_approved(), Err(failure.clone())),
     };
     ground.meta.approval_id = Some(approval.approval_id);
@@ -187,9 +193,10 @@ async fn deciders(
     gate: &Gate,
     asker: &PrincipalId,
     approval: &Approval,
-    asked: &ApprovalContext,
     said: &Said,
+    with: &BTreeSet<PrincipalId>,
 ) -> Result<BTreeSet<PrincipalId>, Refused> {
+    let asked = approval.context.read()?;
     let Some(approver_id) = &said.approver_id else { return Ok(BTreeSet::new()) };
     if approver_id == asker {
         return Err(Refused::OwnRequest);
@@ -201,7 +208,8 @@ async fn deciders(
         return Ok(BTreeSet::new());
     }
     gate.consents.read_on(&*gate.store).await?;
-    let mut people = gate.consents.known_votes(approval.approval_id);
+    let votes = gate.consents.known_votes(approval.approval_id);
+    let mut people: BTreeSet<PrincipalId> = votes.intersection(with).cloned().collect();
     people.insert(approver_id.clone());
     match approvers::are_enough(&asked.required, &gate.groups, &people) {
         true => Ok(people),
@@ -219,7 +227,7 @@ struct Said {
     event_type: EventType,
     approver_id: Option<PrincipalId>,
     note: Option<String>,
-    /// Why the step is refused; none on a grant.
+    /// Why the step is refused; none where it is approved.
     refusal: Option<Failure>,
 }
 
@@ -254,27 +262,34 @@ impl Said {
     }
 }
 
-/// A grant does not bypass policy: policy is asked again, and the grant replaces only the requirement of a
-/// person. The call that would be sent now must be the one that the person saw.
-async fn grant(
+/// An approval does not bypass policy: policy is asked again, and the approval replaces only the requirement
+/// of a person. The call that would be sent now must be the one that the person saw.
+async fn approve_call(
     gate: &Gate,
     principal_id: &PrincipalId,
     args: ValidatedArgs,
     asked: &ApprovalContext,
-) -> (Ground, Result<(ValidatedArgs, Ready), Failure>) {
+    people: &BTreeSet<PrincipalId>,
+) -> Result<(Ground, Result<(ValidatedArgs, Ready), Failure>), Refused> {
     let denied = |ground: Ground| {
         let why = Failure::PolicyViolation(ground.rationale.clone());
         (ground, Err(why))
     };
     let (mut ground, args, ready) = match judge(gate, principal_id, args).await {
         Ruling::Permit(ground, args, ready) => (ground, args, Ok(ready)),
+        // Policy may have become stricter since the question was asked.
+        Ruling::Ask(Question { required, .. }, _)
+            if !approvers::are_enough(&required, &gate.groups, people) =>
+        {
+            return Err(Refused::MorePeople);
+        }
         Ruling::Ask(Question { ground, .. }, args) => {
             let ready = make_ready(gate, &args.call).await;
             (ground, args, ready)
         }
-        Ruling::Deny(ground) => return denied(ground),
+        Ruling::Deny(ground) => return Ok(denied(ground)),
     };
-    match ready {
+    Ok(match ready {
         _ if bound_digest(principal_id, &args) != asked.call_digest => {
             denied(Ground::of_rule("approval", "the call is no longer the one that was approved"))
         }
@@ -286,7 +301,7 @@ async fn grant(
             ground.rationale = "approved".into();
             (ground, Ok((args, ready)))
         }
-    }
+    })
 }
 
 /// Whether the file that the person was asked about is the one that the call would change.
@@ -298,7 +313,7 @@ fn still_stands(gate: &Gate, asked: Option<&Value>, now: Option<&Value>) -> bool
     }
 }
 
-/// A grant that comes after the expiry counts as expired: the expiry may not have been recorded yet.
+/// An approval that comes after the expiry counts as expired: the expiry may not have been recorded yet.
 fn in_time(person: Person, expires_at: Timestamp, now: Timestamp) -> Person {
     match person {
         Person::Approves { .. } if now >= expires_at => Person::Nobody,

@@ -218,9 +218,10 @@ impl Trail {
         self.approval.as_ref().is_some_and(|approval| approval.status == ApprovalStatus::Approved)
     }
 
-    /// Whether a grant permits the call.
-    pub(in crate::step) fn was_granted(&self) -> bool {
-        self.events.iter().any(|event| event.event_type == EventType::GrantUsed)
+    /// The grant that permits the call.
+    pub(in crate::step) fn grant_id(&self) -> Option<ArtifactId> {
+        let used = self.events.iter().find(|event| event.event_type == EventType::GrantUsed)?;
+        used.payload.get("grant_id")?.as_str()?.parse().ok()
     }
 
     /// What a refused commit of a decision must not leave behind.

@@ -230,3 +230,36 @@ async fn a_grant_is_made_only_from_a_call_that_was_approved_and_within_its_limit
     }
     assert_eq!(consent::grants(&stage.gate).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn an_action_that_touches_nothing_is_granted_too_and_verifies() {
+    let stage = stage();
+    let finish = || stage.propose(1, "FINISH", json!({ "response": "done" }));
+    let asked = finish().await.unwrap();
+    stage.grant(&asked).await.unwrap();
+    consent::create_grant(&stage.gate, &operator(), exact(&asked)).await.unwrap();
+    assert!(is_success(stage.propose(2, "FINISH", json!({ "response": "done" })).await));
+    assert_eq!(stage.used().await, 1);
+    stage.verifies().await;
+}
+
+#[tokio::test]
+async fn a_grant_that_was_revoked_between_its_use_and_the_call_sends_nothing() {
+    for is_revoked in [false, true] {
+        // The sessions, the question and its answer with two commits, the grant, and the use come first.
+        let mut stage = Stage::new(StopAt::Refuse { first: FIRST + 5, count: 1 }).asks();
+        stage.gate.limits.approvals_open_max = 1000;
+        let standing = stage.granted(5).await;
+        assert!(is_unavailable(&stage.delete(1).await), "{is_revoked}");
+        assert_eq!((stage.files.sent().len(), stage.used().await), (1, 1));
+        if is_revoked {
+            assert!(
+                consent::revoke_grant(&stage.gate, standing.grant_id, operator()).await.unwrap()
+            );
+        }
+        let report = stage.recover().await.unwrap();
+        assert_eq!((report.finished.len(), report.stuck), (1, vec![]));
+        assert_eq!(stage.files.sent().len(), if is_revoked { 1 } else { 2 });
+        stage.verifies().await;
+    }
+}

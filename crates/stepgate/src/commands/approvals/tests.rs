@@ -55,8 +55,7 @@ fn who_must_approve_is_shown_and_who_has() {
         json!([{ "approvers": ["finance", "ann"], "quorum": 2 }, { "approvers": [], "quorum": 3 }]);
     approval["approved_by"] = json!(["ann\u{1b}"]);
     let text = block(&approval).unwrap();
-    let end =
-        "  why   it acts\n  needs 2 of finance, ann\n  needs 3 operators\n  yes   ann<U+001B>";
+    let end = "  why   it acts\n  needs 2 of finance, ann\n  needs 3 operators\n  approved so far by ann<U+001B>";
     assert!(text.ends_with(end), "{text}");
 }
 

@@ -7,20 +7,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::call::ServerCall;
-use stepgate_core::history::{PastDecision, Ruling, past_decision};
-use stepgate_core::ports::{
-    Effect, Failed, Hold, NoToolServers, Policy, PolicyRequest, Sending, Store, ToolServers,
-};
+use stepgate_core::history::{PastDecision, Ruling};
+use stepgate_core::ports::{Effect, Failed, Hold, NoToolServers, Sending, ToolServers};
 use stepgate_core::tool::{Tool, ToolName};
+use stepgate_gateway::replay::{self, Change, Replayed};
 use stepgate_gateway::start::not_loaded;
 use stepgate_policy::{PolicySet, ToolShape};
 
 use crate::cli::Global;
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
-
-/// Runs per page; after each page a progress line is printed.
-const PAGE: usize = 1000;
 
 pub(super) async fn replay(
     global: &Global,
@@ -33,31 +29,21 @@ pub(super) async fn replay(
     let store = crate::store::read(data).await?;
     let known = KnownTools::of(&tools);
     let mut table = Table::new(["RUN", "PRINCIPAL", "TOOL", "WAS", "WOULD BE", "BY"]);
-    let (mut asked, mut changed, mut before) = (0_u32, 0_u32, None);
-    'pages: loop {
-        let page = store.run_ids(before, PAGE).await?;
-        let Some(oldest) = page.last() else { break };
-        before = Some(*oldest);
-        for run_id in &page {
-            if asked >= limit {
-                break 'pages;
-            }
-            let Some(past) = past(&*store, &known, *run_id).await? else { continue };
-            asked += 1;
-            let request = PolicyRequest { principal_id: &past.principal_id, call: &past.call };
-            let decision = set.decide(request);
-            let ruling = past.would_be(&decision);
-            if ruling == past.ruling {
-                continue;
-            }
-            changed += 1;
-            if global.json {
-                show::json(&change(&past, &ruling, &decision.policies))?;
-            } else {
-                table.add(row(&past, &ruling, &decision.policies));
+    let changed = |change: Change| {
+        let Change { past, ruling, policies } = &change;
+        match global.json {
+            true => show::json(&self::change(past, ruling, policies)),
+            false => {
+                table.add(row(past, ruling, policies));
+                Ok(())
             }
         }
-        show::note(format!("{asked} decisions asked again"));
+    };
+    let progress = |done: Replayed| show::note(format!("{} decisions asked again", done.asked));
+    let done = replay::replay(&*store, &known, &set, limit, changed, progress).await?;
+    let Replayed { asked, changed, unreadable } = done;
+    if unreadable > 0 {
+        show::note(format!("{unreadable} runs cannot be read: `stepgate verify` names them"));
     }
     if !global.json {
         if changed > 0 {
@@ -66,15 +52,6 @@ pub(super) async fn replay(
         show::say(format!("{changed} of {asked} recorded decisions would change"))?;
     }
     Ok(0)
-}
-
-async fn past(
-    store: &dyn Store,
-    known: &KnownTools,
-    run_id: stepgate_core::ids::RunId,
-) -> anyhow::Result<Option<PastDecision>> {
-    let Some(dossier) = store.dossier(run_id).await? else { return Ok(None) };
-    Ok(past_decision(known, &dossier)?)
 }
 
 fn change(past: &PastDecision, ruling: &Ruling, policies: &[String]) -> Value {

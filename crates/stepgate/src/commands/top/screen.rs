@@ -14,9 +14,6 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 /// Most bytes of one read of the keyboard.
 const READ_BYTES_MAX: usize = 256;
-/// Reads that may wait for the screen. More are not read from the terminal meanwhile.
-const READS_MAX: usize = 16;
-
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
@@ -38,7 +35,7 @@ pub(super) enum Key {
 pub(super) struct Screen {
     tty: Arc<Tty>,
     /// What each read of the keyboard brought.
-    pub(super) keys: mpsc::Receiver<Vec<Key>>,
+    pub(super) keys: mpsc::UnboundedReceiver<Vec<Key>>,
 }
 
 struct Tty {
@@ -109,13 +106,14 @@ impl Drop for Screen {
 }
 
 /// Reads the keyboard on a thread of its own, which ends with the process or the terminal.
-fn listen(mut tty: File) -> mpsc::Receiver<Vec<Key>> {
-    let (send, keys) = mpsc::channel(READS_MAX);
+/// Nothing stays in the terminal: what was typed before a question must not answer it.
+fn listen(mut tty: File) -> mpsc::UnboundedReceiver<Vec<Key>> {
+    let (send, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let mut buffer = [0; READ_BYTES_MAX];
         while let Ok(count @ 1..) = tty.read(&mut buffer) {
             let read = buffer.get(..count).unwrap_or_default();
-            if send.blocking_send(keys_of(&String::from_utf8_lossy(read))).is_err() {
+            if send.send(keys_of(&String::from_utf8_lossy(read))).is_err() {
                 return;
             }
         }

@@ -330,14 +330,18 @@ fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
+/// Begins every piece of a line but the first, so that no text can look like a line of its own.
+const CONTINUED: &str = "↪ ";
+const CONTINUED_COLUMNS: usize = 2;
+
 /// A line in pieces that fit the screen. Nothing is left out.
 fn wrapped(line: &str, columns: usize) -> Vec<String> {
     let (mut pieces, mut width) = (vec![String::new()], 0);
     for c in line.chars() {
         let wide = c.width().unwrap_or(0);
-        if width + wide > columns && width > 0 {
-            pieces.push(String::new());
-            width = 0;
+        if width + wide > columns && width > CONTINUED_COLUMNS {
+            pieces.push(CONTINUED.to_owned());
+            width = CONTINUED_COLUMNS;
         }
         width += wide;
         if let Some(piece) = pieces.last_mut() {

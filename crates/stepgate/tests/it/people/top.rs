@@ -195,7 +195,7 @@ fn where_two_people_must_approve_one_yes_is_counted_and_it_goes_on_waiting() {
     screen.press("q");
     assert_eq!(screen.end().code, 0);
     let shown = place.stepgate(["approvals"], "").stdout;
-    assert!(shown.contains("  yes   operator-at-terminal"), "{shown}");
+    assert!(shown.contains("  approved so far by operator-at-terminal"), "{shown}");
     let second = place.stepgate(["approve", &id], "");
     // The first `serve` made this token for the person at the terminal: it is no other person.
     assert!(second.stdout.contains("another person must approve"), "{second:?}");

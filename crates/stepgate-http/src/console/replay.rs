@@ -1,0 +1,158 @@
+//! `/policy/replay`: what an edited set of policies would have decided on recorded history.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde::Deserialize;
+use stepgate_core::history::Ruling;
+use stepgate_core::ids::RunId;
+use stepgate_core::ports::StoreError;
+use stepgate_gateway::replay::{self, Change, Replayed};
+use stepgate_policy::PolicySet;
+
+use super::text::{Shown, Text};
+use super::trouble::Trouble;
+use super::visitor::Visitor;
+use super::{Frame, Tab, form, html};
+use crate::{App, Problem};
+
+/// Most recorded decisions that are asked again.
+const DECISIONS_MAX: u32 = 1000;
+/// Most changes on the page. All are counted.
+const CHANGES_MAX: usize = 100;
+
+#[derive(Template)]
+#[template(path = "replay.html")]
+struct ReplayPage {
+    frame: Frame,
+    csrf: String,
+    policies: String,
+    decisions_max: u32,
+    /// Why the edited policies cannot be loaded.
+    errors: Vec<Shown>,
+    outcome: Option<Outcome>,
+}
+
+struct Outcome {
+    replayed: Replayed,
+    changes: Vec<ChangeRow>,
+}
+
+struct ChangeRow {
+    run_id: RunId,
+    principal: Text,
+    tool: Text,
+    was: String,
+    would_be: String,
+    class: &'static str,
+    by: Text,
+}
+
+impl ChangeRow {
+    fn of(change: &Change) -> Self {
+        let Change { past, ruling, policies } = change;
+        let by = match policies.is_empty() {
+            true => "no policy".to_owned(),
+            false => policies.join(", "),
+        };
+        Self {
+            run_id: past.run_id,
+            principal: Text::of(past.principal_id.as_str()),
+            tool: Text::of(past.call.name()),
+            was: words(&past.ruling),
+            would_be: words(ruling),
+            class: match ruling {
+                Ruling::Permit(_) => "good",
+                Ruling::RequireApproval(_) => "pending",
+                Ruling::Deny => "bad",
+            },
+            by: Text::of(&by),
+        }
+    }
+}
+
+fn words(ruling: &Ruling) -> String {
+    let (word, caps) = match ruling {
+        Ruling::Permit(caps) => ("permitted", Some(caps)),
+        Ruling::RequireApproval(caps) => ("a person is asked", Some(caps)),
+        Ruling::Deny => ("denied", None),
+    };
+    let caps = caps.into_iter().flatten().map(|(name, max)| format!(", {name} <= {max}"));
+    format!("{word}{}", caps.collect::<String>())
+}
+
+/// The form, with the policies in force.
+pub(super) async fn ask(State(app): State<Arc<App>>, visitor: Visitor) -> Response {
+    let set = app.service.control.as_ref().map(|control| control.policy.current());
+    let policies = set.map(|set| set.text()).unwrap_or_default();
+    html(StatusCode::OK, &page(&visitor, policies, Vec::new(), None))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplayForm {
+    csrf: String,
+    policies: String,
+}
+
+/// Asks recorded decisions again. Nothing is executed or recorded, so auditors may do it too.
+pub(super) async fn replay(
+    State(app): State<Arc<App>>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let ReplayForm { csrf, policies } = form::read_policies(&app, &headers, body).await?;
+    if !visitor.made(&csrf) {
+        return Err(Trouble::foreign_form());
+    }
+    let Some(control) = app.service.control.clone() else {
+        return Err(Problem::internal().into());
+    };
+    let text = policies.replace("\r\n", "\n");
+    let edited = text.clone();
+    let compiled = tokio::task::spawn_blocking(move || control.compiled(&edited)).await;
+    let set = match compiled.map_err(|_| Problem::internal())? {
+        Ok(set) => set,
+        Err(error) => {
+            let errors = error.to_string().lines().map(Shown::of).collect();
+            return Ok(html(StatusCode::OK, &page(&visitor, text, errors, None)));
+        }
+    };
+    let outcome = outcome(&app, &set).await?;
+    Ok(html(StatusCode::OK, &page(&visitor, text, Vec::new(), Some(outcome))))
+}
+
+async fn outcome(app: &App, set: &PolicySet) -> Result<Outcome, StoreError> {
+    let gate = &app.service.gate;
+    let mut changes = Vec::new();
+    let changed = |change: Change| {
+        if changes.len() < CHANGES_MAX {
+            changes.push(ChangeRow::of(&change));
+        }
+        Ok::<(), StoreError>(())
+    };
+    let (store, tools) = (&*gate.store, &*gate.tools);
+    let replayed = replay::replay(store, tools, set, DECISIONS_MAX, changed, |_| {}).await?;
+    Ok(Outcome { replayed, changes })
+}
+
+fn page(
+    visitor: &Visitor,
+    policies: String,
+    errors: Vec<Shown>,
+    outcome: Option<Outcome>,
+) -> ReplayPage {
+    ReplayPage {
+        frame: Frame::at(Tab::Policy, "Replay", visitor),
+        csrf: visitor.csrf.clone(),
+        policies,
+        decisions_max: DECISIONS_MAX,
+        errors,
+        outcome,
+    }
+}
