@@ -339,7 +339,8 @@ fn wrapped(line: &str, columns: usize) -> Vec<String> {
     let (mut pieces, mut width) = (vec![String::new()], 0);
     for c in line.chars() {
         let wide = c.width().unwrap_or(0);
-        if width + wide > columns && width > CONTINUED_COLUMNS {
+        let begun = if pieces.len() == 1 { 0 } else { CONTINUED_COLUMNS };
+        if width + wide > columns && width > begun {
             pieces.push(CONTINUED.to_owned());
             width = CONTINUED_COLUMNS;
         }
