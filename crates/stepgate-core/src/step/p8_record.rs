@@ -69,19 +69,30 @@ pub(super) async fn record(
 async fn write(gate: &Gate, commit: StepCommit) -> Result<(), StoreError> {
     let run_id = commit.place.run_id;
     let ours = commit.record.as_ref().map(|record| record.digest);
+    let is_written = async || -> Result<bool, StoreError> {
+        let dossier = gate.store.dossier(run_id).await?;
+        let theirs = dossier.and_then(|dossier| dossier.record);
+        Ok(theirs.map(|(record, _)| record.digest) == ours)
+    };
     let mut attempts_left = gate.limits.record_attempts_max;
+    let mut was_lost = false;
     loop {
         attempts_left = attempts_left.saturating_sub(1);
         let error = match gate.store.commit(commit.clone()).await {
             Ok(()) => return Ok(()),
             Err(StoreError::AnswerLost(why)) => {
                 // Read back before anything else: the record is there, or not.
-                let dossier = gate.store.dossier(run_id).await?;
-                let theirs = dossier.and_then(|dossier| dossier.record);
-                if theirs.map(|(record, _)| record.digest) == ours {
+                if is_written().await? {
                     return Ok(());
                 }
+                was_lost = true;
                 StoreError::Unavailable(why)
+            }
+            // The commit whose answer was lost may have arrived after the look.
+            Err(StoreError::State(_) | StoreError::KeyTaken)
+                if was_lost && is_written().await? =>
+            {
+                return Ok(());
             }
             Err(error) => error,
         };
