@@ -56,7 +56,7 @@ pub enum Condition {
     Equals(Value),
     /// A number from the first to the second, both included.
     Between(i64, i64),
-    /// A text that begins with this. The rest of it must be plain: see [`is_plain`].
+    /// A text that begins with this. The rest of it must be plain, so that it cannot change what the beginning means.
     StartsWith(String),
 }
 
