@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{Approval, ApprovalStatus};
 use crate::approvers;
-use crate::consents::{Made, Recorded, used};
+use crate::consents::{Recorded, RecordedGrant, used};
 use crate::event::EventType;
 use crate::event::payload::{ApprovalVoted, GrantRevoked};
 use crate::gate::{Fault, Gate};
@@ -273,7 +273,7 @@ pub async fn grants(gate: &Gate) -> Result<Vec<GrantStanding>, StoreError> {
     read_on(gate).await?;
     let Recorded { grants, revoked, .. } = gate.consents.recorded();
     let mut standings = Vec::with_capacity(grants.len());
-    for (grant_id, Made { grant, ts }) in grants.into_iter().rev() {
+    for (grant_id, RecordedGrant { grant, ts }) in grants.into_iter().rev() {
         let used = used(&*gate.store, grant_id, grant.uses_max).await?;
         standings.push(GrantStanding {
             grant_id,

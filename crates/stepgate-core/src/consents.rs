@@ -43,7 +43,7 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     /// Every grant, also those that were revoked or have expired.
-    pub(crate) grants: BTreeMap<ArtifactId, Made>,
+    pub(crate) grants: BTreeMap<ArtifactId, RecordedGrant>,
     pub(crate) revoked: BTreeMap<ArtifactId, Revocation>,
     /// Who voted for which approval.
     pub(crate) votes: BTreeMap<ApprovalId, BTreeSet<PrincipalId>>,
@@ -51,7 +51,7 @@ pub(crate) struct Recorded {
 
 /// A grant, with the time of its event.
 #[derive(Clone, Debug)]
-pub(crate) struct Made {
+pub(crate) struct RecordedGrant {
     pub(crate) grant: Grant,
     pub(crate) ts: Timestamp,
 }
@@ -83,7 +83,7 @@ impl Recorded {
         if event.event_type == EventType::GrantCreated {
             // A grant that a newer version wrote in another form permits nothing here.
             if let Ok(grant) = serde_json::from_value(payload) {
-                self.grants.insert(event.event_id, Made { grant, ts: event.ts });
+                self.grants.insert(event.event_id, RecordedGrant { grant, ts: event.ts });
             }
         } else if event.event_type == EventType::GrantRevoked {
             let GrantRevoked { grant_id, revoked_by } =
@@ -135,7 +135,7 @@ impl Consents {
     pub(crate) async fn take_use(
         &self,
         store: &dyn Store,
-        asked: &Asked<'_>,
+        asked: &AskedCall<'_>,
         now: Timestamp,
     ) -> Result<Option<GrantUse>, StoreError> {
         self.read_on(store).await?;
@@ -149,10 +149,10 @@ impl Consents {
     }
 
     /// The grants that cover a call now, the one that ends first in front.
-    fn covering(&self, asked: &Asked<'_>, now: Timestamp) -> Vec<(ArtifactId, Grant)> {
+    fn covering(&self, asked: &AskedCall<'_>, now: Timestamp) -> Vec<(ArtifactId, Grant)> {
         let known = self.known();
         let Recorded { grants, revoked, .. } = &known.consents;
-        let is_good = |(grant_id, made): &(&ArtifactId, &Made)| {
+        let is_good = |(grant_id, made): &(&ArtifactId, &RecordedGrant)| {
             !revoked.contains_key(grant_id) && is_good(&made.grant, asked, now)
         };
         let mut good: Vec<_> = grants.iter().filter(is_good).collect();
@@ -161,7 +161,12 @@ impl Consents {
     }
 
     /// Whether this grant covers a call now, however often it was used.
-    pub(crate) fn covers(&self, grant_id: ArtifactId, asked: &Asked<'_>, now: Timestamp) -> bool {
+    pub(crate) fn covers(
+        &self,
+        grant_id: ArtifactId,
+        asked: &AskedCall<'_>,
+        now: Timestamp,
+    ) -> bool {
         let known = self.known();
         let Recorded { grants, revoked, .. } = &known.consents;
         let made = grants.get(&grant_id).filter(|_| !revoked.contains_key(&grant_id));
@@ -172,7 +177,7 @@ impl Consents {
     pub fn may_cover(&self, principal_id: &PrincipalId, action: &str, now: Timestamp) -> bool {
         let known = self.known();
         let Recorded { grants, revoked, .. } = &known.consents;
-        grants.iter().any(|(grant_id, Made { grant, .. })| {
+        grants.iter().any(|(grant_id, RecordedGrant { grant, .. })| {
             grant.principal_id == *principal_id
                 && now < grant.expires_at
                 && !revoked.contains_key(grant_id)
@@ -195,7 +200,7 @@ impl Consents {
 }
 
 /// Whether a grant that was not revoked covers a call now. Policy's present requirement of people counts.
-fn is_good(grant: &Grant, asked: &Asked<'_>, now: Timestamp) -> bool {
+fn is_good(grant: &Grant, asked: &AskedCall<'_>, now: Timestamp) -> bool {
     let people = || BTreeSet::from([grant.granted_by.clone()]);
     now < grant.expires_at
         && grant.covers(asked.call)
@@ -203,7 +208,7 @@ fn is_good(grant: &Grant, asked: &Asked<'_>, now: Timestamp) -> bool {
 }
 
 /// A call that policy asks a person about.
-pub(crate) struct Asked<'a> {
+pub(crate) struct AskedCall<'a> {
     pub(crate) call: GrantedCall<'a>,
     /// What policies require of the people who decide.
     pub(crate) required: &'a [Required],

@@ -111,7 +111,7 @@ impl Service {
         }))
     }
 
-    /// Takes a payload through the gate. If the answer is only a notice, waits for the outcome, at most `patience`.
+    /// Takes a payload through the gate. If the answer is only a notice, waits for the outcome, at most `max_wait`.
     pub async fn submit(
         self: &Arc<Self>,
         principal_id: PrincipalId,
@@ -152,7 +152,7 @@ impl Service {
         }
     }
 
-    /// Waits until the run is recorded, at most `patience`, and returns the run's answer at that time.
+    /// Waits until the run is recorded, at most `max_wait`, and returns the run's answer at that time.
     pub async fn wait(&self, first: Answer, max_wait: Duration) -> Result<Answer, Fault> {
         let mut watch = self.hub.watch(first.run_id);
         let mut leaving = self.leaving.subscribe();

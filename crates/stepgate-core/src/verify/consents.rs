@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::consents::{Made, Recorded};
+use crate::consents::{Recorded, RecordedGrant};
 use crate::grant::GrantedCall;
 use crate::ids::PrincipalId;
 use crate::journal::artifact::{
@@ -73,7 +73,7 @@ fn is_granted(
     recorded: &Recorded,
 ) -> bool {
     let Some(grant_id) = decision.meta.grant_id else { return true };
-    let Some(Made { grant, .. }) = recorded.grants.get(&grant_id) else { return false };
+    let Some(RecordedGrant { grant, .. }) = recorded.grants.get(&grant_id) else { return false };
     let is_one = |number: u64| (1..=grant.uses_max.min(Limits::GRANT_USES_MAX)).contains(&number);
     // A step that has not got to its call yet is checked when it has.
     let covers = call.is_none_or(|call| {

@@ -4,7 +4,7 @@ use super::super::Stop;
 use super::super::p5_validate_args::ValidatedArgs;
 use super::super::p8_record::Trail;
 use super::{AuthorizedRequest, Ground, Question, append_decision, authorized, make_ready};
-use crate::consents::{Asked, GrantUse};
+use crate::consents::{AskedCall, GrantUse};
 use crate::event::EventType;
 use crate::event::payload::GrantUsed;
 use crate::gate::Gate;
@@ -26,7 +26,7 @@ pub(super) async fn authorize(
 ) -> Result<Result<AuthorizedRequest, ValidatedArgs>, Stop> {
     let (principal_id, executor_id) = (trail.principal_id().clone(), gate.executor_of(&args.call));
     let call = call_of(&args, &principal_id, executor_id.as_deref());
-    let asked = Asked { call, required: &question.required, groups: &gate.groups };
+    let asked = AskedCall { call, required: &question.required, groups: &gate.groups };
     if take_use(gate, &asked).await?.is_none() {
         return Ok(Err(args));
     }
@@ -79,12 +79,12 @@ pub(super) async fn still_covers(
     let Some(grant_id) = trail.grant_id() else { return Ok(false) };
     let (principal_id, executor_id) = (trail.principal_id().clone(), gate.executor_of(&args.call));
     let call = call_of(args, &principal_id, executor_id.as_deref());
-    let asked = Asked { call, required: &question.required, groups: &gate.groups };
+    let asked = AskedCall { call, required: &question.required, groups: &gate.groups };
     gate.consents.read_on(&*gate.store).await?;
     Ok(gate.consents.covers(grant_id, &asked, gate.world.now()))
 }
 
-async fn take_use(gate: &Gate, asked: &Asked<'_>) -> Result<Option<GrantUse>, StoreError> {
+async fn take_use(gate: &Gate, asked: &AskedCall<'_>) -> Result<Option<GrantUse>, StoreError> {
     gate.consents.take_use(&*gate.store, asked, gate.world.now()).await
 }
 
