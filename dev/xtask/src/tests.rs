@@ -1,13 +1,19 @@
 //! Runs the tests, and says how many there were and which took longest.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
 /// How many of the slowest tests are listed.
 const SLOWEST: usize = 20;
+/// How long the tests may print nothing at all before the running test program is killed. The slowest test takes
+/// three minutes.
+const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 /// libtest tells the time of a test only with this variable. It is set for the test programs alone: set for the
 /// compiler, it would build everything anew.
 const WITH_TIMES: &str = "target.'cfg(all())'.runner=['env', 'RUSTC_BOOTSTRAP=1']";
@@ -19,6 +25,8 @@ struct Summary {
     failed: u32,
     /// Seconds and names.
     times: Vec<(f64, String)>,
+    /// The tests that libtest called slow, and that have not ended yet.
+    slow: BTreeSet<String>,
 }
 
 impl Summary {
@@ -26,10 +34,12 @@ impl Summary {
     fn read(&mut self, line: &str) -> bool {
         self.passed += count(line, " passed");
         self.failed += count(line, " failed");
-        let Some((name, rest)) = line.strip_prefix("test ").and_then(|it| it.split_once(" ... "))
-        else {
-            return true;
-        };
+        let Some(test) = line.strip_prefix("test ") else { return true };
+        if let Some((name, _)) = test.split_once(" has been running for over ") {
+            self.slow.insert(name.to_owned());
+        }
+        let Some((name, rest)) = test.split_once(" ... ") else { return true };
+        self.slow.remove(name);
         let seconds = rest.split_once('<').and_then(|(_, time)| time.strip_suffix("s>"));
         self.times.extend(seconds.and_then(|it| it.parse().ok()).map(|it| (it, name.to_owned())));
         !rest.starts_with("ok")
@@ -51,11 +61,23 @@ pub(super) fn run(mut cargo: Command) -> anyhow::Result<()> {
     cargo.args(["--config", WITH_TIMES, "--", "-Z", "unstable-options", "--report-time"]);
     let mut child = cargo.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("no output")?;
+    let lines = lines_of(output);
     let mut summary = Summary::default();
-    for line in BufReader::new(output).lines() {
-        let line = line?;
-        if summary.read(&line) {
-            println!("{line}");
+    let mut is_stuck = false;
+    loop {
+        match lines.recv_timeout(SILENCE_MAX) {
+            Ok(line) if summary.read(&line) => println!("{line}"),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                is_stuck = true;
+                report_silence(&summary)?;
+                // A process that a test left behind can hold the output open after cargo has ended.
+                if child.try_wait()?.is_some() {
+                    break;
+                }
+                kill_test_program(&child)?;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     let status = child.wait()?;
@@ -63,7 +85,34 @@ pub(super) fn run(mut cargo: Command) -> anyhow::Result<()> {
     let Summary { passed, failed, .. } = summary;
     println!("== tests: {:.1} s", start.elapsed().as_secs_f32());
     println!("{passed} passed, {failed} failed");
-    ensure!(status.success() && failed == 0 && passed > 0, "tests failed: {cargo:?}");
+    ensure!(!is_stuck && status.success() && failed == 0 && passed > 0, "tests failed: {cargo:?}");
+    Ok(())
+}
+
+/// The lines of an output as they come.
+fn lines_of(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Says which tests and which processes run.
+fn report_silence(summary: &Summary) -> anyhow::Result<()> {
+    println!("== the tests have printed nothing for {} minutes", SILENCE_MAX.as_secs() / 60);
+    println!("these tests do not end: {:?}", summary.slow);
+    Command::new("ps").args(["-eo", "pid,ppid,etime,stat,wchan:20,args", "--forest"]).status()?;
+    Ok(())
+}
+
+/// Kills the test program that cargo waits for. Cargo goes on with the next one.
+fn kill_test_program(cargo: &Child) -> anyhow::Result<()> {
+    Command::new("pkill").args(["-KILL", "-P", &cargo.id().to_string()]).status()?;
     Ok(())
 }
 
@@ -92,5 +141,14 @@ mod unit {
         assert!(summary.read("test a::c ... FAILED <0.002s>"));
         assert!(summary.read("thread 'a::c' panicked at src/lib.rs:1:1:"));
         assert_eq!(summary.times, [(1.25, "a::b".to_owned()), (0.002, "a::c".to_owned())]);
+    }
+
+    #[test]
+    fn a_slow_test_is_known_until_it_ends() {
+        let mut summary = Summary::default();
+        assert!(summary.read("test a::b has been running for over 60 seconds"));
+        assert!(summary.slow.contains("a::b"));
+        assert!(!summary.read("test a::b ... ok <61.000s>"));
+        assert!(summary.slow.is_empty());
     }
 }

@@ -1,10 +1,12 @@
 //! The binary itself, with a data directory of its own.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -114,6 +116,12 @@ fn decides(command: &Command) -> bool {
     is_here && decides && !args.contains(&"--help")
 }
 
+/// How long a command may run. The slowest, a browser, takes two minutes on two busy cores.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// How long its output may stay open after its end: what it started may still hold it.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Runs a command to its end. One that does not end is killed, and what it said is in the panic.
 pub(crate) fn finish(command: &mut Command, input: &[u8]) -> Output {
     let mut child = command
         .stdin(Stdio::piped())
@@ -121,17 +129,65 @@ pub(crate) fn finish(command: &mut Command, input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    let stdout = Heard::by_a_thread(child.stdout.take().unwrap());
+    let stderr = Heard::by_a_thread(child.stderr.take().unwrap());
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     // From a thread of its own: the child may answer before it has read everything.
-    let writer = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let _ = stdin.write_all(&input);
     });
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    Output {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
+    let begin = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begin.elapsed() < COMMAND_TIMEOUT => std::thread::sleep(POLL),
+            None => {
+                let _ = child.kill();
+                panic!("{command:?} does not end\n{}\n{}", stdout.so_far(), stderr.so_far());
+            }
+        }
+    };
+    Output { code: status.code().unwrap_or(-1), stdout: stdout.whole(), stderr: stderr.whole() }
+}
+
+/// How often a command is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(2);
+
+/// What a thread has read from a stream.
+struct Heard {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Ends with the stream.
+    end: Receiver<()>,
+}
+
+impl Heard {
+    fn by_a_thread(mut stream: impl Read + Send + 'static) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (until, end) = channel();
+        let heard = Arc::clone(&bytes);
+        std::thread::spawn(move || {
+            let mut piece = [0; 8192];
+            while let Ok(count @ 1..) = stream.read(&mut piece) {
+                heard.lock().unwrap().extend_from_slice(&piece[..count]);
+            }
+            drop(until);
+        });
+        Self { bytes, end }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
+    }
+
+    fn whole(&self) -> String {
+        let end = self.end.recv_timeout(OUTPUT_TIMEOUT);
+        assert_eq!(
+            end,
+            Err(RecvTimeoutError::Disconnected),
+            "the output stays open: {}",
+            self.so_far()
+        );
+        String::from_utf8(std::mem::take(&mut self.bytes.lock().unwrap())).unwrap()
     }
 }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::binary::{Output, finish};
 use crate::http_client::Gateway;
 use crate::mcp_scene::{fixture, installed, node22, place_with};
 
@@ -26,9 +27,9 @@ fn documented(gateway: &Gateway) -> TempDir {
 /// What the command printed; it must succeed, and must not warn.
 #[track_caller]
 fn run(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let printed = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
-    assert!(status.success(), "{printed}");
+    let Output { code, stdout, stderr } = finish(command, b"");
+    let printed = stdout + &stderr;
+    assert_eq!(code, 0, "{printed}");
     assert!(!printed.to_lowercase().contains("warning"), "{printed}");
     printed
 }

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::binary::Place;
@@ -22,7 +23,8 @@ pub(crate) struct Gateway {
     pub(crate) operator: String,
     pub(crate) agent: String,
     pub(crate) greeting: Vec<String>,
-    stderr: Option<BufReader<ChildStderr>>,
+    /// The lines of its standard error. A thread reads them as they come: a gateway whose log is not read stops.
+    log: Option<Mutex<Receiver<String>>>,
 }
 
 impl Gateway {
@@ -62,15 +64,8 @@ impl Gateway {
             let file = tokens.join(format!("{role}.token"));
             std::fs::read_to_string(file).unwrap().trim().to_owned()
         };
-        let stderr = child.stderr.take().map(BufReader::new);
-        Self {
-            address,
-            operator: token("operator"),
-            agent: token("agent"),
-            child,
-            greeting,
-            stderr,
-        }
+        let log = child.stderr.take().map(|stderr| Mutex::new(lines_of(stderr)));
+        Self { address, operator: token("operator"), agent: token("agent"), child, greeting, log }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -84,23 +79,18 @@ impl Gateway {
 
     /// Reads standard error until a line says this.
     pub(crate) fn until_it_says(&mut self, text: &str) {
-        let stderr = self.stderr.as_mut().unwrap();
-        let mut line = String::new();
-        while !line.contains(text) {
-            if stderr.buffer().is_empty() {
-                let mut ready = [PollFd::new(stderr.get_ref(), PollFlags::IN)];
-                let patience = Timespec::try_from(PATIENCE).unwrap();
-                assert_eq!(poll(&mut ready, Some(&patience)), Ok(1), "it never said `{text}`");
+        let log = self.log.as_mut().unwrap().get_mut().unwrap();
+        while let Ok(line) = log.recv_timeout(PATIENCE) {
+            if line.contains(text) {
+                return;
             }
-            line.clear();
-            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "it never said `{text}`");
         }
+        panic!("it never said `{text}`");
     }
 
     /// Waits for the end: the exit code, and what went to standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let mut stderr = String::new();
-        self.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let stderr = self.log.take().unwrap().into_inner().unwrap().iter().collect();
         (self.child.wait().unwrap().code(), stderr)
     }
 
@@ -126,6 +116,23 @@ impl Drop for Gateway {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The lines of a stream as they come, each with its end.
+fn lines_of(stream: ChildStderr) -> Receiver<String> {
+    let (sender, lines) = channel();
+    let mut stream = BufReader::new(stream);
+    std::thread::spawn(move || {
+        let mut line = Vec::new();
+        while let Ok(1..) = stream.read_until(b'\n', &mut line) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            if sender.send(text).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    lines
 }
 
 pub(crate) fn request(

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::binary::{Place, finish};
+use crate::binary::{Output, Place, finish};
 use crate::docs::read;
 use crate::docs::readme::blocks;
 use crate::http_client::Gateway;
@@ -114,10 +114,8 @@ impl Stage {
     ) -> (String, Vec<(String, bool, String)>) {
         agent.arg(self.common.path().join("agent.py")).arg(situation.to_string());
         agent.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
-        let told = agent.stdin(Stdio::null()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&told.stderr).into_owned();
-        let told: Value =
-            serde_json::from_slice(&told.stdout).unwrap_or_else(|_| panic!("{stderr}"));
+        let Output { stdout, stderr, .. } = finish(&mut agent, b"");
+        let told: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stderr}"));
         let tries = serde_json::from_value(told["tries"].clone()).unwrap();
         (told["approval"].as_str().unwrap().to_owned(), tries)
     }

@@ -5,13 +5,12 @@ mod receivers;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::binary::Place;
+use crate::binary::{Place, finish};
 use crate::http_client::{Gateway, proposal};
 use crate::mcp_scene::{fixture, installed};
 use crate::scene::{Scene, approve, kill, until};
@@ -69,16 +68,9 @@ fn verify_by_library(headers: &[(String, String)], body: &str) -> Option<Value> 
     let headers: serde_json::Map<String, Value> =
         headers.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
     let asked = json!({ "secret": KEY, "headers": headers, "body": body }).to_string();
-    let mut python = Command::new(installed().join("python-notify/bin/python"))
-        .arg(fixture("verify_webhook.py"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    python.stdin.take().unwrap().write_all(asked.as_bytes()).unwrap();
-    let output = python.wait_with_output().unwrap();
-    output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    let mut python = Command::new(installed().join("python-notify/bin/python"));
+    let output = finish(python.arg(fixture("verify_webhook.py")), asked.as_bytes());
+    (output.code == 0).then(|| serde_json::from_str(&output.stdout).unwrap())
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::binary::Output;
+use crate::binary::{Output, finish};
 use crate::scene::python;
 
 /// Runs a command where a person would, and types these answers. Everything that the terminal shows is in
@@ -20,9 +20,8 @@ pub(crate) fn at_a_terminal(command: &Command, answers: &str) -> Output {
     if let Some(directory) = command.get_current_dir() {
         person.current_dir(directory);
     }
-    let told = person.stdin(Stdio::null()).output().unwrap();
-    let stderr = String::from_utf8(told.stderr).unwrap();
-    let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_else(|_| panic!("{stderr}"));
+    let Output { stdout, stderr, .. } = finish(&mut person, b"");
+    let told: Value = serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stderr}"));
     Output {
         code: i32::try_from(told["code"].as_i64().unwrap()).unwrap(),
         stdout: told["output"].as_str().unwrap().to_owned(),

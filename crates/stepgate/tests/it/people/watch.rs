@@ -2,7 +2,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{ask, place};
@@ -35,8 +35,9 @@ impl Watcher {
         serde_json::from_str(&self.next()).unwrap()
     }
 
-    fn interrupt(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+    /// Not with SIGINT: where the tests run in the background, it is ignored.
+    fn stop(mut self) {
+        self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 }
@@ -56,8 +57,8 @@ fn approvals_are_watched_on_a_pipe_each_told_once() {
     }
     let people = Watcher::of(&place, &["approvals", "--watch", "--principal", "agent"]);
     assert!(people.next().starts_with(&first), "the oldest first, in words");
-    people.interrupt();
-    watcher.interrupt();
+    people.stop();
+    watcher.stop();
     drop(gateway);
 }
 
@@ -93,7 +94,7 @@ fn what_comes_to_need_a_person_is_watched_each_told_once() {
     for watcher in [&watcher, &others] {
         assert_eq!(watcher.json()["kind"], "policy_not_loaded");
     }
-    watcher.interrupt();
-    others.interrupt();
+    watcher.stop();
+    others.stop();
     drop(gateway);
 }
