@@ -7,10 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
-use stepgate_agent::turn::TurnId;
-use stepgate_agent::view::ListedTurn;
 use stepgate_core::digest::Digest;
-use stepgate_core::event::Event;
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::ports::{RunQuery, SessionQuery, TurnQuery};
 use stepgate_core::session::{Session, SessionKind};
@@ -18,8 +15,9 @@ use stepgate_core::time::Timestamp;
 
 use super::moment::{Moment, ago};
 use super::runs::{self, RunRow};
-use super::text::{Shown, Text};
+use super::text::Text;
 use super::trouble::Trouble;
+use super::turns::TurnRow;
 use super::visitor::Visitor;
 use super::{Frame, Tab, html};
 use crate::routes::{Id, Params};
@@ -45,14 +43,6 @@ struct SessionPage {
     session: SessionRow,
     rows: Vec<RunRow>,
     turns: Vec<TurnRow>,
-}
-
-/// A turn of the agent.
-struct TurnRow {
-    turn_id: TurnId,
-    opened: Moment,
-    age: String,
-    instructions: Option<Shown>,
 }
 
 struct SessionRow {
@@ -120,19 +110,6 @@ pub(super) async fn show(
         turns: turns.iter().filter_map(|opened| TurnRow::of(opened, now)).collect(),
     };
     Ok(html(StatusCode::OK, &page))
-}
-
-impl TurnRow {
-    /// None if the event cannot be read; `verify` reports it.
-    fn of(opened: &Event, now: Timestamp) -> Option<Self> {
-        let turn = ListedTurn::of(opened).ok()?;
-        Some(Self {
-            turn_id: turn.turn_id,
-            opened: Moment::of(turn.ts),
-            age: ago(turn.ts, now),
-            instructions: turn.instructions.as_deref().map(Shown::of),
-        })
-    }
 }
 
 impl SessionRow {

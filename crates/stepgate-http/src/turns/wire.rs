@@ -132,7 +132,7 @@ impl ListedTurnObject {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TurnObject {
     pub(crate) session_id: SessionId,
-    turn_id: TurnId,
+    pub(crate) turn_id: TurnId,
     pub(crate) state: TurnState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) approval_id: Option<ApprovalId>,

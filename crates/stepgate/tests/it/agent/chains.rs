@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::stage::{Stage, after, ask, ask_with, calls, codes, hello, look, outcomes, write_file};
+use crate::console::{log_in, page};
 use crate::http_client::Gateway;
 use crate::scene::until;
 
@@ -36,6 +37,46 @@ fn a_question_gets_its_answer_and_the_same_again_gets_the_recorded_one() {
     assert_eq!((&seen["state"], &seen["response"]), (&json!("final"), &response));
     drop(gateway);
     stage.scene.verified();
+}
+
+#[test]
+fn an_auditor_sees_on_the_page_of_a_turn_what_was_asked_called_and_answered() {
+    let stage = Stage::new();
+    stage.model.says([
+        calls(&[("c1", "WRITE_FILE", write_file("a.txt")), ("c2", "fixture__look", json!({}))]),
+        json!({ "text": "<b>written</b>" }),
+        json!({ "text": "you are welcome" }),
+    ]);
+    let gateway = stage.gateway();
+    let first = ask(&gateway, "k1", &hello("write <i>it</i>\u{202e}")).json();
+    let second = ask(&gateway, "k2", &after(&first, "thank you")).json();
+    let (_, cookie) = log_in(&gateway, &gateway.operator, "/");
+    let of = |turn: &Value| format!("/turns/{}", turn["turnId"].as_str().unwrap());
+    let shown = page(&gateway, &of(&first), &cookie);
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    for text in [
+        "answered",
+        "write &#60;i&#62;it&#60;/i&#62;",
+        "U+202E",
+        "WRITE_FILE",
+        "fixture.look",
+        "SUCCESS",
+        "&#60;b&#62;written&#60;/b&#62;",
+        "22 read",
+    ] {
+        assert!(shown.body.contains(text), "{text} is not in\n{}", shown.body);
+    }
+    assert!(!shown.body.contains("<b>written") && !shown.body.contains('\u{202e}'));
+    let next = page(&gateway, &of(&second), &cookie).body;
+    assert!(next.contains(&of(&first)) && next.contains("you are welcome"), "{next}");
+    let session = format!("/sessions/{}", session_id(&first));
+    let session = page(&gateway, &session, &cookie).body;
+    assert!(session.contains(&of(&first)) && session.contains(&of(&second)), "{session}");
+    assert_eq!(page(&gateway, &format!("/turns/{}", session_id(&first)), &cookie).status, 404);
+}
+
+fn session_id(response: &Value) -> &str {
+    response["sessionId"].as_str().unwrap()
 }
 
 #[test]
