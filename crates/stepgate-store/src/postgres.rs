@@ -57,6 +57,7 @@ use crate::rows::{
     appended_from, approval_from, binding_from, checkpoint_from, cursor_from, event_from, key_from,
     run_from, session_from, unfinished_from,
 };
+use crate::search::{COUNTED_MAX, Finder, with_one_name};
 use cells::{all, one};
 use link::{Around, Failed, Query, send};
 use listen::Listener;
@@ -221,6 +222,27 @@ impl Readers {
     async fn rows(&self, query: Query) -> Result<Vec<Row>, StoreError> {
         Ok(self.read(&[query]).await?.pop().unwrap_or_default())
     }
+
+    /// The number that is the whole answer of a query.
+    async fn number(&self, query: Query) -> Result<Option<u64>, StoreError> {
+        let rows = self.rows(query).await?;
+        let number: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+        Ok(number.and_then(|number| u64::try_from(number).ok()))
+    }
+
+    /// What finds the rows at the least cost.
+    async fn finder(&self, query: &RunQuery) -> Result<Finder, StoreError> {
+        let candidates = Finder::candidates(query);
+        if let [only] = candidates[..] {
+            return Ok(only);
+        }
+        let mut counted = Vec::new();
+        for candidate in candidates {
+            let count = self.number(list::counted(query, candidate)).await?;
+            counted.push((count.unwrap_or(COUNTED_MAX), candidate));
+        }
+        Ok(Finder::shortest(counted))
+    }
 }
 
 #[async_trait]
@@ -323,7 +345,9 @@ impl Runs for PostgresStore {
     }
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
-        let rows = self.readers.rows(list::runs(&query)).await?;
+        let Some(query) = with_one_name(query) else { return Ok(Vec::new()) };
+        let finder = self.readers.finder(&query).await?;
+        let rows = self.readers.rows(list::runs(&query, finder)).await?;
         all(&rows, TOOL_RUNS, run_from)
     }
 
@@ -384,9 +408,7 @@ impl Approvals for PostgresStore {
     }
 
     async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
-        let rows = self.readers.rows(list::open_approvals(principal_id)).await?;
-        let count: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
-        Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
+        Ok(self.readers.number(list::open_approvals(principal_id)).await?.unwrap_or(0))
     }
 }
 
@@ -411,9 +433,7 @@ impl Events for PostgresStore {
     }
 
     async fn last_position(&self) -> Result<u64, StoreError> {
-        let rows = self.readers.rows(list::last_position()).await?;
-        let last: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
-        Ok(last.and_then(|last| u64::try_from(last).ok()).unwrap_or(0))
+        Ok(self.readers.number(list::last_position()).await?.unwrap_or(0))
     }
 
     async fn loose_page(
@@ -481,9 +501,7 @@ impl Audits for PostgresStore {
     }
 
     async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
-        let rows = self.readers.rows(list::size_bytes()).await?;
-        let size: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
-        Ok(size.and_then(|size| u64::try_from(size).ok()))
+        self.readers.number(list::size_bytes()).await
     }
 
     async fn damage(&self) -> Result<Vec<String>, StoreError> {

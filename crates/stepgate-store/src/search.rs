@@ -14,6 +14,18 @@ pub(crate) const IS_NOT_OK: &str = "status IN ('error', 'timeout', 'denied')";
 /// Most names of tools that a part of a name is compared with.
 pub(crate) const TOOLS_MAX: usize = 1000;
 
+/// Where several indexes could find the rows of a list, each is counted up to so many rows, and the shortest is used.
+pub(crate) const COUNTED_MAX: u64 = 10_000;
+
+/// The query without a part of a name beside a whole name. None if the name does not have the part: no run fits.
+pub(crate) fn with_one_name(query: RunQuery) -> Option<RunQuery> {
+    let (Some(name), Some(RunText::ToolPart(part))) = (&query.tool_name, &query.text) else {
+        return Some(query);
+    };
+    let fits = name.to_ascii_lowercase().contains(part);
+    fits.then_some(RunQuery { text: None, ..query })
+}
+
 /// What finds the rows of a list of runs; the other conditions filter them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finder {
@@ -34,20 +46,48 @@ pub(crate) enum Finder {
 }
 
 impl Finder {
-    pub(crate) fn of(query: &RunQuery) -> Self {
+    /// The indexes that could find the rows, the best guess first. There is at least one.
+    pub(crate) fn candidates(query: &RunQuery) -> Vec<Self> {
+        let is_unfinished = match query.status {
+            Some(Status::Started | Status::ApprovalRequired | Status::Approved) => true,
+            Some(Status::Ok | Status::Error | Status::Timeout | Status::Denied) | None => false,
+        };
         let is_indexed = |name: &String| name.chars().count() <= TOOL_CHARS_MAX;
-        match (&query.text, query.status) {
-            _ if query.session_id.is_some() => Self::Session,
-            (_, Some(Status::Started | Status::ApprovalRequired | Status::Approved)) => {
-                Self::Unfinished
-            }
-            (Some(RunText::IdPrefix(_)), _) => Self::Id,
-            (Some(RunText::ToolPart(_)), _) => Self::Tool,
-            _ if query.tool_name.as_ref().is_some_and(is_indexed) => Self::Tool,
-            (None, Some(Status::Error | Status::Timeout | Status::Denied)) => Self::NotOk,
-            (None, Some(Status::Ok) | None) if query.principal_id.is_some() => Self::Principal,
-            (None, Some(Status::Ok) | None) => Self::All,
+        let (is_id, is_part) = match query.text {
+            Some(RunText::IdPrefix(_)) => (true, false),
+            Some(RunText::ToolPart(_)) => (false, true),
+            None => (false, false),
+        };
+        // These have few rows, or come in an order of their own.
+        if query.session_id.is_some() {
+            return vec![Self::Session];
         }
+        if is_unfinished {
+            return vec![Self::Unfinished];
+        }
+        if is_id {
+            return vec![Self::Id];
+        }
+        let mut candidates = Vec::new();
+        if query.tool_name.as_ref().map_or(is_part, is_indexed) {
+            candidates.push(Self::Tool);
+        }
+        if query.status.is_some_and(|status| status != Status::Ok) {
+            candidates.push(Self::NotOk);
+        }
+        if query.principal_id.is_some() {
+            candidates.push(Self::Principal);
+        }
+        if candidates.is_empty() {
+            candidates.push(Self::All);
+        }
+        candidates
+    }
+
+    /// The candidate with the fewest rows.
+    pub(crate) fn shortest(counted: impl IntoIterator<Item = (u64, Self)>) -> Self {
+        let shortest = counted.into_iter().min_by_key(|(count, _)| *count);
+        shortest.map_or(Self::All, |(_, finder)| finder)
     }
 }
 
@@ -57,19 +97,19 @@ const SLACK_MS: u64 = 60 * 1000;
 /// Ids at the border that are looked at, because runs are not written exactly in the order of their ids.
 const BORDER: usize = 100;
 
-/// A condition for runs whose position is not before the time. A run's id begins with the time at which it came, so the
-/// index of ids finds the position; the exact time is compared besides. The mark stands for the value.
+/// The first position at which a run can be of the time or later. A run's id begins with the time at which it came, so
+/// the index of ids finds the position; the exact time is compared besides. The mark stands for the value.
 pub(crate) fn position_since(mark: &str) -> String {
     format!(
-        "position >= (SELECT min(position) FROM (SELECT position FROM tool_runs
+        "(SELECT min(position) FROM (SELECT position FROM tool_runs
            WHERE tool_run_id >= {mark} ORDER BY tool_run_id LIMIT {BORDER}) AS border)"
     )
 }
 
-/// A condition for runs whose position is not after the time.
+/// The last position at which a run can be before the time.
 pub(crate) fn position_until(mark: &str) -> String {
     format!(
-        "position <= (SELECT max(position) FROM (SELECT position FROM tool_runs
+        "(SELECT max(position) FROM (SELECT position FROM tool_runs
            WHERE tool_run_id < {mark} ORDER BY tool_run_id DESC LIMIT {BORDER}) AS border)"
     )
 }

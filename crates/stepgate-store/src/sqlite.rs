@@ -41,6 +41,7 @@ pub use roofline::Roofline;
 use crate::announcer::Announcer;
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
+use crate::search::with_one_name;
 use list::Care;
 use writer::Writer;
 
@@ -278,6 +279,7 @@ impl Runs for SqliteStore {
     }
 
     async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+        let Some(query) = with_one_name(query) else { return Ok(Vec::new()) };
         let list = move |connection: &Connection| list::runs(connection, &query);
         self.readers.read(list).await
     }

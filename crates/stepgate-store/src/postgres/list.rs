@@ -16,8 +16,8 @@ use super::columns::rows_of;
 use super::link::{Query, Value};
 use crate::rows::{Cells, Table};
 use crate::search::{
-    Finder, IS_INDEXED_TOOL, IS_NOT_OK, Order, TOOLS_MAX, after_prefix, end_id, first_id,
-    position_since, position_until,
+    COUNTED_MAX, Finder, IS_INDEXED_TOOL, IS_NOT_OK, Order, TOOLS_MAX, after_prefix, end_id,
+    first_id, position_since, position_until,
 };
 
 /// For messages about rows of this table.
@@ -49,6 +49,12 @@ impl Conditions {
         self.add(text, Some(Box::new(value.to_string())));
     }
 
+    /// The mark of a value that the query has outside of its conditions.
+    fn mark(&mut self, value: impl ToString) -> String {
+        self.values.push(Box::new(value.to_string()));
+        format!("${}", self.values.len())
+    }
+
     /// Only rows whose id begins with the prefix.
     fn add_prefix(&mut self, column: &str, prefix: &IdPrefix) {
         self.add_text(&format!("{column} >= #"), prefix.as_str());
@@ -77,17 +83,59 @@ fn tools_with_part(mark: &str) -> String {
     )
 }
 
+/// How many rows an index would find, up to [`COUNTED_MAX`].
+pub(super) fn counted(query: &RunQuery, finder: Finder) -> Query {
+    let mut conditions = Conditions::default();
+    let (tools, rows) = match (finder, &query.text) {
+        (Finder::Tool, Some(RunText::ToolPart(part))) => {
+            let tools = tools_with_part(&conditions.mark(escaped(part)));
+            let found = format!(
+                "tools CROSS JOIN LATERAL (SELECT 1 FROM tool_runs
+                   WHERE tool_name = tools.name AND {IS_INDEXED_TOOL} LIMIT {COUNTED_MAX}) AS found"
+            );
+            (tools, found)
+        }
+        (Finder::Principal, _) => {
+            (String::new(), "sessions JOIN tool_runs USING (session_id)".to_owned())
+        }
+        (_, _) => (String::new(), "tool_runs".to_owned()),
+    };
+    match finder {
+        Finder::Tool => {
+            if let Some(tool_name) = &query.tool_name {
+                conditions.add_text("tool_name = #", escaped(tool_name));
+                conditions.add(IS_INDEXED_TOOL, None);
+            }
+        }
+        Finder::NotOk => {
+            if let Some(status) = query.status {
+                conditions.add_text("status = #", status.as_str());
+            }
+            conditions.add(IS_NOT_OK, None);
+        }
+        Finder::Principal => {
+            if let Some(principal_id) = &query.principal_id {
+                conditions.add_text("sessions.principal_id = #", principal_id.as_str());
+            }
+        }
+        Finder::Session | Finder::Unfinished | Finder::Id | Finder::All => {}
+    }
+    let Conditions { text, values } = conditions;
+    let sql = format!(
+        "{tools}SELECT count(*) FROM (SELECT 1 FROM {rows} WHERE true{text} LIMIT {COUNTED_MAX}) AS counted"
+    );
+    Query::new(sql, values)
+}
+
 /// Runs, newest first.
-pub(super) fn runs(query: &RunQuery) -> Query {
-    let finder = Finder::of(query);
+pub(super) fn runs(query: &RunQuery, finder: Finder) -> Query {
     let mut conditions = run_conditions(query, finder);
     let rows = rows_of!(tool_runs);
     match (finder, &query.principal_id, &query.text) {
         // The newest runs of each of the principal's sessions, merged. So the query reads neither the runs of
         // other principals nor all runs of a principal that has most of them.
         (Finder::Principal, Some(principal_id), _) => {
-            conditions.values.push(Box::new(principal_id.as_str().to_owned()));
-            let principal = format!("${}", conditions.values.len());
+            let principal = conditions.mark(principal_id.as_str());
             conditions.query(query.limit, |conditions| {
                 format!(
                     "SELECT run.* FROM sessions CROSS JOIN LATERAL
@@ -99,17 +147,16 @@ pub(super) fn runs(query: &RunQuery) -> Query {
         }
         // The same for each of the tools. Rows are compared, because with `=` PostgreSQL expects every tool to be a common
         // one, and walks over all runs.
-        (Finder::Tool, _, Some(RunText::ToolPart(part))) if query.tool_name.is_none() => {
-            conditions.values.push(Box::new(escaped(part).into_owned()));
-            let tools = tools_with_part(&format!("${}", conditions.values.len()));
+        (Finder::Tool, _, Some(RunText::ToolPart(part))) => {
+            let tools = tools_with_part(&conditions.mark(escaped(part)));
+            let (first, last) = positions(&mut conditions, query);
             conditions.query(query.limit, |conditions| {
                 format!(
                     "{tools} SELECT run.* FROM tools CROSS JOIN LATERAL
-                       ({rows} WHERE (tool_name, position) >= (tools.name, 0)
-                          AND (tool_name, position) <= (tools.name, {}){conditions}
+                       ({rows} WHERE (tool_name, position) >= (tools.name, {first})
+                          AND (tool_name, position) <= (tools.name, {last}){conditions}
                         ORDER BY tool_name DESC, position DESC LIMIT #) AS run
-                     ORDER BY run.position DESC LIMIT #",
-                    i64::MAX
+                     ORDER BY run.position DESC LIMIT #"
                 )
             })
         }
@@ -118,6 +165,26 @@ pub(super) fn runs(query: &RunQuery) -> Query {
             format!("{rows} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
         }),
     }
+}
+
+/// The first and the last position that the time and the cursor of a query leave. PostgreSQL begins to read an index at
+/// one of them only if it is a part of the compared row.
+fn positions(conditions: &mut Conditions, query: &RunQuery) -> (String, String) {
+    let mut first = "0".to_owned();
+    if let Some(since) = query.since {
+        first = format!("greatest({first}, {})", position_since(&conditions.mark(first_id(since))));
+    }
+    let mut last = i64::MAX.to_string();
+    if let Some(until) = query.until {
+        let found = position_until(&conditions.mark(end_id(until)));
+        last = format!("least({last}, {found})");
+    }
+    if let Some(before) = query.before {
+        let mark = conditions.mark(before);
+        last =
+            format!("least({last}, (SELECT position FROM tool_runs WHERE tool_run_id = {mark}))");
+    }
+    (first, last)
 }
 
 /// The conditions on the row of a run itself.
@@ -154,18 +221,18 @@ fn run_conditions(query: &RunQuery, finder: Finder) -> Conditions {
         conditions.add_text("tool_name = #", escaped(tool_name));
     }
     if let Some(since) = query.since {
-        conditions.add_text(&position_since("#"), first_id(since));
+        conditions.add_text(&format!("position >= {}", position_since("#")), first_id(since));
         conditions.add_text("ts >= #", since);
     }
     if let Some(until) = query.until {
-        conditions.add_text(&position_until("#"), end_id(until));
+        conditions.add_text(&format!("position <= {}", position_until("#")), end_id(until));
         conditions.add_text("ts < #", until);
     }
     match &query.text {
         Some(RunText::IdPrefix(prefix)) => {
             conditions.add_prefix("tool_run_id", prefix);
         }
-        Some(RunText::ToolPart(part)) if finder != Finder::Tool || query.tool_name.is_some() => {
+        Some(RunText::ToolPart(part)) if finder != Finder::Tool => {
             conditions.add_text("strpos(lower(tool_name), #) > 0", escaped(part));
         }
         Some(RunText::ToolPart(_)) | None => {}

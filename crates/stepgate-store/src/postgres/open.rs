@@ -124,9 +124,9 @@ impl Address {
         let given = config.get_options().unwrap_or_default();
         // A node that stops in the middle of a transaction holds locks on rows that other nodes need, so
         // there are timeouts. Statements wait for such rows and then see their new state, whatever isolation
-        // level the database has by default.
+        // level the database has by default. To compile a query would take longer than the query.
         config.options(format!(
-            "{given} -c idle_in_transaction_session_timeout=5s -c lock_timeout=10s \
+            "{given} -c jit=off -c idle_in_transaction_session_timeout=5s -c lock_timeout=10s \
              -c default_transaction_isolation=read\\ committed{read_only}"
         ));
         let manager = Manager::from_config(

@@ -1,7 +1,7 @@
 //! The lists: the pages that people read, the runs that recovery starts from, and the counts for `verify`.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, Params, params_from_iter};
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::event::Event;
 use stepgate_core::ids::{IdPrefix, IdempotencyKey, PrincipalId, RunId};
@@ -20,8 +20,8 @@ use crate::rows::{
     run_from, session_from, unfinished_from,
 };
 use crate::search::{
-    Finder, IS_INDEXED_TOOL, IS_NOT_OK, Order, TOOLS_MAX, after_prefix, end_id, first_id,
-    position_since, position_until,
+    COUNTED_MAX, Finder, IS_INDEXED_TOOL, IS_NOT_OK, Order, TOOLS_MAX, after_prefix, end_id,
+    first_id, position_since, position_until,
 };
 
 /// The condition of the index of unfinished runs, in the same words as the index.
@@ -61,8 +61,90 @@ fn limit(rows: usize) -> Value {
 
 /// Runs, newest first.
 pub(super) fn runs(connection: &Connection, query: &RunQuery) -> Result<Vec<Run>, StoreError> {
-    let (sql, params) = runs_sql(query);
+    let (sql, params) = runs_sql(query, finder(connection, query)?);
     all(connection, TOOL_RUNS, &sql, params_from_iter(params), run_from)
+}
+
+/// What finds the rows at the least cost.
+fn finder(connection: &Connection, query: &RunQuery) -> Result<Finder, StoreError> {
+    let candidates = Finder::candidates(query);
+    if let [only] = candidates[..] {
+        return Ok(only);
+    }
+    let mut counted = Vec::new();
+    for candidate in candidates {
+        let mut conditions = Conditions::default();
+        add_finder(&mut conditions, query, candidate);
+        let Conditions { text, params } = conditions;
+        let sql = format!(
+            "SELECT count(*) FROM (SELECT 1 FROM tool_runs WHERE true{text} LIMIT {COUNTED_MAX})"
+        );
+        counted.push((number(connection, &sql, params_from_iter(params))?, candidate));
+    }
+    Ok(Finder::shortest(counted))
+}
+
+/// The conditions that an index is searched with.
+fn add_finder(conditions: &mut Conditions, query: &RunQuery, finder: Finder) {
+    match finder {
+        Finder::Session => {
+            if let Some(session_id) = query.session_id {
+                conditions.add_text("session_id = ?", session_id.to_string());
+            }
+        }
+        Finder::Unfinished => conditions.add(IS_UNFINISHED, []),
+        Finder::Id => {
+            if let Some(RunText::IdPrefix(prefix)) = &query.text {
+                conditions.add_prefix("tool_run_id", prefix);
+            }
+        }
+        Finder::Tool => {
+            match (&query.tool_name, &query.text) {
+                (Some(tool_name), _) => conditions.add_text("tool_name = ?", tool_name),
+                (None, Some(RunText::ToolPart(part))) => {
+                    conditions.add_text(&format!("tool_name IN {}", tools_with_part()), part);
+                }
+                (None, Some(RunText::IdPrefix(_)) | None) => {}
+            }
+            conditions.add(IS_INDEXED_TOOL, []);
+        }
+        Finder::NotOk => {
+            if let Some(status) = query.status {
+                conditions.add_text("status = ?", status.as_str());
+            }
+            conditions.add(IS_NOT_OK, []);
+        }
+        // SQLite takes the newest runs of each session from the index of a session's runs, and leaves a session at
+        // the first run that is too old for the answer. So it reads neither the runs of other principals nor all
+        // runs of a principal that has most of them.
+        Finder::Principal => {
+            if let Some(principal_id) = &query.principal_id {
+                let is_theirs = format!("session_id IN {SESSIONS_OF}");
+                conditions.add_text(&is_theirs, principal_id.as_str());
+            }
+        }
+        Finder::All => {}
+    }
+}
+
+/// The conditions that filter what an index found. The unary `+` keeps SQLite from using another index.
+fn add_filters(conditions: &mut Conditions, query: &RunQuery, finder: Finder) {
+    if let (Some(RunText::IdPrefix(prefix)), false) = (&query.text, finder == Finder::Id) {
+        conditions.add_prefix("+tool_run_id", prefix);
+    }
+    let is_by_tool = finder == Finder::Tool;
+    if let (Some(tool_name), false) = (&query.tool_name, is_by_tool) {
+        conditions.add_text("+tool_name = ?", tool_name);
+    }
+    if let (Some(RunText::ToolPart(part)), false) = (&query.text, is_by_tool) {
+        conditions.add_text("instr(lower(tool_name), ?) > 0", part);
+    }
+    if let (Some(status), false) = (query.status, finder == Finder::NotOk) {
+        conditions.add_text("status = ?", status.as_str());
+    }
+    if let (Some(principal_id), false) = (&query.principal_id, finder == Finder::Principal) {
+        conditions.add_text("principal_id = ?", principal_id.as_str());
+    }
 }
 
 /// The names of the tools that runs have, by steps from one to the next in their index, with this part in them.
@@ -78,9 +160,8 @@ fn tools_with_part() -> String {
     )
 }
 
-fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
+fn runs_sql(query: &RunQuery, finder: Finder) -> (String, Vec<Value>) {
     let mut conditions = Conditions::default();
-    let finder = Finder::of(query);
     if let Some(before) = query.before {
         let is_older = match finder {
             Finder::Id => "tool_run_id < ?",
@@ -93,69 +174,22 @@ fn runs_sql(query: &RunQuery) -> (String, Vec<Value>) {
         };
         conditions.add_text(is_older, before.to_string());
     }
-    if let Some(session_id) = query.session_id {
-        conditions.add_text("session_id = ?", session_id.to_string());
-    }
-    add_tool(&mut conditions, query, finder);
+    add_finder(&mut conditions, query, finder);
     add_time(&mut conditions, query);
-    if let Some(RunText::IdPrefix(prefix)) = &query.text {
-        // The unary `+` keeps SQLite from using another index than the finder's.
-        let sign = if finder == Finder::Id { "" } else { "+" };
-        conditions.add_prefix(&format!("{sign}tool_run_id"), prefix);
-    }
-    if let Some(status) = query.status {
-        conditions.add_text("status = ?", status.as_str());
-    }
-    match (finder, &query.principal_id) {
-        // SQLite takes the newest runs of each session from the index of a session's runs, and leaves a
-        // session at the first run that is too old for the answer. So it reads neither the runs of other
-        // principals nor all runs of a principal that has most of them.
-        (Finder::Principal, Some(principal_id)) => {
-            let is_theirs = format!("session_id IN {SESSIONS_OF}");
-            conditions.add_text(&is_theirs, principal_id.as_str());
-        }
-        (_, Some(principal_id)) => conditions.add_text("principal_id = ?", principal_id.as_str()),
-        (_, None) => {}
-    }
-    match finder {
-        Finder::Unfinished => conditions.add(IS_UNFINISHED, []),
-        Finder::NotOk => conditions.add(IS_NOT_OK, []),
-        Finder::Session | Finder::Id | Finder::Tool | Finder::Principal | Finder::All => {}
-    }
+    add_filters(&mut conditions, query, finder);
     let Conditions { text, mut params } = conditions;
     params.push(limit(query.limit));
     let order = if finder == Finder::Id { "tool_run_id" } else { "position" };
     (format!("SELECT * FROM tool_runs WHERE true{text} ORDER BY {order} DESC LIMIT ?"), params)
 }
 
-/// Only runs of the tool, and of tools with this part in their name.
-fn add_tool(conditions: &mut Conditions, query: &RunQuery, finder: Finder) {
-    let is_found = finder == Finder::Tool;
-    let sign = if is_found { "" } else { "+" };
-    if let Some(tool_name) = &query.tool_name {
-        conditions.add_text(&format!("{sign}tool_name = ?"), tool_name);
-    }
-    match &query.text {
-        Some(RunText::ToolPart(part)) if is_found && query.tool_name.is_none() => {
-            conditions.add_text(&format!("tool_name IN {}", tools_with_part()), part);
-        }
-        Some(RunText::ToolPart(part)) => {
-            conditions.add_text("instr(lower(tool_name), ?) > 0", part);
-        }
-        Some(RunText::IdPrefix(_)) | None => {}
-    }
-    if is_found {
-        conditions.add(IS_INDEXED_TOOL, []);
-    }
-}
-
 fn add_time(conditions: &mut Conditions, query: &RunQuery) {
     if let Some(since) = query.since {
-        conditions.add_text(&position_since("?"), first_id(since));
+        conditions.add_text(&format!("position >= {}", position_since("?")), first_id(since));
         conditions.add_text("ts >= ?", since.to_string());
     }
     if let Some(until) = query.until {
-        conditions.add_text(&position_until("?"), end_id(until));
+        conditions.add_text(&format!("position <= {}", position_until("?")), end_id(until));
         conditions.add_text("ts < ?", until.to_string());
     }
 }
@@ -257,25 +291,26 @@ pub(super) fn open_approvals(
     add_principal(&mut conditions, principal_id);
     let Conditions { text, params } = conditions;
     let sql = format!("SELECT count(*) FROM approvals WHERE status = 'pending'{text}");
-    let count = connection.query_row(&sql, params_from_iter(params), |row| row.get::<_, i64>(0));
-    let count = count.map_err(|error| error::while_open(&error))?;
-    Ok(u64::try_from(count).unwrap_or(0))
+    number(connection, &sql, params_from_iter(params))
 }
 
 /// The last position of an event.
 pub(super) fn last_position(connection: &Connection) -> Result<u64, StoreError> {
     let sql = "SELECT coalesce(max(position), 0) FROM events";
-    let last = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let last = last.map_err(|error| error::while_open(&error))?;
-    Ok(u64::try_from(last).unwrap_or(0))
+    number(connection, sql, [])
 }
 
 /// The size of the database file. The log beside it is not counted.
 pub(super) fn size_bytes(connection: &Connection) -> Result<u64, StoreError> {
     let sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
-    let size = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let size = size.map_err(|error| error::while_open(&error))?;
-    Ok(u64::try_from(size).unwrap_or(0))
+    number(connection, sql, [])
+}
+
+/// The number that is the whole answer of a query.
+fn number(connection: &Connection, sql: &str, params: impl Params) -> Result<u64, StoreError> {
+    let number = connection.query_row(sql, params, |row| row.get::<_, i64>(0));
+    let number = number.map_err(|error| error::while_open(&error))?;
+    Ok(u64::try_from(number).unwrap_or(0))
 }
 
 /// Only the approvals that this principal's runs wait for.

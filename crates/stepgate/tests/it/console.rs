@@ -6,6 +6,8 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::agent;
+use crate::agent::stage::{Stage, calls};
 use crate::attention::run_of_the_call;
 use crate::binary::{Output, Place, finish};
 use crate::gateway_tools::killed_at;
@@ -107,6 +109,19 @@ fn a_person_decides_in_a_browser_and_the_gateway_acts_once() {
     assert_eq!(place.stepgate(["verify"], "").code, 0);
 }
 
+/// Plays the scenes of `browser.cjs` for these members of its argument, and returns what it printed.
+pub(crate) fn in_a_browser(gateway: &Gateway, mut scene: Value) -> String {
+    scene["base"] = gateway.url().into();
+    scene["operator"] = gateway.operator.as_str().into();
+    scene["modules"] = installed().join("browser/node_modules").to_str().into();
+    let home = tempfile::TempDir::new().unwrap();
+    let mut command = node22(fixture("browser.cjs"));
+    command.arg(scene.to_string()).env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
+    let Output { code, stdout, stderr } = finish(&mut command, b"");
+    assert_eq!(code, 0, "{stdout}\n{stderr}");
+    stdout
+}
+
 /// Thirteen scenes, which `browser.cjs` names one after the other.
 #[test]
 fn a_person_decides_and_looks_in_a_real_browser() {
@@ -122,21 +137,43 @@ fn a_person_decides_and_looks_in_a_real_browser() {
         let reply = gateway.send("POST", "/v1/tokens", &gateway.operator, &body);
         reply.json()["token"].as_str().unwrap().to_owned()
     };
-    let home = tempfile::TempDir::new().unwrap();
     let scene = json!({
-        "base": gateway.url(),
-        "operator": gateway.operator,
         "second": token("second", "operator"),
         "auditor": token("auditor", "auditor"),
         "agent": gateway.agent,
-        "modules": installed().join("browser/node_modules"),
     });
-    let mut command = node22(fixture("browser.cjs"));
-    command.arg(scene.to_string()).env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
-    let Output { code, stdout, stderr } = finish(&mut command, b"");
-    assert_eq!((code, stdout.matches("ok: ").count()), (0, 13), "{stdout}\n{stderr}");
+    assert_eq!(in_a_browser(&gateway, scene).matches("ok: ").count(), 13);
     drop(gateway);
     assert_eq!(place.stepgate(["verify"], "").code, 0);
+}
+
+/// Text that must neither run, nor hide, nor push anything else away.
+const HOSTILE: &str = "<script>window.pwned = 1</script> \"><img src=x onerror=window.pwned=1> </textarea></main> \
+                       \u{202e}txt.exe\u{202c} zero\u{200b}width\u{200d} \u{feff} javascript:window.pwned=1";
+
+#[test]
+fn the_words_of_tool_servers_and_models_change_no_page() {
+    let stage = Stage::new();
+    drop(stage.gateway());
+    let file = stage.scene.place.path().join("stepgate.toml");
+    let config = fs::read_to_string(&file).unwrap();
+    let long = format!("{HOSTILE}{}", "x".repeat(2000));
+    let described = format!("\"--honours-key\", \"--describe\", {}", json!(long));
+    fs::write(file, config.replace("\"--honours-key\"", &described)).unwrap();
+    let gateway = stage.gateway();
+    let args = json!({ "path": "/sandbox/a.txt", "content": long });
+    stage.model.says([calls(&[("c1", "WRITE_FILE", args)]), json!({ "text": long })]);
+    let turn = agent::stage::ask(&gateway, "k1", &json!({ "instructions": long })).json();
+    assert_eq!(turn["primaryOutputText"], json!(long), "{turn}");
+    let pages = [
+        "/".to_owned(),
+        "/tools".to_owned(),
+        "/tools/fixture.act".to_owned(),
+        format!("/turns/{}", turn["turnId"].as_str().unwrap()),
+        format!("/sessions/{}", turn["sessionId"].as_str().unwrap()),
+    ];
+    let played = in_a_browser(&gateway, json!({ "pages": pages }));
+    assert_eq!(played.matches("ok: ").count(), 1, "{played}");
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod mcp_clients;
 mod mcp_conformance;
 mod mcp_sameness;
 mod mcp_scene;
+mod million;
 mod no_self_approval;
 mod nodes;
 mod notify;

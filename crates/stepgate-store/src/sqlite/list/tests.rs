@@ -8,13 +8,17 @@ use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::{approvals_sql, events_sql, runs_sql, sessions_sql, turns_sql};
+use super::{approvals_sql, events_sql, finder, sessions_sql, turns_sql};
 use crate::sqlite::open::{SqliteOptions, writer};
 
 fn plan_of(connection: &Connection, (sql, params): (String, Vec<Value>)) -> Vec<String> {
     let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let rows = plan.query_map(params_from_iter(params), |row| row.get::<_, String>("detail"));
     rows.unwrap().map(Result::unwrap).collect()
+}
+
+fn runs_sql(connection: &Connection, query: &RunQuery) -> (String, Vec<Value>) {
+    super::runs_sql(query, finder(connection, query).unwrap())
 }
 
 #[test]
@@ -38,11 +42,14 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
     let approvals = ApprovalQuery { limit: 50, ..ApprovalQuery::default() };
     let pending = Some(ApprovalStatus::Pending);
     let rows = [
-        (runs_sql(&all), "SCAN tool_runs"),
-        (runs_sql(&theirs), in_session),
-        (runs_sql(&RunQuery { before, status: Some(Status::Ok), ..theirs.clone() }), filtered),
-        (runs_sql(&RunQuery { session_id, ..theirs.clone() }), in_session),
-        (runs_sql(&RunQuery { status: Some(Status::Approved), ..theirs }), unfinished),
+        (runs_sql(&connection, &all), "SCAN tool_runs"),
+        (runs_sql(&connection, &theirs), in_session),
+        (
+            runs_sql(&connection, &RunQuery { before, status: Some(Status::Ok), ..theirs.clone() }),
+            filtered,
+        ),
+        (runs_sql(&connection, &RunQuery { session_id, ..theirs.clone() }), in_session),
+        (runs_sql(&connection, &RunQuery { status: Some(Status::Approved), ..theirs }), unfinished),
         (events_sql(&events), followed),
         (events_sql(&EventQuery { event_types, ..their_events.clone() }), followed),
         (events_sql(&EventQuery { loose_only: true, ..their_events }), loose),
@@ -95,23 +102,26 @@ fn every_filter_of_runs_and_the_lists_of_sessions_and_turns_use_an_index() {
     let turns = TurnQuery { limit: 50, ..TurnQuery::default() };
     let rows = [
         (
-            runs_sql(&RunQuery { tool_name: Some("x".into()), ..all.clone() }),
+            runs_sql(&connection, &RunQuery { tool_name: Some("x".into()), ..all.clone() }),
             "SEARCH tool_runs USING INDEX tool_runs_by_tool (tool_name=?)",
         ),
         (
-            runs_sql(&RunQuery { status: Some(Status::Timeout), ..all.clone() }),
+            runs_sql(&connection, &RunQuery { status: Some(Status::Timeout), ..all.clone() }),
             "SEARCH tool_runs USING INDEX tool_runs_not_ok (status=?)",
         ),
         (
-            runs_sql(&RunQuery { text: Some(RunText::of("0198b2c4")), ..all.clone() }),
+            runs_sql(&connection, &RunQuery { text: Some(RunText::of("0198b2c4")), ..all.clone() }),
             "SEARCH tool_runs USING INDEX sqlite_autoindex_tool_runs_1 (tool_run_id>? AND tool_run_id<?)",
         ),
         (
-            runs_sql(&RunQuery { since: time, until: time, ..all.clone() }),
+            runs_sql(&connection, &RunQuery { since: time, until: time, ..all.clone() }),
             "SEARCH tool_runs USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
         ),
         (
-            runs_sql(&RunQuery { since: time, tool_name: Some("x".into()), ..all.clone() }),
+            runs_sql(
+                &connection,
+                &RunQuery { since: time, tool_name: Some("x".into()), ..all.clone() },
+            ),
             "SEARCH tool_runs USING INDEX tool_runs_by_tool (tool_name=? AND position>?)",
         ),
         (sessions_sql(&sessions), "SCAN sessions"),
@@ -203,7 +213,7 @@ fn runs_of_a_principal_cost_neither_all_runs_nor_all_of_theirs() {
         let theirs = RunQuery { principal_id, limit: 50, ..RunQuery::default() };
         for status in [None, Some(Status::Ok)] {
             let query = RunQuery { status, ..theirs.clone() };
-            let (found, steps) = steps_of(&connection, runs_sql(&query));
+            let (found, steps) = steps_of(&connection, runs_sql(&connection, &query));
             assert_eq!(found, rows, "{principal}");
             assert!(steps < steps_max, "{principal}, {status:?}: {steps} steps");
         }
@@ -221,12 +231,16 @@ fn a_filter_reads_little_more_than_it_shows() {
     connection
         .execute_batch(&format!(
             "BEGIN;
+             INSERT INTO sessions (session_id, principal_id, kind, ts, head_number, head_digest,
+                                   last_step_index)
+             VALUES ('s', 'most', 'named', '', 0, '', 0), ('few', 'few', 'named', '', 0, '', 0);
              WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {RUNS} - 1),
                run(i, ms) AS (SELECT i, 1790000000000 + i * 1000 FROM n)
              INSERT INTO tool_runs (tool_run_id, ts, session_id, principal_id, step_index, status,
                                     tool_name, payload_bytes, payload)
              SELECT printf('%08x-%04x-7000-8000-%012x', ms >> 16, ms & 65535, i),
-                    strftime('%Y-%m-%dT%H:%M:%fZ', ms / 1000.0, 'unixepoch'), 's', iif(i < 20, 'few', 'most'), 0,
+                    strftime('%Y-%m-%dT%H:%M:%fZ', ms / 1000.0, 'unixepoch'),
+                    iif(i < 20, 'few', 's'), iif(i < 20, 'few', 'most'), 0,
                     iif(i < 20, 'error', 'ok'), iif(i < 20, 'rare.tool', 'tool.' || (i % 7)), 0, x''
              FROM run;
              COMMIT;"
@@ -235,7 +249,7 @@ fn a_filter_reads_little_more_than_it_shows() {
     let at = |second: i64| Some(Timestamp::from_millisecond(1_790_000_000_000 + second * 1000));
     let all = RunQuery { limit: 50, ..RunQuery::default() };
     let text = |text| Some(RunText::of(text));
-    let most = Some(PrincipalId::parse("most").unwrap());
+    let [most, none] = ["most", "none"].map(|name| Some(PrincipalId::parse(name).unwrap()));
     let rows = [
         (RunQuery { status: Some(Status::Error), ..all.clone() }, 20),
         (RunQuery { tool_name: Some("rare.tool".into()), ..all.clone() }, 20),
@@ -246,10 +260,12 @@ fn a_filter_reads_little_more_than_it_shows() {
         (RunQuery { since: at(100), until: at(130), ..all.clone() }, 30),
         (RunQuery { since: at(10), until: at(30), text: text("rare"), ..all.clone() }, 10),
         (RunQuery { principal_id: most.clone(), text: text("rare"), ..all.clone() }, 0),
-        (RunQuery { principal_id: most, status: Some(Status::Error), ..all }, 0),
+        (RunQuery { principal_id: most, status: Some(Status::Error), ..all.clone() }, 0),
+        (RunQuery { principal_id: none.clone(), text: text("tool"), ..all.clone() }, 0),
+        (RunQuery { principal_id: none, tool_name: Some("tool.1".into()), ..all }, 0),
     ];
     for (query, expected) in rows {
-        let (found, steps) = steps_of(&connection, runs_sql(&query));
+        let (found, steps) = steps_of(&connection, runs_sql(&connection, &query));
         assert_eq!(found, expected, "{query:?}");
         assert!(steps < 10_000, "{query:?}: {steps} steps");
     }
