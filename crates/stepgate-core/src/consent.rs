@@ -31,6 +31,15 @@ pub async fn votes(
     Ok(gate.consents.known_votes(approval_id))
 }
 
+/// Everyone who made a grant for this principal that can still be used.
+pub async fn granters(
+    gate: &Gate,
+    principal_id: &PrincipalId,
+) -> Result<BTreeSet<PrincipalId>, StoreError> {
+    read_on(gate).await?;
+    Ok(gate.consents.granters(principal_id, gate.world.now()))
+}
+
 /// Reads what was added since the last read.
 pub async fn read_on(gate: &Gate) -> Result<(), StoreError> {
     gate.consents.read_on(&*gate.store).await

@@ -95,6 +95,14 @@ impl Recorded {
         }
         Ok(())
     }
+
+    /// The grants of a principal that were neither revoked nor have ended. How often they were used is not looked at.
+    fn usable(&self, principal_id: &PrincipalId, now: Timestamp) -> impl Iterator<Item = &Grant> {
+        let grants =
+            self.grants.iter().filter(|(grant_id, _)| !self.revoked.contains_key(grant_id));
+        let grants = grants.map(|(_, made)| &made.grant);
+        grants.filter(move |grant| grant.principal_id == *principal_id && now < grant.expires_at)
+    }
 }
 
 impl Consents {
@@ -176,13 +184,17 @@ impl Consents {
     /// Whether a grant may cover a call of this tool, as far as is known here. Its arguments are not looked at.
     pub fn may_cover(&self, principal_id: &PrincipalId, action: &str, now: Timestamp) -> bool {
         let known = self.known();
-        let Recorded { grants, revoked, .. } = &known.consents;
-        grants.iter().any(|(grant_id, RecordedGrant { grant, .. })| {
-            grant.principal_id == *principal_id
-                && now < grant.expires_at
-                && !revoked.contains_key(grant_id)
-                && grant.action() == action
-        })
+        known.consents.usable(principal_id, now).any(|grant| grant.action() == action)
+    }
+
+    /// Everyone who made a grant for this principal that can still be used, as far as is known here.
+    pub(crate) fn granters(
+        &self,
+        principal_id: &PrincipalId,
+        now: Timestamp,
+    ) -> BTreeSet<PrincipalId> {
+        let known = self.known();
+        known.consents.usable(principal_id, now).map(|grant| grant.granted_by.clone()).collect()
     }
 
     /// Takes the first use of a grant that no step of this process is writing.

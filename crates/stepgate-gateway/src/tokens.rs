@@ -11,13 +11,13 @@ use anyhow::{Context, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stepgate_core::approvers::Groups;
+use stepgate_core::consent;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::lock;
-use stepgate_core::ports::{EventQuery, Store};
+use stepgate_core::ports::{EventQuery, Store, StoreError};
 use stepgate_core::time::Timestamp;
 use subtle::{Choice, ConstantTimeEq};
 
@@ -281,8 +281,9 @@ impl Tokens {
         let NewToken { principal_id, role, maker, life_s } = new;
         ensure!(!is_reserved(&principal_id), "`{principal_id}` is reserved: choose another name");
         if let Maker::Operator(by) = &maker {
-            let impersonates = self.impersonates(&gate.groups, &principal_id, by);
-            ensure!(!impersonates, "`{principal_id}` decides: make its tokens on the machine");
+            if let Some(objection) = self.objection(gate, &principal_id, by).await? {
+                bail!(objection);
+            }
         }
         let is_full = self.known().live.len() >= TOKENS_MAX;
         ensure!(!is_full, "there are {TOKENS_MAX} tokens already: revoke one first");
@@ -308,18 +309,30 @@ impl Tokens {
         Ok((known.add(created, event.ts), secret))
     }
 
-    /// Whether a token of this name would let an operator decide as another person: it is another operator's name, or a
-    /// group's, or of a member of one.
-    pub fn impersonates(
+    /// Why an operator must not have a token of this name; none if nothing is wrong with it. With the name of another
+    /// operator, of a group or of a member of one it would decide as another person, and with the name of a principal
+    /// that it made a grant for it would use its own grant.
+    pub async fn objection(
         &self,
-        groups: &Groups,
+        gate: &Gate,
         principal_id: &PrincipalId,
         by: &PrincipalId,
-    ) -> bool {
+    ) -> Result<Option<String>, StoreError> {
+        if principal_id == by {
+            return Ok(None);
+        }
         let is_operator =
             |token: &Token| token.principal_id == *principal_id && token.role == Role::Operator;
-        let decides = groups.knows(principal_id) || self.known().live.iter().any(is_operator);
-        principal_id != by && decides
+        if gate.groups.knows(principal_id) || self.known().live.iter().any(is_operator) {
+            return Ok(Some(format!(
+                "`{principal_id}` is another operator, a group, or in one: make its tokens on the gateway's machine"
+            )));
+        }
+        let granters = consent::granters(gate, principal_id).await?;
+        let is_own = granters.iter().any(|granter| self.are_linked(granter, by));
+        Ok(is_own.then(|| {
+            format!("`{principal_id}` has a grant of yours: revoke it first, or make the token on the gateway's machine")
+        }))
     }
 
     /// Everyone who made a token for this principal over the network, for those who did, and so on; and itself.

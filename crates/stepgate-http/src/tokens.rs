@@ -82,20 +82,19 @@ pub(super) async fn create(
     if app.service.tokens.list().len() >= TOKENS_MAX {
         return Err(Problem::conflict("there are too many tokens: revoke one first"));
     }
-    let groups = &app.service.gate.groups;
-    if !caller.is_owner && app.service.tokens.impersonates(groups, &principal, &caller.principal_id)
-    {
-        let message = format!(
-            "`{principal}` is another operator, a group, or in one: make its tokens on the gateway's machine"
-        );
-        return Err(Problem::malformed(message));
+    let gate = &app.service.gate;
+    if !caller.is_owner {
+        let objection = app.service.tokens.objection(gate, &principal, &caller.principal_id);
+        if let Some(objection) = objection.await? {
+            return Err(Problem::malformed(objection));
+        }
     }
     let maker = match caller.is_owner {
         true => Maker::Owner(caller.principal_id),
         false => Maker::Operator(caller.principal_id),
     };
     let new = NewToken { principal_id: principal, role, maker, life_s: expires_in_s };
-    let (token, secret) = app.service.tokens.create(&app.service.gate, new).await?;
+    let (token, secret) = app.service.tokens.create(gate, new).await?;
     let token = TokenObject { token: Some(secret.reveal().to_owned()), ..TokenObject::of(token) };
     Ok((StatusCode::CREATED, Json(token)))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::num::NonZero;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -59,6 +60,7 @@ pub(super) fn run(mut cargo: Command) -> anyhow::Result<()> {
     println!("== tests");
     let start = Instant::now();
     cargo.args(["--config", WITH_TIMES, "--", "-Z", "unstable-options", "--report-time"]);
+    cargo.args(["--test-threads", &threads().to_string()]);
     let mut child = cargo.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("no output")?;
     let lines = lines_of(output);
@@ -87,6 +89,11 @@ pub(super) fn run(mut cargo: Command) -> anyhow::Result<()> {
     println!("{passed} passed, {failed} failed");
     ensure!(!is_stuck && status.success() && failed == 0 && passed > 0, "tests failed: {cargo:?}");
     Ok(())
+}
+
+/// Two tests a core: most of them wait for processes, disks and clocks.
+fn threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// The lines of an output as they come.

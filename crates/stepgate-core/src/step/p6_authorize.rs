@@ -405,8 +405,7 @@ pub(super) async fn authorize_again(
         }
         Ruling::Permit(_, _, ready) => Ok(ready),
         Ruling::Ask(question, args)
-            if trail.was_approved()
-                || granted::still_covers(gate, trail, &question, &args).await? =>
+            if granted::still_covers(gate, trail, &question, &args).await? =>
         {
             let ready = make_ready(gate, &args.call).await;
             ready.map_err(|rule| format!("sandbox: {rule}"))

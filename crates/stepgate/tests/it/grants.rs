@@ -10,6 +10,7 @@ use crate::binary::Place;
 use crate::http_client::{Gateway, Reply, exchange, proposal, request};
 use crate::nodes::House;
 use crate::scene::{approve, kill, until};
+use crate::terminal::at_a_terminal;
 
 /// How many calls the grant of these tests permits.
 const USES: u64 = 20;
@@ -198,9 +199,15 @@ fn a_grant_covers_nothing_else_and_ends_when_it_is_revoked() {
     }
     assert_eq!(gateway.send("POST", "/v1/steps", &other, &write("log 1")).status, 202);
 
+    // Whoever made the grant does not use it with a token of its own.
+    let of_the_agent = json!({ "name": "agent", "role": "agent" }).to_string();
+    let impersonates = || gateway.send("POST", "/v1/tokens", &gateway.operator, &of_the_agent);
+    let refused = impersonates();
+    assert!(refused.status == 400 && refused.body.contains("a grant of yours"), "{refused:?}");
     let path = format!("/v1/grants/{}", made["grant_id"].as_str().unwrap());
     assert_eq!(gateway.send("DELETE", &path, &gateway.agent, "").status, 403);
     assert_eq!(gateway.send("DELETE", &path, &gateway.operator, "").status, 204);
+    assert_eq!(impersonates().status, 201);
     assert_eq!(gateway.send("DELETE", &path, &gateway.operator, "").status, 404);
     assert_eq!(gateway.propose(&write("log 2")).status, 202);
     let listed = grants(&gateway);
@@ -291,6 +298,43 @@ fn the_terminal_makes_lists_and_revokes_grants() {
     let past = run(&["grants", "--all"]);
     assert!(past.stdout.contains("revoked  WRITE_FILE"), "{past:?}");
     assert_eq!(gateway.propose(&write("log 2")).status, 202);
+    approved(&gateway);
+    for (args, answer, said) in [
+        (&["grants", "create", "last"][..], "n\n", "WRITE_FILE"),
+        (&["grants", "create", "last"], "y\n", "0 of 10 used"),
+        (&["grants", "revoke", "last"], "n\n", "0 of 10 used"),
+        (&["grants", "revoke", "last"], "y\n", "revoked"),
+    ] {
+        let done = at_a_terminal(&place.bare_command(args), answer);
+        assert_eq!(done.code == 0, answer == "y\n", "{args:?} {answer}: {done:?}");
+        assert!(done.stdout.contains(said), "{args:?}: {done:?}");
+    }
+    assert_eq!(run(&["grants"]).stdout, "no grants\n");
+}
+
+#[test]
+fn people_of_each_policy_that_asks_must_approve() {
+    let place = Place::new();
+    asking_under(&place, r#"@approvers("ann")"#);
+    let policy = "@id(\"second\") @approval(\"it is kept\") @approvers(\"bob\")
+                  permit (principal, action == Action::\"WRITE_FILE\", resource);";
+    fs::write(place.path().join("policies/second.cedar"), policy).unwrap();
+    let [ann, bob] = ["ann", "bob"].map(|name| place.own_token(name, "operator"));
+    let gateway = Gateway::start(&place);
+    for people in [[&ann, &bob], [&bob, &ann]] {
+        let asked = gateway.propose(&write("log 0"));
+        assert_eq!(asked.status, 202, "{asked:?}");
+        let id = asked.json()["result"]["approval_id"].as_str().unwrap().to_owned();
+        let path = format!("/v1/approvals/{id}/approve");
+        assert_eq!(gateway.send("POST", &path, &gateway.operator, "{}").status, 403);
+        let standing = people.map(|token| {
+            let reply = gateway.send("POST", &path, token, "{}");
+            assert_eq!(reply.status, 200, "{reply:?}");
+            reply.json()["status"].clone()
+        });
+        assert_eq!(standing, ["pending", "approved"]);
+    }
+    assert_eq!(place.stepgate(["verify"], "").code, 0);
 }
 
 #[test]

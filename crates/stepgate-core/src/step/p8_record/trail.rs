@@ -214,7 +214,7 @@ impl Trail {
     }
 
     /// Whether a person approved.
-    pub(in crate::step) fn was_approved(&self) -> bool {
+    fn was_approved(&self) -> bool {
         self.approval.as_ref().is_some_and(|approval| approval.status == ApprovalStatus::Approved)
     }
 
