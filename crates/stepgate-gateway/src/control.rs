@@ -22,6 +22,8 @@ use stepgate_exec::servers::{News, Off, Servers};
 use stepgate_policy::{Finding, LivePolicy, LoadError, PolicySet, Severity};
 use tracing::{error, info, warn};
 
+use crate::text::printable;
+
 pub(crate) use mcp_names::McpNames;
 pub(crate) use reload::Look;
 pub use reload::keep_reloading;
@@ -120,7 +122,10 @@ pub fn off_of(servers: &Servers, own_names: Option<&str>) -> Vec<Off> {
 /// Logs for the operator which server or tool went off or came back.
 pub fn tell(news: &News) {
     match news {
-        News::Off(off) => error!(server = off.server, "tool servers: {news}"),
+        // A line break in the name of a tool must not look like another line.
+        News::Off(off) => {
+            error!(server = off.server, "tool servers: {}", printable(&news.to_string()));
+        }
         News::Up(_) => info!("tool servers: {news}"),
     }
 }

@@ -67,3 +67,15 @@ pub enum ChannelSettings {
     /// Mail.
     Mail(MailSettings),
 }
+
+impl ChannelSettings {
+    /// The secrets that a message needs.
+    pub fn secrets(&self) -> Vec<&Secret> {
+        match self {
+            Self::Webhook { url, key } => vec![url, key],
+            Self::Slack { url } => vec![url],
+            Self::Ntfy { url, token } => [url].into_iter().chain(token).collect(),
+            Self::Mail(mail) => mail.login.iter().map(|(_, password)| password).collect(),
+        }
+    }
+}

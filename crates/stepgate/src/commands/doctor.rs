@@ -16,6 +16,7 @@ use stepgate_gateway::control::{self, pins};
 use stepgate_gateway::tokens::{SOON_S, Tokens};
 use stepgate_gateway::world::RealWorld;
 use stepgate_http::server::Tls;
+use stepgate_policy::{Finding, Severity};
 use stepgate_store::sqlite::SqliteStore;
 
 use crate::cli::Global;
@@ -45,7 +46,10 @@ pub(super) async fn doctor(global: &Global, data: &DataDir, json: bool) -> anyho
         check("holder", Ok(holder(data))),
         check("database", database(data).await),
         check("sandbox", sandbox(data)),
+        check("policies", policies(global, data).await),
         check("certificate", certificate(data)),
+        check("model", model(data)),
+        check("notifications", notifications(data)),
         check("tool servers", tool_servers(data)),
         check("tools", tools(global, data).await),
         check("interrupted runs", interrupted(data).await),
@@ -133,6 +137,37 @@ fn sandbox(data: &DataDir) -> anyhow::Result<String> {
     Ok("paths are resolved by the kernel".into())
 }
 
+async fn policies(global: &Global, data: &DataDir) -> anyhow::Result<String> {
+    let directory = data.policies(&data.load_config()?);
+    if !directory.exists() {
+        return Ok("not there yet".into());
+    }
+    let tools = super::policy::tools(global, data, &directory).await?;
+    let checked = stepgate_policy::check(&directory, &tools);
+    let is_error = |finding: &&Finding| finding.severity == Severity::Error;
+    let errors: Vec<_> = checked.findings.iter().filter(is_error).map(Finding::to_string).collect();
+    ensure!(checked.is_loadable(), "cannot be loaded: {}", errors.join("\n"));
+    Ok(format!("can be loaded: {} policies, {} cases", checked.policies, checked.cases))
+}
+
+fn model(data: &DataDir) -> anyhow::Result<String> {
+    Ok(match settings::agent(data, &data.load_config()?)? {
+        Some(_) => "its key can be read".into(),
+        None => "none in the configuration".into(),
+    })
+}
+
+fn notifications(data: &DataDir) -> anyhow::Result<String> {
+    let receivers = settings::receivers(data, &data.load_config()?, None)?.receivers;
+    for receiver in &receivers {
+        for secret in receiver.channel.secrets() {
+            let read = secret.read().map_err(anyhow::Error::msg);
+            read.with_context(|| format!("[[notify]] `{}`", receiver.name))?;
+        }
+    }
+    Ok(format!("{} receivers", receivers.len()))
+}
+
 fn certificate(data: &DataDir) -> anyhow::Result<String> {
     let Some(files) = data.load_config()?.serve.tls(&data.base())? else {
         return Ok("none in the configuration".into());
@@ -174,6 +209,8 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
         }
         None => off_now(data, &config).await?,
     };
+    // A line break in the name of a tool must not look like another check.
+    let off: Vec<_> = off.iter().map(|message| show::printable(message)).collect();
     ensure!(off.is_empty(), "{}", off.join("\n"));
     let turned_off = config.turned_off();
     Ok(match turned_off.is_empty() {

@@ -74,7 +74,7 @@ fn line(finding: &Finding) -> String {
 
 /// The tools that policies can name: from the process that holds the directory, or else from the configured servers,
 /// started now. No policies are loaded for this, so that broken ones can be checked.
-async fn tools(
+pub(super) async fn tools(
     global: &Global,
     data: &DataDir,
     directory: &Path,

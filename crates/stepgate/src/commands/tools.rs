@@ -118,7 +118,7 @@ fn list(reply: &Value, json: bool) -> anyhow::Result<()> {
     }
     show::say(table(all("tools")))?;
     let text = |value: &Value, name: &str| {
-        value.get(name).and_then(Value::as_str).map(show::printable_lines).unwrap_or_default()
+        value.get(name).and_then(Value::as_str).map(show::printable).unwrap_or_default()
     };
     for off in all("off") {
         show::say(format!("{}off{:#}  {}", show::ERROR, show::ERROR, text(off, "message")))?;

@@ -612,6 +612,26 @@ async fn interrupt(place: &Place) -> (String, String) {
 }
 
 #[test]
+fn doctor_finds_policies_and_secrets_with_which_nothing_would_start() {
+    let place = used();
+    fs::write(place.path().join("policies/broken.cedar"), "permit (principal").unwrap();
+    let config = "[agent]\nbase_url = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\nkey_env = \"NO_KEY\"\n\
+                  [[notify]]\nname = \"desk\"\nkind = \"slack\"\nsecret_url = { env = \"NO_URL\" }\n";
+    fs::write(place.path().join("stepgate.toml"), config).unwrap();
+    let output = place.stepgate(["doctor"], "");
+    assert_eq!(output.code, 1, "{output:?}");
+    for (name, why) in [
+        ("policies", "broken.cedar"),
+        ("model", "`NO_KEY` is not set"),
+        ("notifications", "`desk`: the variable `NO_URL` is not set"),
+    ] {
+        let line = output.stdout.lines().find(|line| line.contains(&format!("  {name}  ")));
+        let line = line.unwrap_or_else(|| panic!("{name}: {output:?}"));
+        assert!(line.starts_with("wrong") && line.contains(why), "{why}: {output:?}");
+    }
+}
+
+#[test]
 fn doctor_finds_nothing_wrong_with_a_used_directory() {
     let place = used();
     let output = place.stepgate(["doctor"], "");

@@ -301,8 +301,8 @@ fn the_terminal_makes_lists_and_revokes_grants() {
     approved(&gateway);
     for (args, answer, said) in [
         (&["grants", "create", "last"][..], "n\n", "WRITE_FILE"),
-        (&["grants", "create", "last"], "y\n", "0 of 10 used"),
-        (&["grants", "revoke", "last"], "n\n", "0 of 10 used"),
+        (&["grants", "create", "last"], "y\n", "0 of 5 used"),
+        (&["grants", "revoke", "last"], "n\n", "0 of 5 used"),
         (&["grants", "revoke", "last"], "y\n", "revoked"),
     ] {
         let done = at_a_terminal(&place.bare_command(args), answer);

@@ -266,3 +266,21 @@ fn a_new_tool_that_the_policies_do_not_fit_stops_no_start() {
     gateway.until_it_says("policies not reloaded");
     assert_eq!(look(&gateway, "good.look"), 200);
 }
+
+#[test]
+fn a_line_break_in_the_name_of_a_tool_makes_no_line_of_its_own() {
+    let scene = Scene::new();
+    scene.configure(&["--tool", "x\nok     forged"]);
+    let is_forged = |text: &str| text.lines().any(|line| line.starts_with("ok     forged"));
+    for args in [["tools"], ["doctor"]] {
+        let output = scene.place.stepgate(args, "");
+        assert!(output.stdout.contains("x<U+000A>ok     forged"), "{output:?}");
+        assert!(!is_forged(&output.stdout) && !is_forged(&output.stderr), "{output:?}");
+    }
+    let gateway = Gateway::start(&scene.place);
+    let listed = scene.place.stepgate(["tools"], "");
+    assert!(listed.stdout.contains("forged") && !is_forged(&listed.stdout), "{listed:?}");
+    gateway.signal(rustix::process::Signal::TERM);
+    let (_, log) = gateway.end();
+    assert!(log.contains("x<U+000A>ok     forged") && !is_forged(&log), "{log}");
+}

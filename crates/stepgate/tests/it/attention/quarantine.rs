@@ -63,7 +63,8 @@ fn a_quarantined_run_is_not_offered_and_operators_are_told_its_code() {
     assert_eq!(listed.stdout, "no approvals\n");
     assert!(listed.stderr.contains("quarantined"), "{listed:?}");
     assert_eq!(scene.stepgate(&["recover"]).code, 1);
-    assert_eq!(super::events(&scene.place), 1);
+    // The decision and a pass of recovery can find it at the same moment; what comes later tells nothing anew.
+    assert!((1..=2).contains(&super::events(&scene.place)));
 }
 
 #[test]

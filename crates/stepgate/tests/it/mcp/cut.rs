@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::client::{Client, Incoming};
-use crate::http_client::Gateway;
-use crate::scene::{Scene, until};
+use crate::http_client::{Gateway, PATIENCE};
+use crate::scene::{Scene, until, until_within};
 
 /// A scene where `act` needs nobody, with these settings of the door.
 fn scene(settings: &str) -> Scene {
@@ -237,7 +237,7 @@ fn a_call_that_the_gateway_could_not_answer_names_its_key_and_is_joined_by_the_s
     drop(lock.stdin.take());
     lock.wait().unwrap();
     let key = answer["error"]["data"]["stepgate/idempotency-key"].as_str().unwrap().to_owned();
-    until("recovery has ended the run", || {
+    until_within(4 * PATIENCE, "recovery has ended the run", || {
         let listed = gateway.send("GET", "/v1/runs?tool=fixture.act", &gateway.agent, "").json();
         listed["runs"][0]["status"] == "ok"
     });
