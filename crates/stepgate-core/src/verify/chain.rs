@@ -103,3 +103,6 @@ pub(super) fn broken(
     let place = format!("link {} of session {session_id} ({kind:?}{about})", link.number);
     Some(Problem::new(place, "does not have the digest of what it links"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Whoever changes the database, `verify` sees it: every column of every row, one after the other.
 
 mod bundles;
+mod consents;
 mod damage;
 mod servers;
 

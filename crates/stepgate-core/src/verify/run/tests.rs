@@ -1,7 +1,16 @@
 use serde_json::{Value, json};
 
-use super::is_lowered;
-use crate::journal::artifact::Invocation;
+use super::{closes, follows_from, is_lowered, is_summary, opens, outcome_fits};
+use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
+use crate::approvers::Required;
+use crate::digest::Digest;
+use crate::event::EventType;
+use crate::failure::Outcome;
+use crate::ids::PrincipalId;
+use crate::journal::artifact::{DecisionMeta, Head, Invocation, SupervisorDecision, Verdict};
+use crate::machine::State;
+use crate::record::args_summary;
+use crate::time::Timestamp;
 
 #[test]
 fn a_cap_that_does_not_lower_what_was_asked_explains_no_call() {
@@ -25,5 +34,180 @@ fn a_cap_that_does_not_lower_what_was_asked_explains_no_call() {
             let follows = is_lowered(&asked(args.clone()), cap.as_ref(), &asked(call.clone()));
             assert_eq!(follows, expected.as_ref() == Some(&call), "{args} {cap:?} {call}");
         }
+    }
+}
+
+#[test]
+fn a_run_opens_with_three_types_of_events_and_closes_with_three_others() {
+    let opening: Vec<_> = EventType::ALL.into_iter().filter(|it| opens(*it)).collect();
+    let closing: Vec<_> = EventType::ALL.into_iter().filter(|it| closes(*it)).collect();
+    let [called, asked, used] =
+        [EventType::ToolCalled, EventType::ApprovalRequested, EventType::GrantUsed];
+    assert_eq!(opening.len(), 3);
+    assert!([called, asked, used].iter().all(|it| opening.contains(it)), "{opening:?}");
+    let [done, failed, refused] =
+        [EventType::ToolSucceeded, EventType::ToolFailed, EventType::PolicyViolation];
+    assert_eq!(closing.len(), 3);
+    assert!([done, failed, refused].iter().all(|it| closing.contains(it)), "{closing:?}");
+}
+
+#[test]
+fn each_end_of_a_journal_has_its_outcomes() {
+    let fitting = [
+        (Some(State::Completed), Outcome::Success),
+        (Some(State::Failed), Outcome::ExecutionError),
+        (Some(State::Failed), Outcome::Denied),
+        (Some(State::Denied), Outcome::Denied),
+        (None, Outcome::ValidationError),
+        (None, Outcome::Denied),
+    ];
+    for state in State::ALL.into_iter().map(Some).chain([None]) {
+        for outcome in Outcome::ALL {
+            let expected = fitting.contains(&(state, outcome));
+            assert_eq!(outcome_fits(state, outcome), expected, "{state:?} {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_summary_is_the_value_with_long_texts_as_length_and_digest() {
+    let short = |text: &str| args_summary(&json!(text), 0);
+    let rows = [
+        (json!("text"), json!("text"), true),
+        (json!("text"), short("text"), true),
+        (json!("text"), json!("test"), false),
+        (json!("text"), short("test"), false),
+        (json!("text"), json!({ "bytes": 4 }), false),
+        (json!(1), json!(1), true),
+        (json!(1), json!(1.0), true),
+        (json!(1), json!(2), false),
+        (json!(1), json!("1"), false),
+        (json!(null), json!(null), true),
+        (json!(null), json!(false), false),
+        (json!(["a", 1]), json!([short("a"), 1]), true),
+        (json!(["a", 1]), json!(["a", 2]), false),
+        (json!(["a", 1]), json!(["a"]), false),
+        (json!(["a"]), json!(["a", 1]), false),
+        (json!({ "a": "b", "c": 1 }), json!({ "a": short("b"), "c": 1 }), true),
+        (json!({ "a": "b", "c": 1 }), json!({ "a": "b", "c": 2 }), false),
+        (json!({ "a": "b", "c": 1 }), json!({ "a": "b", "d": 1 }), false),
+        (json!({ "a": "b", "c": 1 }), json!({ "a": "b" }), false),
+        (json!({ "a": "b" }), json!({ "a": "b", "c": 1 }), false),
+        (json!({}), json!([]), false),
+    ];
+    for (value, summary, expected) in rows {
+        assert_eq!(is_summary(&value, &summary), expected, "{value} {summary}");
+    }
+}
+
+fn person(name: &str) -> PrincipalId {
+    PrincipalId::parse(name).unwrap()
+}
+
+/// A question that needs so many people; none where any operator may decide.
+fn question(quorums: &[u32]) -> ApprovalContext {
+    let head = Head {
+        id: "01893b6e-7a00-7000-8000-000000000001".parse().unwrap(),
+        trace_id: "01893b6e-7a00-7000-8000-000000000002".parse().unwrap(),
+        plan_id: "01893b6e-7a00-7000-8000-000000000003".parse().unwrap(),
+        ts: Timestamp::from_millisecond(0),
+    };
+    let required = |quorum: &u32| Required { approvers: [].into(), quorum: *quorum };
+    ApprovalContext {
+        args: json!({}),
+        call_digest: Digest::ZERO,
+        executor_id: None,
+        expires_at: head.ts,
+        needs_approval: SupervisorDecision::new(
+            head,
+            Digest::ZERO,
+            head.id,
+            Verdict::NeedsApproval,
+            DecisionMeta::default(),
+            None,
+            "asked".into(),
+            head.id,
+        ),
+        needs_approval_digest: Digest::of_bytes(b"asked"),
+        pre_state: None,
+        principal_id: person("agent"),
+        reason: "asked".into(),
+        required: quorums.iter().map(required).collect(),
+        tool_name: "READ_FILE".into(),
+        tool_server: "core".into(),
+    }
+}
+
+fn decided(status: ApprovalStatus, asked: &ApprovalContext) -> Approval {
+    let (approver_id, note) = (Some(person("eve")), Some("fine".to_owned()));
+    let ts = Timestamp::from_millisecond(0);
+    Approval {
+        context: StoredContext::of(asked),
+        approval_id: "01893b6e-7a00-7000-8000-000000000004".parse().unwrap(),
+        resolution: Some(Resolution { approver_id, note, ts_resolved: ts }),
+        status,
+        tool_run_id: "01893b6e-7a00-7000-8000-000000000002".parse().unwrap(),
+        ts_requested: ts,
+    }
+}
+
+/// The decision that follows from an approval by eve, with these people in all.
+fn meta(asked: &ApprovalContext, people: &[&str]) -> DecisionMeta {
+    DecisionMeta {
+        approval_id: Some("01893b6e-7a00-7000-8000-000000000004".parse().unwrap()),
+        approver_id: Some(person("eve")),
+        approver_ids: people.iter().map(|name| person(name)).collect(),
+        needs_approval_digest: Some(asked.needs_approval_digest),
+        note_digest: Some(Digest::of_bytes(b"fine")),
+        ..DecisionMeta::default()
+    }
+}
+
+#[test]
+fn a_decision_names_its_approval_its_question_its_approver_and_the_note() {
+    let asked = question(&[]);
+    let approval = decided(ApprovalStatus::Approved, &asked);
+    let follows = |meta: &DecisionMeta| follows_from(meta, Some(&approval), Some(&asked));
+    let sound = meta(&asked, &[]);
+    assert!(follows(&sound));
+    assert!(follows_from(&DecisionMeta::default(), None, None));
+    let changes: [fn(&mut DecisionMeta); 9] = [
+        |meta| meta.approval_id = None,
+        |meta| meta.approval_id = Some("01893b6e-7a00-7000-8000-000000000009".parse().unwrap()),
+        |meta| meta.approver_id = None,
+        |meta| meta.approver_id = Some(person("mallory")),
+        |meta| meta.needs_approval_digest = None,
+        |meta| meta.needs_approval_digest = Some(Digest::ZERO),
+        |meta| meta.note_digest = None,
+        |meta| meta.note_digest = Some(Digest::ZERO),
+        |meta| meta.approver_ids = [person("eve")].into(),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut forged = sound.clone();
+        change(&mut forged);
+        assert!(!follows(&forged), "change {number}");
+        assert!(!follows_from(&forged, None, None), "change {number}");
+    }
+}
+
+#[test]
+fn an_approval_that_needs_certain_people_has_enough_of_them_and_the_last_is_one() {
+    let rows: [(&[u32], ApprovalStatus, &[&str], bool); 9] = [
+        (&[1], ApprovalStatus::Approved, &["eve"], true),
+        (&[1], ApprovalStatus::Approved, &[], false),
+        (&[1], ApprovalStatus::Approved, &["ada"], false),
+        (&[2], ApprovalStatus::Approved, &["eve"], false),
+        (&[2], ApprovalStatus::Approved, &["ada", "eve"], true),
+        (&[2], ApprovalStatus::Approved, &["ada", "bob"], false),
+        (&[1, 3], ApprovalStatus::Approved, &["ada", "eve"], false),
+        (&[3, 1], ApprovalStatus::Approved, &["ada", "bob", "eve"], true),
+        // One person is enough to deny.
+        (&[3], ApprovalStatus::Denied, &[], true),
+    ];
+    for (quorums, status, people, expected) in rows {
+        let asked = question(quorums);
+        let approval = decided(status, &asked);
+        let follows = follows_from(&meta(&asked, people), Some(&approval), Some(&asked));
+        assert_eq!(follows, expected, "{quorums:?} {status:?} {people:?}");
     }
 }
