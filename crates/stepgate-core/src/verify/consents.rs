@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::consents::{Recorded, RecordedGrant};
+use crate::event::EventType;
 use crate::grant::GrantedCall;
 use crate::ids::PrincipalId;
 use crate::journal::artifact::{
@@ -11,14 +12,14 @@ use crate::journal::artifact::{
 };
 use crate::journal::{Artifact, replay};
 use crate::limits::Limits;
-use crate::ports::Dossier;
+use crate::ports::{Dossier, LinkedEvent};
 
 use super::{Problem, place_of};
 
 /// What does not follow from the grants and votes. A journal that does not replay is reported elsewhere.
 pub(super) fn check(dossier: &Dossier, recorded: &Recorded) -> Vec<Problem> {
     let (mut request, mut decision, mut call, mut is_refused) = (None, None, None, false);
-    let is_usual = dossier.approval.is_none() && !has_used(dossier);
+    let is_usual = dossier.approval.is_none() && !has_used(&dossier.events);
     let artifacts = match is_usual {
         // The journal of almost every run: it is not replayed a second time.
         true => Vec::new(),
@@ -48,11 +49,8 @@ pub(super) fn check(dossier: &Dossier, recorded: &Recorded) -> Vec<Problem> {
     problems
 }
 
-fn has_used(dossier: &Dossier) -> bool {
-    dossier
-        .events
-        .iter()
-        .any(|linked| linked.event.event_type == crate::event::EventType::GrantUsed)
+fn has_used(events: &[LinkedEvent]) -> bool {
+    events.iter().any(|linked| linked.event.event_type == EventType::GrantUsed)
 }
 
 /// Whether everyone who approved together with others has voted.
@@ -88,3 +86,6 @@ fn is_granted(
     });
     decision.meta.grant_use.is_some_and(is_one) && decision.ts() < grant.expires_at && covers
 }
+
+#[cfg(test)]
+mod tests;

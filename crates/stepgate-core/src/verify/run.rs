@@ -291,6 +291,7 @@ impl<'a> Problems<'a> {
         match record.body() {
             Ok(body) => {
                 self.expect("records", canonical::text_of(&body) == record.text, "form");
+                self.expect("records", body.run_id == self.run.arrival.run_id, "run_id");
                 Some(body)
             }
             Err(error) => {

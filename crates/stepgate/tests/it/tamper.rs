@@ -1,9 +1,11 @@
 //! Whoever changes the database, `verify` sees it: every column of every row, one after the other.
 
 mod bundles;
+mod checks;
 mod consents;
 mod damage;
 mod servers;
+mod walk;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,15 +1,20 @@
 use serde_json::{Value, json};
 
-use super::{closes, follows_from, is_lowered, is_summary, opens, outcome_fits};
+use super::{Problems, closes, follows_from, is_lowered, is_summary, opens, outcome_fits};
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
 use crate::approvers::Required;
 use crate::digest::Digest;
 use crate::event::EventType;
 use crate::failure::Outcome;
-use crate::ids::PrincipalId;
-use crate::journal::artifact::{DecisionMeta, Head, Invocation, SupervisorDecision, Verdict};
+use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
+use crate::journal::artifact::{
+    ActionRequest, CallMeta, DecisionMeta, Head, Invocation, RequestMeta, RiskLevel,
+    SupervisorDecision, ToolCall, ToolClass, Verdict,
+};
+use crate::journal::{Artifact, Journal, Replayed, replay};
 use crate::machine::State;
 use crate::record::args_summary;
+use crate::run::{Arrival, Payload, Run, Status};
 use crate::time::Timestamp;
 
 #[test]
@@ -34,6 +39,89 @@ fn a_cap_that_does_not_lower_what_was_asked_explains_no_call() {
             let follows = is_lowered(&asked(args.clone()), cap.as_ref(), &asked(call.clone()));
             assert_eq!(follows, expected.as_ref() == Some(&call), "{args} {cap:?} {call}");
         }
+    }
+}
+
+fn id(number: u8) -> ArtifactId {
+    format!("01893b6e-7a00-7000-8000-0000000000{number:02x}").parse().unwrap()
+}
+
+fn run_id() -> RunId {
+    RunId::new(id(1).as_uuid())
+}
+
+fn session_id() -> SessionId {
+    SessionId::new(id(2).as_uuid())
+}
+
+fn run() -> Run {
+    let arrival = Arrival {
+        run_id: run_id(),
+        session_id: session_id(),
+        principal_id: person("agent"),
+        step_index: 1,
+        received_at: Timestamp::from_millisecond(0),
+        payload: Payload::whole(&b"{}"[..]),
+    };
+    Run { arrival, tool_name: None, input_json: None, status: Status::Started, ending: None }
+}
+
+/// A sound journal in which one volume was asked for, and another one was called under these caps.
+fn called(asked: u8, cap: Option<Value>, called: u8) -> Replayed {
+    let volume = |volume: u8| Invocation {
+        args: json!({ "volume": volume }),
+        tool_name: "set_volume".into(),
+        tool_server: "sonos".into(),
+    };
+    let key = IdempotencyKey::from_stored("agent/1".into());
+    let mut journal = Journal::empty(run_id(), session_id());
+    let head = |number| Head {
+        id: id(number),
+        trace_id: run_id(),
+        plan_id: session_id(),
+        ts: Timestamp::from_millisecond(0),
+    };
+    let meta = RequestMeta { asked_digest: Digest::ZERO, principal_id: person("agent") };
+    let (name, intent) = (person("agent"), "Set the volume".into());
+    let (proposal, risk) = (volume(asked), RiskLevel::Write);
+    let own = Some(key.clone());
+    let request =
+        ActionRequest::new(head(3), id(3), name, own, intent, meta, proposal, vec![], risk);
+    let request = journal.advance(Artifact::ActionRequest(request), None).unwrap();
+    let meta = DecisionMeta { cap, ..DecisionMeta::default() };
+    let (digest, approve, why) = (request.digest, Verdict::Approve, "allowed".into());
+    let decision =
+        SupervisorDecision::new(head(4), digest, request.id, approve, meta, None, why, id(4));
+    let decision = journal.advance(Artifact::SupervisorDecision(decision), None).unwrap();
+    let (own, meta, class) = (key.clone(), CallMeta::default(), ToolClass::Write);
+    let call = ToolCall::new(
+        head(5),
+        volume(called),
+        own,
+        meta,
+        decision.digest,
+        decision.id,
+        id(5),
+        class,
+    );
+    journal.advance(Artifact::ToolCall(call), Some(key)).unwrap();
+    replay(&journal.take_pending()).unwrap()
+}
+
+#[test]
+fn a_call_that_is_not_the_request_is_found_in_a_journal_whose_digests_hold() {
+    let cap = || Some(json!({ "volume": 30 }));
+    let rows = [
+        (90, None, 90, true),
+        (90, cap(), 30, true),
+        (90, None, 30, false),
+        (90, cap(), 90, false),
+    ];
+    for (asked, cap, volume, follows) in rows {
+        let (run, replayed) = (run(), called(asked, cap, volume));
+        let mut problems = Problems::about(&run);
+        problems.call(&replayed);
+        assert_eq!(problems.found.is_empty(), follows, "{asked} {volume}: {:?}", problems.found);
     }
 }
 
@@ -106,12 +194,8 @@ fn person(name: &str) -> PrincipalId {
 
 /// A question that needs so many people; none where any operator may decide.
 fn question(quorums: &[u32]) -> ApprovalContext {
-    let head = Head {
-        id: "01893b6e-7a00-7000-8000-000000000001".parse().unwrap(),
-        trace_id: "01893b6e-7a00-7000-8000-000000000002".parse().unwrap(),
-        plan_id: "01893b6e-7a00-7000-8000-000000000003".parse().unwrap(),
-        ts: Timestamp::from_millisecond(0),
-    };
+    let ts = Timestamp::from_millisecond(0);
+    let head = Head { id: id(3), trace_id: run_id(), plan_id: session_id(), ts };
     let required = |quorum: &u32| Required { approvers: [].into(), quorum: *quorum };
     ApprovalContext {
         args: json!({}),
@@ -146,7 +230,7 @@ fn decided(status: ApprovalStatus, asked: &ApprovalContext) -> Approval {
         approval_id: "01893b6e-7a00-7000-8000-000000000004".parse().unwrap(),
         resolution: Some(Resolution { approver_id, note, ts_resolved: ts }),
         status,
-        tool_run_id: "01893b6e-7a00-7000-8000-000000000002".parse().unwrap(),
+        tool_run_id: run_id(),
         ts_requested: ts,
     }
 }
