@@ -17,7 +17,7 @@ use stepgate_core::ports::{
 };
 use stepgate_core::session::{Head, Link, LinkKind, SessionKind};
 use stepgate_core::step::{self, Person};
-use stepgate_core::verify::Problem;
+use stepgate_core::verify::{self, Problem};
 use stepgate_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
@@ -199,6 +199,22 @@ async fn a_vote_that_was_taken_away_is_found_though_its_chain_is_whole() {
         let found: Vec<_> = problems.iter().map(|problem| problem.what.as_str()).collect();
         assert_eq!(found, expected, "{changes:?}: {problems:?}");
     }
+}
+
+/// Its call and its end are in one commit, after that of the use: the OPEN link covers the use alone.
+#[tokio::test]
+async fn a_granted_action_that_touches_nothing_verifies() {
+    let fixture = Fixture::new().with_policy(AskAlways);
+    let finish = |number| proposal(number, "FINISH", json!({ "response": "done" }));
+    let approval_id = fixture.submit(finish(1)).await.approval_id().unwrap();
+    let approves = Person::Approves { approver_id: person("operator"), note: None };
+    step::resume(&fixture.gate, approval_id, approves).await.unwrap();
+    let args = BTreeMap::new();
+    let new = NewGrant { approval_id, args, uses_max: 1, life_ms: 60_000, note: None };
+    consent::create_grant(&fixture.gate, &person("operator"), new).await.unwrap();
+    assert_eq!(fixture.submit(finish(2)).await.approval_id(), None);
+    let report = verify::verify(&*fixture.gate.store, &[], |_| {}).await.unwrap();
+    assert_eq!((report.problems, report.runs), (vec![], 2));
 }
 
 /// A forger who leaves the links as they were.
