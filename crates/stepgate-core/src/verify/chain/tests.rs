@@ -53,6 +53,9 @@ fn session(head: Head) -> Session {
     }
 }
 
+/// The links, the end in the session's row, the problems, and the last link where it is after that end.
+type Row<'a> = (Vec<Link>, Head, &'a [&'a str], Option<u64>);
+
 #[test]
 fn a_chain_is_whole_in_any_order_and_each_defect_is_named() {
     let whole = links(4);
@@ -61,8 +64,7 @@ fn a_chain_is_whole_in_any_order_and_each_defect_is_named() {
     let other = Digest::of_bytes(b"other");
     let at = |number| Head { number, ..head };
     let renamed = Link { prev: other, ..second };
-    // The links, the end in the session's row, the problems, and the link after the end.
-    let rows: [(Vec<Link>, Head, &[&str], Option<u64>); 10] = [
+    let rows: [Row<'_>; 10] = [
         (vec![], Head::EMPTY, &[], None),
         (vec![third, first, second], head, &[], None),
         (whole.clone(), head, &[], Some(4)),
