@@ -280,10 +280,10 @@ impl Tokens {
     pub async fn create(&self, gate: &Gate, new: NewToken) -> anyhow::Result<(Token, Secret)> {
         let NewToken { principal_id, role, maker, life_s } = new;
         ensure!(!is_reserved(&principal_id), "`{principal_id}` is reserved: choose another name");
-        if let Maker::Operator(by) = &maker {
-            if let Some(objection) = self.objection(gate, &principal_id, by).await? {
-                bail!(objection);
-            }
+        if let Maker::Operator(by) = &maker
+            && let Some(objection) = self.objection(gate, &principal_id, by).await?
+        {
+            bail!(objection);
         }
         let is_full = self.known().live.len() >= TOKENS_MAX;
         ensure!(!is_full, "there are {TOKENS_MAX} tokens already: revoke one first");
