@@ -7,6 +7,7 @@
 
 mod chance;
 mod condition;
+mod left_out;
 mod plain;
 mod tool;
 mod value;
@@ -15,7 +16,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use stepgate_core::call::{Call, ServerCall, lowered};
 use stepgate_core::digest::Digest;
 use stepgate_core::json::strict::{self, Integers};
@@ -25,6 +26,7 @@ use stepgate_policy::{LoadError, PolicySet, ToolShape, Verdict};
 
 use crate::world::{directory, principal};
 use chance::Chance;
+use left_out::LeftOut;
 use plain::Rule;
 use tool::RandomTool;
 
@@ -33,6 +35,8 @@ const CALLS_PER_WORLD: u64 = 50;
 /// Cases of the part that runs with every test.
 const CASES: u64 = 5_000;
 const PRINCIPALS: [&str; 2] = ["agent", "other"];
+
+type Args = Map<String, Value>;
 
 /// Two tools with their policies.
 struct World {
@@ -80,8 +84,14 @@ impl World {
         Some(Self { tools: tools.into_iter().zip(known).collect(), rules, set })
     }
 
-    /// One call; what is wrong with the gate's answer to it, if anything is.
-    fn try_call(&self, chance: &mut Chance, tally: &mut Tally) -> Result<(), String> {
+    /// One call; what is wrong with the gate's answer to it, if anything is. Policies are not shown the
+    /// arguments that are left out.
+    fn try_call(
+        &self,
+        chance: &mut Chance,
+        left_out: Option<LeftOut>,
+        tally: &mut Tally,
+    ) -> Result<(), String> {
         let (tool, known) = chance.one_of(&self.tools);
         let who = *chance.one_of(&PRINCIPALS);
         let args = tool.draw_args(chance);
@@ -94,8 +104,11 @@ impl World {
             tally.invalid += 1;
             return Ok(());
         }
-        let call = Call::Server(ServerCall { tool: Arc::clone(known), args: parsed });
-        let gate = self.gate(who, &call);
+        let mut shown = parsed.clone();
+        if let Some(left_out) = left_out {
+            shown.retain(|name, _| !left_out.is(tool, name, &args));
+        }
+        let gate = self.gate(who, known, shown, &parsed);
         let plain = plain::decide(&self.rules, tool, who, &args);
         tally.cases += 1;
         tally.plain[plain as usize] += 1;
@@ -115,12 +128,12 @@ impl World {
         Err(format!("{told}{policies}"))
     }
 
-    /// What becomes of a call in the gate.
-    fn gate(&self, who: &str, call: &Call) -> Verdict {
-        let written = call.written();
+    /// What becomes of a call in the gate, if policies are shown these of its arguments.
+    fn gate(&self, who: &str, tool: &Arc<Tool>, shown: Args, args: &Args) -> Verdict {
+        let shown = Call::Server(ServerCall { tool: Arc::clone(tool), args: shown });
+        let written = shown.written();
         let decision =
             self.set.decide(PolicyRequest { principal_id: &principal(who), call: &written });
-        let Call::Server(ServerCall { tool, args }) = call else { unreachable!() };
         let verdict = Verdict::of(&decision);
         let is_redacted = |name: &String| tool.redacted.contains(name) && args.contains_key(name);
         // As AUTHORIZE lowers: what cannot be lowered, or breaks the contract then, is denied.
@@ -161,7 +174,12 @@ fn known(tool: &RandomTool) -> Tool {
 }
 
 /// Runs so many cases from a seed on. Each world has a seed of its own, so that a case is found again.
-fn run(cases: u64, seed: u64, tell: impl Fn(&Tally)) -> Result<Tally, String> {
+fn run(
+    cases: u64,
+    seed: u64,
+    left_out: Option<LeftOut>,
+    tell: impl Fn(&Tally),
+) -> Result<Tally, String> {
     let mut tally = Tally::default();
     let mut world_seed = seed;
     while tally.cases < cases {
@@ -170,7 +188,7 @@ fn run(cases: u64, seed: u64, tell: impl Fn(&Tally)) -> Result<Tally, String> {
             None => tally.unloaded += 1,
             Some(world) => {
                 for _ in 0..CALLS_PER_WORLD {
-                    let tried = world.try_call(&mut chance, &mut tally);
+                    let tried = world.try_call(&mut chance, left_out, &mut tally);
                     tried.map_err(|told| {
                         format!("case {}, seed {world_seed}: {told}", tally.cases)
                     })?;
@@ -212,7 +230,7 @@ fn nothing_that_a_plain_evaluator_refuses_or_asks_about_is_ever_permitted() {
     let cases = number_of("STEPGATE_DIFFERENTIAL_CASES", CASES);
     let seed = number_of("STEPGATE_DIFFERENTIAL_SEED", 1);
     let start = Instant::now();
-    let tally = run(cases, seed, |tally| {
+    let tally = run(cases, seed, None, |tally| {
         if cases > CASES {
             println!("{:.0} s: {}", start.elapsed().as_secs_f32(), tally.told());
         }
@@ -225,4 +243,13 @@ fn nothing_that_a_plain_evaluator_refuses_or_asks_about_is_ever_permitted() {
     assert!(gate_not_denied * 100 > tally.cases * 20, "{}", tally.told());
     assert!(gate_not_denied * 100 > plain_not_denied * 60, "{}", tally.told());
     assert!(tally.gate[0] > 0 && tally.gate[1] > 0, "{}", tally.told());
+}
+
+#[test]
+fn a_gate_that_leaves_out_what_policies_cannot_see_is_found_laxer() {
+    for left_out in LeftOut::ALL {
+        let found = run(CASES, 1, Some(left_out), |_| {}).err();
+        let found = found.unwrap_or_else(|| panic!("{left_out:?}: not found in {CASES} cases"));
+        println!("{left_out:?}: {found}");
+    }
 }

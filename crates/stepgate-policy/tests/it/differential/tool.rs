@@ -86,8 +86,8 @@ fn draw_members(chance: &mut Chance, names: &[&'static str], depth: usize) -> Me
 
 fn draw_kind(chance: &mut Chance, depth: usize) -> Kind {
     match chance.below(if depth == 0 { 11 } else { 15 }) {
-        0 | 1 => Kind::Text,
-        2 => Kind::Integer { is_bounded: chance.percent(30) },
+        0 => Kind::Text,
+        1 | 2 => Kind::Integer { is_bounded: chance.percent(30) },
         3 | 4 => Kind::Number,
         5 => Kind::Bool,
         6 => Kind::Choice,
@@ -96,7 +96,7 @@ fn draw_kind(chance: &mut Chance, depth: usize) -> Kind {
         9 | 10 if depth == 0 => Kind::Integer { is_bounded: false },
         9 => Kind::Nullable(Box::new(draw_kind(chance, depth - 1))),
         // Texts that may be null: one null hides a whole list from policies.
-        10 | 11 if chance.percent(30) => Kind::List(Box::new(Kind::Nullable(Box::new(Kind::Text)))),
+        10 | 11 if chance.percent(50) => Kind::List(Box::new(Kind::Nullable(Box::new(Kind::Text)))),
         10 | 11 => Kind::List(Box::new(draw_kind(chance, depth - 1))),
         12 | 13 => Kind::Object(draw_members(chance, &INNER_NAMES, depth - 1)),
         _ => Kind::Aside(Box::new(draw_kind(chance, depth - 1)), chance.percent(70)),

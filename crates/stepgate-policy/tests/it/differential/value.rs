@@ -149,8 +149,11 @@ pub(super) fn draw_number(chance: &mut Chance) -> Decimal {
     }
 }
 
-/// A text that a condition may look for.
+/// A text that a condition may look for; often the same one, so that conditions find what calls have.
 pub(super) fn draw_text(chance: &mut Chance) -> String {
+    if chance.percent(30) {
+        return "evil".to_owned();
+    }
     (*chance.one_of(&["evil", "EVIL", "good", "", "e", "evil\u{301}", "kitchen", "\"x\\", "😀"]))
         .to_owned()
 }
