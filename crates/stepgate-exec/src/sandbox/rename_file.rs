@@ -75,7 +75,7 @@ fn move_file(
             return Err(ActionError::Failed(ExecutionFailure::AlreadyExists));
         }
     }
-    rename(&from, &to)?;
+    rename(&from, &to, rename_unless_taken)?;
     root.crash_point(CrashPoint::RenameRenamed)?;
     // The destination first: a power failure between the two then leaves two names, never none.
     to.sync()?;
@@ -84,13 +84,23 @@ fn move_file(
     root.crash_point(CrashPoint::RenameSourceSynced)
 }
 
-fn rename(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), ActionError> {
-    let (old, new) = (&from.directory, &to.directory);
-    match rustix::fs::renameat_with(old, from.name, new, to.name, RenameFlags::NOREPLACE) {
+/// Renames with the given system call, or in two steps where the file system does not support it.
+fn rename(
+    from: &Dentry<'_>,
+    to: &Dentry<'_>,
+    unless_taken: impl FnOnce(&Dentry<'_>, &Dentry<'_>) -> Result<(), Errno>,
+) -> Result<(), ActionError> {
+    match unless_taken(from, to) {
         // Some file systems do not support the flag, such as NFS and many in user space.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_onto_own_file(from, to),
         renamed => renamed.map_err(renaming),
     }
+}
+
+/// Fails if the destination exists.
+fn rename_unless_taken(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), Errno> {
+    let (old, new) = (&from.directory, &to.directory);
+    rustix::fs::renameat_with(old, from.name, new, to.name, RenameFlags::NOREPLACE)
 }
 
 /// The same in two steps. The first creates an empty file, only if the destination is free; the second

@@ -6,11 +6,11 @@ use super::*;
 /// Both ways to rename: with one system call, and for file systems that do not support it.
 type Way = fn(&Dentry<'_>, &Dentry<'_>) -> Result<(), ActionError>;
 
-const WAYS: [Way; 2] = [rename, rename_onto_own_file];
+const WAYS: [Way; 2] = [|from, to| rename(from, to, rename_unless_taken), rename_onto_own_file];
 
 /// Renames `a.txt` to `b.txt` in a directory with these files, and returns the files afterwards.
 fn renamed(
-    way: fn(&Dentry<'_>, &Dentry<'_>) -> Result<(), ActionError>,
+    way: impl FnOnce(&Dentry<'_>, &Dentry<'_>) -> Result<(), ActionError>,
     names: &[&str],
 ) -> (Result<(), ActionError>, Vec<(String, String)>) {
     let directory = tempfile::tempdir().unwrap();
@@ -59,5 +59,22 @@ fn a_source_that_is_gone_leaves_no_file_at_the_destination() {
     for way in WAYS {
         let gone = Err(ActionError::Failed(ExecutionFailure::FileNotFound));
         assert_eq!(renamed(way, &[]), (gone, vec![]));
+    }
+}
+
+#[test]
+fn only_where_the_system_call_is_not_supported_a_file_is_renamed_in_two_steps() {
+    let failing = |errno| {
+        renamed(
+            |from: &Dentry<'_>, to: &Dentry<'_>| rename(from, to, |_, _| Err(errno)),
+            &["a.txt"],
+        )
+    };
+    for errno in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
+        assert_eq!(failing(errno), (Ok(()), vec![file("b.txt", "a.txt")]), "{errno}");
+    }
+    for errno in [Errno::EXIST, Errno::NOENT, Errno::ACCESS, Errno::IO] {
+        let untouched = (Err(renaming(errno)), vec![file("a.txt", "a.txt")]);
+        assert_eq!(failing(errno), untouched, "{errno}");
     }
 }
