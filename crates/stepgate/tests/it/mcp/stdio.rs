@@ -153,14 +153,19 @@ fn lines_that_are_no_messages_are_answered_with_errors_and_the_next_one_is_heard
 
 #[test]
 fn a_client_that_shakes_hands_gets_a_session_and_hears_of_changes() {
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        a_client_of_a_version_gets_a_session_and_hears_of_changes(version);
+    }
+}
+
+fn a_client_of_a_version_gets_a_session_and_hears_of_changes(version: &str) {
     let scene = Scene::new("honours_key = true");
     let mut process = Process::start(&scene, &["mcp"]);
     let client = json!({ "name": "test", "version": "1" });
-    let params =
-        json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    let params = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": client });
     let initialize = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
     process.say(&initialize.to_string());
-    assert_eq!(process.hear()["result"]["protocolVersion"], "2025-06-18");
+    assert_eq!(process.hear()["result"]["protocolVersion"], version);
     process.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
                        "params": { "name": "THINK", "arguments": {} } });
