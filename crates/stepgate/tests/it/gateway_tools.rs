@@ -478,7 +478,7 @@ fn a_tool_server_cannot_change_policies_or_the_configuration_elsewhere() {
 fn a_tool_server_cannot_read_keys_secrets_or_the_memory_of_the_gateway() {
     let elsewhere = tempfile::TempDir::new().unwrap();
     let at = |name: &str| elsewhere.path().join(name);
-    for name in ["model.key", "other.secret", "plain"] {
+    for name in ["model.key", "other.secret", "webhook.key", "plain"] {
         fs::write(at(name), "hush").unwrap();
     }
     let place = Place::with(vec![("MODEL_PROXY_SECRET", "hush".into())]);
@@ -487,9 +487,12 @@ fn a_tool_server_cannot_read_keys_secrets_or_the_memory_of_the_gateway() {
     let text = fs::read_to_string(&config).unwrap();
     let secrets = format!(
         "secret_env = {{ A = {{ file = {:?} }}, B = {{ env = \"MODEL_PROXY_SECRET\" }} }}\n\
-         [agent]\nbase_url = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\nkey_file = {:?}\n",
+         [agent]\nbase_url = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\nkey_file = {:?}\n\
+         [[notify]]\nname = \"hook\"\nkind = \"webhook\"\nurl = \"http://127.0.0.1:9/hook\"\n\
+         secret = {{ file = {:?} }}\n",
         at("other.secret"),
         at("model.key"),
+        at("webhook.key"),
     );
     fs::write(&config, text + &secrets).unwrap();
     let attack = format!(
@@ -501,7 +504,7 @@ def tries(path):
             found.append(path)
     except OSError:
         pass
-for name in ["model.key", "other.secret", "plain"]:
+for name in ["model.key", "other.secret", "webhook.key", "plain"]:
     tries(os.path.join({:?}, name))
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
@@ -526,7 +529,7 @@ print("over:", found)
     let said = said();
     assert!(said.contains(at("plain").to_str().unwrap()), "it looked: {said}");
     assert!(said.contains("gateway") && said.contains("watcher"), "it found both: {said}");
-    for kept in ["model.key", "other.secret", "environ", "/mem"] {
+    for kept in ["model.key", "other.secret", "webhook.key", "environ", "/mem"] {
         assert!(!said.contains(kept), "{said}");
     }
 }
