@@ -56,6 +56,15 @@ fn unreached(place: &Place) -> Vec<Value> {
     lines.filter(|line| line.get("unreached_executor_id").is_some()).collect()
 }
 
+/// Waits until one event tells that no node reaches this executor.
+fn is_told(house: &House, executor_id: &str) {
+    let told = format!(
+        "SELECT count(*) FROM events WHERE event_type = 'part_needs_person'
+         AND payload_json LIKE '%\"executor_unreached\"%\"{executor_id}\"%'"
+    );
+    until("it is not told", || house.sql(&told).unwrap() == "1");
+}
+
 /// The first node acts in its own sandbox, and is gone before it could record the effect.
 fn left_by_the_first(house: &House, place: &Place, first: Gateway) {
     let held = Held::records(house);
@@ -99,9 +108,7 @@ fn a_run_in_a_sandbox_that_nobody_reaches_waits_for_its_node_and_everybody_says_
     assert_eq!(second.metric("stepgate_runs_unreached"), 1);
     let way_out = is_shown(&second, &places[1], "executor_unreached", "sandbox@first");
     assert!(way_out.contains("`stepgate nodes`"), "{way_out}");
-    let told = "SELECT count(*) FROM events WHERE event_type = 'part_needs_person'
-                AND payload_json LIKE '%\"executor_unreached\"%\"sandbox@first\"%'";
-    until("it is not told", || house.sql(told).unwrap() == "1");
+    is_told(&house, "sandbox@first");
     let doctor = places[1].stepgate(["doctor"], "");
     assert_eq!(doctor.code, 1, "{doctor:?}");
     let advice =
@@ -172,6 +179,9 @@ fn a_call_to_a_process_that_is_gone_is_not_sent_to_another_nodes() {
     let place = &scenes[1].place;
     until("nothing waits", || !unreached(place).is_empty());
     assert_eq!(unreached(place).remove(0)["unreached_executor_id"], "fixture@first");
+    let way_out = is_shown(&second, place, "executor_unreached", "fixture@first");
+    assert!(way_out.contains("`stepgate nodes`"), "{way_out}");
+    is_told(&house, "fixture@first");
     let runs = place.stepgate(["--json", "runs"], "").stdout;
     let run: Value = serde_json::from_str(runs.lines().next().unwrap()).unwrap();
     let resolve = ["runs", "resolve", run["tool_run_id"].as_str().unwrap(), "--redispatch"];
