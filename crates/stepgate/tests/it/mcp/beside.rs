@@ -9,11 +9,15 @@ use crate::scene::Scene;
 
 const META: &str = r#"{"ui/template":"lamp","stepgate/verdict":"SUCCESS"}"#;
 
-/// The `_meta` of a tool, as a client lists it.
-fn meta(client: &Client<'_>) -> Value {
+/// A member of a tool's definition, as a client lists it.
+fn listed(client: &Client<'_>, member: &str) -> Value {
     let answer = client.ask("tools/list", json!({}));
     let tools = answer["result"]["tools"].as_array().unwrap();
-    tools.iter().find(|tool| tool["name"] == "fixture__look").unwrap()["_meta"].clone()
+    tools.iter().find(|tool| tool["name"] == "fixture__look").unwrap()[member].clone()
+}
+
+fn meta(client: &Client<'_>) -> Value {
+    listed(client, "_meta")
 }
 
 /// The instructions that clients with and without a handshake are given.
@@ -78,6 +82,17 @@ fn meta_and_instructions_reach_clients_as_they_were_accepted_and_never_otherwise
     assert_eq!(meta(&Client::of(&gateway)), json!({ "ui/template": "bomb" }));
     drop(gateway);
     scene.verified();
+}
+
+#[test]
+fn icons_reach_clients_as_the_server_gives_them() {
+    let icons = json!([
+        { "src": "https://e.invalid/lamp.svg", "mimeType": "image/svg+xml", "sizes": ["any"] },
+        { "src": "data:image/png;base64,AA==" },
+    ]);
+    let scene = Scene::with("honours_key = true", &["--icons", &icons.to_string()]);
+    let gateway = Gateway::start(&scene.place);
+    assert_eq!(listed(&Client::of(&gateway), "icons"), icons);
 }
 
 #[test]
