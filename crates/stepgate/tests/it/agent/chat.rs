@@ -1,12 +1,13 @@
 //! `stepgate chat` on a pipe.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use serde_json::json;
 
 use super::stage::{Stage, calls, look, write_file};
+use crate::scene::until;
 
 #[test]
 fn a_conversation_on_the_terminal_shows_text_calls_and_outcomes() {
@@ -76,6 +77,30 @@ fn a_padded_argument_hides_nothing_of_what_the_one_at_the_keyboard_decides_on() 
     assert!(output.stderr.contains(&listed), "the card is what `approvals` shows: {listed}");
     let shown = stage.scene.place.stepgate(["runs", "show", "last"], "").stdout;
     assert!(shown.contains(&padding) && shown.contains("the-dangerous-one"), "{shown}");
+}
+
+#[test]
+fn an_approval_whose_card_cannot_be_shown_is_not_asked_about() {
+    let stage = Stage::new();
+    let act = calls(&[("c1", "fixture__act", json!({ "value": 7 }))]);
+    stage.model.says([act, json!({ "text": "so be it" }), json!({ "text": "to what?" })]);
+    let (scene, _gateway) = (&stage.scene, stage.gateway());
+    let said = scene.file("chat.stderr");
+    // Another agent is not shown the approval.
+    let mut chat = scene.place.bare_command(["chat"]);
+    chat.env("STEPGATE_TOKEN", scene.place.own_token("guest", "agent"));
+    chat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(fs::File::create(&said).unwrap());
+    let mut chat = chat.spawn().unwrap();
+    chat.stdin.take().unwrap().write_all(b"act\ny\n").unwrap();
+    let said = || fs::read_to_string(&said).unwrap();
+    until("the chat says why it does not ask", || said().contains("cannot be shown here"));
+    let denied = scene.stepgate(&["deny", &scene.pending()]);
+    assert_eq!(denied.code, 0, "it was still open: {denied:?}");
+    let output = chat.wait_with_output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    // The `y` was no answer to a question: it is the next message to the model.
+    assert!(stdout.contains("DENIED") && stdout.ends_with("so be it\nto what?\n"), "{stdout}");
+    assert_eq!(scene.effects(), 0);
 }
 
 #[test]
