@@ -275,6 +275,7 @@ async fn what_is_for_operators_is_in_no_answer_to_an_agent() {
         format!("/v1/runs/{refused}"),
         "/v1/runs".to_owned(),
         "/v1/approvals".to_owned(),
+        format!("/v1/approvals/{approval}"),
     ];
     for path in &paths {
         let (hers, all) = (house.get(&house.alice, path).await, house.get(&house.olga, path).await);
@@ -289,6 +290,7 @@ async fn what_is_for_operators_is_in_no_answer_to_an_agent() {
     let all = house.get(&house.olga, &paths[0]).await;
     assert!(all.body.contains("not-for-agents") && all.body.contains("DENIED_BY_OPERATOR"));
     assert!(house.get(&house.olga, &paths[1]).await.body.contains("\"detail\""));
+    assert!(house.get(&house.olga, &paths[4]).await.body.contains("not-for-agents"));
     let exported = house.get(&house.alice, &format!("/v1/runs/{run}/export")).await;
     assert_eq!(exported.status, 403);
 }
