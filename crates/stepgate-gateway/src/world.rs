@@ -37,10 +37,10 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millisecond(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Refuses a clock that was never set: every record would have a wrong time.
-pub fn refuse_unset_clock() -> anyhow::Result<()> {
+/// Refuses the time of a clock that was never set: every record would have a wrong time.
+pub fn refuse_unset_clock(now: SystemTime) -> anyhow::Result<()> {
     ensure!(
-        SystemTime::now() >= UNIX_EPOCH,
+        now >= UNIX_EPOCH,
         "the clock of this machine says that it is before 1970: set it, and start again"
     );
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use stepgate_core::attention;
 use stepgate_core::gate::Fault;
@@ -67,7 +67,7 @@ pub(crate) async fn hold_recovered(data: &DataDir) -> anyhow::Result<Held> {
 }
 
 async fn hold(data: &DataDir, wait: Duration) -> anyhow::Result<Held> {
-    world::refuse_unset_clock()?;
+    world::refuse_unset_clock(SystemTime::now())?;
     let mut config = data.load_config()?;
     data.refuse_backup()?;
     data_dir::create(data.root())?;
