@@ -6,11 +6,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use stepgate_core::digest::Digest;
 use stepgate_core::event::{Event, EventType};
+use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ArtifactId, RunId, SessionId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::StoreError;
-use stepgate_core::step;
+use stepgate_core::step::{self, Answer, Reply};
+use stepgate_core::words;
 
 use crate::stop::{Code, Stop};
 use crate::turn::{Entry, Opened, ToolEnded, Turn, TurnEvent, TurnId, TurnState};
@@ -73,7 +75,7 @@ async fn next_events(
 
 /// The responses to the calls that the server made in some turns. They are stored in the runs' records, and
 /// only there.
-pub(crate) struct CallResponses(HashMap<RunId, String>);
+pub(crate) struct CallResponses(HashMap<RunId, Answer>);
 
 impl CallResponses {
     /// Reads them all in one query.
@@ -87,13 +89,28 @@ impl CallResponses {
             return Ok(Self(HashMap::new()));
         }
         let answers = step::recorded_answers(gate, &run_ids).await?;
-        Ok(Self(answers.into_iter().map(|answer| (answer.run_id, answer.body())).collect()))
+        Ok(Self(answers.into_iter().map(|answer| (answer.run_id, answer)).collect()))
     }
 
-    pub(crate) fn response_to(&self, ended: &ToolEnded) -> Result<String, Stop> {
+    pub(crate) fn response_to(&self, ended: &ToolEnded) -> Result<&Answer, Stop> {
         let missing = || damaged(&format!("there is no run {}", ended.run_id));
-        self.0.get(&ended.run_id).cloned().ok_or_else(missing)
+        self.0.get(&ended.run_id).ok_or_else(missing)
     }
+}
+
+/// What the model is told of its call: the response and, if the call was refused or failed, what the tool says or what
+/// to do now.
+pub(crate) async fn told_of(gate: &Gate, answer: &Answer) -> Result<String, Stop> {
+    let body = answer.body();
+    let recorded = match &answer.reply {
+        Reply::Recorded(recorded) if recorded.outcome != Outcome::Success => recorded,
+        Reply::Recorded(_) | Reply::ApprovalRequired(_) | Reply::InProgress(_) => return Ok(body),
+    };
+    let words = match &recorded.output_json {
+        Some(said) => said.clone(),
+        None => words::of_run(gate, answer.run_id, recorded).await?,
+    };
+    Ok(format!("{body}\n{words}"))
 }
 
 /// Writes the next entry, durably. If two requests race to write the next event, one is refused.

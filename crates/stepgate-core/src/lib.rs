@@ -20,6 +20,8 @@ pub mod tool;
 pub mod path;
 pub mod json;
 pub mod sse;
+pub mod text;
+pub mod words;
 pub mod machine;
 pub mod journal;
 pub mod record;

@@ -19,5 +19,5 @@ pub mod durable;
 pub mod panics;
 pub mod replay;
 pub mod run_object;
-pub mod text;
+pub use stepgate_core::text;
 pub mod world;

@@ -12,7 +12,6 @@
 //! relay.rs       progress notifications during a call
 //! waiting.rs     a call that waits for a person
 //! questions.rs   open approvals: an equal call joins one instead of requesting another
-//! words.rs       the text for the model when there is no tool result
 //! unanswered.rs  calls whose answer was not delivered: an equal call is joined to them
 //! under_way.rs   request ids in use in a session, each for one request
 //! bridge.rs      `stepgate mcp`: the same interface over stdio
@@ -37,7 +36,6 @@ mod tasks;
 mod unanswered;
 mod under_way;
 mod waiting;
-mod words;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, RwLock};

@@ -5,12 +5,11 @@ use serde_json::{Value, json};
 use stepgate_core::action::Action;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::Fault;
-use stepgate_core::journal::artifact::EffectStatus;
-use stepgate_core::journal::{Appended, Artifact, StateError};
 use stepgate_core::step::{Answer, Recorded, Reply};
+use stepgate_core::words;
 
+use super::Shared;
 use super::call::KEY_META;
-use super::{Shared, words};
 
 /// The five-key response of the other interfaces, if the result is not the tool's own.
 const RESPONSE_META: &str = "stepgate/response";
@@ -23,34 +22,21 @@ pub(super) async fn of(shared: &Shared, answer: &Answer) -> Result<CallToolResul
             return Ok(notice(shared, answer, String::new()));
         }
     };
-    let gate = &shared.service.gate;
-    let is_in_doubt = match recorded.outcome {
+    match recorded.outcome {
         Outcome::Success => {
             let action = answer.action.as_deref().unwrap_or_default();
             return Ok(with_meta(succeeded(action, &answer.result()), meta(answer)));
         }
-        Outcome::ExecutionError => match own_words(recorded) {
-            Some(result) => return Ok(with_meta(result, meta(answer))),
-            None => is_in_doubt(&gate.store.list_log_entries(answer.run_id, 0).await?)?,
-        },
-        Outcome::ValidationError | Outcome::Denied => false,
-    };
-    let payload_bytes_max = gate.limits.payload_bytes_max;
-    let words = words::of_refusal(recorded, words::Known { is_in_doubt, payload_bytes_max });
+        Outcome::ExecutionError => {
+            if let Some(result) = own_words(recorded) {
+                return Ok(with_meta(result, meta(answer)));
+            }
+        }
+        Outcome::ValidationError | Outcome::Denied => {}
+    }
+    let words = words::of_run(&shared.service.gate, answer.run_id, recorded).await?;
     let result = CallToolResult::error(vec![ContentBlock::text(words)]);
     Ok(with_response(with_meta(result, meta(answer)), answer))
-}
-
-/// Whether the journal says that a failed call may still have had an effect.
-fn is_in_doubt(entries: &[Appended]) -> Result<bool, StateError> {
-    let last = entries.last().map(Appended::prove).transpose()?;
-    Ok(match last {
-        Some(Artifact::ToolEffect(effect)) => effect.outcome.status == EffectStatus::Error,
-        Some(
-            Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) | Artifact::ToolCall(_),
-        )
-        | None => false,
-    })
 }
 
 fn with_meta(mut result: CallToolResult, meta: MetaObject) -> CallToolResult {

@@ -12,7 +12,7 @@ use crate::flow::{Flow, missing};
 use crate::model::{Message, Offer};
 use crate::stop::Stop;
 use crate::turn::{AskedCall, Entry, Turn};
-use crate::turns::CallResponses;
+use crate::turns::{CallResponses, told_of};
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let context = &flow.context;
@@ -45,7 +45,7 @@ async fn told(
             Entry::Answered(answered) => messages.push(answered.message()),
             Entry::ToolEnded(ended) => {
                 let tool_call_id = ended.tool_call_id.clone();
-                let content = responses.response_to(ended)?;
+                let content = told_of(&flow.agent.gate, responses.response_to(ended)?).await?;
                 messages.push(Message::Tool { tool_call_id, content });
             }
             Entry::Continued(continued) => {
@@ -77,7 +77,7 @@ async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
         let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
         let key = IdempotencyKey::of(&flow.principal_id, &proposal_id);
         let Some(binding) = gate.store.binding(&key).await? else { continue };
-        let content = step::answer_of(gate, binding.trace_id).await?.body();
+        let content = told_of(gate, &step::answer_of(gate, binding.trace_id).await?).await?;
         messages.push(Message::Tool { tool_call_id: tool_call_id.clone(), content });
     }
     Ok(messages)

@@ -79,7 +79,7 @@ async fn tool_results(agent: &Agent, turn: &Turn) -> Result<Vec<ToolCallResult>,
         results.push(ToolCallResult {
             tool_call_id: call.tool_call_id.clone(),
             name: call.name.clone(),
-            result_json: Some(responses.response_to(ended)?),
+            result_json: Some(responses.response_to(ended)?.body()),
             error_message: None,
         });
     }

@@ -105,8 +105,9 @@ async fn a_turn_that_failed_can_be_followed_and_the_model_is_told_what_it_did() 
         assert_eq!(asked, &Message::Assistant { text: None, calls: both });
         for (message, id, outcome) in [(wrote, "c1", "SUCCESS"), (read, "c9", "VALIDATION_ERROR")] {
             let Message::Tool { tool_call_id, content } = message else { panic!("{message:?}") };
-            let response: Value = serde_json::from_str(content).unwrap();
+            let response: Value = serde_json::from_str(content.lines().next().unwrap()).unwrap();
             assert_eq!((tool_call_id.as_str(), &response["outcome"]), (id, &json!(outcome)));
+            assert_eq!(content.contains("correct the arguments"), outcome != "SUCCESS");
         }
     }
 }

@@ -103,6 +103,13 @@ fn server_calls_are_steps_of_the_session_and_the_conversation_goes_on() {
     assert_eq!(second["sessionId"], first["sessionId"]);
     let told = ["system", "user", "assistant", "tool", "tool", "tool", "assistant", "user"];
     assert_eq!(stage.model.told(), told);
+    // The model is told what to do now; the caller gets the response alone.
+    let asked = stage.model.asked();
+    let refusal = asked.last().unwrap()["body"]["messages"][5]["content"].as_str().unwrap();
+    let response = first["toolResults"][2]["resultJson"].as_str().unwrap();
+    let words = refusal.strip_prefix(response).unwrap_or_else(|| panic!("{refusal}"));
+    assert!(words.starts_with("\nVALIDATION_ERROR ("), "{words}");
+    assert!(words.contains("correct the arguments"), "{words}");
     let asked = stage.model.asked();
     let offered = asked[0]["body"]["tools"].as_array().unwrap();
     let names: Vec<&str> =

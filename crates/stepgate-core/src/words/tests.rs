@@ -1,4 +1,4 @@
-use stepgate_core::step::ErrorBody;
+use crate::step::ErrorBody;
 
 use super::*;
 

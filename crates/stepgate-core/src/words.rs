@@ -1,29 +1,56 @@
-//! The text for the model when a call has no tool result: what happened, and what to do now.
+//! The text for a model whose call has no result: what happened, and what to do now.
 //!
 //! The five-key response has one fixed message for each code. This text says more, because a model acts on it: which
 //! argument broke which rule, which limit was reached, whether there may have been an effect, and whether to try
 //! again. It reveals nothing about the host, the policies or an operator's note: a detail is repeated only if it is
 //! about the caller's own arguments, or if the gateway derived it from a limit or from the tool's result.
 
-use stepgate_core::failure::{ExecutionFailure, Failure};
-use stepgate_core::step::Recorded;
-use stepgate_gateway::text;
+use crate::failure::{ExecutionFailure, Failure, Outcome};
+use crate::gate::{Fault, Gate};
+use crate::ids::RunId;
+use crate::journal::artifact::EffectStatus;
+use crate::journal::{Appended, Artifact};
+use crate::step::Recorded;
+use crate::text;
 
 /// Most characters of a detail that are repeated.
 const DETAIL_CHARS_MAX: usize = 1000;
 
 /// What is known of a refusal besides its response.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+struct Known {
     /// Whether the journal says that there may have been an effect.
-    pub(super) is_in_doubt: bool,
+    is_in_doubt: bool,
     /// Longest payload that the gate accepts.
-    pub(super) payload_bytes_max: usize,
+    payload_bytes_max: usize,
+}
+
+/// The text for a run that was refused or failed.
+pub async fn of_run(gate: &Gate, run_id: RunId, recorded: &Recorded) -> Result<String, Fault> {
+    let is_in_doubt = match recorded.outcome {
+        Outcome::ExecutionError => is_in_doubt(gate, run_id).await?,
+        Outcome::Success | Outcome::ValidationError | Outcome::Denied => false,
+    };
+    let payload_bytes_max = gate.limits.payload_bytes_max;
+    Ok(of_refusal(recorded, Known { is_in_doubt, payload_bytes_max }))
+}
+
+/// Whether the journal says that a failed call may still have had an effect.
+async fn is_in_doubt(gate: &Gate, run_id: RunId) -> Result<bool, Fault> {
+    let entries = gate.store.list_log_entries(run_id, 0).await?;
+    let last = entries.last().map(Appended::prove).transpose()?;
+    Ok(match last {
+        Some(Artifact::ToolEffect(effect)) => effect.outcome.status == EffectStatus::Error,
+        Some(
+            Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) | Artifact::ToolCall(_),
+        )
+        | None => false,
+    })
 }
 
 /// The text of a refusal: the outcome, the code, the message, the part of the reason that the caller may see, and one
 /// sentence of advice.
-pub(super) fn of_refusal(recorded: &Recorded, known: Known) -> String {
+fn of_refusal(recorded: &Recorded, known: Known) -> String {
     let (outcome, detail) = (recorded.outcome.as_str(), recorded.detail.as_deref());
     let error = recorded.error.as_ref();
     let (code, message) = error.map_or(("", ""), |error| (&error.error_code, &error.message));
