@@ -73,7 +73,7 @@ const CONSTANTS: [(&str, &str, &[&str]); 58] = [
     ),
     (
         "detail of a refusal that the words for the model repeat",
-        "stepgate-mcp/src/words.rs",
+        "stepgate-core/src/words.rs",
         &["DETAIL_CHARS_MAX"],
     ),
     ("depth of an MCP message", "stepgate-mcp/src/envelope.rs", &["DEPTH_MAX"]),
