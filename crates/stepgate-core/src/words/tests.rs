@@ -53,7 +53,7 @@ fn a_limit_is_told_with_its_name() {
 
 #[test]
 fn a_denial_says_not_to_try_again_and_names_no_policy_and_no_note() {
-    let approver_id = stepgate_core::ids::PrincipalId::parse("ann").unwrap();
+    let approver_id = crate::ids::PrincipalId::parse("ann").unwrap();
     let rows = [
         Failure::PolicyViolation("denied by secret/policy".into()),
         Failure::RefusedAtExecution("denied by secret/policy".into()),
