@@ -12,7 +12,6 @@ use stepgate_agent::response::{Response as Answer, Usage};
 use stepgate_agent::turn::TurnId;
 use stepgate_agent::view::ListedTurn;
 use stepgate_core::event::Event;
-use stepgate_core::ports::TurnQuery;
 use stepgate_core::time::Timestamp;
 
 use super::moment::{Moment, ago};
@@ -74,19 +73,13 @@ pub(super) async fn show(
         return Err(Trouble::no_such("turn"));
     };
     let gate = &app.service.gate;
-    let query = TurnQuery {
-        session_id: Some(turn.session_id),
-        id_prefix: turn_id.to_string().parse().ok(),
-        limit: 1,
-        ..TurnQuery::default()
-    };
-    let opened = gate.store.opened_turns(query).await?;
+    let opened = gate.store.event(turn_id.event_id(0)).await?;
     let session = gate.store.session(turn.session_id).await?;
     let answer = turn.response.take().unwrap_or_default();
     let page = TurnPage {
         frame: Frame::at(Tab::Sessions, "Turn", &visitor),
         principal: session.map(|session| Text::of(session.principal_id.as_str())),
-        asked: opened.first().and_then(|event| TurnRow::of(event, gate.world.now())),
+        asked: opened.and_then(|event| TurnRow::of(&event, gate.world.now())),
         answer: last_words(&answer).map(Shown::of),
         done: calls_done(&answer),
         wanted: calls_wanted(&answer),
