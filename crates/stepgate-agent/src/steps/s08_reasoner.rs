@@ -9,6 +9,7 @@ use crate::model::Message;
 use crate::ports::{Progress, Waiting};
 use crate::stop::{Code, Stop};
 use crate::turn::{AskedCall, Entry, ToolEnded, TurnState};
+use crate::turns::told_of;
 use crate::validator::{Step, validate_post_step, validate_pre_step};
 use crate::waits;
 
@@ -69,7 +70,8 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
     };
     flow.append(Entry::ToolEnded(ended)).await?;
     flow.listener.hear(called);
-    flow.tell(Message::Tool { tool_call_id, content: answer.body() });
+    let content = told_of(&flow.agent.gate, &answer).await?;
+    flow.tell(Message::Tool { tool_call_id, content });
     Ok(())
 }
 

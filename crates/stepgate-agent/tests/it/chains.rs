@@ -90,11 +90,13 @@ async fn a_call_of_the_servers_goes_through_the_gate_and_the_model_is_told_its_r
     assert_eq!(outcomes[0]["proposal_id"], turn.proposal_id("c1").to_string());
     assert_eq!(outcomes[1]["outcome"], "VALIDATION_ERROR", "refusals are results too");
     let told: Vec<Message> = desk.told().split_off(3);
-    let tool = |id: &str, result: usize| Message::Tool {
+    let words = "\nVALIDATION_ERROR (INVALID_ARGS): Arguments do not match the action's contract: path: must \
+                 start with /sandbox/. Nothing was done: correct the arguments and call again.";
+    let tool = |id: &str, result: usize, words: &str| Message::Tool {
         tool_call_id: id.into(),
-        content: results[result].result_json.clone().unwrap(),
+        content: results[result].result_json.clone().unwrap() + words,
     };
-    assert_eq!(told, [tool("c1", 0), tool("c2", 1)]);
+    assert_eq!(told, [tool("c1", 0, ""), tool("c2", 1, words)]);
     assert_eq!(done.response.usage, Some(Usage { prompt_tokens: 10, completion_tokens: 5 }));
     let heard = ear.0.into_inner().unwrap();
     let names: Vec<&str> = heard.iter().map(name_of).collect();

@@ -80,6 +80,20 @@ fn session_id(response: &Value) -> &str {
 }
 
 #[test]
+fn the_model_is_told_what_a_tool_says_of_its_failure() {
+    let stage = Stage::new();
+    stage.model.says([calls(&[("c1", "fixture__refuse", json!({}))]), json!({ "text": "sorry" })]);
+    let gateway = stage.gateway();
+    let answer = ask(&gateway, "k1", &hello("try")).json();
+    assert_eq!(outcomes(&answer), ["EXECUTION_ERROR"], "{answer}");
+    let asked = stage.model.asked();
+    let told = asked.last().unwrap()["body"]["messages"][3]["content"].as_str().unwrap();
+    let response = answer["toolResults"][0]["resultJson"].as_str().unwrap();
+    let words = told.strip_prefix(response).unwrap_or_else(|| panic!("{told}"));
+    assert!(words.contains("\"text\":\"no\""), "{told}");
+}
+
+#[test]
 fn server_calls_are_steps_of_the_session_and_the_conversation_goes_on() {
     let stage = Stage::new();
     stage.model.says([
