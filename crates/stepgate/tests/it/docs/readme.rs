@@ -141,6 +141,14 @@ fn the_first_two_commands_are_to_run_it_and_to_pass_all_tests() {
 }
 
 #[test]
+fn the_oldest_supported_compiler_is_the_one_that_the_workflow_tests_with() {
+    let oldest = env!("CARGO_PKG_RUST_VERSION");
+    assert!(read("README.md").contains(&format!("Rust {oldest} or later")));
+    let workflow = read(".github/workflows/test.yml");
+    assert!(workflow.contains(&format!("RUSTUP_TOOLCHAIN: \"{oldest}.0\"")), "{workflow}");
+}
+
+#[test]
 fn the_heads_of_the_documentation_are_saved_and_stand() {
     let desk = Desk::new();
     desk.sh("stepgate run THINK");
