@@ -1,8 +1,8 @@
 //! Real faults under load: nodes, database, network and disks are broken, again and again, and afterwards
 //! everything that was acknowledged must be there, done as often as the record says.
 //!
-//! The page `docs/faults.md` is made here. Stages stand one after the other: each has a database and several
-//! gateways, and two of them at once would only measure each other.
+//! The page `docs/faults.md` is made here. All faults are one test, which makes them one after the other: each has a
+//! database and several gateways, and two of them at once would only measure each other.
 
 mod balancer;
 mod check;
@@ -16,7 +16,6 @@ mod report;
 pub(crate) mod shim;
 mod stage;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use check::{Found, compare, settle, verify};
@@ -83,11 +82,51 @@ fn rounds() -> usize {
     said.map_or(2, |text| text.parse().unwrap())
 }
 
-/// Whoever has it has the machine.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    // A stage that failed has cleaned up.
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// What each fault must come to.
+const SCENES: [(Fault, fn()); 12] = [
+    (Fault::NodeKilled, nodes::nodes_that_are_killed_lose_nothing_and_repeat_nothing),
+    (Fault::NodePaused, nodes::nodes_that_are_stopped_for_longer_than_their_lease_are_fenced_out),
+    (
+        Fault::RollingRestart,
+        nodes::nodes_are_restarted_one_after_the_other_without_a_failed_request,
+    ),
+    (
+        Fault::DatabaseKilled,
+        database::a_postgresql_that_is_killed_loses_nothing_and_repeats_nothing,
+    ),
+    (
+        Fault::DatabaseRestarted,
+        database::a_postgresql_that_restarts_loses_nothing_and_repeats_nothing,
+    ),
+    (
+        Fault::Failover,
+        database::a_failover_to_a_replica_that_commits_waited_for_loses_nothing_and_repeats_nothing,
+    ),
+    (Fault::DatabaseFull, database::a_postgresql_without_room_goes_on_when_there_is_some),
+    (
+        Fault::ConnectionsCut,
+        connections::connections_that_are_cut_in_the_middle_of_commits_lose_nothing_and_repeat_nothing,
+    ),
+    (
+        Fault::ConnectionsSlow,
+        connections::connections_that_are_delayed_by_seconds_lose_nothing_and_repeat_nothing,
+    ),
+    (
+        Fault::NodeCutOff,
+        connections::a_node_that_is_cut_off_for_longer_than_its_lease_is_fenced_out,
+    ),
+    (Fault::SqliteFull, disks::a_gateway_on_a_full_disk_goes_on_when_there_is_room),
+    (Fault::SqliteFsync, disks::a_gateway_whose_fsync_fails_ends_and_the_next_one_recovers),
+];
+
+#[test]
+fn whatever_breaks_under_load_nothing_is_lost_and_nothing_is_repeated() {
+    let chosen = std::env::var("STEPGATE_FAULT").unwrap_or_default();
+    let scenes = SCENES.iter().filter(|(fault, _)| fault.name().contains(&chosen));
+    // A fault that fails says why, and the others have their turn.
+    let failed = scenes.filter(|(_, scene)| std::panic::catch_unwind(scene).is_err());
+    let failed: Vec<_> = failed.map(|(fault, _)| fault.name()).collect();
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// How many outcomes each client has before a fault, and after it.

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use super::proxy::Weather;
 use super::stage::{LEASE, Stage};
-use super::{Fault, endure, turn};
+use super::{Fault, endure};
 
 /// How often connections are cut in each way, in a round.
 const TIMES: usize = 5;
 
-#[test]
-fn connections_that_are_cut_in_the_middle_of_commits_lose_nothing_and_repeat_nothing() {
-    let _turn = turn();
+pub(super) fn connections_that_are_cut_in_the_middle_of_commits_lose_nothing_and_repeat_nothing() {
     let mut stage = Stage::new();
     endure(Fault::ConnectionsCut, &mut stage, |stage, load, _| {
         for _ in 0..TIMES {
@@ -41,9 +39,7 @@ fn connections_that_are_cut_in_the_middle_of_commits_lose_nothing_and_repeat_not
     });
 }
 
-#[test]
-fn connections_that_are_delayed_by_seconds_lose_nothing_and_repeat_nothing() {
-    let _turn = turn();
+pub(super) fn connections_that_are_delayed_by_seconds_lose_nothing_and_repeat_nothing() {
     let mut stage = Stage::new();
     endure(Fault::ConnectionsSlow, &mut stage, |stage, load, round| {
         let slow = &stage.nodes[round % 3].proxies[0];
@@ -61,9 +57,7 @@ fn connections_that_are_delayed_by_seconds_lose_nothing_and_repeat_nothing() {
     });
 }
 
-#[test]
-fn a_node_that_is_cut_off_for_longer_than_its_lease_is_fenced_out() {
-    let _turn = turn();
+pub(super) fn a_node_that_is_cut_off_for_longer_than_its_lease_is_fenced_out() {
     let mut stage = Stage::new();
     endure(Fault::NodeCutOff, &mut stage, |stage, _, round| {
         let alone = &stage.nodes[round % 3].proxies[0];

@@ -7,14 +7,12 @@ use stepgate_test_postgres::Settings;
 use super::check::until;
 use super::shim::Shim;
 use super::stage::Stage;
-use super::{Fault, endure, turn};
+use super::{Fault, endure};
 
 /// How often the server ends in a round.
 const TIMES: usize = 3;
 
-#[test]
-fn a_postgresql_that_is_killed_loses_nothing_and_repeats_nothing() {
-    let _turn = turn();
+pub(super) fn a_postgresql_that_is_killed_loses_nothing_and_repeats_nothing() {
     let mut stage = Stage::new();
     endure(Fault::DatabaseKilled, &mut stage, |stage, load, _| {
         for _ in 0..TIMES {
@@ -26,9 +24,7 @@ fn a_postgresql_that_is_killed_loses_nothing_and_repeats_nothing() {
     });
 }
 
-#[test]
-fn a_postgresql_that_restarts_loses_nothing_and_repeats_nothing() {
-    let _turn = turn();
+pub(super) fn a_postgresql_that_restarts_loses_nothing_and_repeats_nothing() {
     let mut stage = Stage::new();
     endure(Fault::DatabaseRestarted, &mut stage, |stage, load, _| {
         for _ in 0..TIMES {
@@ -42,9 +38,7 @@ fn a_postgresql_that_restarts_loses_nothing_and_repeats_nothing() {
 
 /// Two nodes are led to the new primary, as by an address that moves; the third names both servers in its URL,
 /// and finds the one that writes by itself.
-#[test]
-fn a_failover_to_a_replica_that_commits_waited_for_loses_nothing_and_repeats_nothing() {
-    let _turn = turn();
+pub(super) fn a_failover_to_a_replica_that_commits_waited_for_loses_nothing_and_repeats_nothing() {
     let mut stage = Stage::with(&Settings::default(), 2);
     endure(Fault::Failover, &mut stage, |stage, load, round| {
         let replica = stage.cluster.replica(&Settings::default()).unwrap();
@@ -70,9 +64,7 @@ fn a_failover_to_a_replica_that_commits_waited_for_loses_nothing_and_repeats_not
 }
 
 /// First the tables find no room to grow, which is an error; then the log does not either, which ends the server.
-#[test]
-fn a_postgresql_without_room_goes_on_when_there_is_some() {
-    let _turn = turn();
+pub(super) fn a_postgresql_without_room_goes_on_when_there_is_some() {
     let shim = Shim::new();
     let settings = Settings {
         variables: shim.variables(),

@@ -11,7 +11,7 @@ use super::check::{compare, settle, until, verify};
 use super::load::Load;
 use super::shim::Shim;
 use super::stage::{Front, Tools, start_logged};
-use super::{Fault, OUTCOMES, Tally, rounds, turn};
+use super::{Fault, OUTCOMES, Tally, rounds};
 use crate::binary::{Output, Place};
 use crate::disk::SmallDisk;
 use crate::http_client::Gateway;
@@ -115,9 +115,7 @@ impl Single {
     }
 }
 
-#[test]
-fn a_gateway_on_a_full_disk_goes_on_when_there_is_room() {
-    let _turn = turn();
+pub(super) fn a_gateway_on_a_full_disk_goes_on_when_there_is_room() {
     let mut tally = Tally::default();
     for round in 0..rounds() {
         let disk = Disk::new();
@@ -134,9 +132,7 @@ fn a_gateway_on_a_full_disk_goes_on_when_there_is_room() {
 }
 
 /// What was not made durable may be gone whatever is done next, so the process ends and recovery decides.
-#[test]
-fn a_gateway_whose_fsync_fails_ends_and_the_next_one_recovers() {
-    let _turn = turn();
+pub(super) fn a_gateway_whose_fsync_fails_ends_and_the_next_one_recovers() {
     let mut tally = Tally::default();
     let shim = Shim::new();
     let variables: Vec<(&'static str, OsString)> = shim.variables();

@@ -8,11 +8,9 @@ use super::balancer::{Balanced, Balancer};
 use super::check::{compare, settle, until, verify};
 use super::load::Load;
 use super::stage::{LEASE, Stage};
-use super::{Fault, OUTCOMES, Tally, endure, rounds, turn};
+use super::{Fault, OUTCOMES, Tally, endure, rounds};
 
-#[test]
-fn nodes_that_are_killed_lose_nothing_and_repeat_nothing() {
-    let _turn = turn();
+pub(super) fn nodes_that_are_killed_lose_nothing_and_repeat_nothing() {
     let mut stage = Stage::new();
     endure(Fault::NodeKilled, &mut stage, |stage, load, round| {
         for node in &mut stage.nodes {
@@ -29,9 +27,7 @@ fn nodes_that_are_killed_lose_nothing_and_repeat_nothing() {
     });
 }
 
-#[test]
-fn nodes_that_are_stopped_for_longer_than_their_lease_are_fenced_out() {
-    let _turn = turn();
+pub(super) fn nodes_that_are_stopped_for_longer_than_their_lease_are_fenced_out() {
     let mut stage = Stage::new();
     endure(Fault::NodePaused, &mut stage, |stage, _, round| {
         let node = &stage.nodes[round % 3];
@@ -44,9 +40,7 @@ fn nodes_that_are_stopped_for_longer_than_their_lease_are_fenced_out() {
 }
 
 /// Nobody asks twice here: clients go through a balancer, and a single request that fails stops the test.
-#[test]
-fn nodes_are_restarted_one_after_the_other_without_a_failed_request() {
-    let _turn = turn();
+pub(super) fn nodes_are_restarted_one_after_the_other_without_a_failed_request() {
     let mut stage = Stage::new();
     let mut tally = Tally::default();
     let front = stage.front();
