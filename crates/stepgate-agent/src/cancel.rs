@@ -38,7 +38,7 @@ pub async fn cancel(
 ) -> Result<Cancelled, Stop> {
     let gate = &agent.gate;
     for _ in 0..TRIES_MAX {
-        let Some((session_id, mut turn)) = turns::load(gate, turn_id).await? else {
+        let Some((session_id, turn)) = turns::load(gate, turn_id).await? else {
             return Ok(Cancelled::NoSuchTurn);
         };
         match gate.store.session(session_id).await? {
@@ -52,7 +52,7 @@ pub async fn cancel(
         }
         // If the turn went on at the same time, it is loaded and tried again.
         let entry = Entry::Failed(cancelled());
-        if turns::append_first(gate, session_id, &mut turn, entry).await? {
+        if turns::append_first(gate, session_id, &turn, &entry).await? {
             return Ok(Cancelled::Done);
         }
     }

@@ -1,33 +1,25 @@
 //! The context of one request, from its arrival to its response.
 //!
-//! Fields hold what arrived, unchecked: a text that should name a type, an option that should have a value.
+//! Fields hold what arrived, unchecked: an option that should have a value, a text that should not be empty.
 //! So every rule of the validator can be broken, and no constructor hides one.
 
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::session::Session;
 
-use crate::envelope::{Envelope, ToolCall, ToolCallResult};
-use crate::model::{Message, Offer};
-use crate::response::Response;
+use crate::envelope::{ClientTool, ContextType, Envelope, ToolCall, ToolCallResult};
+use crate::model::Prompt;
+use crate::ports::Profile;
+use crate::response::{Response, ResponseKind};
 use crate::turn::Turn;
 
 /// The conversation that a turn belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSession {
     /// Its id.
-    pub id: stepgate_core::ids::SessionId,
+    pub id: SessionId,
     /// Its purpose; it decides the system prompt.
     pub mode: Option<String>,
-}
-
-/// The agent's settings for every conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentContext {
-    /// The model that is asked.
-    pub model: String,
-    /// The system prompt.
-    pub system_prompt: String,
 }
 
 /// The settings of this conversation.
@@ -50,43 +42,6 @@ pub struct ToolCallManifest {
     pub tool_call_results: Vec<ToolCallResult>,
 }
 
-/// The model's prompt, once it is complete.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum PromptKnowledge {
-    /// Not complete yet.
-    #[default]
-    NotReady,
-    /// Complete.
-    Ready(PromptContent),
-}
-
-/// The model's prompt.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PromptContent {
-    /// All messages, oldest first.
-    pub messages: Vec<Message>,
-    /// The tools that it may ask for.
-    pub offers: Vec<Offer>,
-}
-
-/// The model's final answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResponsePayload {
-    /// Its text.
-    pub text: String,
-}
-
-/// What a response can contain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseType {
-    /// The model's final answer.
-    Final,
-    /// Calls for the caller.
-    ToolContinuation,
-    /// Nothing yet.
-    NotReady,
-}
-
 /// What the store and the gate know about a request. RequestHandler reads it once, so that the request is
 /// checked before any of it is durable.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -106,10 +61,10 @@ pub struct Known {
 }
 
 /// One request in progress.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
-    /// One of [`ContextType`](crate::envelope::ContextType).
-    pub context_type: String,
+    /// It follows from the fields of the envelope that are present; other combinations have none.
+    pub context_type: Option<ContextType>,
     /// When it arrived.
     pub time_stamp: String,
     /// The request's idempotency key.
@@ -123,15 +78,15 @@ pub struct Context {
     /// The turn.
     pub turn: Option<Turn>,
     /// The agent's settings.
-    pub agent_context: Option<AgentContext>,
+    pub agent_context: Option<Profile>,
     /// The settings of this conversation.
     pub conversation_context: Option<ConversationContext>,
     /// The caller's results, matched with the calls that they answer.
     pub tool_call_manifest: Option<ToolCallManifest>,
-    /// The model's prompt.
-    pub prompt_knowledge: PromptKnowledge,
-    /// The model's final answer.
-    pub response_payload: Option<ResponsePayload>,
+    /// The model's prompt, once it is complete.
+    pub prompt: Option<Prompt>,
+    /// The text of the model's final answer.
+    pub response_payload: Option<String>,
     /// The calls that the caller must make.
     pub client_tool_calls: Vec<ToolCall>,
     /// The response to the caller.
@@ -141,22 +96,7 @@ pub struct Context {
 impl Context {
     /// A context with the envelope and nothing else.
     pub fn new(envelope: Envelope) -> Self {
-        Self {
-            context_type: String::new(),
-            time_stamp: String::new(),
-            correlation_id: String::new(),
-            envelope,
-            known: Known::default(),
-            session: None,
-            turn: None,
-            agent_context: None,
-            conversation_context: None,
-            tool_call_manifest: None,
-            prompt_knowledge: PromptKnowledge::NotReady,
-            response_payload: None,
-            client_tool_calls: Vec::new(),
-            response: None,
-        }
+        Self { envelope, ..Self::default() }
     }
 
     /// The request as it arrived.
@@ -164,13 +104,22 @@ impl Context {
         &self.envelope
     }
 
+    /// The caller's tools that are offered to the model: those of the request, or else those that its turn was
+    /// opened with.
+    pub(crate) fn declared_tools<'a>(&'a self, turn: Option<&'a Turn>) -> &'a [ClientTool] {
+        match turn.and_then(Turn::opened) {
+            Some(opened) if self.envelope.tools.is_empty() => &opened.envelope.tools,
+            Some(_) | None => &self.envelope.tools,
+        }
+    }
+
     /// With a payload the response is final; otherwise with calls the caller continues; otherwise there is
     /// none yet.
-    pub fn response_type(&self) -> ResponseType {
+    pub fn response_kind(&self) -> Option<ResponseKind> {
         match (&self.response_payload, self.client_tool_calls.is_empty()) {
-            (Some(_), _) => ResponseType::Final,
-            (None, false) => ResponseType::ToolContinuation,
-            (None, true) => ResponseType::NotReady,
+            (Some(_), _) => Some(ResponseKind::Final),
+            (None, false) => Some(ResponseKind::ClientToolContinuation),
+            (None, true) => None,
         }
     }
 }

@@ -15,23 +15,6 @@ pub enum ContextType {
 }
 
 impl ContextType {
-    /// Every type.
-    pub const ALL: [Self; 3] = [Self::Initial, Self::FollowOn, Self::ClientToolCallContinuation];
-
-    /// The specification's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Initial => "Initial",
-            Self::FollowOn => "FollowOn",
-            Self::ClientToolCallContinuation => "ClientToolCallContinuation",
-        }
-    }
-
-    /// The type that a context spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
-
     /// The type follows from the fields that are present; any other combination has none.
     pub fn of(envelope: &Envelope) -> Option<Self> {
         let has_session = is_present(envelope.session_id.as_deref());
@@ -93,7 +76,7 @@ pub struct ClientTool {
 }
 
 /// A call that the model asks the caller to make.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "ClientToolCall")]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolCall {
@@ -144,4 +127,13 @@ pub struct Envelope {
     pub tool_results: Vec<ToolCallResult>,
     /// The tools that the caller runs itself.
     pub tools: Vec<ClientTool>,
+}
+
+impl Envelope {
+    /// Whether the user says or attaches anything.
+    pub(crate) fn has_input(&self) -> bool {
+        is_present(self.instructions.as_deref())
+            || !self.input_artifacts.is_empty()
+            || !self.clip_board_images.is_empty()
+    }
 }

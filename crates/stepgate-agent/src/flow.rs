@@ -3,7 +3,7 @@
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
 
-use crate::context::{Context, PromptKnowledge};
+use crate::context::Context;
 use crate::envelope::{ContextType, Envelope};
 use crate::invoke::InvokeResult;
 use crate::model::Message;
@@ -11,6 +11,7 @@ use crate::ports::{Agent, Listener};
 use crate::stop::Stop;
 use crate::turn::{Entry, Turn, TurnId};
 use crate::turns;
+use crate::validator::Step;
 
 /// A request, with the principal that the token proves.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +59,7 @@ impl<'a> Flow<'a> {
     }
 
     pub(crate) fn context_type(&self) -> Result<ContextType, Stop> {
-        ContextType::parse(&self.context.context_type).ok_or_else(|| missing("type"))
+        self.context.context_type.ok_or_else(|| missing("type"))
     }
 
     pub(crate) fn session_id(&self) -> Result<SessionId, Stop> {
@@ -81,9 +82,14 @@ impl<'a> Flow<'a> {
         turns::append(&self.agent.gate, session_id, turn, entry).await
     }
 
-    /// Continues, or stops the chain with all errors found. A turn that is durable by then and cannot
-    /// continue is ended, so that the conversation can continue.
-    pub(crate) async fn judged(&mut self, found: InvokeResult) -> Result<(), Stop> {
+    /// Continues, or stops the chain with all errors that the rules find. A turn that is durable by then and
+    /// cannot continue is ended, so that the conversation can continue.
+    pub(crate) async fn check(
+        &mut self,
+        rules: fn(&Context, Step) -> InvokeResult,
+        step: Step,
+    ) -> Result<(), Stop> {
+        let found = rules(&self.context, step);
         if found.is_success() {
             return Ok(());
         }
@@ -95,9 +101,8 @@ impl<'a> Flow<'a> {
 
     /// Adds a message of this round to the prompt of the next one.
     pub(crate) fn tell(&mut self, message: Message) {
-        match &mut self.context.prompt_knowledge {
-            PromptKnowledge::Ready(content) => content.messages.push(message),
-            PromptKnowledge::NotReady => {}
+        if let Some(prompt) = &mut self.context.prompt {
+            prompt.messages.push(message);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The result of a step of the pipeline: success, or all errors.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,11 +28,17 @@ impl InvokeResult {
         self.errors.is_empty()
     }
 
-    /// This result, together with another one.
-    pub fn and(mut self, other: Self) -> Self {
+    /// Adds the result of another check.
+    pub fn include(&mut self, other: Self) {
         self.errors.extend(other.errors);
         self.warnings.extend(other.warnings);
-        self
+    }
+}
+
+impl fmt::Display for InvokeResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let messages: Vec<&str> = self.errors.iter().map(|error| error.message.as_str()).collect();
+        f.write_str(&messages.join("; "))
     }
 }
 
@@ -63,10 +70,5 @@ impl InvokeError {
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.details.insert(name.to_owned(), value.to_string());
         self
-    }
-
-    /// A detail.
-    pub fn detail(&self, name: &str) -> Option<&str> {
-        self.details.get(name).map(String::as_str)
     }
 }

@@ -1,6 +1,6 @@
 //! The questions to a model and its answers, for any provider.
 
-use crate::envelope::ClipBoardImage;
+use crate::envelope::{ClipBoardImage, ToolCall};
 use crate::response::Usage;
 
 /// One message of a conversation.
@@ -20,7 +20,7 @@ pub enum Message {
         /// Its text, if it has one.
         text: Option<String>,
         /// The calls that it asks for.
-        calls: Vec<RequestedCall>,
+        calls: Vec<ToolCall>,
     },
     /// The result of one call.
     Tool {
@@ -48,21 +48,10 @@ impl Message {
     }
 }
 
-/// A call that the model asks for. Nothing in it is trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestedCall {
-    /// The model's id for the call.
-    pub tool_call_id: String,
-    /// The tool's name, as it was offered.
-    pub name: String,
-    /// The arguments, as text that should be a JSON object.
-    pub arguments_json: String,
-}
-
 /// A tool that the model may ask for, and which side runs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
-    /// The name for the model.
+    /// The name for the model: 1 to 64 letters, digits, `_` or `-`.
     pub name: String,
     /// Its description.
     pub description: Option<String>,
@@ -73,12 +62,12 @@ pub struct Offer {
 }
 
 /// The question to a model.
-#[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prompt {
     /// All messages, oldest first.
-    pub messages: &'a [Message],
+    pub messages: Vec<Message>,
     /// The tools that it may ask for.
-    pub offers: &'a [Offer],
+    pub offers: Vec<Offer>,
 }
 
 /// The answer of a model. Nothing in it is trusted.
@@ -89,7 +78,7 @@ pub struct Completion {
     /// Its text.
     pub text: Option<String>,
     /// Its calls, in order.
-    pub calls: Vec<RequestedCall>,
+    pub calls: Vec<ToolCall>,
     /// The tokens that it used.
     pub usage: Option<Usage>,
     /// Why the answer is incomplete, if it is.

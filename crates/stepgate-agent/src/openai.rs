@@ -17,9 +17,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
-use crate::model::{Ask, Completion, ModelError};
+use crate::model::{Completion, ModelError, Prompt};
 use crate::ports::{Model, Told};
 
 pub use key::ModelKey;
@@ -58,7 +58,6 @@ pub struct OpenAi {
     url: Url,
     model: String,
     key: ModelKey,
-    headers: HeaderMap,
     timeout: Duration,
     attempts_max: u32,
     client: Client,
@@ -82,34 +81,28 @@ impl OpenAi {
             ));
         }
         let headers = headers(key.as_ref())?;
-        let client = client(&url).map_err(|error| format!("no HTTP client: {error}"))?;
+        let client = client(&url, headers).map_err(|error| format!("no HTTP client: {error}"))?;
         let key = key.unwrap_or_else(|| ModelKey::new(""));
-        Ok(Self { url, model, key, headers, timeout, attempts_max, client, complaints })
+        Ok(Self { url, model, key, timeout, attempts_max, client, complaints })
     }
 
     /// One try, from the connection to the end of the answer.
     async fn attempt(&self, body: &[u8], told: &Told<'_>) -> Result<Completion, Trouble> {
-        let deadline = Instant::now() + self.timeout;
-        let request = self.client.post(self.url.clone()).headers(self.headers.clone());
-        let sending = request.body(body.to_vec()).send();
-        let response = match timeout_at(deadline, sending).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(Trouble::again(without_url(error))),
-            Err(_) => return Err(Trouble::Final(ModelError::TimedOut)),
-        };
-        let reading = async {
+        let asking = async {
+            let sending = self.client.post(self.url.clone()).body(body.to_vec()).send();
+            let response = sending.await.map_err(|error| Trouble::again(without_url(error)))?;
             match response.status() {
                 StatusCode::OK if is_stream(&response) => {
                     stream::read(response, &self.key, told).await
                 }
-                StatusCode::OK => answer::read(&body_of(response).await?).map_err(Trouble::Final),
+                StatusCode::OK => Ok(answer::read(&body_of(response).await?)?),
                 status => Err(self.refused(status, response).await),
             }
         };
-        let late = |_| Err(Trouble::Final(ModelError::TimedOut));
-        let completion = timeout_at(deadline, reading).await.unwrap_or_else(late)?;
+        let completed = timeout(self.timeout, asking).await;
+        let completion = completed.unwrap_or_else(|_| Err(ModelError::TimedOut.into()))?;
         match self.key.is_in(&completion) {
-            true => Err(Trouble::Final(answer::invalid("it repeats the key of its endpoint"))),
+            true => Err(answer::invalid("it repeats the key of its endpoint").into()),
             false => Ok(completion),
         }
     }
@@ -124,7 +117,10 @@ impl OpenAi {
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         match is_passing {
             true => Trouble::Again(format!("{status}: {said}"), pause),
-            false => Trouble::Refused(status.as_u16(), said),
+            false => Trouble::Final {
+                complaint: format!("the model's endpoint refused: {}: {said}", status.as_u16()),
+                error: ModelError::Refused(format!("status {}", status.as_u16())),
+            },
         }
     }
 
@@ -137,29 +133,16 @@ impl OpenAi {
 
 #[async_trait]
 impl Model for OpenAi {
-    fn name(&self) -> &str {
-        &self.model
-    }
-
-    async fn complete(&self, ask: Ask<'_>, told: &Told<'_>) -> Result<Completion, ModelError> {
-        let body = question::body(&self.model, ask);
+    async fn complete(&self, prompt: &Prompt, told: &Told<'_>) -> Result<Completion, ModelError> {
+        let body = question::body(&self.model, prompt);
         let mut pause = BACK_OFF;
         let mut attempt = 1;
         loop {
             let (why, asked_pause) = match self.attempt(&body, told).await {
                 Ok(completion) => return Ok(completion),
-                Err(Trouble::Final(error)) => {
-                    let error = without_key(error, &self.key);
-                    self.complain(&error.to_string());
-                    return Err(error);
-                }
-                Err(Trouble::BrokeOff(why)) => {
-                    self.complain(&format!("the model's answer broke off: {why}"));
-                    return Err(ModelError::Unavailable("its answer broke off".to_owned()));
-                }
-                Err(Trouble::Refused(status, why)) => {
-                    self.complain(&format!("the model's endpoint refused: {status}: {why}"));
-                    return Err(ModelError::Refused(format!("status {status}")));
+                Err(Trouble::Final { complaint, error }) => {
+                    self.complain(&complaint);
+                    return Err(without_key(error, &self.key));
                 }
                 Err(Trouble::Again(why, asked_pause)) => (why, asked_pause),
             };
@@ -178,13 +161,15 @@ impl Model for OpenAi {
 enum Trouble {
     /// A retry may help, after this pause where the endpoint asks for one.
     Again(String, Option<Duration>),
-    /// A retry might help, but part of this answer was already shown to the caller; the reason is for the
-    /// operator.
-    BrokeOff(String),
-    /// The endpoint refuses the question; its text is for the operator.
-    Refused(u16, String),
-    /// A retry does not help.
-    Final(ModelError),
+    /// A retry does not help, or part of this answer was already shown to the caller. The operator gets the
+    /// complaint, the caller the error.
+    Final { complaint: String, error: ModelError },
+}
+
+impl From<ModelError> for Trouble {
+    fn from(error: ModelError) -> Self {
+        Self::Final { complaint: error.to_string(), error }
+    }
 }
 
 impl Trouble {
@@ -207,9 +192,9 @@ fn headers(key: Option<&ModelKey>) -> Result<HeaderMap, String> {
 
 /// The proxies of the environment apply, except for connections to this machine: there the key is sent
 /// unencrypted, and a proxy could read it.
-fn client(url: &Url) -> reqwest::Result<Client> {
-    let builder =
-        Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_WAIT);
+fn client(url: &Url, headers: HeaderMap) -> reqwest::Result<Client> {
+    let builder = Client::builder().default_headers(headers);
+    let builder = builder.redirect(redirect::Policy::none()).connect_timeout(CONNECT_WAIT);
     let builder = if is_this_machine(url) { builder.no_proxy() } else { builder };
     builder.build()
 }
@@ -235,7 +220,7 @@ fn is_stream(response: &Response) -> bool {
 /// A body within the size limit.
 async fn body_of(mut response: Response) -> Result<Vec<u8>, Trouble> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(broke_off)? {
+    while let Some(chunk) = response.chunk().await.map_err(|it| Trouble::again(broke_off(it)))? {
         if body.len() + chunk.len() > BODY_BYTES_MAX {
             return Err(too_long());
         }
@@ -245,12 +230,11 @@ async fn body_of(mut response: Response) -> Result<Vec<u8>, Trouble> {
 }
 
 fn too_long() -> Trouble {
-    let why = format!("it is longer than {BODY_BYTES_MAX} bytes");
-    Trouble::Final(ModelError::Invalid(why))
+    answer::invalid(format!("it is longer than {BODY_BYTES_MAX} bytes")).into()
 }
 
-fn broke_off(error: reqwest::Error) -> Trouble {
-    Trouble::again(format!("the answer broke off: {}", without_url(error)))
+fn broke_off(error: reqwest::Error) -> String {
+    format!("the answer broke off: {}", without_url(error))
 }
 
 /// The beginning of a text for the operator, on one line.

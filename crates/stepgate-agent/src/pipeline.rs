@@ -68,8 +68,7 @@ pub async fn run(agent: &Agent, request: Request, listener: &dyn Listener) -> Re
 
 /// PRE, the step, POST.
 async fn step(flow: &mut Flow<'_>, step: Step) -> Result<(), Stop> {
-    let found = validate_pre_step(&flow.context, step);
-    flow.judged(found).await?;
+    flow.check(validate_pre_step, step).await?;
     match step {
         Step::RequestHandler => s01_request_handler::run(flow).await?,
         Step::SessionRestorer => s02_session_restorer::run(flow).await?,
@@ -88,6 +87,5 @@ async fn step(flow: &mut Flow<'_>, step: Step) -> Result<(), Stop> {
         }
         Step::ResponseBuilder => s10_response_builder::run(flow).await?,
     }
-    let found = validate_post_step(&flow.context, step);
-    flow.judged(found).await
+    flow.check(validate_post_step, step).await
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::Value;
 use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
 use stepgate_core::run::Payload;
 use stepgate_core::step::Answer;
 
 use crate::limits::AgentLimits;
-use crate::model::{Ask, Completion, ModelError};
-use crate::turn::TurnId;
+use crate::model::{Completion, ModelError, Offer, Prompt};
+use crate::turn::{AskedCall, ToolEnded, TurnId};
 
 /// An agent: everything that a turn needs.
 #[derive(Clone)]
@@ -39,24 +38,11 @@ pub struct Profile {
     pub mode_display_name: String,
 }
 
-/// A tool behind the gate, as described to the model.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OfferedTool {
-    /// The name for the model: 1 to 64 letters, digits, `_` or `-`.
-    pub name: String,
-    /// The action name for a proposal.
-    pub action: String,
-    /// Its description.
-    pub description: Option<String>,
-    /// The JSON Schema of its arguments.
-    pub parameters: Value,
-}
-
 /// The tools behind the gate.
 #[async_trait]
 pub trait Tools: Send + Sync {
-    /// The tools that policy could ever permit to this principal, each under a unique name.
-    fn offered(&self, principal_id: &PrincipalId) -> Vec<OfferedTool>;
+    /// The tools that policy could ever permit to this principal, each under a unique name and with its action.
+    fn offered(&self, principal_id: &PrincipalId) -> Vec<Offer>;
 
     /// Runs a proposal through the gate: its outcome, or its notice.
     async fn run(
@@ -76,11 +62,8 @@ pub type Told<'a> = dyn for<'t> Fn(&'t str) + Send + Sync + 'a;
 /// A model.
 #[async_trait]
 pub trait Model: Send + Sync {
-    /// The model's name.
-    fn name(&self) -> &str;
-
     /// Asks it. Parts of its text go to `told` as they come.
-    async fn complete(&self, ask: Ask<'_>, told: &Told<'_>) -> Result<Completion, ModelError>;
+    async fn complete(&self, prompt: &Prompt, told: &Told<'_>) -> Result<Completion, ModelError>;
 }
 
 /// Receives the progress of a turn.
@@ -104,25 +87,11 @@ pub enum Progress {
     /// The model's answer is durable: the text so far is complete.
     Answered,
     /// A call is sent through the gate.
-    Calling {
-        /// The call.
-        tool_call_id: String,
-        /// The action name of the proposal.
-        action: String,
-        /// The arguments.
-        arguments_json: String,
-    },
+    Calling(AskedCall),
     /// A call waits for a person's decision, or its result is not known yet.
     Waiting(Waiting),
     /// A call is over.
-    Called {
-        /// The call.
-        tool_call_id: String,
-        /// Its run.
-        run_id: RunId,
-        /// How it ended.
-        outcome: String,
-    },
+    Called(ToolEnded),
 }
 
 /// The run that a turn waits for.
@@ -142,12 +111,4 @@ impl Waiting {
         let approval_id = answer.approval_id();
         Self { tool_call_id: tool_call_id.to_owned(), run_id: answer.run_id, approval_id }
     }
-}
-
-/// A listener that ignores everything.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Nobody;
-
-impl Listener for Nobody {
-    fn hear(&self, _: Progress) {}
 }

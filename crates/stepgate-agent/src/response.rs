@@ -18,9 +18,6 @@ pub enum ResponseKind {
 }
 
 impl ResponseKind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Final, Self::ClientToolContinuation];
-
     /// The contract's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -31,7 +28,8 @@ impl ResponseKind {
 
     /// The kind that a response spells.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+        let kinds = [Self::Final, Self::ClientToolContinuation];
+        kinds.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 

@@ -6,23 +6,19 @@ use stepgate_core::ports::StoreError;
 use crate::invoke::{InvokeError, InvokeResult};
 
 /// Why a chain stopped before its response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
     /// The contract refuses the request.
+    #[error("{0}")]
     Invoke(InvokeResult),
     /// An internal error: the caller gets no result, and the same request, sent again, continues.
-    Fault(Fault),
+    #[error(transparent)]
+    Fault(#[from] Fault),
 }
 
 impl From<InvokeError> for Stop {
     fn from(error: InvokeError) -> Self {
         Self::Invoke(error.into())
-    }
-}
-
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
     }
 }
 
@@ -116,10 +112,5 @@ impl Code {
     /// The error.
     pub(crate) fn error(self, message: impl Into<String>) -> InvokeError {
         InvokeError::new(self.as_str(), message)
-    }
-
-    /// The end of a chain.
-    pub(crate) fn stop(self, message: impl Into<String>) -> Stop {
-        self.error(message).into()
     }
 }

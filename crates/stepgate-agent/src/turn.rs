@@ -16,7 +16,7 @@ use stepgate_core::step::Answer;
 
 use crate::envelope::{Envelope, ToolCall};
 use crate::invoke::InvokeResult;
-use crate::model::{Message, RequestedCall};
+use crate::model::Message;
 use crate::response::Usage;
 
 /// The id of a turn. It follows from the principal and the request's key, so a repeated request finds the
@@ -153,7 +153,7 @@ pub struct Answered {
 impl Answered {
     /// The answer as a message, for the model itself.
     pub fn message(&self) -> Message {
-        let calls = self.calls.iter().map(AskedCall::requested).collect();
+        let calls = self.calls.iter().map(AskedCall::tool_call).collect();
         Message::Assistant { text: self.text.clone(), calls }
     }
 }
@@ -221,46 +221,68 @@ pub enum TurnState {
     Failed(InvokeResult),
 }
 
+impl Entry {
+    /// The key, the digest and the envelope of a request; none where the entry is no request.
+    pub(crate) fn request(&self) -> Option<(&str, Digest, &Envelope)> {
+        match self {
+            Self::Opened(it) => Some((&it.correlation_id, it.request_digest, &it.envelope)),
+            Self::Continued(it) => Some((&it.correlation_id, it.request_digest, &it.envelope)),
+            Self::Answered(_) | Self::ToolEnded(_) | Self::Failed(_) => None,
+        }
+    }
+
+    fn is_request_with(&self, key: &str) -> bool {
+        self.request().is_some_and(|(correlation_id, ..)| correlation_id == key)
+    }
+}
+
 impl Turn {
     /// A turn without durable entries.
     pub fn provisional(id: TurnId) -> Self {
         Self { id, entries: Vec::new() }
     }
 
+    /// The number of its next event.
+    pub(crate) fn next_number(&self) -> u64 {
+        u64::try_from(self.entries.len()).unwrap_or(u64::MAX)
+    }
+
     /// How it began.
     pub fn opened(&self) -> Option<&Opened> {
-        match self.entries.first() {
-            Some(Entry::Opened(opened)) => Some(opened),
-            Some(
-                Entry::Answered(_) | Entry::ToolEnded(_) | Entry::Continued(_) | Entry::Failed(_),
-            )
-            | None => None,
-        }
+        let Entry::Opened(opened) = self.entries.first()? else { return None };
+        Some(opened)
     }
 
     /// What it waits for.
     pub fn state(&self) -> TurnState {
-        let (mut state, mut answer) = (TurnState::Asking, None);
-        for entry in &self.entries {
-            state = match entry {
-                Entry::Opened(_) | Entry::Continued(_) => TurnState::Asking,
-                Entry::Answered(answered) => {
-                    answer = Some(answered);
-                    after_answer(answered)
-                }
-                Entry::ToolEnded(ended) => without(state, &ended.tool_call_id, answer),
-                Entry::Failed(result) => TurnState::Failed(result.clone()),
-            };
+        match self.entries.last() {
+            None | Some(Entry::Opened(_) | Entry::Continued(_)) => TurnState::Asking,
+            Some(Entry::Answered(_) | Entry::ToolEnded(_)) => self.state_after_answer(),
+            Some(Entry::Failed(result)) => TurnState::Failed(result.clone()),
         }
-        state
+    }
+
+    /// The last answer's calls decide: the server's calls first, then the caller's.
+    fn state_after_answer(&self) -> TurnState {
+        let Some(answer) = self.last_answer() else { return TurnState::Asking };
+        let (clients, servers): (Vec<_>, Vec<_>) =
+            answer.calls.iter().partition(|call| call.is_clients());
+        let is_open = |call: &&AskedCall| self.ended(&call.tool_call_id).is_none();
+        let open: Vec<AskedCall> = servers.into_iter().filter(is_open).cloned().collect();
+        match (open.is_empty(), clients.is_empty(), answer.calls.is_empty()) {
+            (false, _, _) => TurnState::Calling(open),
+            (true, false, _) => {
+                TurnState::AwaitingClient(clients.into_iter().map(AskedCall::tool_call).collect())
+            }
+            (true, true, false) => TurnState::Asking,
+            (true, true, true) => TurnState::Final(answer.text.clone().unwrap_or_default()),
+        }
     }
 
     /// Whether it can still continue without another request.
     pub fn is_open(&self) -> bool {
-        match self.state() {
-            TurnState::Asking | TurnState::Calling(_) => !self.entries.is_empty(),
-            TurnState::AwaitingClient(_) | TurnState::Final(_) | TurnState::Failed(_) => false,
-        }
+        let can_continue = matches!(self.state(), TurnState::Asking | TurnState::Calling(_));
+        can_continue && !self.entries.is_empty()
     }
 
     /// The model's last answer.
@@ -278,8 +300,7 @@ impl Turn {
 
     /// How many times the model has answered since the present request.
     pub fn rounds(&self) -> usize {
-        let is_request = |entry: &&Entry| matches!(entry, Entry::Opened(_) | Entry::Continued(_));
-        let later = self.entries.iter().rev().take_while(|entry| !is_request(entry));
+        let later = self.entries.iter().rev().take_while(|entry| entry.request().is_none());
         later.filter(|entry| matches!(entry, Entry::Answered(_))).count()
     }
 
@@ -301,44 +322,26 @@ impl Turn {
         self.last_answer().is_some_and(|answer| answer.calls.iter().any(AskedCall::is_clients))
     }
 
-    /// The results that came with this key.
-    pub fn continued_by(&self, correlation_id: &str) -> Option<&Continued> {
-        self.entries.iter().find_map(|entry| match entry {
-            Entry::Continued(continued) if continued.correlation_id == correlation_id => {
-                Some(&**continued)
-            }
-            Entry::Continued(_)
-            | Entry::Opened(_)
-            | Entry::Answered(_)
-            | Entry::ToolEnded(_)
-            | Entry::Failed(_) => None,
-        })
+    /// The digest of the turn's request with this key.
+    pub fn request_digest(&self, correlation_id: &str) -> Option<Digest> {
+        let request = self.entries.iter().find(|entry| entry.is_request_with(correlation_id));
+        request.and_then(Entry::request).map(|(_, digest, _)| digest)
     }
 
-    /// The calls that the results with this key answered.
+    /// The calls that the results with this key answer: those that waited when they came, or that wait now.
     pub fn calls_answered_by(&self, correlation_id: &str) -> Vec<ToolCall> {
-        let before = self.entries.iter().take_while(|entry| !is_key(entry, correlation_id));
-        Self { id: self.id, entries: before.cloned().collect() }.awaited_calls()
-    }
-
-    /// The calls that the caller has to make now.
-    pub fn awaited_calls(&self) -> Vec<ToolCall> {
-        match self.state() {
-            TurnState::AwaitingClient(calls) => calls,
-            TurnState::Asking
-            | TurnState::Calling(_)
-            | TurnState::Final(_)
-            | TurnState::Failed(_) => Vec::new(),
-        }
+        let before = self.entries.iter().take_while(|it| !it.is_request_with(correlation_id));
+        let turn = Self { id: self.id, entries: before.cloned().collect() };
+        let TurnState::AwaitingClient(calls) = turn.state() else { return Vec::new() };
+        calls
     }
 
     /// The turn as the request with this key left it, without what later requests added. So a repeated
     /// request gets the same answer.
     pub fn seen_by(mut self, correlation_id: &str) -> Self {
-        let own = self.entries.iter().position(|entry| is_key(entry, correlation_id));
-        let is_later = |entry: &Entry| matches!(entry, Entry::Continued(_));
+        let own = self.entries.iter().position(|entry| entry.is_request_with(correlation_id));
         let after = own.map_or(self.entries.len(), |own| own + 1);
-        let later = self.entries.iter().skip(after).position(is_later);
+        let later = self.entries.iter().skip(after).position(|entry| entry.request().is_some());
         if let Some(later) = later {
             self.entries.truncate(after + later);
         }
@@ -351,61 +354,15 @@ impl Turn {
     }
 }
 
-/// Whether an entry belongs to the request with this key.
-fn is_key(entry: &Entry, correlation_id: &str) -> bool {
-    match entry {
-        Entry::Opened(opened) => opened.correlation_id == correlation_id,
-        Entry::Continued(continued) => continued.correlation_id == correlation_id,
-        Entry::Answered(_) | Entry::ToolEnded(_) | Entry::Failed(_) => false,
-    }
-}
-
-/// An answer's calls decide the next state: the server's calls first, then the caller's.
-fn after_answer(answered: &Answered) -> TurnState {
-    let server: Vec<AskedCall> =
-        answered.calls.iter().filter(|call| !call.is_clients()).cloned().collect();
-    if server.is_empty() { after_server_calls(answered) } else { TurnState::Calling(server) }
-}
-
-fn after_server_calls(answered: &Answered) -> TurnState {
-    let client = answered.calls.iter().filter(|call| call.is_clients());
-    let client: Vec<ToolCall> = client.map(AskedCall::for_client).collect();
-    match (client.is_empty(), answered.calls.is_empty()) {
-        (false, _) => TurnState::AwaitingClient(client),
-        (true, false) => TurnState::Asking,
-        (true, true) => TurnState::Final(answered.text.clone().unwrap_or_default()),
-    }
-}
-
-/// The state after one of the server's calls has ended.
-fn without(state: TurnState, tool_call_id: &str, answered: Option<&Answered>) -> TurnState {
-    match (state, answered) {
-        (TurnState::Calling(mut calls), Some(answered)) => {
-            calls.retain(|call| call.tool_call_id != tool_call_id);
-            if calls.is_empty() { after_server_calls(answered) } else { TurnState::Calling(calls) }
-        }
-        (state, _) => state,
-    }
-}
-
 impl AskedCall {
     /// Whether the caller makes it.
     pub fn is_clients(&self) -> bool {
         self.action.is_none()
     }
 
-    /// The call as the caller sees it.
-    pub fn for_client(&self) -> ToolCall {
-        ToolCall {
-            tool_call_id: self.tool_call_id.clone(),
-            name: self.name.clone(),
-            arguments_json: self.arguments_json.clone(),
-        }
-    }
-
     /// The call as the model made it.
-    pub fn requested(&self) -> RequestedCall {
-        RequestedCall {
+    pub fn tool_call(&self) -> ToolCall {
+        ToolCall {
             tool_call_id: self.tool_call_id.clone(),
             name: self.name.clone(),
             arguments_json: self.arguments_json.clone(),

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stepgate_core::digest::Digest;
-use stepgate_core::event::{Event, EventType};
+use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Fault, Gate};
-use stepgate_core::ids::{ArtifactId, RunId, SessionId};
+use stepgate_core::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
 use stepgate_core::journal::StateError;
 use stepgate_core::ports::StoreError;
 use stepgate_core::step::{self, Answer, Reply};
@@ -53,14 +53,6 @@ pub(crate) async fn load(gate: &Gate, id: TurnId) -> Result<Option<(SessionId, T
     Ok(session_id.map(|session_id| (session_id, turn)))
 }
 
-/// How the turn began that this event opened.
-pub(crate) fn opened(event: &Event) -> Result<(TurnId, Opened), Stop> {
-    let unreadable = |error: serde_json::Error| damaged(&error.to_string());
-    let written = Written::deserialize(&event.payload).map_err(unreadable)?;
-    let opened = serde_json::from_value(written.body).map_err(unreadable)?;
-    Ok((written.turn_id, opened))
-}
-
 /// The events of a turn from this number on, as many as one query reads.
 async fn next_events(
     gate: &Gate,
@@ -98,6 +90,20 @@ impl CallResponses {
     }
 }
 
+/// The gate's answer to a call that the server makes; none where the call has not reached the gate.
+pub(crate) async fn answer_to(
+    gate: &Gate,
+    principal_id: &PrincipalId,
+    turn_id: TurnId,
+    tool_call_id: &str,
+) -> Result<Option<Answer>, Stop> {
+    let id = turn_id.proposal_id(tool_call_id).to_string();
+    let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
+    let key = IdempotencyKey::of(principal_id, &proposal_id);
+    let Some(binding) = gate.store.binding(&key).await? else { return Ok(None) };
+    Ok(Some(step::answer_of(gate, binding.trace_id).await?))
+}
+
 /// What the model is told of its call: the response and, if the call was refused or failed, what the tool says or what
 /// to do now.
 pub(crate) async fn told_of(gate: &Gate, answer: &Answer) -> Result<String, Stop> {
@@ -132,32 +138,21 @@ pub(crate) async fn append(
 /// Why another event has the place of the next one: the turn was ended, or another request works on it.
 async fn overtaken(gate: &Gate, id: TurnId) -> Result<Stop, Stop> {
     let now = load(gate, id).await?.map(|(_, turn)| turn.state());
-    Ok(match now {
-        Some(TurnState::Failed(result)) => Stop::Invoke(result),
-        Some(
-            TurnState::Asking
-            | TurnState::Calling(_)
-            | TurnState::AwaitingClient(_)
-            | TurnState::Final(_),
-        )
-        | None => in_progress(id),
-    })
+    if let Some(TurnState::Failed(result)) = now {
+        return Ok(Stop::Invoke(result));
+    }
+    Ok(in_progress(id))
 }
 
-/// The same, where several tasks race to write the same entry. Returns whether this one was first.
+/// Writes the next entry where several tasks race to write the same one. Returns whether this one was first.
 pub(crate) async fn append_first(
     gate: &Gate,
     session_id: SessionId,
-    turn: &mut Turn,
-    entry: Entry,
+    turn: &Turn,
+    entry: &Entry,
 ) -> Result<bool, Stop> {
-    match write(gate, session_id, turn, &entry).await? {
-        Next::Ours => {
-            turn.entries.push(entry);
-            Ok(true)
-        }
-        Next::Same | Next::Another => Ok(false),
-    }
+    let next = write(gate, session_id, turn, entry).await?;
+    Ok(matches!(next, Next::Ours))
 }
 
 /// The event at the place of a turn's next event.
@@ -176,18 +171,17 @@ async fn write(
     turn: &Turn,
     entry: &Entry,
 ) -> Result<Next, Stop> {
-    let number = u64::try_from(turn.entries.len()).unwrap_or(u64::MAX);
+    let number = turn.next_number();
     let event_id = turn.id.event_id(number);
-    let written = TurnEvent { turn_id: turn.id, number, body: body(entry)? };
-    let event = Event {
-        event_id,
-        event_type: event_type(entry),
-        payload: serde_json::to_value(&written).map_err(|error| damaged(&error.to_string()))?,
-        run_id: None,
-        sequence_number: 0,
-        session_id,
-        ts: gate.world.now(),
+    let (event_type, body) = match entry {
+        Entry::Opened(opened) => (EventType::TurnOpened, payload::value(opened)),
+        Entry::Answered(answered) => (EventType::TurnAnswered, payload::value(answered)),
+        Entry::ToolEnded(ended) => (EventType::TurnToolEnded, payload::value(ended)),
+        Entry::Continued(continued) => (EventType::TurnContinued, payload::value(continued)),
+        Entry::Failed(result) => (EventType::TurnFailed, payload::value(result)),
     };
+    let written = TurnEvent { turn_id: turn.id, number, body };
+    let event = event(gate, session_id, event_id, event_type, &written);
     let Err(refused) = gate.store.append_event(event.clone()).await else {
         return Ok(Next::Ours);
     };
@@ -213,75 +207,66 @@ async fn write(
     }
 }
 
+/// An event of a turn, in its session's chain.
+pub(crate) fn event(
+    gate: &Gate,
+    session_id: SessionId,
+    event_id: ArtifactId,
+    event_type: EventType,
+    payload: impl Serialize,
+) -> Event {
+    Event {
+        event_id,
+        event_type,
+        payload: payload::value(payload),
+        run_id: None,
+        sequence_number: 0,
+        session_id,
+        ts: gate.world.now(),
+    }
+}
+
 /// Another request works on the same turn.
 pub(crate) fn in_progress(turn_id: TurnId) -> Stop {
     let message = "another request works on this turn: ask again with the same key";
     Code::TurnInProgress.error(message).with("turnId", turn_id).into()
 }
 
-fn event_type(entry: &Entry) -> EventType {
-    match entry {
-        Entry::Opened(_) => EventType::TurnOpened,
-        Entry::Answered(_) => EventType::TurnAnswered,
-        Entry::ToolEnded(_) => EventType::TurnToolEnded,
-        Entry::Continued(_) => EventType::TurnContinued,
-        Entry::Failed(_) => EventType::TurnFailed,
-    }
-}
-
-fn body(entry: &Entry) -> Result<Value, Stop> {
-    let body = match entry {
-        Entry::Opened(opened) => serde_json::to_value(opened),
-        Entry::Answered(answered) => serde_json::to_value(answered),
-        Entry::ToolEnded(ended) => serde_json::to_value(ended),
-        Entry::Continued(continued) => serde_json::to_value(continued),
-        Entry::Failed(result) => serde_json::to_value(result),
-    };
-    body.map_err(|error| damaged(&error.to_string()))
+/// How the turn began that this event opened.
+pub fn opened(event: &Event) -> Result<(TurnId, Opened), Stop> {
+    let Written { turn_id, body, .. } = written(event)?;
+    Ok((turn_id, serde_json::from_value(body).map_err(unreadable)?))
 }
 
 fn read(event: &Event, id: TurnId, number: u64) -> Result<Entry, Stop> {
-    let unreadable = |error: serde_json::Error| damaged(&error.to_string());
-    let written = Written::deserialize(&event.payload).map_err(unreadable)?;
-    if (written.turn_id, written.number) != (id, number) {
+    let Written { turn_id, number: written_number, body } = written(event)?;
+    if (turn_id, written_number) != (id, number) {
         return Err(damaged("an event of the turn says that it is another's"));
     }
-    let body = written.body;
-    let entry = match event.event_type {
-        EventType::TurnOpened => serde_json::from_value(body).map(|it| Entry::Opened(Box::new(it))),
-        EventType::TurnAnswered => serde_json::from_value(body).map(Entry::Answered),
-        EventType::TurnToolEnded => serde_json::from_value(body).map(Entry::ToolEnded),
-        EventType::TurnContinued => {
-            serde_json::from_value(body).map(|it| Entry::Continued(Box::new(it)))
-        }
-        EventType::TurnFailed => serde_json::from_value(body).map(Entry::Failed),
-        EventType::ToolCalled
-        | EventType::ToolSucceeded
-        | EventType::ToolFailed
-        | EventType::PolicyViolation
-        | EventType::ApprovalRequested
-        | EventType::ApprovalGranted
-        | EventType::ApprovalDenied
-        | EventType::ApprovalExpired
-        | EventType::ToolReplayed
-        | EventType::ToolRedispatched
-        | EventType::RunRecovered
-        | EventType::LateResult
-        | EventType::RunResolved
-        | EventType::RunNeedsPerson
-        | EventType::PartNeedsPerson
-        | EventType::ApprovalVoted
-        | EventType::GrantCreated
-        | EventType::GrantUsed
-        | EventType::GrantRevoked
-        | EventType::SessionOpened
-        | EventType::ToolAccepted
-        | EventType::PolicyLoaded
-        | EventType::TokenCreated
-        | EventType::TokenRevoked
-        | EventType::TurnWaiting => return Err(damaged("an event of the turn is of no turn")),
+    let reader = READERS.iter().find(|(event_type, _)| *event_type == event.event_type);
+    let Some((_, read)) = reader else {
+        return Err(damaged("an event of the turn is of no turn"));
     };
-    entry.map_err(unreadable)
+    read(body).map_err(unreadable)
+}
+
+type Reader = fn(Value) -> serde_json::Result<Entry>;
+
+/// The types of a turn's events, and how their bodies are read.
+const READERS: [(EventType, Reader); 5] = [
+    (EventType::TurnOpened, |body| serde_json::from_value(body).map(Entry::Opened)),
+    (EventType::TurnAnswered, |body| serde_json::from_value(body).map(Entry::Answered)),
+    (EventType::TurnToolEnded, |body| serde_json::from_value(body).map(Entry::ToolEnded)),
+    (EventType::TurnContinued, |body| serde_json::from_value(body).map(Entry::Continued)),
+    (EventType::TurnFailed, |body| serde_json::from_value(body).map(Entry::Failed)),
+];
+
+fn written(event: &Event) -> Result<Written, Stop> {
+    Written::deserialize(&event.payload).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> Stop {
+    damaged(&error.to_string())
 }
 
 /// The stored event is not what was written.

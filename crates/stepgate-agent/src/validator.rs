@@ -10,10 +10,10 @@ mod request_rules;
 mod rule;
 mod step_rules;
 
-use crate::context::{Context, ToolCallManifest};
-use crate::invoke::InvokeResult;
-
+pub use core_rules::validate_core;
+pub use manifest::validate_tool_call_manifest;
 pub use rule::Rule;
+pub use step_rules::{validate_post_step, validate_pre_step};
 
 /// The ten steps of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,59 +29,4 @@ pub enum Step {
     Reasoner,
     LlmClient,
     ResponseBuilder,
-}
-
-impl Step {
-    /// Every step, in the order of the specification.
-    pub const ALL: [Self; 10] = [
-        Self::RequestHandler,
-        Self::SessionRestorer,
-        Self::AgentContextResolver,
-        Self::ClientToolContinuationResolver,
-        Self::AgentSessionCreator,
-        Self::AgentContextLoader,
-        Self::PromptContentProviderInitializer,
-        Self::Reasoner,
-        Self::LlmClient,
-        Self::ResponseBuilder,
-    ];
-
-    /// The specification's name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RequestHandler => "RequestHandler",
-            Self::SessionRestorer => "SessionRestorer",
-            Self::AgentContextResolver => "AgentContextResolver",
-            Self::ClientToolContinuationResolver => "ClientToolContinuationResolver",
-            Self::AgentSessionCreator => "AgentSessionCreator",
-            Self::AgentContextLoader => "AgentContextLoader",
-            Self::PromptContentProviderInitializer => "PromptContentProviderInitializer",
-            Self::Reasoner => "Reasoner",
-            Self::LlmClient => "LLMClient",
-            Self::ResponseBuilder => "ResponseBuilder",
-        }
-    }
-}
-
-/// Rules that hold for every context (section 3).
-pub fn validate_core(context: &Context) -> InvokeResult {
-    core_rules::check(context)
-}
-
-/// Rules before a step (section 4).
-pub fn validate_pre_step(context: &Context, step: Step) -> InvokeResult {
-    step_rules::before(context, step)
-}
-
-/// Rules after a step (section 4).
-pub fn validate_post_step(context: &Context, step: Step) -> InvokeResult {
-    step_rules::after(context, step)
-}
-
-/// Whether results answer calls, one for one (section 5). It stops at the first error.
-pub fn validate_tool_call_manifest(manifest: &ToolCallManifest) -> InvokeResult {
-    match manifest::check(manifest) {
-        Ok(()) => InvokeResult::success(),
-        Err(problem) => (*problem).into(),
-    }
 }

@@ -65,22 +65,15 @@ pub(crate) async fn note(flow: &Flow<'_>, tool_call_id: &str, run_id: RunId) -> 
         turn_id: turn.id,
         tool_call_id: tool_call_id.to_owned(),
         run_id,
-        number: u64::try_from(turn.entries.len()).unwrap_or(u64::MAX),
+        number: turn.next_number(),
         incarnation: nodes.iter().find(|node| node.is_this).map(|node| node.incarnation),
     };
     let (count, last) = said(&*gate.store, run_id).await?;
     if last.as_ref() == Some(&wait) {
         return Ok(());
     }
-    let event = Event {
-        event_id: TurnId::waiting_event_id(run_id, count),
-        event_type: EventType::TurnWaiting,
-        payload: serde_json::to_value(&wait).unwrap_or_default(),
-        run_id: None,
-        sequence_number: 0,
-        session_id: flow.session_id()?,
-        ts: gate.world.now(),
-    };
+    let event_id = TurnId::waiting_event_id(run_id, count);
+    let event = turns::event(gate, flow.session_id()?, event_id, EventType::TurnWaiting, &wait);
     Ok(gate.store.append_event(event).await?)
 }
 
@@ -100,7 +93,7 @@ async fn said(store: &dyn Store, run_id: RunId) -> Result<(u64, Option<Wait>), S
 /// where another process was first, or the turn has continued already.
 pub async fn take_up(agent: &Agent, wait: &Wait) -> Result<Option<Request>, Stop> {
     let gate = &agent.gate;
-    let Some((session_id, mut turn)) = turns::load(gate, wait.turn_id).await? else {
+    let Some((session_id, turn)) = turns::load(gate, wait.turn_id).await? else {
         return Ok(None);
     };
     if !waits_for(&turn, wait) {
@@ -109,31 +102,20 @@ pub async fn take_up(agent: &Agent, wait: &Wait) -> Result<Option<Request>, Stop
     let Some(session) = gate.store.session(session_id).await? else { return Ok(None) };
     let answer = agent.tools.wait_until_finished(wait.run_id).await?;
     let ended = Entry::ToolEnded(ToolEnded::of(&wait.tool_call_id, &answer));
-    if !turns::append_first(gate, session_id, &mut turn, ended).await? {
+    if !turns::append_first(gate, session_id, &turn, &ended).await? {
         return Ok(None);
     }
-    let served = turn.entries.iter().rev().find_map(|entry| match entry {
-        Entry::Opened(opened) => Some((&opened.correlation_id, &opened.envelope)),
-        Entry::Continued(continued) => Some((&continued.correlation_id, &continued.envelope)),
-        Entry::Answered(_) | Entry::ToolEnded(_) | Entry::Failed(_) => None,
-    });
-    Ok(served.map(|(correlation_id, envelope)| Request {
+    let served = turn.entries.iter().rev().find_map(Entry::request);
+    Ok(served.map(|(correlation_id, _, envelope)| Request {
         principal_id: session.principal_id,
-        correlation_id: correlation_id.clone(),
+        correlation_id: correlation_id.to_owned(),
         envelope: envelope.clone(),
     }))
 }
 
 /// Whether the call of this wait is the turn's next one.
 fn waits_for(turn: &Turn, wait: &Wait) -> bool {
-    let is_next = match turn.state() {
-        TurnState::Calling(calls) => {
-            calls.first().is_some_and(|call| call.tool_call_id == wait.tool_call_id)
-        }
-        TurnState::Asking
-        | TurnState::AwaitingClient(_)
-        | TurnState::Final(_)
-        | TurnState::Failed(_) => false,
-    };
-    is_next && u64::try_from(turn.entries.len()) == Ok(wait.number)
+    let TurnState::Calling(calls) = turn.state() else { return false };
+    let is_next = calls.first().is_some_and(|call| call.tool_call_id == wait.tool_call_id);
+    is_next && turn.next_number() == wait.number
 }

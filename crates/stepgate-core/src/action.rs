@@ -1,18 +1,11 @@
-//! The eight core actions. One file each: its arguments, its limits, what a second dispatch does.
+//! The eight core actions: their arguments, their limits, and what a second dispatch does.
 
 mod args;
-mod create_directory;
-mod delete_file;
-mod finish;
-mod list_files;
-mod read_file;
-mod rename_file;
-mod think;
-mod write_file;
 
-use crate::journal::artifact::{Resource, RiskLevel, ToolClass};
+use crate::journal::artifact::Resource;
 use crate::json::{Map, Value};
 use crate::path::SandboxPath;
+use crate::spelled::spelled;
 
 pub use args::InvalidArgs;
 
@@ -27,52 +20,42 @@ pub fn proposed_name(server: &str, name: &str) -> String {
     }
 }
 
-/// A core action. The spelling is exact: nothing is folded (decision 2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are the specification's")]
-pub enum Action {
-    Think,
-    Finish,
-    ReadFile,
-    ListFiles,
-    WriteFile,
-    CreateDirectory,
-    DeleteFile,
-    RenameFile,
+spelled! {
+    /// A core action. The spelling is exact: nothing is folded (decision 2).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Action {
+        /// No arguments, no effect. The call and its effect are committed together, so there is no second
+        /// dispatch.
+        Think = "THINK",
+        /// Gives the final response. Committed like THINK.
+        Finish = "FINISH",
+        /// Reads a regular file of UTF-8 text, up to the size limit. A second dispatch reads again.
+        ReadFile = "READ_FILE",
+        /// Lists a directory, `/sandbox/` included, sorted by name, up to the limit of entries. A second
+        /// dispatch lists again.
+        ListFiles = "LIST_FILES",
+        /// Replaces a whole file; its directory must exist. The content has at least one character, and no
+        /// more than the payload allows. A second dispatch counts as done if it finds the new content, or
+        /// content that another writer wrote after it. It replaces the content that was there before the
+        /// first dispatch. Where the executor cannot tell, a person decides.
+        WriteFile = "WRITE_FILE",
+        /// Creates a directory and its parents; one that exists is a success. A second dispatch is therefore
+        /// like the first.
+        CreateDirectory = "CREATE_DIRECTORY",
+        /// Deletes a regular file. A second dispatch deletes the file that existed before the first dispatch.
+        /// If that file is gone, the second dispatch counts as done, whatever stands at the path now. Where
+        /// the executor cannot tell, a person decides.
+        DeleteFile = "DELETE_FILE",
+        /// Renames a regular file to a name that is free. A second dispatch counts as done if the destination
+        /// is the file that the source was. It renames the file if it is still at the source. Otherwise a
+        /// person decides.
+        RenameFile = "RENAME_FILE",
+    }
+    /// The name in a proposal.
+    fn name
 }
 
 impl Action {
-    /// Every action.
-    pub const ALL: [Self; 8] = [
-        Self::Think,
-        Self::Finish,
-        Self::ReadFile,
-        Self::ListFiles,
-        Self::WriteFile,
-        Self::CreateDirectory,
-        Self::DeleteFile,
-        Self::RenameFile,
-    ];
-
-    /// The name in a proposal.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Think => "THINK",
-            Self::Finish => "FINISH",
-            Self::ReadFile => "READ_FILE",
-            Self::ListFiles => "LIST_FILES",
-            Self::WriteFile => "WRITE_FILE",
-            Self::CreateDirectory => "CREATE_DIRECTORY",
-            Self::DeleteFile => "DELETE_FILE",
-            Self::RenameFile => "RENAME_FILE",
-        }
-    }
-
-    /// The action of this name, if it is registered.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.name() == name)
-    }
-
     /// The intent that an action_request names: fixed per action.
     pub fn intent(self) -> &'static str {
         match self {
@@ -87,18 +70,43 @@ impl Action {
         }
     }
 
+    /// The names of its arguments: all of them are required.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Think => &[],
+            Self::Finish => &["response"],
+            Self::ReadFile | Self::ListFiles | Self::CreateDirectory | Self::DeleteFile => {
+                &["path"]
+            }
+            Self::WriteFile => &["path", "content"],
+            Self::RenameFile => &["source", "destination"],
+        }
+    }
+
     /// The call that these arguments make, or which rule they break.
     pub fn call(self, args: &Map<String, Value>) -> Result<CoreCall, InvalidArgs> {
-        match self {
-            Self::Think => think::call(args),
-            Self::Finish => finish::call(args),
-            Self::ReadFile => read_file::call(args),
-            Self::ListFiles => list_files::call(args),
-            Self::WriteFile => write_file::call(args),
-            Self::CreateDirectory => create_directory::call(args),
-            Self::DeleteFile => delete_file::call(args),
-            Self::RenameFile => rename_file::call(args),
-        }
+        args::only(args, self.arguments())?;
+        let file = |name| args::path(args, name, SandboxPath::file);
+        let directory = |parse| args::path(args, "path", parse);
+        Ok(match self {
+            Self::Think => CoreCall::Think,
+            Self::Finish => {
+                CoreCall::Finish { response: args::string(args, "response")?.to_owned() }
+            }
+            Self::ReadFile => CoreCall::ReadFile { path: file("path")? },
+            Self::ListFiles => CoreCall::ListFiles { path: directory(SandboxPath::directory)? },
+            Self::WriteFile => CoreCall::WriteFile {
+                path: file("path")?,
+                content: args::content(args, "content")?,
+            },
+            Self::CreateDirectory => {
+                CoreCall::CreateDirectory { path: directory(SandboxPath::new_directory)? }
+            }
+            Self::DeleteFile => CoreCall::DeleteFile { path: file("path")? },
+            Self::RenameFile => {
+                CoreCall::RenameFile { source: file("source")?, destination: file("destination")? }
+            }
+        })
     }
 }
 
@@ -200,22 +208,6 @@ impl CoreCall {
             .into_iter()
             .map(|path| Resource { id: path.to_string(), kind: "path".into() })
             .collect()
-    }
-
-    /// How much it can change.
-    pub fn risk_level(&self) -> RiskLevel {
-        match self.touch() {
-            Touch::Nothing | Touch::Reads => RiskLevel::Read,
-            Touch::Writes => RiskLevel::Write,
-        }
-    }
-
-    /// Whether it changes anything.
-    pub fn tool_class(&self) -> ToolClass {
-        match self.touch() {
-            Touch::Nothing | Touch::Reads => ToolClass::Read,
-            Touch::Writes => ToolClass::Write,
-        }
     }
 }
 

@@ -10,40 +10,25 @@ use crate::ids::{ApprovalId, PrincipalId, RunId};
 use crate::journal::StateError;
 use crate::journal::artifact::SupervisorDecision;
 use crate::json::{Value, canonical, strict};
+use crate::spelled::spelled;
 use crate::time::Timestamp;
 
-/// Where an approval stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ApprovalStatus {
-    /// Not decided yet.
-    Pending,
-    /// A person approved.
-    Approved,
-    /// A person denied.
-    Denied,
-    /// The time limit passed without a decision.
-    Expired,
-}
-
-impl ApprovalStatus {
-    /// Every status.
-    pub const ALL: [Self; 4] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired];
-
+spelled! {
+    /// Where an approval stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum ApprovalStatus {
+        /// Not decided yet.
+        Pending = "pending",
+        /// A person approved.
+        Approved = "approved",
+        /// A person denied.
+        Denied = "denied",
+        /// The time limit passed without a decision.
+        Expired = "expired",
+    }
     /// The spelling that users know.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-        }
-    }
-
-    /// The status that a store spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
+    fn as_str
 }
 
 /// A row of `approvals`.

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::ids::{PrincipalId, RunId, SessionId};
-use crate::journal::{Appended, Artifact, Checkpoint, Entry, Replayed, Sealed, StateError, replay};
+use crate::journal::{Appended, Checkpoint, Entry, Replayed, Sealed, StateError, replay};
 use crate::json::{Value, canonical, strict};
 use crate::machine::State;
 use crate::ports::Dossier;
 use crate::record::{Record, RecordBody};
 use crate::run::{Arrival, Ending, Payload, Run, Status};
-use crate::session::{self, Head, Link, LinkKind};
+use crate::session::{self, Link, LinkKind};
 use crate::time::Timestamp;
 use crate::verify::Problem;
 use crate::verify::run::{Problems, opening_digest};
@@ -111,15 +111,13 @@ impl Bundle {
             }),
             None => None,
         };
-        let open = match (&dossier.record, dossier.open_link) {
-            (None, Some(link)) => Some(OpenObject {
-                events_digest: opening_digest(dossier),
-                link_number: link.number,
-                link_prev: link.prev,
-                link_digest: link.digest,
-            }),
-            (Some(_), _) | (None, None) => None,
-        };
+        let open_link = dossier.open_link.filter(|_| dossier.record.is_none());
+        let open = open_link.map(|link| OpenObject {
+            events_digest: opening_digest(dossier),
+            link_number: link.number,
+            link_prev: link.prev,
+            link_digest: link.digest,
+        });
         Ok(Self {
             run: RunObject::of(&dossier.run),
             entries: dossier.entries.iter().map(|appended| appended.entry.clone()).collect(),
@@ -150,17 +148,15 @@ impl Bundle {
         if RunObject::of(&run) != self.run {
             problems.found.push(Problem::new("run", "is not written as it was exported"));
         }
-        let Some(entries) = problems.note("entries", self.appended()) else {
-            return problems.found;
-        };
-        let Some(replayed) = problems.note("entries", replay(&entries)) else {
+        let replayed = self.appended().and_then(|entries| replay(&entries));
+        let Some(replayed) = problems.note("entries", replayed) else {
             return problems.found;
         };
         problems.journal(&replayed);
         problems.payload(&replayed);
         problems.checkpoints(self.checkpoint.as_slice(), &replayed, self.record.is_some());
         if let Some(record) = &self.record {
-            let sealed = Record::seal(&record.body, Ending::nothing());
+            let sealed = Record::seal(&record.body, Ending::default());
             let read = Record { digest: record.digest, ..sealed };
             if let Some(body) = problems.body(&read) {
                 problems.record(&body, &replayed);
@@ -187,10 +183,8 @@ impl Bundle {
         if output_json.is_some() || error_json.is_some() || latency_ms.is_some() {
             return Some(Problem::new("run", "has an ending and no record"));
         }
-        let was_approved = replayed.artifacts.iter().any(|artifact| match artifact {
-            Artifact::SupervisorDecision(decision) => decision.meta.approval_id.is_some(),
-            Artifact::ActionRequest(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_) => false,
-        });
+        let decision = replayed.decision.as_ref();
+        let was_approved = decision.is_some_and(|decision| decision.meta.approval_id.is_some());
         let expected = match replayed.tail.state {
             None => return Some(Problem::new("record", "there is neither journal nor record")),
             Some(State::Completed | State::Failed | State::Denied) => {
@@ -211,9 +205,8 @@ impl Bundle {
         let body =
             session::open_body(genesis.entry_digest, run.arrival_digest(), open.events_digest);
         let Arrival { session_id, run_id, .. } = run.arrival;
-        let OpenObject { link_number, link_prev, link_digest, .. } = *open;
-        let place = (link_number, link_prev, link_digest);
-        link_holds(place, LinkKind::Open, session_id, run_id, body)
+        let OpenObject { link_number: number, link_prev: prev, link_digest: digest, .. } = *open;
+        Link { number, prev, digest }.links(session_id, LinkKind::Open, Some(run_id), body)
     }
 
     fn appended(&self) -> Result<Vec<Appended>, StateError> {
@@ -235,22 +228,10 @@ impl Bundle {
 impl RecordObject {
     fn link_holds(&self) -> bool {
         let RecordBody { session_id, run_id, .. } = self.body;
-        let place = (self.link_number, self.link_prev, self.link_digest);
-        link_holds(place, LinkKind::Close, session_id, run_id, self.digest)
+        let (number, prev, digest) = (self.link_number, self.link_prev, self.link_digest);
+        let link = Link { number, prev, digest };
+        link.links(session_id, LinkKind::Close, Some(run_id), self.digest)
     }
-}
-
-/// Whether a link, given by its number, the one before it and its own digest, links this body.
-fn link_holds(
-    (number, prev, digest): (u64, Digest, Digest),
-    kind: LinkKind,
-    session_id: SessionId,
-    run_id: RunId,
-    body: Digest,
-) -> bool {
-    let Some(before) = number.checked_sub(1) else { return false };
-    let head = Head { number: before, digest: prev };
-    Link::after(&head, session_id, kind, Some(run_id), body).digest == digest
 }
 
 /// Where two values differ first, as a path of members.

@@ -93,17 +93,18 @@ impl Call {
 
     /// How much it can change.
     pub fn risk_level(&self) -> RiskLevel {
-        match self {
-            Self::Core(call) => call.risk_level(),
-            Self::Server(call) => call.tool.risk_level(),
+        match (self, self.touch()) {
+            (Self::Core(_), Touch::Nothing | Touch::Reads) => RiskLevel::Read,
+            (Self::Core(_), Touch::Writes) => RiskLevel::Write,
+            (Self::Server(call), _) => call.tool.risk_level(),
         }
     }
 
     /// Whether it changes anything.
     pub fn tool_class(&self) -> ToolClass {
-        match self {
-            Self::Core(call) => call.tool_class(),
-            Self::Server(call) => call.tool.class(),
+        match self.touch() {
+            Touch::Nothing | Touch::Reads => ToolClass::Read,
+            Touch::Writes => ToolClass::Write,
         }
     }
 
@@ -142,13 +143,7 @@ pub fn lowered(
         match args.get_mut(name) {
             Some(Value::Number(number)) if exceeds(number, *max) => *number = (*max).into(),
             None | Some(Value::Number(_)) => {}
-            Some(
-                Value::Null
-                | Value::Bool(_)
-                | Value::String(_)
-                | Value::Array(_)
-                | Value::Object(_),
-            ) => return Err("what is capped is not a number"),
+            Some(_) => return Err("what is capped is not a number"),
         }
     }
     Ok(args)

@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{Approval, ApprovalStatus};
 use crate::approvers;
-use crate::consents::{Recorded, RecordedGrant, used};
+use crate::consent_cache::{Recorded, RecordedGrant, used};
 use crate::event::EventType;
 use crate::event::payload::{ApprovalVoted, GrantRevoked};
 use crate::gate::{Fault, Gate};
 use crate::grant::{self, Condition, Grant};
 use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
 use crate::journal::artifact::ToolCall;
-use crate::journal::{Artifact, StateError, replay};
+use crate::journal::{StateError, replay};
 use crate::limits::Limits;
 use crate::ports::StoreError;
 use crate::time::Timestamp;
 use crate::tool::ToolName;
 
-pub use crate::consents::Revocation;
+pub use crate::consent_cache::Revocation;
 
 /// Everyone who voted for an approval.
 pub async fn votes(
@@ -159,13 +159,7 @@ pub async fn create_grant(
 /// The call that an approval led to.
 async fn approved_call(gate: &Gate, approval: &Approval) -> Result<Option<ToolCall>, GrantRefused> {
     let Some(dossier) = gate.store.dossier(approval.tool_run_id).await? else { return Ok(None) };
-    let artifacts = replay(&dossier.entries)?.artifacts.into_iter();
-    Ok(artifacts.into_iter().find_map(|artifact| match artifact {
-        Artifact::ToolCall(call) => Some(call),
-        Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) | Artifact::ToolEffect(_) => {
-            None
-        }
-    }))
+    Ok(replay(&dossier.entries)?.call)
 }
 
 /// Whether the tool is no longer defined as it was when it was called.
@@ -251,18 +245,6 @@ pub enum GrantStatus {
     Expired,
     /// An operator revoked it.
     Revoked,
-}
-
-impl GrantStatus {
-    /// The spelling that users know.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::UsedUp => "used_up",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
-    }
 }
 
 impl GrantStanding {

@@ -1,14 +1,12 @@
 //! SHA-256 over bytes, or over the RFC 8785 form of a value.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+use serde::{Serialize, Serializer, ser};
 use sha2::{Digest as _, Sha256};
 
-use crate::ids::{self, InvalidId};
+use crate::ids::{InvalidId, text_in_json};
 use crate::json::canonical;
 
 /// A SHA-256 digest, written as 64 lower-case hex digits.
@@ -116,25 +114,7 @@ impl Serialize for Digest {
     }
 }
 
-impl JsonSchema for Digest {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Digest".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
-    }
-}
-
-impl<'de> Deserialize<'de> for Digest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        ids::parsed(deserializer)
-    }
-}
+text_in_json!(Digest, { "type": "string", "pattern": "^[0-9a-f]{64}$" });
 
 #[cfg(test)]
 mod tests;

@@ -8,149 +8,77 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::ids::{ArtifactId, RunId, SessionId};
 use crate::json::Value;
+use crate::spelled::spelled;
 use crate::time::Timestamp;
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EventType {
-    /// A call is durable and about to be sent.
-    ToolCalled,
-    /// It was done.
-    ToolSucceeded,
-    /// It was refused or failed.
-    ToolFailed,
-    /// Policy or the sandbox refused the call.
-    PolicyViolation,
-    /// A person is asked.
-    ApprovalRequested,
-    /// A person approved.
-    ApprovalGranted,
-    /// A person denied.
-    ApprovalDenied,
-    /// The time limit for an approval passed without a decision.
-    ApprovalExpired,
-    /// One of the people that an approval needs approved.
-    ApprovalVoted,
-    /// An operator approved further calls in advance.
-    GrantCreated,
-    /// A call was permitted by a grant.
-    GrantUsed,
-    /// A grant is no longer good.
-    GrantRevoked,
-    /// The recorded answer was given again.
-    ToolReplayed,
-    /// Recovery sent a call again.
-    ToolRedispatched,
-    /// Recovery ended a run.
-    RunRecovered,
-    /// A result came after the tool's timeout.
-    LateResult,
-    /// An operator said what became of a call in doubt.
-    RunResolved,
-    /// Recovery cannot end a run: a person must look at it.
-    RunNeedsPerson,
-    /// A tool, a tool server, the policies or an executor need a person.
-    PartNeedsPerson,
-    /// A session began.
-    SessionOpened,
-    /// A tool's definition is known from now on, or a changed one was accepted.
-    ToolAccepted,
-    /// A policy set is in force.
-    PolicyLoaded,
-    /// A token was made.
-    TokenCreated,
-    /// A token is no longer good.
-    TokenRevoked,
-    /// A user's request began a turn of an agent.
-    TurnOpened,
-    /// The agent's model answered.
-    TurnAnswered,
-    /// A call that the model asked for waits for a person.
-    TurnWaiting,
-    /// A call that the model asked for has its outcome.
-    TurnToolEnded,
-    /// The results of the caller's own tools came.
-    TurnContinued,
-    /// A turn ended without an answer.
-    TurnFailed,
-}
-
-impl EventType {
-    /// Every type.
-    pub const ALL: [Self; 30] = [
-        Self::ToolCalled,
-        Self::ToolSucceeded,
-        Self::ToolFailed,
-        Self::PolicyViolation,
-        Self::ApprovalRequested,
-        Self::ApprovalGranted,
-        Self::ApprovalDenied,
-        Self::ApprovalExpired,
-        Self::ApprovalVoted,
-        Self::GrantCreated,
-        Self::GrantUsed,
-        Self::GrantRevoked,
-        Self::ToolReplayed,
-        Self::ToolRedispatched,
-        Self::RunRecovered,
-        Self::LateResult,
-        Self::RunResolved,
-        Self::RunNeedsPerson,
-        Self::PartNeedsPerson,
-        Self::SessionOpened,
-        Self::ToolAccepted,
-        Self::PolicyLoaded,
-        Self::TokenCreated,
-        Self::TokenRevoked,
-        Self::TurnOpened,
-        Self::TurnAnswered,
-        Self::TurnWaiting,
-        Self::TurnToolEnded,
-        Self::TurnContinued,
-        Self::TurnFailed,
-    ];
-
+spelled! {
+    /// What happened.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum EventType {
+        /// A call is durable and about to be sent.
+        ToolCalled = "tool_called",
+        /// It was done.
+        ToolSucceeded = "tool_succeeded",
+        /// It was refused or failed.
+        ToolFailed = "tool_failed",
+        /// Policy or the sandbox refused the call.
+        PolicyViolation = "policy_violation",
+        /// A person is asked.
+        ApprovalRequested = "approval_requested",
+        /// A person approved.
+        ApprovalGranted = "approval_granted",
+        /// A person denied.
+        ApprovalDenied = "approval_denied",
+        /// The time limit for an approval passed without a decision.
+        ApprovalExpired = "approval_expired",
+        /// One of the people that an approval needs approved.
+        ApprovalVoted = "approval_voted",
+        /// An operator approved further calls in advance.
+        GrantCreated = "grant_created",
+        /// A call was permitted by a grant.
+        GrantUsed = "grant_used",
+        /// A grant is no longer good.
+        GrantRevoked = "grant_revoked",
+        /// The recorded answer was given again.
+        ToolReplayed = "tool_replayed",
+        /// Recovery sent a call again.
+        ToolRedispatched = "tool_redispatched",
+        /// Recovery ended a run.
+        RunRecovered = "run_recovered",
+        /// A result came after the tool's timeout.
+        LateResult = "late_result",
+        /// An operator said what became of a call in doubt.
+        RunResolved = "run_resolved",
+        /// Recovery cannot end a run: a person must look at it.
+        RunNeedsPerson = "run_needs_person",
+        /// A tool, a tool server, the policies or an executor need a person.
+        PartNeedsPerson = "part_needs_person",
+        /// A session began.
+        SessionOpened = "session_opened",
+        /// A tool's definition is known from now on, or a changed one was accepted.
+        ToolAccepted = "tool_accepted",
+        /// A policy set is in force.
+        PolicyLoaded = "policy_loaded",
+        /// A token was made.
+        TokenCreated = "token_created",
+        /// A token is no longer good.
+        TokenRevoked = "token_revoked",
+        /// A user's request began a turn of an agent.
+        TurnOpened = "turn_opened",
+        /// The agent's model answered.
+        TurnAnswered = "turn_answered",
+        /// A call that the model asked for waits for a person.
+        TurnWaiting = "turn_waiting",
+        /// A call that the model asked for has its outcome.
+        TurnToolEnded = "turn_tool_ended",
+        /// The results of the caller's own tools came.
+        TurnContinued = "turn_continued",
+        /// A turn ended without an answer.
+        TurnFailed = "turn_failed",
+    }
     /// The spelling that users know.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ToolCalled => "tool_called",
-            Self::ToolSucceeded => "tool_succeeded",
-            Self::ToolFailed => "tool_failed",
-            Self::PolicyViolation => "policy_violation",
-            Self::ApprovalRequested => "approval_requested",
-            Self::ApprovalGranted => "approval_granted",
-            Self::ApprovalDenied => "approval_denied",
-            Self::ApprovalExpired => "approval_expired",
-            Self::ApprovalVoted => "approval_voted",
-            Self::GrantCreated => "grant_created",
-            Self::GrantUsed => "grant_used",
-            Self::GrantRevoked => "grant_revoked",
-            Self::ToolReplayed => "tool_replayed",
-            Self::ToolRedispatched => "tool_redispatched",
-            Self::RunRecovered => "run_recovered",
-            Self::LateResult => "late_result",
-            Self::RunResolved => "run_resolved",
-            Self::RunNeedsPerson => "run_needs_person",
-            Self::PartNeedsPerson => "part_needs_person",
-            Self::SessionOpened => "session_opened",
-            Self::ToolAccepted => "tool_accepted",
-            Self::PolicyLoaded => "policy_loaded",
-            Self::TokenCreated => "token_created",
-            Self::TokenRevoked => "token_revoked",
-            Self::TurnOpened => "turn_opened",
-            Self::TurnAnswered => "turn_answered",
-            Self::TurnWaiting => "turn_waiting",
-            Self::TurnToolEnded => "turn_tool_ended",
-            Self::TurnContinued => "turn_continued",
-            Self::TurnFailed => "turn_failed",
-        }
-    }
-
-    /// The type that a store spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|event_type| event_type.as_str() == text)
-    }
+    fn as_str
 }
 
 /// A row of `events`.

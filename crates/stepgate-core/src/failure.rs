@@ -8,81 +8,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::PrincipalId;
 use crate::json::strict;
+use crate::spelled::spelled;
 
-/// The nine phases of spec 000, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[expect(missing_docs, reason = "the names are the specification's")]
-pub enum Phase {
-    Receive,
-    Parse,
-    ValidateSchema,
-    ValidateAction,
-    ValidateArgs,
-    Authorize,
-    Execute,
-    Record,
-    Respond,
-}
-
-impl Phase {
-    /// Every phase, in order.
-    pub const ALL: [Self; 9] = [
-        Self::Receive,
-        Self::Parse,
-        Self::ValidateSchema,
-        Self::ValidateAction,
-        Self::ValidateArgs,
-        Self::Authorize,
-        Self::Execute,
-        Self::Record,
-        Self::Respond,
-    ];
-
-    /// The specification's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Receive => "RECEIVE",
-            Self::Parse => "PARSE",
-            Self::ValidateSchema => "VALIDATE_SCHEMA",
-            Self::ValidateAction => "VALIDATE_ACTION",
-            Self::ValidateArgs => "VALIDATE_ARGS",
-            Self::Authorize => "AUTHORIZE",
-            Self::Execute => "EXECUTE",
-            Self::Record => "RECORD",
-            Self::Respond => "RESPOND",
-        }
+spelled! {
+    /// The nine phases of spec 000, in their order.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    #[expect(missing_docs, reason = "the names are the specification's")]
+    pub enum Phase {
+        Receive = "RECEIVE",
+        Parse = "PARSE",
+        ValidateSchema = "VALIDATE_SCHEMA",
+        ValidateAction = "VALIDATE_ACTION",
+        ValidateArgs = "VALIDATE_ARGS",
+        Authorize = "AUTHORIZE",
+        Execute = "EXECUTE",
+        Record = "RECORD",
+        Respond = "RESPOND",
     }
-}
-
-/// The four outcomes of spec 000: exactly one per step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Outcome {
-    /// The action was done.
-    Success,
-    /// The payload is not a valid proposal.
-    ValidationError,
-    /// The proposal is valid, but the action is not allowed.
-    Denied,
-    /// The action is allowed, but failed.
-    ExecutionError,
-}
-
-impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Self; 4] =
-        [Self::Success, Self::ValidationError, Self::Denied, Self::ExecutionError];
-
     /// The specification's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "SUCCESS",
-            Self::ValidationError => "VALIDATION_ERROR",
-            Self::Denied => "DENIED",
-            Self::ExecutionError => "EXECUTION_ERROR",
-        }
+    fn as_str
+}
+
+spelled! {
+    /// The four outcomes of spec 000: exactly one per step.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum Outcome {
+        /// The action was done.
+        Success = "SUCCESS",
+        /// The payload is not a valid proposal.
+        ValidationError = "VALIDATION_ERROR",
+        /// The proposal is valid, but the action is not allowed.
+        Denied = "DENIED",
+        /// The action is allowed, but failed.
+        ExecutionError = "EXECUTION_ERROR",
     }
+    /// The specification's spelling.
+    fn as_str
 }
 
 /// Why a step failed. Each variant is one row of the table: phase, outcome, code and message follow.
@@ -137,63 +100,50 @@ impl Failure {
     fn row(&self) -> Row {
         use Outcome::{Denied, ExecutionError, ValidationError};
         let row = |phase, outcome, code, message| Row { phase, outcome, code, message };
+        let invalid = |phase, code, message| row(phase, ValidationError, code, message);
+        let denied = |phase, code, message| row(phase, Denied, code, message);
         match self {
-            Self::EmptyPayload => {
-                row(Phase::Receive, ValidationError, "EMPTY_PAYLOAD", "Payload is empty")
+            Self::EmptyPayload => invalid(Phase::Receive, "EMPTY_PAYLOAD", "Payload is empty"),
+            Self::PayloadTooLarge => {
+                invalid(Phase::Receive, "PAYLOAD_TOO_LARGE", "Payload exceeds the maximum length")
             }
-            Self::PayloadTooLarge => row(
-                Phase::Receive,
-                ValidationError,
-                "PAYLOAD_TOO_LARGE",
-                "Payload exceeds the maximum length",
-            ),
-            Self::InvalidJson(_) => {
-                row(Phase::Parse, ValidationError, "INVALID_JSON", "Invalid JSON format")
-            }
-            Self::SchemaVersionIncompatible(_) => row(
+            Self::InvalidJson(_) => invalid(Phase::Parse, "INVALID_JSON", "Invalid JSON format"),
+            Self::SchemaVersionIncompatible(_) => invalid(
                 Phase::ValidateSchema,
-                ValidationError,
                 "SCHEMA_VERSION_INCOMPATIBLE",
                 "Unsupported proposal schema version.",
             ),
-            Self::InvalidProposal(_) => row(
+            Self::InvalidProposal(_) => invalid(
                 Phase::ValidateSchema,
-                ValidationError,
                 "INVALID_PROPOSAL",
                 "Proposal does not match the schema",
             ),
-            Self::CommandExecution => row(
+            Self::CommandExecution => denied(
                 Phase::ValidateAction,
-                Denied,
                 "ACTION_NOT_ALLOWED",
                 "Generic command execution is not permitted in the core schema.",
             ),
             Self::ActionNotAllowed => {
-                row(Phase::ValidateAction, Denied, "ACTION_NOT_ALLOWED", "Action is not allowed")
+                denied(Phase::ValidateAction, "ACTION_NOT_ALLOWED", "Action is not allowed")
             }
-            Self::InvalidArgs(_) => row(
+            Self::InvalidArgs(_) => invalid(
                 Phase::ValidateArgs,
-                ValidationError,
                 "INVALID_ARGS",
                 "Arguments do not match the action's contract",
             ),
-            Self::IdempotencyConflict => row(
+            Self::IdempotencyConflict => invalid(
                 Phase::ValidateArgs,
-                ValidationError,
                 "IDEMPOTENCY_CONFLICT",
                 "Proposal id was already used for a different action",
             ),
-            Self::PolicyViolation(_) => row(
-                Phase::Authorize,
-                Denied,
-                "POLICY_VIOLATION",
-                "Action is not permitted by policy",
-            ),
+            Self::PolicyViolation(_) => {
+                denied(Phase::Authorize, "POLICY_VIOLATION", "Action is not permitted by policy")
+            }
             Self::DeniedByOperator { .. } | Self::ApprovalExpired | Self::TooManyApprovals(_) => {
-                row(Phase::Authorize, Denied, "APPROVAL_DENIED", "Action was not approved")
+                denied(Phase::Authorize, "APPROVAL_DENIED", "Action was not approved")
             }
             Self::RefusedAtExecution(_) => {
-                row(Phase::Execute, Denied, "POLICY_VIOLATION", "Action is not permitted by policy")
+                denied(Phase::Execute, "POLICY_VIOLATION", "Action is not permitted by policy")
             }
             Self::Execution(failure, _) => {
                 row(Phase::Execute, ExecutionError, "EXECUTION_ERROR", failure.message())
@@ -273,75 +223,50 @@ impl Failure {
     }
 }
 
-/// Why a permitted action failed. The message has no details of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the messages below say what each means")]
-pub enum ExecutionFailure {
-    FileNotFound,
-    PathNotFound,
-    NotAFile,
-    NotADirectory,
-    AlreadyExists,
-    InvalidUtf8,
-    FileTooLarge,
-    TooManyEntries,
-    PermissionDenied,
-    StorageFull,
-    ToolFailed,
-    OutputInvalid,
-    Timeout,
-    Unavailable,
-    Io,
+spelled! {
+    /// Why a permitted action failed. The message has no details of the host.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[expect(missing_docs, reason = "the messages below say what each means")]
+    pub enum ExecutionFailure {
+        FileNotFound = "FILE_NOT_FOUND",
+        PathNotFound = "PATH_NOT_FOUND",
+        NotAFile = "NOT_A_FILE",
+        NotADirectory = "NOT_A_DIRECTORY",
+        AlreadyExists = "ALREADY_EXISTS",
+        InvalidUtf8 = "INVALID_UTF8",
+        FileTooLarge = "FILE_TOO_LARGE",
+        TooManyEntries = "TOO_MANY_ENTRIES",
+        PermissionDenied = "PERMISSION_DENIED",
+        StorageFull = "STORAGE_FULL",
+        ToolFailed = "UPSTREAM_ERROR",
+        OutputInvalid = "OUTPUT_INVALID",
+        Timeout = "TIMEOUT",
+        Unavailable = "BREAKER_OPEN",
+        Io = "IO_ERROR",
+    }
+    /// The finer code, for the record.
+    fn code
 }
 
 impl ExecutionFailure {
-    /// Every failure.
-    pub const ALL: [Self; 15] = [
-        Self::FileNotFound,
-        Self::PathNotFound,
-        Self::NotAFile,
-        Self::NotADirectory,
-        Self::AlreadyExists,
-        Self::InvalidUtf8,
-        Self::FileTooLarge,
-        Self::TooManyEntries,
-        Self::PermissionDenied,
-        Self::StorageFull,
-        Self::ToolFailed,
-        Self::OutputInvalid,
-        Self::Timeout,
-        Self::Unavailable,
-        Self::Io,
-    ];
-
-    fn row(self) -> (&'static str, &'static str) {
-        match self {
-            Self::FileNotFound => ("FILE_NOT_FOUND", "File not found"),
-            Self::PathNotFound => ("PATH_NOT_FOUND", "Path not found"),
-            Self::NotAFile => ("NOT_A_FILE", "Not a file"),
-            Self::NotADirectory => ("NOT_A_DIRECTORY", "Not a directory"),
-            Self::AlreadyExists => ("ALREADY_EXISTS", "Already exists"),
-            Self::InvalidUtf8 => ("INVALID_UTF8", "File is not valid UTF-8"),
-            Self::FileTooLarge => ("FILE_TOO_LARGE", "File is too large"),
-            Self::TooManyEntries => ("TOO_MANY_ENTRIES", "File is too large"),
-            Self::PermissionDenied => ("PERMISSION_DENIED", "Permission denied"),
-            Self::StorageFull => ("STORAGE_FULL", "Storage is full"),
-            Self::ToolFailed => ("UPSTREAM_ERROR", "Tool failed"),
-            Self::OutputInvalid => ("OUTPUT_INVALID", "Tool returned an invalid result"),
-            Self::Timeout => ("TIMEOUT", "Tool timed out"),
-            Self::Unavailable => ("BREAKER_OPEN", "Tool is unavailable"),
-            Self::Io => ("IO_ERROR", "I/O error"),
-        }
-    }
-
-    /// The finer code, for the record.
-    pub fn code(self) -> &'static str {
-        self.row().0
-    }
-
     /// The fixed message.
     pub fn message(self) -> &'static str {
-        self.row().1
+        match self {
+            Self::FileNotFound => "File not found",
+            Self::PathNotFound => "Path not found",
+            Self::NotAFile => "Not a file",
+            Self::NotADirectory => "Not a directory",
+            Self::AlreadyExists => "Already exists",
+            Self::InvalidUtf8 => "File is not valid UTF-8",
+            Self::FileTooLarge | Self::TooManyEntries => "File is too large",
+            Self::PermissionDenied => "Permission denied",
+            Self::StorageFull => "Storage is full",
+            Self::ToolFailed => "Tool failed",
+            Self::OutputInvalid => "Tool returned an invalid result",
+            Self::Timeout => "Tool timed out",
+            Self::Unavailable => "Tool is unavailable",
+            Self::Io => "I/O error",
+        }
     }
 
     /// Whether the action may have had an effect in spite of the failure.
@@ -383,11 +308,6 @@ impl ExecutionFailure {
             | Self::Unavailable
             | Self::Io => true,
         }
-    }
-
-    /// The failure that an effect's code names.
-    pub fn parse(code: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|failure| failure.code() == code)
     }
 }
 

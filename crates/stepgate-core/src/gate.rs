@@ -1,20 +1,20 @@
 //! The gate: the ports and limits that every step uses, and the sessions that steps join.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 
 use crate::action::{CORE_SERVER, Touch};
 use crate::approvers::Groups;
 use crate::call::Call;
-use crate::consents::Consents;
+use crate::consent_cache::Consents;
 use crate::event::{Event, EventType, payload};
 use crate::ids::{ArtifactId, InvalidId, PrincipalId, RunId, SessionId};
 use crate::journal::{StateCode, StateError};
 use crate::json::Value;
 use crate::limits::Limits;
-use crate::lock;
+use crate::lock::locked;
 use crate::need::Reading;
 use crate::ports::{Executor, Hold, Policy, Store, StoreError, ToolServers, World};
 use crate::session::{Head, Session, SessionKind, Uniqueness};
@@ -77,7 +77,7 @@ pub(crate) struct Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let mut counts = self.parked.asking();
+        let mut counts = locked(&self.parked.asking);
         if let Some(count) = counts.get_mut(&self.principal_id) {
             *count -= 1;
             if *count == 0 {
@@ -89,16 +89,16 @@ impl Drop for Asking {
 
 impl Parked {
     pub(crate) fn keep(&self, run_id: RunId, hold: Hold) {
-        self.holds().insert(run_id, hold);
+        locked(&self.holds).insert(run_id, hold);
     }
 
     pub(crate) fn take(&self, run_id: RunId) -> Option<Hold> {
-        self.holds().remove(&run_id)
+        locked(&self.holds).remove(&run_id)
     }
 
     /// The runs that have a hold.
     pub(crate) fn runs(&self) -> Vec<RunId> {
-        self.holds().keys().copied().collect()
+        locked(&self.holds).keys().copied().collect()
     }
 
     pub(crate) fn told(&self) -> &Reading {
@@ -107,37 +107,25 @@ impl Parked {
 
     /// Notes that a run waits for a person and has verified.
     pub(crate) fn note_sound(&self, run_id: RunId) {
-        self.sound().insert(run_id);
+        locked(&self.sound).insert(run_id);
     }
 
     /// Whether a waiting run has verified before.
     pub(crate) fn is_sound(&self, run_id: RunId) -> bool {
-        self.sound().contains(&run_id)
+        locked(&self.sound).contains(&run_id)
     }
 
     /// Forgets the runs that no longer wait.
     pub(crate) fn forget_all_but(&self, waiting: &HashSet<RunId>) {
-        self.sound().retain(|run_id| waiting.contains(run_id));
+        locked(&self.sound).retain(|run_id| waiting.contains(run_id));
     }
 
     /// Counts one more approval that is being written for this principal.
     pub(crate) fn begin_asking(&self, principal_id: &PrincipalId) -> Asking {
-        let mut counts = self.asking();
+        let mut counts = locked(&self.asking);
         let count = counts.entry(principal_id.clone()).or_default();
         *count += 1;
         Asking { parked: self.clone(), principal_id: principal_id.clone(), count: *count }
-    }
-
-    fn asking(&self) -> MutexGuard<'_, HashMap<PrincipalId, u64>> {
-        lock::locked(&self.asking)
-    }
-
-    fn sound(&self) -> MutexGuard<'_, HashSet<RunId>> {
-        lock::locked(&self.sound)
-    }
-
-    fn holds(&self) -> MutexGuard<'_, HashMap<RunId, Hold>> {
-        lock::locked(&self.holds)
     }
 }
 
@@ -160,12 +148,12 @@ const DOUBT_PAUSE_MAX_MS: u64 = 60 * 60 * 1000;
 impl Doubts {
     /// Whether the pause before the next question about this run is not over yet.
     pub(crate) fn is_too_soon(&self, run_id: RunId, now: Timestamp) -> bool {
-        self.doubts().get(&run_id).is_some_and(|doubt| now < doubt.next)
+        locked(&self.0).get(&run_id).is_some_and(|doubt| now < doubt.next)
     }
 
     /// The tool did not know: doubles the pause.
     pub(crate) fn put_off(&self, run_id: RunId, now: Timestamp) {
-        let mut doubts = self.doubts();
+        let mut doubts = locked(&self.0);
         let pause_ms = doubts.get(&run_id).map_or(DOUBT_PAUSE_MIN_MS, |doubt| {
             doubt.pause_ms.saturating_mul(2).min(DOUBT_PAUSE_MAX_MS)
         });
@@ -174,11 +162,7 @@ impl Doubts {
 
     /// Forgets the runs that are no longer open.
     pub(crate) fn keep(&self, is_open: impl Fn(RunId) -> bool) {
-        self.doubts().retain(|run_id, _| is_open(*run_id));
-    }
-
-    fn doubts(&self) -> MutexGuard<'_, HashMap<RunId, Doubt>> {
-        lock::locked(&self.0)
+        locked(&self.0).retain(|run_id, _| is_open(*run_id));
     }
 }
 

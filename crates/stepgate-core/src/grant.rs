@@ -13,6 +13,7 @@ use crate::action;
 use crate::call::exceeds;
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
+use crate::journal::artifact::ToolCall;
 use crate::json::{Map, Value, canonical};
 use crate::time::Timestamp;
 
@@ -116,15 +117,31 @@ fn is_plain(beginning: &str, rest: &str) -> bool {
     })
 }
 
-/// A call as a grant sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GrantedCall<'a> {
+/// A call as an approval or a grant is bound to it: it is valid for this call by this principal, and no other.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct BoundCall<'a> {
     pub(crate) args: &'a Value,
+    /// A grant is bound to the executor, too. An approval is not: its digest leaves this out.
+    #[serde(skip)]
     pub(crate) executor_id: Option<&'a str>,
     pub(crate) principal_id: &'a PrincipalId,
     pub(crate) tool_definition_digest: Option<Digest>,
     pub(crate) tool_name: &'a str,
     pub(crate) tool_server: &'a str,
+}
+
+impl<'a> BoundCall<'a> {
+    /// The call that a journal has.
+    pub(crate) fn sent(principal_id: &'a PrincipalId, sent: &'a ToolCall) -> Self {
+        Self {
+            args: &sent.call.args,
+            executor_id: sent.meta.executor_id.as_deref(),
+            principal_id,
+            tool_definition_digest: sent.meta.tool_definition_digest,
+            tool_name: &sent.call.tool_name,
+            tool_server: &sent.call.tool_server,
+        }
+    }
 }
 
 impl Grant {
@@ -135,7 +152,7 @@ impl Grant {
 
     /// Whether the grant is for this call: this principal, this tool as it was defined, at this executor, and
     /// exactly these arguments, each as it must be. How often it was used, and when it ends, is not looked at.
-    pub(crate) fn covers(&self, call: GrantedCall<'_>) -> bool {
+    pub(crate) fn covers(&self, call: BoundCall<'_>) -> bool {
         self.principal_id == *call.principal_id
             && self.tool_server == call.tool_server
             && self.tool_name == call.tool_name

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::action::Action;
-use crate::call::{Call, ServerCall};
+use crate::call::{Call, ServerCall, exceeds};
 use crate::ids::{PrincipalId, RunId};
 use crate::journal::artifact::{DecisionMeta, Invocation, Verdict};
-use crate::journal::{Artifact, StateError, replay};
+use crate::journal::{Replayed, StateError, replay};
 use crate::json::Value;
 use crate::ports::{Dossier, PolicyDecision, PolicyVerdict, ToolServers};
 use crate::tool::{Tool, ToolName};
@@ -72,9 +72,9 @@ impl Ruling {
 fn lowers(call: &Call, name: &str, max: i64) -> bool {
     match call {
         Call::Core(_) => false,
-        #[expect(clippy::cast_precision_loss, reason = "a comparison for people")]
         Call::Server(call) => {
-            call.args.get(name).and_then(Value::as_f64).is_some_and(|value| value > max as f64)
+            let number = call.args.get(name).and_then(Value::as_number);
+            number.is_some_and(|number| exceeds(number, max))
         }
     }
 }
@@ -85,18 +85,9 @@ pub fn past_decision(
     tools: &dyn ToolServers,
     dossier: &Dossier,
 ) -> Result<Option<PastDecision>, StateError> {
-    let (mut asked, mut decided) = (None, None);
-    for artifact in replay(&dossier.entries)?.artifacts {
-        match artifact {
-            Artifact::ActionRequest(request) => asked = Some(request),
-            Artifact::SupervisorDecision(decision) => decided = Some(decision),
-            Artifact::ToolCall(_) | Artifact::ToolEffect(_) => {}
-        }
-    }
-    let Some(request) = asked else { return Ok(None) };
-    let caps = |cap: Option<&Value>| -> BTreeMap<String, i64> {
-        let caps = cap.and_then(Value::as_object).into_iter().flatten();
-        caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
+    let Replayed { request: Some(request), decision: decided, .. } = replay(&dossier.entries)?
+    else {
+        return Ok(None);
     };
     let mut refused_caps = None;
     let (ruling, meta) = match (&dossier.approval, &decided) {
@@ -104,17 +95,17 @@ pub fn past_decision(
         // expiry made of it.
         (Some(approval), _) => {
             let asked = &approval.context.read()?.needs_approval.meta;
-            (Ruling::RequireApproval(caps(asked.cap.as_ref())), asked.clone())
+            (Ruling::RequireApproval(asked.caps()), asked.clone())
         }
         (None, Some(decision)) if decision.policy_hash.is_some() => {
             let ruling = match decision.decision {
                 // Policy asked for a person, and a grant answered.
                 Verdict::Approve if decision.meta.grant_id.is_some() => {
-                    Ruling::RequireApproval(caps(decision.meta.cap.as_ref()))
+                    Ruling::RequireApproval(decision.meta.caps())
                 }
-                Verdict::Approve => Ruling::Permit(caps(decision.meta.cap.as_ref())),
+                Verdict::Approve => Ruling::Permit(decision.meta.caps()),
                 Verdict::Deny => {
-                    refused_caps = decision.meta.cap.as_ref().map(|cap| caps(Some(cap)));
+                    refused_caps = decision.meta.cap.as_ref().map(|_| decision.meta.caps());
                     Ruling::Deny
                 }
                 Verdict::NeedsApproval => Ruling::RequireApproval(BTreeMap::new()),

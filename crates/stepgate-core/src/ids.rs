@@ -1,11 +1,10 @@
 //! Names as types: an id never crosses a module as a bare `Uuid` or `String`.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
@@ -47,6 +46,33 @@ impl<T: FromStr<Err = InvalidId>> Visitor<'_> for Parsing<T> {
     }
 }
 
+/// A type that JSON holds as text: its schema, and how it is read with `FromStr`.
+macro_rules! text_in_json {
+    ($name:ident, $schema:tt) => {
+        impl ::schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> ::std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
+                ::schemars::json_schema!($schema)
+            }
+        }
+
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+                $crate::ids::parsed(text)
+            }
+        }
+    };
+}
+
+pub(crate) use text_in_json;
+
 /// Reads the one spelling of a UUIDv7 that Stepgate writes: hyphenated, lower case.
 fn lower_case_uuid_v7(text: &str) -> Result<Uuid, InvalidId> {
     let invalid = || InvalidId::new(text, "a UUIDv7 in lower case with hyphens");
@@ -58,8 +84,8 @@ fn lower_case_uuid_v7(text: &str) -> Result<Uuid, InvalidId> {
     if is_ours { Ok(id) } else { Err(invalid()) }
 }
 
-macro_rules! uuid_id {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! uuid_ids {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(Uuid);
@@ -97,43 +123,19 @@ macro_rules! uuid_id {
             }
         }
 
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "format": "uuid" })
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                parsed(deserializer)
-            }
-        }
-    };
+        text_in_json!($name, { "type": "string", "format": "uuid" });
+    )*};
 }
 
-uuid_id! {
+uuid_ids! {
     /// One UUIDv7 for a step's run and its trace: `tool_run_id` and `trace_id` are this.
-    RunId
-}
-uuid_id! {
+    RunId,
     /// One agent's conversation: spec 003's session, spec 004's `plan_id`.
-    SessionId
-}
-uuid_id! {
+    SessionId,
     /// A question to a person.
-    ApprovalId
-}
-uuid_id! {
+    ApprovalId,
     /// Any of the four artifacts of a trace.
-    ArtifactId
+    ArtifactId,
 }
 
 /// The beginning of an id, as a person types it.

@@ -11,6 +11,7 @@ mod replay;
 use crate::digest::Digest;
 use crate::ids::{ArtifactId, IdempotencyKey, RunId, SessionId};
 use crate::machine::{self, State};
+use crate::spelled::spelled;
 use crate::time::Timestamp;
 
 pub use artifact::{Artifact, Kind, Sealed};
@@ -18,34 +19,28 @@ pub use checkpoint::{Checkpoint, ExecutionState};
 pub use entry::{Appended, Entry, Tail};
 pub use replay::{Replayed, replay};
 
-/// The six stable codes of spec 004.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StateCode {
-    /// An illegal pair, a `from_state` that is not the current one, or a call without its id.
-    InvalidTransition,
-    /// A gap or a duplicate in the sequence.
-    SequenceGap,
-    /// A digest that does not follow from what it covers.
-    ChecksumMismatch,
-    /// No journal where there must be one, or a trace that does not verify.
-    RecoveryFailed,
-    /// The trace's lock was not obtained within the wait.
-    LockAcquireFailed,
-    /// Another executor took the trace over.
-    ConcurrentExecution,
+spelled! {
+    /// The six stable codes of spec 004.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum StateCode {
+        /// An illegal pair, a `from_state` that is not the current one, or a call without its id.
+        InvalidTransition = "STATE_INVALID_TRANSITION",
+        /// A gap or a duplicate in the sequence.
+        SequenceGap = "STATE_SEQUENCE_GAP",
+        /// A digest that does not follow from what it covers.
+        ChecksumMismatch = "STATE_CHECKSUM_MISMATCH",
+        /// No journal where there must be one, or a trace that does not verify.
+        RecoveryFailed = "STATE_RECOVERY_FAILED",
+        /// The trace's lock was not obtained within the wait.
+        LockAcquireFailed = "STATE_LOCK_ACQUIRE_FAILED",
+        /// Another executor took the trace over.
+        ConcurrentExecution = "STATE_CONCURRENT_EXECUTION",
+    }
+    /// The specification's spelling.
+    fn as_str
 }
 
 impl StateCode {
-    /// Every code.
-    pub const ALL: [Self; 6] = [
-        Self::InvalidTransition,
-        Self::SequenceGap,
-        Self::ChecksumMismatch,
-        Self::RecoveryFailed,
-        Self::LockAcquireFailed,
-        Self::ConcurrentExecution,
-    ];
-
     /// Whether the code means that a journal ends elsewhere than its writer expected.
     pub(crate) fn is_about_the_tail(self) -> bool {
         match self {
@@ -54,18 +49,6 @@ impl StateCode {
             | Self::RecoveryFailed
             | Self::LockAcquireFailed
             | Self::ConcurrentExecution => false,
-        }
-    }
-
-    /// The specification's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidTransition => "STATE_INVALID_TRANSITION",
-            Self::SequenceGap => "STATE_SEQUENCE_GAP",
-            Self::ChecksumMismatch => "STATE_CHECKSUM_MISMATCH",
-            Self::RecoveryFailed => "STATE_RECOVERY_FAILED",
-            Self::LockAcquireFailed => "STATE_LOCK_ACQUIRE_FAILED",
-            Self::ConcurrentExecution => "STATE_CONCURRENT_EXECUTION",
         }
     }
 }

@@ -19,23 +19,29 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a trace stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "TraceState")]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum State {
-    /// The request is in the journal and nothing is decided.
-    Pending,
-    /// Decided in favour; not called yet.
-    Authorized,
-    /// The call is durable: it was sent or is about to be.
-    Executing,
-    /// The effect is recorded as a success.
-    Completed,
-    /// The effect is recorded as anything but a success.
-    Failed,
-    /// Decided against; nothing was called.
-    Denied,
+use crate::spelled::spelled;
+
+spelled! {
+    /// Where a trace stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(rename = "TraceState")]
+    #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+    pub enum State {
+        /// The request is in the journal and nothing is decided.
+        Pending = "PENDING",
+        /// Decided in favour; not called yet.
+        Authorized = "AUTHORIZED",
+        /// The call is durable: it was sent or is about to be.
+        Executing = "EXECUTING",
+        /// The effect is recorded as a success.
+        Completed = "COMPLETED",
+        /// The effect is recorded as anything but a success.
+        Failed = "FAILED",
+        /// Decided against; nothing was called.
+        Denied = "DENIED",
+    }
+    /// The specification's spelling.
+    fn as_str
 }
 
 /// What moves a trace from one state to the next: the meaning of an appended artifact.
@@ -86,39 +92,12 @@ pub fn next(from: State, by: Move) -> Result<State, IllegalMove> {
 }
 
 impl State {
-    /// Every state, in the order of the diagram.
-    pub const ALL: [Self; 6] = [
-        Self::Pending,
-        Self::Authorized,
-        Self::Executing,
-        Self::Completed,
-        Self::Failed,
-        Self::Denied,
-    ];
-
     /// Whether the trace has ended: nothing can be appended any more.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Pending | Self::Authorized | Self::Executing => false,
             Self::Completed | Self::Failed | Self::Denied => true,
         }
-    }
-
-    /// The specification's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "PENDING",
-            Self::Authorized => "AUTHORIZED",
-            Self::Executing => "EXECUTING",
-            Self::Completed => "COMPLETED",
-            Self::Failed => "FAILED",
-            Self::Denied => "DENIED",
-        }
-    }
-
-    /// The state that a store or a bundle spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 

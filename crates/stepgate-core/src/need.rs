@@ -5,79 +5,48 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
+use crate::event::{Event, payload};
 use crate::ids::{ApprovalId, RunId};
-use crate::json::Value;
 use crate::lock;
+use crate::spelled::spelled;
 use crate::time::Timestamp;
 
-/// Why something needs a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "NeedKind")]
-pub enum Kind {
-    /// An approval that no person has decided.
-    Approval,
-    /// The call of a run was sent, and whether it acted is unknown.
-    InDoubt,
-    /// The executor of a run cannot continue. Recovery tries again.
-    Stuck,
-    /// A run does not verify, so it is neither continued nor ended.
-    Quarantined,
-    /// A tool was added to a known server, and no operator has accepted it.
-    ToolNew,
-    /// A tool's definition differs from the accepted one.
-    ToolChanged,
-    /// A tool that has a mode cannot be offered.
-    ToolUnusable,
-    /// A tool server cannot be called.
-    ServerOff,
-    /// The policy files could not be loaded: the policies before them stay in force.
-    PolicyNotLoaded,
-    /// Runs wait for an executor that no living node reaches.
-    ExecutorUnreached,
+spelled! {
+    /// Why something needs a person.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    #[schemars(rename = "NeedKind")]
+    pub enum Kind {
+        /// An approval that no person has decided.
+        Approval = "approval",
+        /// The call of a run was sent, and whether it acted is unknown.
+        InDoubt = "in_doubt",
+        /// The executor of a run cannot continue. Recovery tries again.
+        Stuck = "stuck",
+        /// A run does not verify, so it is neither continued nor ended.
+        Quarantined = "quarantined",
+        /// A tool was added to a known server, and no operator has accepted it.
+        ToolNew = "tool_new",
+        /// A tool's definition differs from the accepted one.
+        ToolChanged = "tool_changed",
+        /// A tool that has a mode cannot be offered.
+        ToolUnusable = "tool_unusable",
+        /// A tool server cannot be called.
+        ServerOff = "server_off",
+        /// The policy files could not be loaded: the policies before them stay in force.
+        PolicyNotLoaded = "policy_not_loaded",
+        /// Runs wait for an executor that no living node reaches.
+        ExecutorUnreached = "executor_unreached",
+    }
+    /// The spelling in events, metrics and answers.
+    fn as_str
 }
 
 impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 10] = [
-        Self::Approval,
-        Self::InDoubt,
-        Self::Stuck,
-        Self::Quarantined,
-        Self::ToolNew,
-        Self::ToolChanged,
-        Self::ToolUnusable,
-        Self::ServerOff,
-        Self::PolicyNotLoaded,
-        Self::ExecutorUnreached,
-    ];
-
     /// The kinds of runs that recovery cannot end.
     pub const OF_RUNS: [Self; 3] = [Self::InDoubt, Self::Stuck, Self::Quarantined];
-
-    /// The spelling in events, metrics and answers.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Approval => "approval",
-            Self::InDoubt => "in_doubt",
-            Self::Stuck => "stuck",
-            Self::Quarantined => "quarantined",
-            Self::ToolNew => "tool_new",
-            Self::ToolChanged => "tool_changed",
-            Self::ToolUnusable => "tool_unusable",
-            Self::ServerOff => "server_off",
-            Self::PolicyNotLoaded => "policy_not_loaded",
-            Self::ExecutorUnreached => "executor_unreached",
-        }
-    }
-
-    /// The kind that an event spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
 
     /// The message for the caller of the run. The reason is for operators only.
     pub fn notice(self) -> &'static str {
@@ -148,24 +117,18 @@ pub struct Need {
 impl Need {
     /// The need that an event reports about a run.
     pub(crate) fn of_run(event: &Event) -> Option<(RunId, Self)> {
-        let run_id: RunId = text(event, "run_id")?.parse().ok()?;
-        Some((run_id, Self::of(event, Subject::Run(run_id))?))
+        let told: payload::RunNeedsPerson = serde_json::from_value(event.payload.clone()).ok()?;
+        let payload::RunNeedsPerson { kind, reason, run_id } = told;
+        Some((run_id, Self { subject: Subject::Run(run_id), kind, reason, since: event.ts }))
     }
 
     /// The need that an event reports about a part.
     pub(crate) fn of_part(event: &Event) -> Option<(String, Self)> {
-        let name = text(event, "subject")?.to_owned();
-        Some((name.clone(), Self::of(event, Subject::Part(name))?))
+        let told: payload::PartNeedsPerson = serde_json::from_value(event.payload.clone()).ok()?;
+        let payload::PartNeedsPerson { kind, reason, subject } = told;
+        let need = Self { subject: Subject::Part(subject.clone()), kind, reason, since: event.ts };
+        Some((subject, need))
     }
-
-    fn of(event: &Event, subject: Subject) -> Option<Self> {
-        let kind = Kind::parse(text(event, "kind")?)?;
-        Some(Self { subject, kind, reason: text(event, "reason")?.to_owned(), since: event.ts })
-    }
-}
-
-fn text<'a>(event: &'a Event, name: &str) -> Option<&'a str> {
-    event.payload.get(name).and_then(Value::as_str)
 }
 
 /// Cache of the list of runs that need a person: a new read fetches only what is new. Clones share it.

@@ -129,12 +129,8 @@ impl Parts {
         let fresh = self.known().fresh(found, gate.world.now());
         let mut needs = Vec::new();
         for finding in fresh {
-            let Finding { kind, subject, reason, .. } = &finding;
-            let payload = payload::PartNeedsPerson {
-                kind: *kind,
-                reason: reason.clone(),
-                subject: subject.clone(),
-            };
+            let Finding { kind, subject, reason, .. } = finding.clone();
+            let payload = payload::PartNeedsPerson { kind, reason, subject };
             let since = gate.note(EventType::PartNeedsPerson, payload).await?.ts;
             let told = Told { since, gone: None };
             self.known().told.insert(finding.key(), told);

@@ -9,59 +9,35 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::digest::Digest;
 use crate::failure::{ExecutionFailure, Failure, Outcome};
 use crate::ids::{PrincipalId, RunId, SessionId};
+use crate::spelled::spelled;
 use crate::time::Timestamp;
 
-/// The lifecycle states of spec 002.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "RunStatus")]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// Accepted; nothing finished yet.
-    Started,
-    /// A person is asked.
-    ApprovalRequired,
-    /// A person approved; not finished yet.
-    Approved,
-    /// Done.
-    Ok,
-    /// Refused or failed.
-    Error,
-    /// The tool's timeout passed.
-    Timeout,
-    /// A person denied it, or the approval expired.
-    Denied,
+spelled! {
+    /// The lifecycle states of spec 002.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(rename = "RunStatus")]
+    #[serde(rename_all = "snake_case")]
+    pub enum Status {
+        /// Accepted; nothing finished yet.
+        Started = "started",
+        /// A person is asked.
+        ApprovalRequired = "approval_required",
+        /// A person approved; not finished yet.
+        Approved = "approved",
+        /// Done.
+        Ok = "ok",
+        /// Refused or failed.
+        Error = "error",
+        /// The tool's timeout passed.
+        Timeout = "timeout",
+        /// A person denied it, or the approval expired.
+        Denied = "denied",
+    }
+    /// The specification's spelling.
+    fn as_str
 }
 
 impl Status {
-    /// Every status.
-    pub const ALL: [Self; 7] = [
-        Self::Started,
-        Self::ApprovalRequired,
-        Self::Approved,
-        Self::Ok,
-        Self::Error,
-        Self::Timeout,
-        Self::Denied,
-    ];
-
-    /// The specification's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Started => "started",
-            Self::ApprovalRequired => "approval_required",
-            Self::Approved => "approved",
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Timeout => "timeout",
-            Self::Denied => "denied",
-        }
-    }
-
-    /// The status that a store or a caller spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
-    }
-
     /// Whether a run with this status never changes again.
     pub fn is_final(self) -> bool {
         match self {
@@ -146,7 +122,7 @@ pub struct Run {
 }
 
 /// The part of a run that is fixed when it ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
     /// The result, as the bytes of the response. Where the run failed, the error result of its tool, which
     /// is not part of the response.
@@ -155,13 +131,6 @@ pub struct Ending {
     pub error_json: Option<String>,
     /// From arrival to record, without the time that a person took to decide.
     pub latency_ms: u64,
-}
-
-impl Ending {
-    /// An ending without result, error or duration.
-    pub(crate) fn nothing() -> Self {
-        Self { output_json: None, error_json: None, latency_ms: 0 }
-    }
 }
 
 /// The part of a run that a session's OPEN link covers.

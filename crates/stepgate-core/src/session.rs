@@ -8,19 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::ids::{PrincipalId, RunId, SessionId};
+use crate::spelled::spelled;
 use crate::time::Timestamp;
 
-/// What a session is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionKind {
-    /// Chains the acts of operators, and the openings of all other sessions. One per store.
-    System,
-    /// The session of a principal that names no session. Where several nodes share the store, each node has
-    /// its own, so that nodes do not contend for the end of one chain.
-    Default,
-    /// A session that a principal named.
-    Named,
+spelled! {
+    /// What a session is for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum SessionKind {
+        /// Chains the acts of operators, and the openings of all other sessions. One per store.
+        System = "system",
+        /// The session of a principal that names no session. Where several nodes share the store, each node has
+        /// its own, so that nodes do not contend for the end of one chain.
+        Default = "default",
+        /// A session that a principal named.
+        Named = "named",
+    }
+    /// The spelling in the store.
+    fn as_str
 }
 
 /// How many sessions of a kind may exist. A principal that names no session always joins the same one.
@@ -35,18 +40,6 @@ pub enum Uniqueness {
 }
 
 impl SessionKind {
-    /// Every kind.
-    pub const ALL: [Self; 3] = [Self::System, Self::Default, Self::Named];
-
-    /// The spelling in the store.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::Default => "default",
-            Self::Named => "named",
-        }
-    }
-
     /// How many of this kind there may be.
     pub fn uniqueness(self) -> Uniqueness {
         match self {
@@ -54,11 +47,6 @@ impl SessionKind {
             Self::Default => Uniqueness::ForPrincipal,
             Self::Named => Uniqueness::None,
         }
-    }
-
-    /// The kind that a store spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
@@ -141,6 +129,19 @@ impl Link {
         let (number, prev) = (head.number + 1, head.digest);
         let covered = Covered { body_digest, kind, number, prev, run_id, session_id };
         Self { number, prev, digest: Digest::of(&covered) }
+    }
+
+    /// Whether this is the link of a body: its digest follows from what it links.
+    pub(crate) fn links(
+        &self,
+        session_id: SessionId,
+        kind: LinkKind,
+        run_id: Option<RunId>,
+        body_digest: Digest,
+    ) -> bool {
+        let Some(number) = self.number.checked_sub(1) else { return false };
+        let before = Head { number, digest: self.prev };
+        Self::after(&before, session_id, kind, run_id, body_digest) == *self
     }
 
     /// The end of the chain that this link ends.

@@ -21,7 +21,7 @@ pub enum Unreadable {
 }
 
 /// Assembles events from chunks of bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Parser {
     line: Vec<u8>,
     event: Event,
@@ -33,13 +33,7 @@ pub struct Parser {
 impl Parser {
     /// A parser with this limit on the bytes of an event.
     pub fn new(event_bytes_max: usize) -> Self {
-        Self {
-            line: Vec::new(),
-            event: Event::default(),
-            event_bytes: 0,
-            event_bytes_max,
-            is_after_return: false,
-        }
+        Self { event_bytes_max, ..Self::default() }
     }
 
     /// The events that this chunk completes. An event with neither data nor an id is dropped.

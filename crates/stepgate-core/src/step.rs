@@ -47,7 +47,6 @@ pub use p9_respond::{answer_of, recorded_answers};
 
 pub(crate) use p3_validate_schema::Readable;
 pub(crate) use p5_validate_args::asked_digest;
-pub(crate) use p6_authorize::approved_digest;
 
 use p5_validate_args::ValidatedArgs;
 use restore::{Restored, Sent, restore};
@@ -234,17 +233,9 @@ pub(crate) async fn resolve_as_found(
 /// A run whose call was sent and whose effect is not recorded, with the call.
 async fn in_doubt(gate: &Gate, run_id: RunId) -> Result<(Trail, Sent), Refused> {
     let Restored { trail, state, sent, .. } = restore(gate, run_id).await?;
-    match (state, sent) {
-        (State::Executing, Some(sent)) => Ok((trail, sent)),
-        (
-            State::Pending
-            | State::Authorized
-            | State::Executing
-            | State::Completed
-            | State::Failed
-            | State::Denied,
-            _,
-        ) => Err(Refused::NotInDoubt),
+    match sent {
+        Some(sent) if state == State::Executing => Ok((trail, sent)),
+        Some(_) | None => Err(Refused::NotInDoubt),
     }
 }
 
@@ -269,29 +260,22 @@ async fn conclude(
 ) -> Result<Answer, Fault> {
     let mut ended = ended;
     loop {
-        let stop = match ended {
-            Ok(result) => match p8_record::record(gate, &mut trail, Ok(result)).await {
-                Ok(record) => return Ok(p9_respond::respond(record)),
-                Err(stop) => stop,
-            },
-            Err(Stop::Failure(failure)) => {
-                match p8_record::record(gate, &mut trail, Err(failure)).await {
-                    Ok(record) => return Ok(p9_respond::respond(record)),
-                    Err(stop) => stop,
-                }
-            }
-            Err(stop) => stop,
+        let recorded = match ended {
+            Ok(result) => p8_record::record(gate, &mut trail, Ok(result)).await,
+            Err(Stop::Failure(failure)) => p8_record::record(gate, &mut trail, Err(failure)).await,
+            Err(stop) => Err(stop),
         };
-        ended = match stop {
-            Stop::Failure(failure) => Err(Stop::Failure(failure)),
-            Stop::KeyTaken { key, asked } => {
+        ended = match recorded {
+            Ok(record) => return Ok(p9_respond::respond(record)),
+            Err(Stop::Failure(failure)) => Err(Stop::Failure(failure)),
+            Err(Stop::KeyTaken { key, asked }) => {
                 trail.forget_journal();
                 Err(p5_validate_args::known(gate, &key, asked).await?)
             }
-            Stop::Known(run_id) => return p9_respond::recalled(gate, run_id).await,
-            Stop::Paused(approval_id) => return Ok(p9_respond::paused(&trail, approval_id)),
-            Stop::InDoubt => return Ok(p9_respond::in_doubt(&trail)),
-            Stop::Fault(fault) => {
+            Err(Stop::Known(run_id)) => return p9_respond::recalled(gate, run_id).await,
+            Err(Stop::Paused(approval_id)) => return Ok(p9_respond::paused(&trail, approval_id)),
+            Err(Stop::InDoubt) => return Ok(p9_respond::in_doubt(&trail)),
+            Err(Stop::Fault(fault)) => {
                 // Another node that took the run over may be waiting for this hold, so it is dropped.
                 if !fault.is_taken_over() {
                     trail.park(gate);

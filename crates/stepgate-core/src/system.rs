@@ -11,7 +11,7 @@ pub const SYSTEM_PRINCIPAL: &str = "system";
 const PAGE: usize = 1000;
 
 /// The events of these types in the system session after a position, oldest first.
-pub(crate) async fn events_since(
+pub async fn events_since(
     store: &dyn Store,
     event_types: &[EventType],
     position: u64,

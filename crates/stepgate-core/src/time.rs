@@ -1,14 +1,12 @@
 //! Instants as the text that is hashed: `YYYY-MM-DDTHH:MM:SS.mmmZ`, exactly.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+use serde::{Serialize, Serializer, ser};
 
-use crate::ids::{self, InvalidId};
+use crate::ids::{InvalidId, text_in_json};
 
 /// A millisecond of UTC in the years 0000 to 9999, up to the last one that the calendar library shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,9 +39,19 @@ impl Timestamp {
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         Self::from_millisecond(self.millisecond.saturating_add(ms))
     }
-}
 
-impl Timestamp {
+    /// An instant of which a person may leave out the end: `2026-01-31`, `2026-01-31T12:00`, `2026-01-31T12:00:00Z`.
+    pub fn parse_short(text: &str) -> Result<Self, InvalidId> {
+        const MIDNIGHT: &str = "T00:00:00.000Z";
+        let whole = text.strip_suffix('Z').unwrap_or(text);
+        let missing = whole.len().checked_sub("2026-01-31".len()).and_then(|at| MIDNIGHT.get(at..));
+        match missing {
+            Some(missing) => format!("{whole}{missing}").parse(),
+            None => text.parse(),
+        }
+        .map_err(|_| InvalidId::new(text, "an instant like 2026-01-31T12:00:00.000Z"))
+    }
+
     /// The text as bytes. Every step writes a dozen of these, so this avoids the formatting machinery.
     fn text(self) -> [u8; 24] {
         let at = jiff::Timestamp::from_millisecond(self.millisecond)
@@ -73,20 +81,6 @@ impl Timestamp {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(std::str::from_utf8(&self.text()).map_err(|_| fmt::Error)?)
-    }
-}
-
-impl Timestamp {
-    /// An instant of which a person may leave out the end: `2026-01-31`, `2026-01-31T12:00`, `2026-01-31T12:00:00Z`.
-    pub fn parse_short(text: &str) -> Result<Self, InvalidId> {
-        const MIDNIGHT: &str = "T00:00:00.000Z";
-        let whole = text.strip_suffix('Z').unwrap_or(text);
-        let missing = whole.len().checked_sub("2026-01-31".len()).and_then(|at| MIDNIGHT.get(at..));
-        match missing {
-            Some(missing) => format!("{whole}{missing}").parse(),
-            None => text.parse(),
-        }
-        .map_err(|_| InvalidId::new(text, "an instant like 2026-01-31T12:00:00.000Z"))
     }
 }
 
@@ -127,25 +121,7 @@ impl Serialize for Timestamp {
     }
 }
 
-impl JsonSchema for Timestamp {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Timestamp".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "date-time" })
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        ids::parsed(deserializer)
-    }
-}
+text_in_json!(Timestamp, { "type": "string", "format": "date-time" });
 
 #[cfg(test)]
 mod tests;

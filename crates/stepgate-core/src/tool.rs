@@ -13,6 +13,7 @@ use crate::digest::Digest;
 use crate::ids::InvalidId;
 use crate::journal::artifact::{Guarantee, RiskLevel, ToolClass};
 use crate::json::{Map, Value};
+use crate::spelled::spelled;
 
 /// A tool of a tool server: `server.tool`, split at the first dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,30 +103,20 @@ impl<'de> Deserialize<'de> for ToolName {
     }
 }
 
-/// What a tool does, as the operator configured it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Reads, and changes nothing.
-    ReadOnly,
-    /// Prepares something that a person sends later.
-    Draft,
-    /// Changes something outside Stepgate.
-    ExecuteGated,
-}
-
-impl Mode {
-    /// Every mode.
-    pub const ALL: [Self; 3] = [Self::ReadOnly, Self::Draft, Self::ExecuteGated];
-
-    /// The spelling that users know.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ReadOnly => "read_only",
-            Self::Draft => "draft",
-            Self::ExecuteGated => "execute_gated",
-        }
+spelled! {
+    /// What a tool does, as the operator configured it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Mode {
+        /// Reads, and changes nothing.
+        ReadOnly = "read_only",
+        /// Prepares something that a person sends later.
+        Draft = "draft",
+        /// Changes something outside Stepgate.
+        ExecuteGated = "execute_gated",
     }
+    /// The spelling that users know.
+    fn as_str
 }
 
 /// What happens to a call that was sent, or was about to be sent, when the gateway stopped (decision 12).

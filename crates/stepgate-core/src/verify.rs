@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use serde::{Deserialize, Serialize};
 
-use crate::consents::Recorded;
+use crate::consent_cache::Recorded;
 use crate::digest::Digest;
 use crate::event::{Event, EventType};
 use crate::gate::opening_payload;
@@ -144,21 +144,18 @@ impl Walk {
         progress: impl FnMut(u64),
     ) -> Result<(), StoreError> {
         let Moment { sessions, counts, last } = store.moment().await?;
-        match Recorded::of(store).await {
-            Ok(consents) => self.consents = consents,
-            Err(error) => self.unreadable("events", error)?,
+        if let Some(consents) = self.readable("events", Recorded::of(store).await)? {
+            self.consents = consents;
         }
         self.runs(store, &last, progress).await?;
         self.suspects(store).await?;
         self.shared_keys(store).await?;
         self.loose_events(store, last.events).await?;
-        match sessions {
-            Ok(sessions) => self.sessions(store, &sessions, saved).await?,
-            Err(error) => self.unreadable("sessions", error)?,
+        if let Some(sessions) = self.readable("sessions", sessions)? {
+            self.sessions(store, &sessions, saved).await?;
         }
-        match counts {
-            Ok(counts) => self.compare_counts(&counts),
-            Err(error) => self.unreadable("counts", error)?,
+        if let Some(counts) = self.readable("counts", counts)? {
+            self.compare_counts(&counts);
         }
         Ok(())
     }
@@ -171,10 +168,7 @@ impl Walk {
     ) -> Result<(), StoreError> {
         let mut page = store.audit(last, None, PAGE_RUNS).await;
         loop {
-            let runs = match page {
-                Ok(runs) => runs,
-                Err(error) => return self.unreadable("tool_runs", error),
-            };
+            let Some(runs) = self.readable("tool_runs", page)? else { return Ok(()) };
             let Some(before) = runs.last().map(|audited| audited.run_id) else { return Ok(()) };
             let mut checked: Result<(), StoreError> = Ok(());
             page = while_reading(store.audit(last, Some(before), PAGE_RUNS), || {
@@ -191,10 +185,11 @@ impl Walk {
 
     fn audited(&mut self, audited: Audited) -> Result<(), StoreError> {
         let Audited { run_id, dossier, rows } = audited;
-        match dossier {
-            Ok(Some(dossier)) => self.run(&dossier, &rows),
-            Ok(None) => self.problems.push(Problem::new(format!("run {run_id}"), "is gone")),
-            Err(error) => self.unreadable(&format!("run {run_id}"), error)?,
+        let place = format!("run {run_id}");
+        match self.readable(&place, dossier)? {
+            Some(Some(dossier)) => self.run(&dossier, &rows),
+            Some(None) => self.problems.push(Problem::new(place, "is gone")),
+            None => {}
         }
         Ok(())
     }
@@ -204,17 +199,12 @@ impl Walk {
         if self.suspects.is_empty() {
             return Ok(());
         }
-        match Recorded::of(store).await {
-            Ok(consents) => self.consents = consents,
-            Err(error) => return self.unreadable("events", error),
-        }
+        let consents = self.readable("events", Recorded::of(store).await)?;
+        let Some(consents) = consents else { return Ok(()) };
         for run_id in std::mem::take(&mut self.suspects) {
-            match store.dossier(run_id).await {
-                Ok(Some(dossier)) => {
-                    self.problems.extend(consents::check(&dossier, &self.consents));
-                }
-                Ok(None) => {}
-                Err(error) => self.unreadable(&format!("run {run_id}"), error)?,
+            let dossier = self.readable(&format!("run {run_id}"), store.dossier(run_id).await)?;
+            if let Some(Some(dossier)) = dossier {
+                self.problems.extend(consents::check(&dossier, &consents));
             }
         }
         Ok(())
@@ -226,11 +216,8 @@ impl Walk {
         if self.keys.is_sorted_by(|key, next| key < next) {
             return Ok(());
         }
-        let shared = match store.shared_keys(SHARED_KEYS_MAX).await {
-            Ok(shared) => shared,
-            Err(error) => return self.unreadable("effects", error),
-        };
-        for key in shared {
+        let shared = self.readable("effects", store.shared_keys(SHARED_KEYS_MAX).await)?;
+        for key in shared.unwrap_or_default() {
             let what =
                 format!("key `{key}` has more than one run: it may have been executed twice");
             self.problems.push(Problem::new("effects", what));
@@ -239,18 +226,17 @@ impl Walk {
     }
 
     /// A row that cannot be read back was changed: that is a problem. An unavailable store is an error.
-    fn unreadable(&mut self, place: &str, error: StoreError) -> Result<(), StoreError> {
-        match error {
-            StoreError::State(error) => {
+    fn readable<T>(
+        &mut self,
+        place: &str,
+        read: Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        match read {
+            Err(StoreError::State(error)) => {
                 self.problems.push(Problem::new(place, error));
-                Ok(())
+                Ok(None)
             }
-            StoreError::KeyTaken
-            | StoreError::AlreadyDecided
-            | StoreError::UnknownSession(_)
-            | StoreError::Unavailable(_)
-            | StoreError::AnswerLost(_)
-            | StoreError::Broken(_) => Err(error),
+            read => read.map(Some),
         }
     }
 
@@ -299,10 +285,8 @@ impl Walk {
         let mut before: HashMap<SessionId, u64> = HashMap::new();
         let mut after = 0;
         while after < last {
-            let page = match store.loose_page(after, PAGE_EVENTS).await {
-                Ok(page) => page,
-                Err(error) => return self.unreadable("events", error),
-            };
+            let page = self.readable("events", store.loose_page(after, PAGE_EVENTS).await)?;
+            let page = page.unwrap_or_default();
             let Some((position, _)) = page.last() else { return Ok(()) };
             after = *position;
             for (_, linked) in page.into_iter().take_while(|(position, _)| *position <= last) {
@@ -383,10 +367,8 @@ impl Walk {
         if ahead.is_empty() {
             return Ok(());
         }
-        let sessions = match store.sessions().await {
-            Ok(sessions) => sessions,
-            Err(error) => return self.unreadable("sessions", error),
-        };
+        let sessions = self.readable("sessions", store.sessions().await)?;
+        let Some(sessions) = sessions else { return Ok(()) };
         let ends: HashMap<SessionId, u64> =
             sessions.iter().map(|session| (session.session_id, session.head.number)).collect();
         for (session_id, number) in ahead {

@@ -39,13 +39,10 @@ pub async fn of_run(gate: &Gate, run_id: RunId, recorded: &Recorded) -> Result<S
 async fn is_in_doubt(gate: &Gate, run_id: RunId) -> Result<bool, Fault> {
     let entries = gate.store.list_log_entries(run_id, 0).await?;
     let last = entries.last().map(Appended::prove).transpose()?;
-    Ok(match last {
-        Some(Artifact::ToolEffect(effect)) => effect.outcome.status == EffectStatus::Error,
-        Some(
-            Artifact::ActionRequest(_) | Artifact::SupervisorDecision(_) | Artifact::ToolCall(_),
-        )
-        | None => false,
-    })
+    Ok(matches!(
+        last,
+        Some(Artifact::ToolEffect(effect)) if effect.outcome.status == EffectStatus::Error
+    ))
 }
 
 /// The text of a refusal: the outcome, the code, the message, the part of the reason that the caller may see, and one
@@ -56,22 +53,18 @@ fn of_refusal(recorded: &Recorded, known: Known) -> String {
     let (code, message) = error.map_or(("", ""), |error| (&error.error_code, &error.message));
     let message = message.trim_end_matches('.');
     let failure = execution(detail).filter(|_| outcome == code);
-    let finer = match failure {
-        Some(failure) => failure.code(),
-        None => code,
-    };
-    let reason = match failure {
-        Some(failure) => reason_of_execution(failure, detail),
-        None => reason_of_refusal(code, detail, known),
+    let (finer, reason, advice) = match failure {
+        Some(failure) => (
+            failure.code(),
+            reason_of_execution(failure, detail),
+            advice_after_execution(failure, known.is_in_doubt),
+        ),
+        None => (code, reason_of_refusal(code, detail, known), advice_after_refusal(code, detail)),
     };
     let reason = reason.map(|reason| {
         let reason = text::shortened(&text::printable(&reason), DETAIL_CHARS_MAX);
         format!(": {}", reason.trim_end_matches('.'))
     });
-    let advice = match failure {
-        Some(failure) => advice_after_execution(failure, known.is_in_doubt),
-        None => advice_after_refusal(code, detail),
-    };
     format!("{outcome} ({finer}): {message}{}. {advice}", reason.unwrap_or_default())
 }
 

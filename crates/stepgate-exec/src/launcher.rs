@@ -20,7 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -54,20 +54,9 @@ impl Launcher {
         Self { program: THIS_PROGRAM.into() }
     }
 
-    /// The command line that starts a command as the child of the calling process.
-    pub(crate) fn arguments(
-        &self,
-        hidden: &[PathBuf],
-        command: &str,
-        args: &[String],
-    ) -> Vec<OsString> {
-        let mut line: Vec<OsString> = vec![WORD.into(), WATCH.into()];
-        line.push(std::process::id().to_string().into());
-        line.extend(hidden.iter().map(|path| path.clone().into_os_string()));
-        line.push(SEPARATOR.into());
-        line.push(command.into());
-        line.extend(args.iter().map(OsString::from));
-        line
+    /// Starts a command as the child of the calling process.
+    pub(crate) fn command(&self, hidden: &[PathBuf], command: &str, args: &[String]) -> Command {
+        stage(WATCH, &self.program, hidden, command.as_ref(), args)
     }
 }
 
@@ -79,7 +68,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let stage = args.next().unwrap_or_default();
     let ended = match (stage.to_str(), LaunchArgs::read(args)) {
         (Some(WATCH), Some(args)) => watch(&args),
-        (Some(INNER), Some(args)) => Err(become_command(&args)),
+        (Some(INNER), Some(args)) => become_command(&args),
         (_, _) => Err("this word is for Stepgate's own use".to_owned()),
     };
     match ended {
@@ -126,7 +115,8 @@ fn watch(args: &LaunchArgs) -> Result<(), String> {
     // their ancestors which processes belong to tool servers.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(told("cannot keep what the command leaves behind"))?;
-    let mut child = start(args).map_err(told("cannot start the second stage"))?;
+    let mut inner = stage(INNER, THIS_PROGRAM.as_ref(), &args.hidden, &args.command, &args.args);
+    let mut child = inner.spawn().map_err(told("cannot start the second stage"))?;
     let pid = Pid::from_child(&child);
     let command = rustix::process::pidfd_open(pid, PidfdFlags::empty())
         .map_err(told("cannot watch the command"))?;
@@ -154,11 +144,18 @@ fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
 
-fn start(args: &LaunchArgs) -> std::io::Result<Child> {
-    let mut inner = Command::new(THIS_PROGRAM);
-    inner.arg(WORD).arg(INNER).arg(std::process::id().to_string());
-    inner.args(&args.hidden).arg(SEPARATOR).arg(&args.command).args(&args.args);
-    inner.spawn()
+/// The command line of a stage, whose parent is the calling process.
+fn stage(
+    stage: &str,
+    program: &Path,
+    hidden: &[PathBuf],
+    command: &OsStr,
+    args: &[impl AsRef<OsStr>],
+) -> Command {
+    let mut line = Command::new(program);
+    line.arg(WORD).arg(stage).arg(std::process::id().to_string());
+    line.args(hidden).arg(SEPARATOR).arg(command).args(args);
+    line
 }
 
 fn in_words(status: ExitStatus) -> String {
@@ -170,39 +167,22 @@ fn in_words(status: ExitStatus) -> String {
 }
 
 /// Replaces this process by the command. Returns only on failure, with the reason.
-fn become_command(args: &LaunchArgs) -> String {
-    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-        return format!("cannot tie the command to the gateway: {error}");
-    }
+fn become_command(args: &LaunchArgs) -> Result<(), String> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(told("cannot tie the command to the gateway"))?;
     if rustix::process::getppid() != Some(args.parent) {
-        return "the gateway is gone".to_owned();
+        return Err("the gateway is gone".to_owned());
     }
-    if let Err(why) = confined(&args.hidden) {
-        return why;
+    let wall = confine::keep_away_from(&args.hidden)
+        .map_err(told("cannot keep the tool server away from the data directory"))?;
+    if wall == confine::Wall::Missing {
+        say("this kernel has no Landlock: the tool server can read what this user can read, the \
+             data directory included");
     }
     // After Landlock: its rules must be made with the rights that this process still has.
-    if let Err(error) = privileges::give_up() {
-        return format!("cannot give up the privileges of the gateway: {error}");
-    }
+    privileges::give_up().map_err(told("cannot give up the privileges of the gateway"))?;
     let error = Command::new(&args.command).args(&args.args).exec();
-    format!("cannot start `{}`: {error}", args.command.display())
-}
-
-fn confined(hidden: &[PathBuf]) -> Result<(), String> {
-    let paths: Vec<&Path> = hidden.iter().map(PathBuf::as_path).collect();
-    match confine::keep_away_from(&paths) {
-        Ok(confine::Wall::Stands) => Ok(()),
-        Ok(confine::Wall::Missing) => {
-            say(
-                "this kernel has no Landlock: the tool server can read what this user can read, the \
-                 data directory included",
-            );
-            Ok(())
-        }
-        Err(error) => {
-            Err(format!("cannot keep the tool server away from the data directory: {error}"))
-        }
-    }
+    Err(format!("cannot start `{}`: {error}", args.command.display()))
 }
 
 /// Whether the arguments of a program call the launcher: its first argument is [`WORD`].

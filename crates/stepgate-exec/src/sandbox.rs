@@ -76,56 +76,33 @@ impl Default for SandboxLimits {
 
 /// Why a sandbox cannot be opened or swept. For the operator, never for an agent.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SandboxError {
-    /// The directory cannot be opened.
     #[error("cannot open the sandbox directory `{}`", directory.display())]
-    Open {
-        /// As configured.
-        directory: PathBuf,
-        /// The error of the host.
-        source: std::io::Error,
-    },
+    Open { directory: PathBuf, source: std::io::Error },
     /// The kernel is too old, or a seccomp filter hides the call.
     #[error("openat2 is not available: Linux 5.6 or later is needed, without a filter on it")]
     Unsupported,
     /// A directory beneath the root cannot be read, or a file in it not removed.
     #[error("cannot sweep the sandbox")]
     Sweep(#[source] std::io::Error),
-    /// Something cannot be copied.
     #[error("cannot read `/sandbox/{path}` to copy it; check its permissions")]
-    Read {
-        /// Where, beneath the root.
-        path: String,
-        /// The error of the host.
-        source: std::io::Error,
-    },
-    /// The copy cannot be written.
+    Read { path: String, source: std::io::Error },
     #[error("cannot write the copy of `/sandbox/{path}`")]
-    Write {
-        /// Where, beneath the root.
-        path: String,
-        /// The error of the host.
-        source: std::io::Error,
-    },
-    /// There are too many files to copy.
+    Write { path: String, source: std::io::Error },
     #[error(
         "the sandbox has more than {COPY_ENTRIES_MAX} files and directories; leave it to a backup of the file system"
     )]
     TooMany,
-    /// The sandbox's mark file cannot be read or written.
     #[error("cannot read or write `{}` in the sandbox", mark::NAME)]
     Mark(#[source] std::io::Error),
-    /// The sandbox is a copy of another one, including its mark.
     #[error(
         "this sandbox is a copy of another one, as its file `{}` tells: if the other one is gone for good, \
          write `{id}` and nothing else into that file; if both go on, remove the file here, and give this \
          node a name of its own (remove `node_id` from its data directory, or change `store.node_id`)",
         mark::NAME
     )]
-    Copied {
-        /// The id of the other sandbox.
-        id: String,
-    },
+    Copied { id: String },
     /// The task that did the work did not finish.
     #[error("the work in the sandbox stopped")]
     Stopped,
@@ -168,14 +145,9 @@ impl Sandbox {
         Self { earlier: Mutex::new(earlier), ..self }
     }
 
-    /// Updates what it was: fewer calls from before the restore are unfinished.
-    pub fn remember_earlier(&self, earlier: Earlier) {
-        *locked(&self.earlier) = Some(earlier);
-    }
-
-    /// Forgets what it was: no call from before the restore is unfinished.
-    pub fn forget_earlier(&self) {
-        *locked(&self.earlier) = None;
+    /// Updates what it was: fewer calls from before the restore are unfinished, or none.
+    pub fn set_earlier(&self, earlier: Option<Earlier>) {
+        *locked(&self.earlier) = earlier;
     }
 
     fn earlier(&self) -> Option<Earlier> {
@@ -219,15 +191,10 @@ impl Sandbox {
 
     /// Whether a call takes less time than switching to a blocking thread.
     fn is_short(&self, call: &CoreCall) -> bool {
-        match call {
-            CoreCall::Think | CoreCall::Finish { .. } => true,
-            CoreCall::ReadFile { path } => read_file::is_short(&self.root, path),
-            CoreCall::ListFiles { .. }
-            | CoreCall::WriteFile { .. }
-            | CoreCall::CreateDirectory { .. }
-            | CoreCall::DeleteFile { .. }
-            | CoreCall::RenameFile { .. } => false,
+        if let CoreCall::ReadFile { path } = call {
+            return read_file::is_short(&self.root, path);
         }
+        call.touch() == Touch::Nothing
     }
 
     /// Runs file work on a blocking thread, so that it never blocks a thread that serves other tasks.

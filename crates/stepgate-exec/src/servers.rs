@@ -34,7 +34,6 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use stepgate_core::call::ServerCall;
 use stepgate_core::digest::Digest;
-use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::Value;
 use stepgate_core::late::LateResult;
 use stepgate_core::lock;
@@ -60,6 +59,9 @@ pub fn contract(input_schema: &Value) -> Result<Arc<dyn Contract>, String> {
 }
 
 use crate::launcher::Launcher;
+
+/// The detail of a call's record when its server is not configured.
+const NO_SERVER: &str = "the configuration has no such server";
 
 /// Callback for a result that comes after the timeout. It must not block.
 pub type Late = Arc<dyn Fn(LateResult) + Send + Sync>;
@@ -201,7 +203,7 @@ impl Servers {
             ListedServer {
                 name: server.spec.name.clone(),
                 state: state_of(server),
-                is_known: catalog.is_known(),
+                is_known: catalog.is_known,
                 are_instructions_accepted: instructions
                     .as_ref()
                     .is_some_and(|text| server.accepts_instructions(text)),
@@ -241,7 +243,7 @@ impl Servers {
         self.pins.pin(name.clone(), pin);
         if let Some(server) = self.servers.get(name.server()) {
             let mut catalog = lock::write(&server.catalog);
-            catalog.compare(name, &server.spec, &self.pins);
+            catalog.compare(&server.spec, &self.pins);
         }
     }
 
@@ -263,12 +265,9 @@ impl Servers {
             let (meta, instructions) = (definition.meta.clone(), catalog.instructions.clone());
             let meta = meta.filter(|meta| !server.accepts_meta(name, meta));
             let instructions = instructions.filter(|text| !server.accepts_instructions(text));
-            Some((definition.pinned.clone(), meta, instructions))
+            Some((Some(definition.pinned.clone()), meta, instructions))
         });
-        let (present, unaccepted_meta, unaccepted_instructions) = match present {
-            Some((present, meta, instructions)) => (Some(present), meta, instructions),
-            None => (None, None, None),
-        };
+        let (present, unaccepted_meta, unaccepted_instructions) = present.unwrap_or_default();
         (pin.is_some() || present.is_some()).then(|| Compared {
             present,
             accepted: pin.as_ref().and_then(|pin| pin.definition().cloned()),
@@ -298,10 +297,7 @@ fn is_acceptable(entry: &Entry) -> bool {
     match &entry.state {
         State::Unclassified | State::TurnedOff => true,
         State::Unusable(_) => false,
-        State::Offered(offer) => match offer.tool.standing {
-            Standing::Accepted | Standing::Changed | Standing::New => true,
-            Standing::Gone => false,
-        },
+        State::Offered(offer) => offer.tool.standing != Standing::Gone,
     }
 }
 
@@ -385,7 +381,7 @@ impl ToolServers for Servers {
     async fn prepare(&self, call: &ServerCall) -> Result<Hold, Failed> {
         match self.servers.get(call.tool.name.server()) {
             Some(server) => Ok(Box::new(call::prepare(server).await?)),
-            None => Err(no_server()),
+            None => Err(call::unavailable(NO_SERVER)),
         }
     }
 
@@ -396,12 +392,7 @@ impl ToolServers for Servers {
                 let listener = Listener::new(sending.run_id, Arc::clone(&self.progress));
                 call::dispatch(server, call, sending, &listener, &self.late).await
             }
-            None => Effect::Failed(no_server()),
+            None => Effect::Failed(call::unavailable(NO_SERVER)),
         }
     }
-}
-
-fn no_server() -> Failed {
-    let detail = Some("the configuration has no such server".to_owned());
-    Failed { detail, ..ExecutionFailure::Unavailable.into() }
 }

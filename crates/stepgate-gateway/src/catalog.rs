@@ -2,7 +2,7 @@
 
 mod core_tools;
 
-use stepgate_agent::ports::OfferedTool;
+use stepgate_agent::model::Offer;
 use stepgate_core::action::Action;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
@@ -11,6 +11,8 @@ use stepgate_exec::servers::{ListedTool, Off};
 
 use crate::control::McpNames;
 use crate::service::Service;
+
+pub use core_tools::core;
 
 /// One tool as it is offered.
 #[derive(Clone, Debug)]
@@ -38,11 +40,6 @@ pub enum Source {
     Server(Mode, Box<ListedTool>),
 }
 
-/// A core action as a tool.
-pub fn core(action: Action) -> Offered {
-    core_tools::offered(action)
-}
-
 /// Every tool that can be called now, and the tools that are off because another tool already has their name.
 pub fn offered(service: &Service, own_names: Option<&str>) -> (Vec<Offered>, Vec<Off>) {
     let mut offered: Vec<Offered> = Action::ALL.into_iter().map(core).collect();
@@ -55,27 +52,19 @@ pub fn offered(service: &Service, own_names: Option<&str>) -> (Vec<Offered>, Vec
 
 /// The tools that a model may see on behalf of this principal. Leaves out THINK and FINISH: they are only for
 /// agents that propose steps themselves.
-pub(crate) fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+pub(crate) fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<Offer> {
     let (mut offered, _) = offered(service, None);
     offered.sort_by(|one, other| one.name.cmp(&other.name));
-    let is_for_models = |offered: &Offered| match offered.source {
-        Source::Core(Action::Think | Action::Finish) => false,
-        Source::Core(
-            Action::ReadFile
-            | Action::ListFiles
-            | Action::WriteFile
-            | Action::CreateDirectory
-            | Action::DeleteFile
-            | Action::RenameFile,
-        )
-        | Source::Server(..) => service.gate.policy.could_permit(principal_id, &offered.action),
+    let is_for_models = |offered: &Offered| {
+        !matches!(offered.source, Source::Core(Action::Think | Action::Finish))
+            && service.gate.policy.could_permit(principal_id, &offered.action)
     };
     offered
         .into_iter()
         .filter(is_for_models)
-        .map(|offered| OfferedTool {
+        .map(|offered| Offer {
             name: offered.name,
-            action: offered.action,
+            action: Some(offered.action),
             description: offered.description,
             parameters: Value::Object(offered.input_schema),
         })
@@ -85,16 +74,15 @@ pub(crate) fn for_model(service: &Service, principal_id: &PrincipalId) -> Vec<Of
 /// Offers a server's tool under its MCP name.
 fn of_server(name: String, listed: &ListedTool) -> Option<Offered> {
     let object = |schema: &Value| schema.as_object().cloned();
-    let output_schema = match &listed.output_schema {
-        Some(schema) => Some(object(schema)?),
-        None => None,
-    };
     Some(Offered {
         name,
         action: ToolName::of(&listed.server, &listed.tool).ok()?.to_string(),
         description: listed.description.clone(),
         input_schema: object(&listed.input_schema)?,
-        output_schema,
+        output_schema: match &listed.output_schema {
+            Some(schema) => Some(object(schema)?),
+            None => None,
+        },
         source: Source::Server(listed.mode?, Box::new(listed.clone())),
     })
 }

@@ -132,12 +132,8 @@ pub fn tell(news: &News) {
 
 /// Logs the warnings about the policies. Notes appear only in `policy check`.
 pub(crate) fn warn_of(findings: &[Finding]) {
-    for finding in findings {
-        match finding.severity {
-            Severity::Warning => warn!("{finding}"),
-            Severity::Error | Severity::Note => {}
-        }
-    }
+    let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
+    warnings.for_each(|finding| warn!("{finding}"));
 }
 
 /// Accepts the tools of servers on first use, if no tool of theirs was ever accepted.

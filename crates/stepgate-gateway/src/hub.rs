@@ -71,12 +71,6 @@ impl Hub {
         receiver
     }
 
-    /// How many runs are watched.
-    #[cfg(test)]
-    pub(crate) fn watched(&self) -> usize {
-        locked(&self.runs).len()
-    }
-
     /// The runs that have a watcher.
     pub(crate) fn watched_runs(&self) -> Vec<RunId> {
         locked(&self.runs).keys().copied().collect()

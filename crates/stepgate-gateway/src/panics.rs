@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
@@ -49,18 +49,11 @@ pub fn count() -> u64 {
 /// Runs a future whose panic ends it alone.
 pub async fn contained<F: Future>(future: F) -> Result<F::Output, Panicked> {
     let mut future = pin!(future);
-    std::future::poll_fn(|context| poll_contained(future.as_mut(), context)).await
-}
-
-fn poll_contained<F: Future>(
-    future: Pin<&mut F>,
-    context: &mut Context<'_>,
-) -> Poll<Result<F::Output, Panicked>> {
-    match contained_now(|| future.poll(context)) {
-        Ok(Poll::Pending) => Poll::Pending,
-        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+    let poll = |context: &mut Context<'_>| match contained_now(|| future.as_mut().poll(context)) {
+        Ok(polled) => polled.map(Ok),
         Err(panicked) => Poll::Ready(Err(panicked)),
-    }
+    };
+    std::future::poll_fn(poll).await
 }
 
 /// Does something whose panic ends it alone.

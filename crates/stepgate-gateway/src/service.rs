@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::approval::{Approval, ApprovalStatus, Resolution};
 use stepgate_core::approvers;
 use stepgate_core::consent::{self, GrantRefused, GrantStanding, NewGrant};
 use stepgate_core::gate::{Fault, Gate};
@@ -37,6 +37,8 @@ use crate::hub::Hub;
 use crate::tokens::Tokens;
 
 pub use attention::{APPROVALS_MAX, Counts};
+pub(crate) use expiry::each_open_approval;
+pub(crate) use recovery::recover_and_tell;
 pub(crate) use rolled_back::refuse as refuse_rolled_back;
 
 /// Most sessions in the cache. Above that it is cleared, and sessions are looked up again.
@@ -176,7 +178,7 @@ impl Service {
         person: Person,
     ) -> Result<Decided, Refused> {
         let approval = self.approval(approval_id).await?;
-        if self.is_own_request(&approval, &person) {
+        if decider(&person).is_some_and(|who| self.is_own_request(&approval, who)) {
             return Err(Refused::OwnRequest);
         }
         let run_id = approval.tool_run_id;
@@ -201,11 +203,8 @@ impl Service {
         person: Person,
     ) -> Result<Decided, Refused> {
         let approval_id = approval.approval_id;
-        match approval.status {
-            ApprovalStatus::Pending => {}
-            ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired => {
-                return Err(Refused::AlreadyDecided);
-            }
+        if approval.status != ApprovalStatus::Pending {
+            return Err(Refused::AlreadyDecided);
         }
         if person != Person::Nobody && approval.expires_at() <= Some(self.gate.world.now()) {
             // It expired before this decision, although the expiry is not written yet.
@@ -302,16 +301,13 @@ impl Service {
     ) -> Result<GrantStanding, GrantRefused> {
         let approval = self.gate.store.approval(new.approval_id).await?;
         let approval = approval.ok_or(GrantRefused::NoSuchApproval)?;
-        let context = approval.context.read();
-        // A context that cannot be read is granted by no operator: it fails closed.
-        let is_own =
-            context.map_or(true, |asked| self.tokens.are_linked(&asked.principal_id, operator));
-        let may_decide = self.may_decide(&approval, operator).unwrap_or(false);
-        match is_own {
-            true => Err(GrantRefused::OwnRequest),
-            false if !may_decide => Err(GrantRefused::NotAnApprover),
-            false => consent::create_grant(&self.gate, operator, new).await,
+        if self.is_own_request(&approval, operator) {
+            return Err(GrantRefused::OwnRequest);
         }
+        if !self.may_decide(&approval, operator).unwrap_or(false) {
+            return Err(GrantRefused::NotAnApprover);
+        }
+        consent::create_grant(&self.gate, operator, new).await
     }
 
     fn resume(
@@ -337,17 +333,11 @@ impl Service {
         Ok(answers || self.gate.store.nodes().await?.is_empty())
     }
 
-    /// Whether the decider and the requester are linked through who created their tokens.
-    fn is_own_request(&self, approval: &Approval, person: &Person) -> bool {
-        let approver_id = match person {
-            Person::Approves { approver_id, .. } | Person::Denies { approver_id, .. } => {
-                approver_id
-            }
-            Person::Nobody => return false,
-        };
+    /// Whether this person and the requester are linked through who created their tokens.
+    fn is_own_request(&self, approval: &Approval, person: &PrincipalId) -> bool {
         // A context that cannot be read is decided by no principal: it fails closed.
         let context = approval.context.read();
-        context.map_or(true, |asked| self.tokens.are_linked(&asked.principal_id, approver_id))
+        context.map_or(true, |asked| self.tokens.are_linked(&asked.principal_id, person))
     }
 
     /// Whether a token is still valid.
@@ -430,19 +420,8 @@ impl Service {
     }
 
     fn note_refusal(&self, refused: Option<&Refused>) {
-        match refused {
-            Some(Refused::Fault(fault)) => self.note_fault(Some(fault)),
-            Some(
-                Refused::NoSuchApproval
-                | Refused::AlreadyDecided
-                | Refused::NotInDoubt
-                | Refused::OwnRequest
-                | Refused::NotAnApprover
-                | Refused::MorePeople
-                | Refused::LinkedApprover(_)
-                | Refused::OutOfReach,
-            )
-            | None => {}
+        if let Some(Refused::Fault(fault)) = refused {
+            self.note_fault(Some(fault));
         }
     }
 
@@ -521,35 +500,20 @@ impl Drop for RunningGuard {
 
 /// The error of a run that cannot be decided on because it does not verify.
 pub(crate) fn quarantine_of(refused: &Refused) -> Option<&StateError> {
-    match refused {
-        Refused::Fault(Fault::Store(StoreError::State(error))) => {
-            (error.code == StateCode::RecoveryFailed).then_some(error)
-        }
-        Refused::Fault(_)
-        | Refused::NoSuchApproval
-        | Refused::AlreadyDecided
-        | Refused::NotInDoubt
-        | Refused::OwnRequest
-        | Refused::NotAnApprover
-        | Refused::MorePeople
-        | Refused::LinkedApprover(_)
-        | Refused::OutOfReach => None,
-    }
+    let Refused::Fault(Fault::Store(StoreError::State(error))) = refused else { return None };
+    (error.code == StateCode::RecoveryFailed).then_some(error)
 }
 
 /// Whether the approval was resolved by exactly this decision.
 fn is_by(approval: &Approval, person: &Person) -> bool {
-    let (status, approver, note) = match person {
-        Person::Approves { approver_id, note } => {
-            (ApprovalStatus::Approved, Some(approver_id), note)
-        }
-        Person::Denies { approver_id, note } => (ApprovalStatus::Denied, Some(approver_id), note),
-        Person::Nobody => (ApprovalStatus::Expired, None, &None),
+    let (status, note) = match person {
+        Person::Approves { note, .. } => (ApprovalStatus::Approved, note),
+        Person::Denies { note, .. } => (ApprovalStatus::Denied, note),
+        Person::Nobody => (ApprovalStatus::Expired, &None),
     };
-    let resolution = approval.resolution.as_ref();
-    approval.status == status
-        && resolution
-            .is_some_and(|made| made.approver_id.as_ref() == approver && made.note == *note)
+    let is_made =
+        |made: &Resolution| made.approver_id.as_ref() == decider(person) && made.note == *note;
+    approval.status == status && approval.resolution.as_ref().is_some_and(is_made)
 }
 
 /// The person who decides; none where the time decides.

@@ -8,18 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use tracing::{error, warn};
+use tracing::error;
 
 use stepgate_core::approvers::Groups;
-use stepgate_core::attention;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::limits::Limits;
 use stepgate_core::lock;
 use stepgate_core::policy::BuiltInRule;
 use stepgate_core::ports::{Executor, NoToolServers, Store};
-use stepgate_core::recover::{self, Report, Scope};
+use stepgate_core::recover::{Report, Scope};
 use stepgate_exec::launcher::Launcher;
 use stepgate_exec::servers::{Progress, ServerSpec, Servers, StartError};
 use stepgate_exec::{Earlier, Sandbox, SandboxLimits};
@@ -31,7 +30,7 @@ use tokio::task::JoinSet;
 use crate::control::pins::{self, Pins};
 use crate::control::{self, Control, Look};
 use crate::hub::Hub;
-use crate::service::{Service, refuse_rolled_back};
+use crate::service::{Service, recover_and_tell, refuse_rolled_back};
 use crate::world::RealWorld;
 
 /// Most late results that wait to be written. Further ones are dropped, and each is logged as an error.
@@ -77,10 +76,7 @@ pub enum StoreSettings {
 
 impl StoreSettings {
     fn is_shared(&self) -> bool {
-        match self {
-            Self::File(_) => false,
-            Self::Postgres { .. } => true,
-        }
+        matches!(self, Self::Postgres { .. })
     }
 
     /// Opens the store to write; the hub is told what becomes durable.
@@ -154,9 +150,7 @@ impl Started {
 
     /// Also finishes interrupted calls of tool servers, which a gateway does in the background.
     pub async fn recover_servers(&mut self) -> anyhow::Result<()> {
-        let report = recover::recover(&self.gate, Scope::Servers).await?;
-        tell(&self.gate, &report).await;
-        self.recovered.add(report);
+        self.recovered.add(recover_and_tell(&self.gate, Scope::Servers).await?);
         Ok(())
     }
 }
@@ -223,8 +217,7 @@ pub async fn start(settings: Settings, joined: &Joined) -> anyhow::Result<Starte
         accepted,
         policy_trouble: Mutex::default(),
     };
-    let recovered = recover::recover(&gate, Scope::Core).await?;
-    tell(&gate, &recovered).await;
+    let recovered = recover_and_tell(&gate, Scope::Core).await?;
     Ok(Started { gate, control: Arc::new(control), hub, recovered })
 }
 
@@ -315,13 +308,6 @@ async fn load_policies(
 /// The error of policies that cannot be loaded.
 pub fn not_loaded(error: LoadError) -> anyhow::Error {
     anyhow::Error::new(error).context("the policies cannot be loaded")
-}
-
-/// Makes durable which runs need a person. Where that is not possible now, the next recovery does it.
-async fn tell(gate: &Gate, report: &Report) {
-    if let Err(fault) = attention::tell(gate, report).await {
-        warn!("which runs need a person is written down later: {fault}");
-    }
 }
 
 /// Writes late results to the store, each as soon as no task works on its run.

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
 use anyhow::{Context, bail, ensure};
@@ -17,7 +16,8 @@ use stepgate_core::event::{Event, EventType, payload};
 use stepgate_core::gate::{Gate, SYSTEM_PRINCIPAL};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::lock;
-use stepgate_core::ports::{EventQuery, Store, StoreError};
+use stepgate_core::ports::{Store, StoreError};
+use stepgate_core::system;
 use stepgate_core::time::Timestamp;
 use subtle::{Choice, ConstantTimeEq};
 
@@ -25,8 +25,6 @@ use subtle::{Choice, ConstantTimeEq};
 const PREFIX: &str = "sg_";
 /// 256 random bits.
 const RANDOM_BYTES: usize = 32;
-/// Events per page.
-const EVENTS_PAGE: usize = 1000;
 /// Most tokens that are valid at one time: each request is compared with all of them.
 pub const TOKENS_MAX: usize = 1000;
 /// Longest lifetime of a token that expires: ten years.
@@ -188,10 +186,9 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Tokens {
     known: RwLock<Known>,
-    /// The position of the last event that was read.
-    seen: AtomicU64,
-    /// Held while tokens are revoked or read, so that a read does not bring back a token that was just revoked.
-    changing: tokio::sync::Mutex<()>,
+    /// The position of the last event that was read. Held while tokens are revoked or read, so that a read does not
+    /// bring back a token that was just revoked.
+    seen: tokio::sync::Mutex<u64>,
 }
 
 impl Tokens {
@@ -204,33 +201,20 @@ impl Tokens {
 
     /// Reads what other nodes did to tokens since the last read. Changes by this node are applied already.
     pub async fn read_on(&self, store: &dyn Store) -> anyhow::Result<()> {
-        let _changing = self.changing.lock().await;
-        let seen = self.seen.load(Ordering::Relaxed);
+        const TYPES: [EventType; 2] = [EventType::TokenCreated, EventType::TokenRevoked];
+        let mut seen = self.seen.lock().await;
         // Read before the events: events of other nodes up to this position are not read again.
         let looked_at = store.last_position().await?;
-        if looked_at <= seen {
+        if looked_at <= *seen {
             return Ok(());
         }
-        let mut query = EventQuery {
-            after: seen,
-            principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
-            event_types: vec![EventType::TokenCreated, EventType::TokenRevoked],
-            loose_only: true,
-            limit: EVENTS_PAGE,
-        };
-        loop {
-            let page = store.events(query.clone()).await?;
-            let Some(last) = page.last() else {
-                self.seen.fetch_max(looked_at, Ordering::Relaxed);
-                return Ok(());
-            };
-            query.after = last.position;
-            let mut known = lock::write(&self.known);
-            for placed in &page {
-                apply(&mut known, &placed.event)?;
-            }
-            self.seen.store(query.after, Ordering::Relaxed);
+        let events = system::events_since(store, &TYPES, *seen).await?;
+        let mut known = lock::write(&self.known);
+        for placed in &events {
+            apply(&mut known, &placed.event)?;
         }
+        *seen = events.last().map_or(looked_at, |placed| placed.position.max(looked_at));
+        Ok(())
     }
 
     /// Authenticates a token. Compares it with every known token in constant time, so that timing reveals nothing.
@@ -351,7 +335,7 @@ impl Tokens {
         token_id: ArtifactId,
         revoked_by: &PrincipalId,
     ) -> anyhow::Result<bool> {
-        let _changing = self.changing.lock().await;
+        let _seen = self.seen.lock().await;
         if !self.known().live.iter().any(|token| token.token_id == token_id) {
             return Ok(false);
         }
@@ -399,47 +383,16 @@ impl Known {
 }
 
 fn apply(known: &mut Known, event: &Event) -> anyhow::Result<()> {
-    match event.event_type {
-        EventType::TokenCreated => {
-            let created: Created = serde_json::from_value(event.payload.clone())
-                .with_context(|| format!("event {} is no token", event.event_id))?;
-            known.add(created, event.ts);
-        }
-        EventType::TokenRevoked => {
-            let id = event.payload.get("token_id").and_then(Value::as_str);
-            let Some(Ok(id)) = id.map(str::parse::<ArtifactId>) else {
-                bail!("event {} names no token", event.event_id);
-            };
-            known.live.retain(|token| token.token_id != id);
-        }
-        EventType::ToolCalled
-        | EventType::ToolSucceeded
-        | EventType::ToolFailed
-        | EventType::PolicyViolation
-        | EventType::ApprovalRequested
-        | EventType::ApprovalGranted
-        | EventType::ApprovalDenied
-        | EventType::ApprovalExpired
-        | EventType::ToolReplayed
-        | EventType::ToolRedispatched
-        | EventType::RunRecovered
-        | EventType::LateResult
-        | EventType::RunResolved
-        | EventType::RunNeedsPerson
-        | EventType::PartNeedsPerson
-        | EventType::ApprovalVoted
-        | EventType::GrantCreated
-        | EventType::GrantUsed
-        | EventType::GrantRevoked
-        | EventType::SessionOpened
-        | EventType::ToolAccepted
-        | EventType::PolicyLoaded
-        | EventType::TurnOpened
-        | EventType::TurnAnswered
-        | EventType::TurnWaiting
-        | EventType::TurnToolEnded
-        | EventType::TurnContinued
-        | EventType::TurnFailed => {}
+    if event.event_type == EventType::TokenCreated {
+        let created: Created = serde_json::from_value(event.payload.clone())
+            .with_context(|| format!("event {} is no token", event.event_id))?;
+        known.add(created, event.ts);
+    } else if event.event_type == EventType::TokenRevoked {
+        let id = event.payload.get("token_id").and_then(Value::as_str);
+        let Some(Ok(id)) = id.map(str::parse::<ArtifactId>) else {
+            bail!("event {} names no token", event.event_id);
+        };
+        known.live.retain(|token| token.token_id != id);
     }
     Ok(())
 }

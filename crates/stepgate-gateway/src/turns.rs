@@ -12,21 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context;
 use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
-use stepgate_agent::envelope::Envelope;
 use stepgate_agent::flow::Request;
 use stepgate_agent::limits::AgentLimits;
 use stepgate_agent::openai::{Endpoint, OpenAi};
 use stepgate_agent::pipeline::{self, Done};
-use stepgate_agent::ports::{Agent, Profile, Waiting};
+use stepgate_agent::ports::{Agent, Profile};
 use stepgate_agent::stop::Stop;
-use stepgate_agent::turn::{AskedCall, TurnId};
-use stepgate_agent::view::{self, Standing, TurnView};
+use stepgate_agent::turn::TurnId;
+use stepgate_agent::view::{self, Standing};
 use stepgate_core::digest::Digest;
 use stepgate_core::gate::Fault;
-use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId};
+use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::lock;
 use stepgate_core::ports::StoreError;
-use stepgate_core::step;
 use tracing::{Instrument, warn};
 
 use crate::service::{Service, wait_until_set};
@@ -71,15 +69,15 @@ pub struct Conversations {
 
 /// The present state of a turn, for a caller that asks.
 #[derive(Debug)]
-pub enum Look {
-    /// It is under way in this process.
-    UnderWay,
-    /// It waits for a person's decision, or for a call whose outcome is unknown.
-    Waiting(Waiting),
-    /// No task works on it: sending the same request again continues it.
-    Stopped,
-    /// It has ended, or it is the caller's turn to act.
-    Ended(Standing),
+pub struct Look {
+    /// The turn.
+    pub turn_id: TurnId,
+    /// The session whose chain has it.
+    pub session_id: SessionId,
+    /// Its progress, as far as it is stored.
+    pub standing: Standing,
+    /// Whether it is under way in this process. If an open turn is not, sending the same request again continues it.
+    pub is_live: bool,
 }
 
 impl Conversations {
@@ -90,7 +88,7 @@ impl Conversations {
         let model = model.context("agent.base_url cannot be used")?;
         let agent = Agent {
             gate: service.gate.clone(),
-            tools: Arc::new(ServiceTools::new(Arc::clone(service))),
+            tools: Arc::new(ServiceTools { service: Arc::clone(service) }),
             model: Arc::new(model),
             profile: settings.profile,
             limits: settings.limits,
@@ -105,13 +103,9 @@ impl Conversations {
     }
 
     /// Begins a turn, or joins the same request if it is under way. None if too many turns are under way.
-    pub fn begin(
-        self: &Arc<Self>,
-        principal_id: PrincipalId,
-        correlation_id: String,
-        envelope: Envelope,
-    ) -> Option<Arc<Live>> {
-        let key = (principal_id.clone(), correlation_id.clone(), Digest::of(&envelope));
+    pub fn begin(self: &Arc<Self>, request: Request) -> Option<Arc<Live>> {
+        let Request { principal_id, correlation_id, envelope } = &request;
+        let key = (principal_id.clone(), correlation_id.clone(), Digest::of(envelope));
         let mut turns = self.turns();
         if let Some(live) = turns.get(&key) {
             return Some(Arc::clone(live));
@@ -119,7 +113,6 @@ impl Conversations {
         if turns.len() >= TURNS_LIVE_MAX {
             return None;
         }
-        let request = Request { principal_id, correlation_id, envelope };
         let live = Arc::new(Live::new(request.turn_id()));
         turns.insert(key.clone(), Arc::clone(&live));
         drop(turns);
@@ -152,47 +145,20 @@ impl Conversations {
         turn_id: TurnId,
     ) -> Result<Cancelled, Stop> {
         let ended = cancel(&self.agent, principal_id, turn_id).await?;
-        match ended {
-            Cancelled::Done => {
-                let turns = self.turns();
-                turns
-                    .values()
-                    .filter(|live| live.turn_id() == Some(turn_id))
-                    .for_each(|live| live.cancel());
-            }
-            Cancelled::NoSuchTurn | Cancelled::WasOver => {}
+        if ended == Cancelled::Done {
+            let turns = self.turns();
+            let cancelled = turns.values().filter(|live| live.turn_id() == Some(turn_id));
+            cancelled.for_each(|live| live.cancel());
         }
         Ok(ended)
     }
 
-    /// The present state of a turn, and the principal it belongs to.
-    pub async fn look(&self, turn_id: TurnId) -> Result<Option<(TurnView, Look)>, Stop> {
+    /// The present state of a turn; none where there is none.
+    pub async fn look(&self, turn_id: TurnId) -> Result<Option<Look>, Stop> {
         // Read before the store: a turn that ends in between is then found ended in the store.
-        let live = self.turns().values().find(|live| live.turn_id() == Some(turn_id)).cloned();
-        let Some(view) = view::view(&self.agent, turn_id).await? else { return Ok(None) };
-        let look = match &view.standing {
-            Standing::Answered(_) | Standing::Failed(_) => Look::Ended(view.standing.clone()),
-            Standing::Asking if live.is_some() => Look::UnderWay,
-            Standing::Asking => Look::Stopped,
-            Standing::Calling(call) => match self.waits_for(&view, call).await? {
-                Some(waiting) => Look::Waiting(waiting),
-                None if live.is_some() => Look::UnderWay,
-                None => Look::Stopped,
-            },
-        };
-        Ok(Some((view, look)))
-    }
-
-    /// What the turn's call waits for, if its run has begun and is not over.
-    async fn waits_for(&self, view: &TurnView, call: &AskedCall) -> Result<Option<Waiting>, Stop> {
-        let gate = &self.service.gate;
-        let Some(session) = gate.store.session(view.session_id).await? else { return Ok(None) };
-        let id = view.turn_id.proposal_id(&call.tool_call_id).to_string();
-        let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
-        let key = IdempotencyKey::of(&session.principal_id, &proposal_id);
-        let Some(binding) = gate.store.binding(&key).await? else { return Ok(None) };
-        let answer = step::answer_of(gate, binding.trace_id).await?;
-        Ok(answer.is_notice().then(|| Waiting::of(&call.tool_call_id, &answer)))
+        let is_live = self.is_live(turn_id);
+        let view = view::view(&self.agent, turn_id).await?;
+        Ok(view.map(|(session_id, standing)| Look { turn_id, session_id, standing, is_live }))
     }
 
     /// Whether the turn is under way in this process.

@@ -27,7 +27,6 @@ pub const INPUT_HEADER: &str = "stepgate-input";
 
 /// The id of a request. The caller may set it.
 const REQUEST_ID_HEADER: &str = "x-request-id";
-/// Longest request id that is accepted.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// `Retry-After` for a principal that has too many requests under way.
@@ -75,6 +74,11 @@ impl Caller {
             (Some(own), _) => Ok(Some(own)),
             (None, asked) => Ok(asked),
         }
+    }
+
+    /// Whether the token is still valid: a stream ends with its token.
+    pub(crate) fn is_live(&self, app: &App) -> bool {
+        self.token_id.is_none_or(|token| app.service.is_live(token))
     }
 
     /// Whether the caller may see an object of this principal.
@@ -136,7 +140,7 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
         Ok(who) => match placed(&app, who.as_ref(), peer) {
             Ok(place) => {
                 let answer = answered(next, request).await;
-                (who, answer.map(|response| kept(place, response)))
+                (who, answer.map(|response| Place::keep(place, response)))
             }
             Err(problem) => (who, Err(problem)),
         },
@@ -164,13 +168,6 @@ fn placed(
             app.places.take(who).map(Some).ok_or_else(|| Problem::too_many(PLACE_RETRY_S))
         }
         (_, _) => Ok(None),
-    }
-}
-
-fn kept(place: Option<Place>, response: Response) -> Response {
-    match place {
-        Some(place) => place.kept_by(response),
-        None => response,
     }
 }
 
@@ -287,59 +284,52 @@ fn is_malformed(status: StatusCode) -> bool {
     )
 }
 
-/// A caller with any token; what it sees depends on its role.
-pub(super) struct Reader(pub(super) Caller);
-/// A caller that may propose steps.
-pub struct Proposer(pub Caller);
-/// A caller that may decide.
-pub(super) struct Operator(pub(super) Caller);
-/// A caller that may see everything.
-pub(super) struct Watcher(pub(super) Caller);
+/// The app, and a caller with any token; what it sees depends on its role.
+pub(super) struct Reader(pub(super) Arc<App>, pub(super) Caller);
+/// The app, and a caller that may propose steps.
+pub struct Proposer(pub Arc<App>, pub Caller);
+/// The app, and a caller that may decide.
+pub(super) struct Operator(pub(super) Arc<App>, pub(super) Caller);
+/// The app, and a caller that may see everything.
+pub(super) struct Watcher(pub(super) Arc<App>, pub(super) Caller);
 
-fn caller(parts: &Parts) -> Result<Caller, Problem> {
-    parts.extensions.get::<Caller>().cloned().ok_or_else(Problem::unauthenticated)
-}
-
-impl<S: Sync> FromRequestParts<S> for Reader {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        caller(parts).map(Self)
+/// The caller, if it has one of these roles.
+fn caller(parts: &Parts, allowed: &[Role]) -> Result<Caller, Problem> {
+    let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
+    match allowed.contains(&caller.role) {
+        true => Ok(caller.clone()),
+        false => Err(Problem::forbidden()),
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Proposer {
+impl FromRequestParts<Arc<App>> for Reader {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let caller = caller(parts)?;
-        match caller.role {
-            Role::Agent | Role::Operator => Ok(Self(caller)),
-            Role::Auditor => Err(Problem::forbidden()),
-        }
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        Ok(Self(Arc::clone(app), caller(parts, &[Role::Agent, Role::Operator, Role::Auditor])?))
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Operator {
+impl FromRequestParts<Arc<App>> for Proposer {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let caller = caller(parts)?;
-        match caller.role {
-            Role::Operator => Ok(Self(caller)),
-            Role::Agent | Role::Auditor => Err(Problem::forbidden()),
-        }
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        Ok(Self(Arc::clone(app), caller(parts, &[Role::Agent, Role::Operator])?))
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Watcher {
+impl FromRequestParts<Arc<App>> for Operator {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let caller = caller(parts)?;
-        match caller.role {
-            Role::Operator | Role::Auditor => Ok(Self(caller)),
-            Role::Agent => Err(Problem::forbidden()),
-        }
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        Ok(Self(Arc::clone(app), caller(parts, &[Role::Operator])?))
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Watcher {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        Ok(Self(Arc::clone(app), caller(parts, &[Role::Operator, Role::Auditor])?))
     }
 }

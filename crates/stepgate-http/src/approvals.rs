@@ -1,12 +1,8 @@
 //! `/v1/approvals`: approvals, and the decisions on them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,15 +19,12 @@ use stepgate_core::time::Timestamp;
 use stepgate_gateway::service::Decided;
 use stepgate_gateway::tokens::Role;
 
-use super::admit::{Caller, Operator, Reader};
 use super::page::{self, Page};
 use super::problem::ProblemObject;
-use super::routes::{Id, Params};
-use super::{App, Problem, body};
+use super::{App, Caller, Id, JsonBody, Operator, Params, Problem, Reader};
 
 /// Most approvals that one request decides.
 pub(super) const BATCH_MAX: usize = 100;
-/// Longest note.
 pub(super) const NOTE_BYTES_MAX: usize = 4096;
 
 /// An approval as people see it.
@@ -192,30 +185,25 @@ pub(super) struct Approvals {
 }
 
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Approvals>, Problem> {
     let Ok(principal_id) = caller.lists(params.principal) else {
         return Ok(Json(Approvals { approvals: Vec::new(), next_before: None }));
     };
     let query = ApprovalQuery {
-        before: params.before,
         id_prefix: params.id_prefix,
         status: params.status,
         principal_id,
         ..ApprovalQuery::default()
     };
     let store = &app.service.gate.store;
+    let id = |approval: &Approval| approval.approval_id;
     let weight = |approval: &Approval| approval.context.text().len();
-    let read = |last: Option<Approval>, limit| {
-        let before = last.map(|approval| approval.approval_id).or(query.before);
-        let query = ApprovalQuery { before, limit, ..query.clone() };
-        async move { Ok(store.approvals(query).await?) }
-    };
-    let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
+    let read = |before, limit| store.approvals(ApprovalQuery { before, limit, ..query.clone() });
+    let page = page::read(params.limit, params.before, id, weight, read).await?;
+    let Page { rows, next_before } = page;
     consent::read_on(&app.service.gate).await?;
-    let next_before = rows.last().filter(|_| is_full).map(|approval| approval.approval_id);
     let offered = rows.iter().map(|approval| ApprovalObject::seen_by(&caller, &app, approval));
     let quarantined = quarantined(&app).await?;
     let offered = offered.map(|object| match quarantined.contains(&object.tool_run_id) {
@@ -240,8 +228,7 @@ async fn quarantined(app: &App) -> Result<Vec<RunId>, Problem> {
 
 /// One approval. To an agent, approvals of other principals do not exist.
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Id(id): Id<ApprovalId>,
 ) -> Result<Json<ApprovalObject>, Problem> {
     let store = &app.service.gate.store;
@@ -265,25 +252,19 @@ pub(super) struct Note {
 }
 
 pub(super) async fn approve(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Operator(app, caller): Operator,
     Id(id): Id<ApprovalId>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(Note { note }): JsonBody<Note>,
 ) -> Result<Json<ApprovalObject>, Problem> {
-    let Note { note } = body::json(&app, &headers, body).await?;
-    one(&app, &caller, Decision::Approve, id, checked(note)?).await
+    one(&app, &caller, Decision::Approve, id, note).await
 }
 
 pub(super) async fn deny(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Operator(app, caller): Operator,
     Id(id): Id<ApprovalId>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(Note { note }): JsonBody<Note>,
 ) -> Result<Json<ApprovalObject>, Problem> {
-    let Note { note } = body::json(&app, &headers, body).await?;
-    one(&app, &caller, Decision::Deny, id, checked(note)?).await
+    one(&app, &caller, Decision::Deny, id, note).await
 }
 
 async fn one(
@@ -293,7 +274,8 @@ async fn one(
     id: ApprovalId,
     note: Option<String>,
 ) -> Result<Json<ApprovalObject>, Problem> {
-    let decided = app.service.decide(id, decision.by(&caller.principal_id, note)).await?;
+    let said = decision.by(&caller.principal_id, checked(note)?);
+    let decided = app.service.decide(id, said).await?;
     Ok(Json(ApprovalObject::decided(app, &decided)))
 }
 
@@ -355,12 +337,9 @@ struct BatchResult {
 }
 
 pub(super) async fn decide(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
-    headers: HeaderMap,
-    body: Body,
+    Operator(app, caller): Operator,
+    JsonBody(Batch { decision, ids, note }): JsonBody<Batch>,
 ) -> Result<Json<BatchResults>, Problem> {
-    let Batch { decision, ids, note } = body::json(&app, &headers, body).await?;
     let decision =
         decision.ok_or_else(|| Problem::malformed("`decision` must be `approve` or `deny`"))?;
     if ids.is_empty() || ids.len() > BATCH_MAX {
@@ -376,16 +355,12 @@ pub(super) async fn decide(
 }
 
 fn result(app: &App, approval_id: ApprovalId, decided: Result<Decided, Refused>) -> BatchResult {
-    match decided {
-        Ok(decided) => BatchResult {
-            approval_id,
-            status: 200,
-            approval: Some(ApprovalObject::decided(app, &decided)),
-            error: None,
-        },
+    let (status, approval, error) = match decided {
+        Ok(decided) => (200, Some(ApprovalObject::decided(app, &decided)), None),
         Err(refused) => {
             let error = Problem::from(refused).object();
-            BatchResult { approval_id, status: error.status, approval: None, error: Some(error) }
+            (error.status, None, Some(error))
         }
-    }
+    };
+    BatchResult { approval_id, status, approval, error }
 }

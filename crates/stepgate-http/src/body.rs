@@ -1,9 +1,9 @@
 //! Reads bodies with a size limit, a timeout and strict JSON parsing, before any library sees them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -21,44 +21,42 @@ const JSON_DEPTH_MAX: usize = 64;
 /// Reads a proposal, byte for byte. Above the gate's limit only the beginning is kept and the rest is counted, up to
 /// the limit on bodies.
 pub(super) async fn payload(app: &App, body: Body) -> Result<Payload, Problem> {
-    let kept_max = app.service.gate.limits.payload_bytes_max;
-    let bytes_max = app.limits.body_bytes_max;
-    read(body, kept_max, bytes_max, app.limits.body_timeout).await
+    read(app, body, app.service.gate.limits.payload_bytes_max, app.limits.body_bytes_max).await
 }
 
 /// Reads the whole body of a request that may contain a proposal, such as an MCP message.
 pub async fn whole(app: &App, body: Body) -> Result<Bytes, Problem> {
-    let bytes_max = app.limits.body_bytes_max;
-    let kept_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let payload = read(body, kept_max, bytes_max, app.limits.body_timeout).await?;
-    Ok(Bytes::copy_from_slice(&payload.bytes))
+    let bytes_max = usize::try_from(app.limits.body_bytes_max).unwrap_or(usize::MAX);
+    Ok(Bytes::copy_from_slice(&bytes(app, body, bytes_max).await?))
 }
 
-/// Reads a short body of any type.
+/// Reads a body up to this size.
 pub(super) async fn bytes(app: &App, body: Body, bytes_max: usize) -> Result<Arc<[u8]>, Problem> {
     let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
-    Ok(read(body, bytes_max, most, app.limits.body_timeout).await?.bytes)
+    Ok(read(app, body, bytes_max, most).await?.bytes)
 }
 
-/// Reads a JSON body; an empty body is the default value.
+/// A JSON body; an empty body is the default value.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        json(app, &parts.headers, body, JSON_BYTES_MAX).await.map(Self)
+    }
+}
+
+/// Reads a JSON body up to this size.
 pub(super) async fn json<T: DeserializeOwned + Default>(
-    app: &App,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<T, Problem> {
-    json_up_to(app, headers, body, JSON_BYTES_MAX).await
-}
-
-/// The same with a given size limit.
-pub(super) async fn json_up_to<T: DeserializeOwned + Default>(
     app: &App,
     headers: &HeaderMap,
     body: Body,
     bytes_max: usize,
 ) -> Result<T, Problem> {
-    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
-    let Payload { bytes, length } = read(body, bytes_max, most, app.limits.body_timeout).await?;
-    if length == 0 {
+    let bytes = bytes(app, body, bytes_max).await?;
+    if bytes.is_empty() {
         return Ok(T::default());
     }
     if !is_json(headers) {
@@ -90,14 +88,10 @@ fn is_json(headers: &HeaderMap) -> bool {
     }
 }
 
-async fn read(
-    body: Body,
-    kept_max: usize,
-    bytes_max: u64,
-    max_wait: Duration,
-) -> Result<Payload, Problem> {
-    let reading = read_all(body, kept_max, bytes_max);
-    tokio::time::timeout(max_wait, reading).await.unwrap_or_else(|_| Err(Problem::too_slow()))
+async fn read(app: &App, body: Body, kept_max: usize, bytes_max: u64) -> Result<Payload, Problem> {
+    let reading =
+        tokio::time::timeout(app.limits.body_timeout, read_all(body, kept_max, bytes_max));
+    reading.await.unwrap_or_else(|_| Err(Problem::too_slow()))
 }
 
 async fn read_all(mut body: Body, kept_max: usize, bytes_max: u64) -> Result<Payload, Problem> {

@@ -37,45 +37,40 @@ use axum::routing::{self, MethodRouter};
 use super::{App, Problem, routes};
 
 pub(super) use logins::Logins;
+use moment::{Moment, ago, duration, left};
+use text::{Shown, Text};
 pub(super) use trouble::Trouble;
-use visitor::Visitor;
 pub(super) use visitor::enter;
+use visitor::{Visit, Visitor, VisitorRole};
 
-/// Every method of every page. They are not in the table of routes, because the OpenAPI document is for programs.
-const PAGES: [(&str, &str); 30] = [
-    ("GET", "/"),
-    ("POST", "/"),
-    ("GET", "/approvals/{id}"),
-    ("POST", "/approvals/{id}"),
-    ("GET", "/approvals/{id}/grant"),
-    ("POST", "/approvals/{id}/grant"),
-    ("GET", "/grants"),
-    ("POST", "/grants"),
-    ("GET", "/runs"),
-    ("GET", "/runs/{id}"),
-    ("POST", "/runs/{id}"),
-    ("GET", "/runs/{id}/chain"),
-    ("GET", "/runs/{id}/export"),
-    ("GET", "/sessions"),
-    ("GET", "/sessions/{id}"),
-    ("GET", "/turns/{id}"),
-    ("GET", "/tools"),
-    ("GET", "/tools/{id}"),
-    ("POST", "/tools/{id}"),
-    ("GET", "/policy"),
-    ("POST", "/policy"),
-    ("GET", "/policy/replay"),
-    ("POST", "/policy/replay"),
-    ("GET", "/health"),
-    ("GET", "/login"),
-    ("POST", "/login"),
-    ("POST", "/logout"),
-    ("GET", "/live"),
-    ("GET", "/console.js"),
-    ("GET", "/style.css"),
+const SCRIPT: &str = include_str!("../templates/console.js");
+const STYLE: &str = include_str!("../templates/style.css");
+
+/// Every page with its methods. They are not in the table of routes, because the OpenAPI document is for programs.
+const PAGES: [(&str, &str); 21] = [
+    ("/", "GET, POST"),
+    ("/approvals/{id}", "GET, POST"),
+    ("/approvals/{id}/grant", "GET, POST"),
+    ("/grants", "GET, POST"),
+    ("/runs", "GET"),
+    ("/runs/{id}", "GET, POST"),
+    ("/runs/{id}/chain", "GET"),
+    ("/runs/{id}/export", "GET"),
+    ("/sessions", "GET"),
+    ("/sessions/{id}", "GET"),
+    ("/turns/{id}", "GET"),
+    ("/tools", "GET"),
+    ("/tools/{id}", "GET, POST"),
+    ("/policy", "GET, POST"),
+    ("/policy/replay", "GET, POST"),
+    ("/health", "GET"),
+    ("/login", "GET, POST"),
+    ("/logout", "POST"),
+    ("/live", "GET"),
+    ("/console.js", "GET"),
+    ("/style.css", "GET"),
 ];
 
-/// The pages with their handlers.
 pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 21] {
     [
         ("/", routing::get(inbox::show).post(inbox::decide)),
@@ -97,17 +92,16 @@ pub(super) fn pages() -> [(&'static str, MethodRouter<Arc<App>>); 21] {
         ("/login", routing::get(login::ask).post(login::log_in)),
         ("/logout", routing::post(login::log_out)),
         ("/live", routing::get(live::follow)),
-        ("/console.js", routing::get(script)),
-        ("/style.css", routing::get(style)),
+        ("/console.js", file("text/javascript; charset=utf-8", SCRIPT)),
+        ("/style.css", file("text/css; charset=utf-8", STYLE)),
     ]
 }
 
-/// The methods that a page has.
-pub(super) fn methods_of(path: &str) -> impl Iterator<Item = &'static str> {
-    PAGES.iter().filter(move |(_, page)| routes::fits(page, path)).map(|(method, _)| *method)
+pub(super) fn methods_of(path: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let page = PAGES.iter().find(|(page, _)| routes::fits(page, path));
+    page.into_iter().flat_map(|(_, methods)| methods.split(", "))
 }
 
-/// Whether a path is one of these pages.
 pub(super) fn is_page(path: &str) -> bool {
     // Asked for every request, most of which are none.
     !path.starts_with("/v1/") && methods_of(path).next().is_some()
@@ -146,7 +140,6 @@ pub(super) fn add_security_headers(response: &mut Response) {
     }
 }
 
-/// The layout around every page.
 struct Frame {
     title: String,
     /// The place of the page in the navigation.
@@ -170,7 +163,6 @@ impl Frame {
     }
 }
 
-/// The parts of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tab {
     Inbox,
@@ -195,7 +187,6 @@ impl Tab {
     ];
 }
 
-/// Renders a whole page.
 fn html(status: StatusCode, page: &impl Template) -> Response {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     match page.render() {
@@ -205,14 +196,7 @@ fn html(status: StatusCode, page: &impl Template) -> Response {
     }
 }
 
-async fn script() -> Response {
-    let kind = HeaderValue::from_static("text/javascript; charset=utf-8");
-    let text = include_str!("../templates/console.js");
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
-}
-
-async fn style() -> Response {
-    let kind = HeaderValue::from_static("text/css; charset=utf-8");
-    let text = include_str!("../templates/style.css");
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
+/// The handler of a file that is part of the program.
+fn file(kind: &'static str, text: &'static str) -> MethodRouter<Arc<App>> {
+    routing::get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Query, State};
+use axum::extract::{FromRequestParts, Query};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::Sse;
@@ -24,12 +24,10 @@ use stepgate_gateway::service::wait_until_set;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::admit::{Caller, Reader};
-use super::{App, Problem};
+use super::{App, Caller, Problem, Reader};
 pub(super) use object::EventObject;
 use object::requested_approval;
 
-/// Events per page.
 const PAGE: usize = 256;
 /// Largest possible position: the largest integer of SQL.
 const POSITION_MAX: u64 = i64::MAX.unsigned_abs();
@@ -97,8 +95,7 @@ fn set_once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), String
 }
 
 pub(super) async fn follow(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     params: StreamParams,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
@@ -122,17 +119,13 @@ fn not_ours() -> Problem {
 pub(super) struct Following {
     app: Arc<App>,
     caller: Caller,
-    principal_id: Option<PrincipalId>,
-    kinds: Vec<EventType>,
-    session: Option<SessionId>,
-    run: Option<RunId>,
+    params: StreamParams,
     pulse: watch::Receiver<u64>,
     leaving: watch::Receiver<bool>,
     /// Everything up to this position was read.
     after: u64,
     /// What was read and is not sent yet.
     read: VecDeque<PlacedEvent>,
-    /// Longest silence.
     pub(super) heartbeat: Duration,
 }
 
@@ -141,20 +134,17 @@ impl Following {
     pub(super) fn begin(
         app: Arc<App>,
         caller: Caller,
-        params: StreamParams,
+        mut params: StreamParams,
         after: u64,
     ) -> Result<Self, Problem> {
         // A stream that stays empty for ever would look like one that waits.
-        let principal_id = caller.lists(params.principal).map_err(|_| Problem::forbidden())?;
+        params.principal = caller.lists(params.principal).map_err(|_| Problem::forbidden())?;
         Ok(Self {
             pulse: app.service.hub.pulse(),
             leaving: app.service.leaving(),
             app,
             caller,
-            principal_id,
-            kinds: params.kind,
-            session: params.session,
-            run: params.run,
+            params,
             after,
             read: VecDeque::new(),
             heartbeat: HEARTBEAT,
@@ -173,7 +163,7 @@ impl Following {
     async fn next(&mut self) -> Option<Event> {
         loop {
             // Checked also for events that were read earlier: that may be long ago.
-            if !self.is_still_good() {
+            if !self.caller.is_live(&self.app) {
                 return None;
             }
             if let Some(placed) = self.read.pop_front() {
@@ -201,8 +191,8 @@ impl Following {
     async fn read_on(&mut self) -> Option<bool> {
         let query = EventQuery {
             after: self.after,
-            principal_id: self.principal_id.clone(),
-            event_types: self.kinds.clone(),
+            principal_id: self.params.principal.clone(),
+            event_types: self.params.kind.clone(),
             limit: PAGE,
             ..EventQuery::default()
         };
@@ -221,8 +211,8 @@ impl Following {
     }
 
     fn is_wanted(&self, event: &stepgate_core::event::Event) -> bool {
-        self.session.is_none_or(|session| session == event.session_id)
-            && self.run.is_none_or(|run| Some(run) == event.run_id)
+        self.params.session.is_none_or(|session| session == event.session_id)
+            && self.params.run.is_none_or(|run| Some(run) == event.run_id)
     }
 
     async fn event(&self, placed: &PlacedEvent) -> Option<Event> {
@@ -235,11 +225,5 @@ impl Following {
         let data = serde_json::to_string(&object).unwrap_or_default();
         let id = placed.position.to_string();
         Some(Event::default().id(id).event(event.event_type.as_str()).data(data))
-    }
-
-    /// Whether the token is still valid: a stream ends with its token.
-    fn is_still_good(&self) -> bool {
-        let is_good = |token| self.app.service.is_live(token);
-        self.caller.token_id.is_none_or(is_good)
     }
 }

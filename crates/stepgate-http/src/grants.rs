@@ -1,24 +1,19 @@
 //! `/v1/grants`: calls that an operator approves in advance.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::consent::{self, GrantStanding, GrantStatus, NewGrant, Revocation};
 use stepgate_core::digest::Digest;
-use stepgate_core::grant::{Condition, Grant};
+use stepgate_core::grant::Condition;
 use stepgate_core::ids::{ApprovalId, ArtifactId, PrincipalId};
 use stepgate_core::time::Timestamp;
 
-use super::admit::{Operator, Watcher};
 use super::approvals::checked;
-use super::routes::Id;
-use super::{App, Problem, body};
+use super::{Id, JsonBody, Operator, Problem, Watcher};
 
 /// A grant as people see it.
 #[derive(Serialize, JsonSchema)]
@@ -54,35 +49,21 @@ impl GrantObject {
     fn of(standing: GrantStanding, now: Timestamp) -> Self {
         let status = standing.status(now);
         let GrantStanding { grant_id, grant, created_at, used, revocation } = standing;
-        let tool = grant.action();
-        let Grant {
-            approval_id,
-            args,
-            executor_id,
-            expires_at,
-            granted_by,
-            note,
-            principal_id,
-            tool_definition_digest,
-            tool_name: _,
-            tool_server: _,
-            uses_max,
-        } = grant;
         Self {
             grant_id,
             status,
-            principal_id,
-            tool,
-            tool_definition_digest,
-            executor_id,
-            args,
-            uses_max,
+            tool: grant.action(),
+            principal_id: grant.principal_id,
+            tool_definition_digest: grant.tool_definition_digest,
+            executor_id: grant.executor_id,
+            args: grant.args,
+            uses_max: grant.uses_max,
             used,
             created_at,
-            expires_at,
-            granted_by,
-            note,
-            approval_id,
+            expires_at: grant.expires_at,
+            granted_by: grant.granted_by,
+            note: grant.note,
+            approval_id: grant.approval_id,
             revocation,
         }
     }
@@ -94,10 +75,7 @@ pub(super) struct Grants {
 }
 
 /// Every grant, newest first.
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Watcher(_): Watcher,
-) -> Result<Json<Grants>, Problem> {
+pub(super) async fn list(Watcher(app, _): Watcher) -> Result<Json<Grants>, Problem> {
     let gate = &app.service.gate;
     let now = gate.world.now();
     let grants = consent::grants(gate).await?.into_iter();
@@ -123,13 +101,10 @@ pub(super) struct CreateGrant {
 }
 
 pub(super) async fn create(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
-    headers: HeaderMap,
-    body: Body,
+    Operator(app, caller): Operator,
+    JsonBody(create): JsonBody<CreateGrant>,
 ) -> Result<(StatusCode, Json<GrantObject>), Problem> {
-    let CreateGrant { approval_id, args, uses_max, life_s, note } =
-        body::json(&app, &headers, body).await?;
+    let CreateGrant { approval_id, args, uses_max, life_s, note } = create;
     let approval_id =
         approval_id.ok_or_else(|| Problem::malformed("`approval_id` must name an approval"))?;
     let life_ms = life_s.saturating_mul(1000);
@@ -141,8 +116,7 @@ pub(super) async fn create(
 
 /// Revokes a grant. A call that is being decided at this moment may still use it.
 pub(super) async fn revoke(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Operator(app, caller): Operator,
     Id(id): Id<ArtifactId>,
 ) -> Result<StatusCode, Problem> {
     match consent::revoke_grant(&app.service.gate, id, caller.principal_id).await? {

@@ -8,15 +8,12 @@ use stepgate_core::lock;
 
 /// The time that one sample covers.
 pub(crate) const SAMPLE: Duration = Duration::from_secs(10);
-/// How many samples are kept.
 const SAMPLES: usize = 60;
 
 /// What happened during one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Requests that were answered.
     pub(crate) requests: u32,
-    /// Steps that were answered.
     pub(crate) steps: u32,
     /// The longest time that a request took.
     pub(crate) longest: Duration,

@@ -45,6 +45,8 @@ use stepgate_gateway::turns::Conversations;
 use crate::local::Clients;
 
 pub use admit::{Caller, INPUT_HEADER, LOCAL_HEADER, Peer, Proposer};
+use admit::{Operator, Reader, Watcher};
+use body::JsonBody;
 use console::Logins;
 pub(crate) use metrics::{Metrics, OpenConnection};
 use places::Places;
@@ -52,6 +54,7 @@ pub use problem::Problem;
 pub use public_url::{PublicUrl, Scheme};
 use rate::Rates;
 pub use routes::{Access, Route};
+use routes::{Id, Params};
 
 /// The host name that clients on this machine use for the gateway.
 pub const LOCAL_HOST: &str = "stepgate";
@@ -149,20 +152,16 @@ impl App {
         log: AccessLog,
         mounted: Vec<Route>,
     ) -> Arc<Self> {
-        let (rates, logins) = (Rates::new(&limits), Logins::new(&limits));
-        let metrics = Metrics::new();
-        let agent = OnceLock::new();
-        let places = Places::of(limits.connections_max);
         Arc::new(Self {
+            metrics: Metrics::new(),
+            agent: OnceLock::new(),
+            clients: Clients::default(),
+            logins: Logins::new(&limits),
+            rates: Rates::new(&limits),
+            places: Places::of(limits.connections_max),
             service,
             limits,
-            metrics,
-            agent,
-            clients: Clients::default(),
             public_url,
-            logins,
-            rates,
-            places,
             log,
             mounted,
         })

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,39 +21,15 @@ use super::history::{History, SAMPLE};
 /// Seconds: from an answer that was already recorded to a caller that waits as long as it may.
 const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 10.0, 60.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
-}
+/// The names and values of a metric's labels.
+type Labels<V, const N: usize = 1> = [(&'static str, V); N];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReceiverLabel {
-    receiver: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NotificationLabel {
-    receiver: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StatusLabel {
-    status: u16,
-}
-
-/// All metrics.
 pub(crate) struct Metrics {
     /// The last minutes, for the console.
     pub(crate) history: History,
     registry: Registry,
-    steps: Family<OutcomeLabel, Counter>,
-    requests: Family<StatusLabel, Counter>,
+    steps: Family<Labels<&'static str>, Counter>,
+    requests: Family<Labels<u16>, Counter>,
     malformed: Counter,
     panics: Gauge,
     duration: Histogram,
@@ -61,12 +37,12 @@ pub(crate) struct Metrics {
     approvals_open: Gauge,
     steps_running: Gauge,
     runs_unreached: Gauge,
-    runs_needing_person: Family<KindLabel, Gauge>,
-    attention: Family<KindLabel, Gauge>,
+    runs_needing_person: Family<Labels<&'static str>, Gauge>,
+    attention: Family<Labels<&'static str>, Gauge>,
     start_time: Gauge,
     store_bytes: Gauge,
-    notifications: Family<NotificationLabel, Counter>,
-    receivers_failing: Family<ReceiverLabel, Gauge>,
+    notifications: Family<Labels<String, 2>, Counter>,
+    receivers_failing: Family<Labels<String>, Gauge>,
 }
 
 /// Counts a connection while it is open.
@@ -137,12 +113,12 @@ impl Metrics {
     }
 
     pub(super) fn step(&self, word: Word) {
-        self.steps.get_or_create(&OutcomeLabel { outcome: word.as_str() }).inc();
+        self.steps.get_or_create(&[("outcome", word.as_str())]).inc();
         self.history.count(|sample| sample.steps += 1);
     }
 
     pub(super) fn request(&self, status: StatusCode, elapsed: Duration) {
-        self.requests.get_or_create(&StatusLabel { status: status.as_u16() }).inc();
+        self.requests.get_or_create(&[("status", status.as_u16())]).inc();
         self.duration.observe(elapsed.as_secs_f64());
         self.history.count(|sample| {
             sample.requests += 1;
@@ -163,7 +139,6 @@ impl Metrics {
         self.malformed.inc();
     }
 
-    /// Counts a connection until the guard is dropped.
     pub(crate) fn connection(&self) -> OpenConnection {
         self.connections.inc();
         OpenConnection(self.connections.clone())
@@ -175,7 +150,7 @@ impl Metrics {
         self.runs_unreached.set(number(present.attention.runs_unreached));
         self.panics.set(i64::try_from(panics::count()).unwrap_or(i64::MAX));
         for (kind, count) in &present.attention.by_kind {
-            let (label, count) = (KindLabel { kind: kind.as_str() }, number(*count));
+            let (label, count) = ([("kind", kind.as_str())], number(*count));
             self.attention.get_or_create(&label).set(count);
             if Kind::OF_RUNS.contains(kind) {
                 self.runs_needing_person.get_or_create(&label).set(count);
@@ -206,10 +181,10 @@ impl Metrics {
                 ("skipped", counts.skipped),
             ];
             for (outcome, count) in outcomes {
-                let label = NotificationLabel { receiver: receiver.clone(), outcome };
+                let label = [("receiver", receiver.clone()), ("outcome", outcome.to_owned())];
                 self.notifications.get_or_create(&label).inner().store(count, Ordering::Relaxed);
             }
-            let failing = self.receivers_failing.get_or_create(&ReceiverLabel { receiver });
+            let failing = self.receivers_failing.get_or_create(&[("receiver", receiver)]);
             failing.set(i64::from(counts.is_failing));
         }
     }

@@ -8,12 +8,11 @@ use schemars::Schema;
 use serde_json::{Map, Value, json};
 
 use super::problem::ProblemObject;
-use super::routes::{Access, Content, Doc, Header, Route};
+use super::routes::{Access, Content, Header, Route};
 use super::turns;
 pub(super) use schemas::{SchemaOf, Schemas, inline, reference};
 use stepgate_agent::invoke::InvokeResult;
 
-/// The document.
 pub(super) fn document(routes: &[Route]) -> Value {
     let mut schemas = Schemas::new();
     let mut paths = Map::new();
@@ -41,21 +40,20 @@ pub(super) fn document(routes: &[Route]) -> Value {
 }
 
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
-    let doc = &route.doc;
     let mut operation = json!({
-        "operationId": doc.name,
-        "summary": doc.summary,
+        "operationId": route.name,
+        "summary": route.summary,
         "description": who(route.access),
         "tags": [tag(route.path)],
         "security": security(route.access),
         "responses": responses(route, schemas),
     });
     if let Value::Object(members) = &mut operation {
-        let parameters = parameters(doc, schemas);
+        let parameters = parameters(route, schemas);
         if !parameters.is_empty() {
             members.insert("parameters".into(), parameters.into());
         }
-        if let Some(body) = doc.body {
+        if let Some(body) = route.body {
             let content = json!({ "application/json": { "schema": schemas.read(body.schema) } });
             let body = json!({ "content": content, "required": body.is_required });
             members.insert("requestBody".into(), body);
@@ -73,13 +71,13 @@ fn tag(path: &str) -> &str {
     }
 }
 
-fn parameters(doc: &Doc, schemas: &mut Schemas) -> Vec<Value> {
-    let id = doc.id.map(|id| {
+fn parameters(route: &Route, schemas: &mut Schemas) -> Vec<Value> {
+    let id = route.id.map(|id| {
         let schema = schemas.read(id);
         json!({ "in": "path", "name": "id", "required": true, "schema": schema })
     });
-    let query = doc.query.map(|query| query_parameters(&schemas.read(query)));
-    let headers = doc.headers.iter().map(header);
+    let query = route.query.map(|query| query_parameters(&schemas.read(query)));
+    let headers = route.headers.iter().map(header);
     id.into_iter().chain(query.into_iter().flatten()).chain(headers).collect()
 }
 
@@ -114,8 +112,8 @@ fn header(header: &Header) -> Value {
 
 fn responses(route: &Route, schemas: &mut Schemas) -> Value {
     let mut responses = Map::new();
-    for (status, content) in &route.doc.answers {
-        let mut response = json!({ "description": route.doc.summary });
+    for (status, content) in &route.answers {
+        let mut response = json!({ "description": route.summary });
         if let (Value::Object(response), Some(content)) = (&mut response, body(*content, schemas)) {
             response.insert("content".into(), content);
         }

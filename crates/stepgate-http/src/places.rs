@@ -2,14 +2,11 @@
 //! connection, so one principal could otherwise use up all connections.
 
 use std::collections::HashMap;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::lock;
 
@@ -35,7 +32,7 @@ impl Places {
 
     /// Takes a place for a request of this principal; none if it has reached its limit.
     pub(super) fn take(self: &Arc<Self>, principal_id: &PrincipalId) -> Option<Place> {
-        let mut taken = self.taken();
+        let mut taken = lock::locked(&self.taken);
         let count = taken.entry(principal_id.clone()).or_default();
         if *count >= self.most {
             return None;
@@ -43,56 +40,31 @@ impl Places {
         *count += 1;
         Some(Place { places: Arc::clone(self), principal_id: principal_id.clone() })
     }
-
-    fn taken(&self) -> MutexGuard<'_, HashMap<PrincipalId, usize>> {
-        lock::locked(&self.taken)
-    }
 }
 
 impl Place {
-    /// Holds the place until a streamed response is sent. For a response that is complete already, releases it now.
-    pub(super) fn kept_by(self, response: Response) -> Response {
-        match response.body().size_hint().exact() {
-            Some(_) => response,
-            None => response.map(|body| Body::new(Kept { body, _place: self })),
+    /// Holds a place until a streamed response is sent. For a response that is complete already, releases it now.
+    pub(super) fn keep(place: Option<Self>, response: Response) -> Response {
+        match (place, response.body().size_hint().exact()) {
+            (None, _) | (Some(_), Some(_)) => response,
+            (Some(place), None) => response.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _held_with_the_body = &place;
+                    frame
+                }))
+            }),
         }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
-        let left = taken.get_mut(&self.principal_id).map(|count| {
+        let mut taken = lock::locked(&self.places.taken);
+        if let Some(count) = taken.get_mut(&self.principal_id) {
             *count -= 1;
-            *count
-        });
-        if left == Some(0) {
-            taken.remove(&self.principal_id);
+            if *count == 0 {
+                taken.remove(&self.principal_id);
+            }
         }
-    }
-}
-
-struct Kept {
-    body: Body,
-    _place: Place,
-}
-
-impl HttpBody for Kept {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -1,11 +1,9 @@
 //! `POST /v1/policy/evaluate`: what policy would decide on a proposal, without a run.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
@@ -17,9 +15,7 @@ use stepgate_core::run::Payload;
 use stepgate_core::step::{self, Submission, Weighed};
 use stepgate_policy::Explanation;
 
-use super::admit::Watcher;
-use super::routes::Params;
-use super::{App, Problem, body};
+use super::{App, Params, Problem, Watcher, body};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -59,17 +55,13 @@ pub(super) struct Evaluation {
 }
 
 pub(super) async fn evaluate(
-    State(app): State<Arc<App>>,
-    Watcher(caller): Watcher,
+    Watcher(app, caller): Watcher,
     Params(params): Params<EvaluateParams>,
     body: Body,
 ) -> Result<Json<Evaluation>, Problem> {
     let payload = body::payload(&app, body).await?;
     let principal_id = params.principal.unwrap_or(caller.principal_id);
-    match weighed(&app, principal_id, payload) {
-        Ok(evaluation) => Ok(Json(evaluation)),
-        Err(failure) => Err(Problem::invalid(&failure)),
-    }
+    weighed(&app, principal_id, payload).map(Json).map_err(|failure| Problem::invalid(&failure))
 }
 
 /// What would be decided on a proposal, or why it is not a valid one.

@@ -80,14 +80,14 @@ impl Problem {
     }
 
     pub(crate) fn unauthenticated() -> Self {
-        let message = "a valid token is needed: `Authorization: Bearer TOKEN`";
-        Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
-            .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
+        Self::no_token("a valid token is needed: `Authorization: Bearer TOKEN`")
     }
 
-    /// An expired token.
     pub(crate) fn expired(at: Timestamp) -> Self {
-        let message = format!("this token expired at {at}: ask an operator for a new one");
+        Self::no_token(format!("this token expired at {at}: ask an operator for a new one"))
+    }
+
+    fn no_token(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", message)
             .with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"stepgate\""))
     }
@@ -105,21 +105,25 @@ impl Problem {
                  (--token-file FILE)"
             }
         };
-        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
+        Self::may_not(message)
     }
 
-    /// A decision on one's own request.
     fn own_request() -> Self {
-        let message = "you asked for this yourself, or your token and the one that asked come from \
-                       one maker: another operator has to decide";
-        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
+        Self::may_not(
+            "you asked for this yourself, or your token and the one that asked come from one maker: \
+             another operator has to decide",
+        )
     }
 
     pub(crate) fn forbidden() -> Self {
-        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", "this token may not do that")
+        Self::may_not("this token may not do that")
     }
 
-    /// No model is configured.
+    /// The caller is known, and may not do this.
+    fn may_not(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", message)
+    }
+
     pub(crate) fn no_agent() -> Self {
         let message = "this gateway has no agent: `agent.base_url` and `agent.model` name one";
         Self::new(StatusCode::NOT_IMPLEMENTED, "NO_AGENT", message)
@@ -131,16 +135,11 @@ impl Problem {
     }
 
     pub(crate) fn method_not_allowed(allowed: &[&str]) -> Self {
-        let allowed = allowed.join(", ");
-        let problem = Self::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "METHOD_NOT_ALLOWED",
-            "this method is not for this path: `Allow` names those that are",
-        );
-        match HeaderValue::from_str(&allowed) {
-            Ok(allowed) => problem.with(header::ALLOW, allowed),
-            Err(_) => problem,
-        }
+        let message = "this method is not for this path: `Allow` names those that are";
+        let mut problem = Self::new(StatusCode::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", message);
+        let allowed = HeaderValue::from_str(&allowed.join(", ")).ok();
+        problem.headers.extend(allowed.map(|allowed| (header::ALLOW, allowed)));
+        problem
     }
 
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
@@ -161,14 +160,12 @@ impl Problem {
 
     pub(crate) fn too_slow() -> Self {
         let message = "the request did not come in time";
-        Self::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", message)
-            .with(header::CONNECTION, HeaderValue::from_static("close"))
+        Self::new(StatusCode::REQUEST_TIMEOUT, "TIMEOUT", message).closing()
     }
 
     pub(crate) fn too_large(bytes_max: u64) -> Self {
         let message = format!("the body is longer than {bytes_max} bytes");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message)
-            .with(header::CONNECTION, HeaderValue::from_static("close"))
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "BODY_TOO_LARGE", message).closing()
     }
 
     pub(crate) fn head_too_large() -> Self {
@@ -262,13 +259,9 @@ impl IntoResponse for Problem {
 /// The fault is logged for the operator; the caller learns only that Stepgate failed.
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
-        match &fault {
+        let problem = match &fault {
             Fault::ForeignSession(_) => return Self::not_found(),
             Fault::Name(_) => return Self::malformed("that name is not possible"),
-            Fault::Store(_) | Fault::Executor(_) => {}
-        }
-        error!("fault: {fault}");
-        match fault {
             Fault::Store(StoreError::Unavailable(_) | StoreError::AnswerLost(_)) => {
                 Self::unavailable()
             }
@@ -287,10 +280,10 @@ impl From<Fault> for Problem {
                 | StoreError::UnknownSession(_)
                 | StoreError::Broken(_),
             )
-            | Fault::Executor(_)
-            | Fault::ForeignSession(_)
-            | Fault::Name(_) => Self::internal(),
-        }
+            | Fault::Executor(_) => Self::internal(),
+        };
+        error!("fault: {fault}");
+        problem
     }
 }
 
@@ -308,7 +301,7 @@ impl From<Refused> for Problem {
             Refused::NotInDoubt => Self::conflict("the run has no call in doubt"),
             Refused::OwnRequest => Self::own_request(),
             refused @ (Refused::NotAnApprover | Refused::LinkedApprover(_)) => {
-                Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", refused.to_string())
+                Self::may_not(refused.to_string())
             }
             Refused::MorePeople => Self::conflict("policy requires that more people approve"),
             Refused::OutOfReach => Self::conflict(
@@ -330,9 +323,7 @@ impl From<GrantRefused> for Problem {
         match refused {
             GrantRefused::NoSuchApproval => Self::not_found(),
             GrantRefused::NotApproved => Self::conflict(refused.to_string()),
-            GrantRefused::NotAnApprover => {
-                Self::new(StatusCode::FORBIDDEN, "FORBIDDEN", refused.to_string())
-            }
+            GrantRefused::NotAnApprover => Self::may_not(refused.to_string()),
             GrantRefused::OwnRequest => Self::own_request(),
             GrantRefused::Invalid(why) => Self::malformed(why),
             GrantRefused::Fault(fault) => fault.into(),
@@ -340,7 +331,6 @@ impl From<GrantRefused> for Problem {
     }
 }
 
-/// Any other internal error.
 impl From<anyhow::Error> for Problem {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<Fault>() {

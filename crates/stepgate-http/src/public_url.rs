@@ -65,9 +65,7 @@ impl PublicUrl {
             matches!(uri.path(), "" | "/") && uri.query().is_none() && !text.contains('#');
         ensure!(is_bare, "`{text}` has more than scheme, host and port: give it a host of its own");
         ensure!(!authority.as_str().contains('@') && !authority.host().is_empty(), expected());
-        let host = authority.as_str().to_ascii_lowercase();
-        let host = host.strip_suffix(scheme.standard_port()).unwrap_or(&host);
-        Ok(Self { origin: format!("{}://{host}", scheme.as_str()), scheme })
+        Ok(Self::of_bind(authority.as_str(), scheme))
     }
 
     /// The URL of an approval's page, for the person who decides.

@@ -17,7 +17,6 @@ const BUCKETS_MAX: usize = 10_000;
 /// A body costs one more request for each so many bytes, because it is recorded.
 const BYTES_PER_REQUEST: u64 = 4096;
 
-/// The buckets of principals and of addresses.
 pub(super) struct Rates {
     principals: Buckets<PrincipalId>,
     failures: Buckets<IpAddr>,

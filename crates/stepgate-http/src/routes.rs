@@ -1,8 +1,10 @@
 //! The table of routes. The router and the OpenAPI document are both built from it.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Path, Query};
+use axum::handler::Handler;
 use axum::http::request::Parts;
 use axum::routing::{self, MethodRouter};
 use schemars::JsonSchema;
@@ -23,9 +25,6 @@ use super::{
     App, Problem, approvals, console, events, grants, policy, runs, sessions, steps, system,
     tokens, tools, turns,
 };
-use std::sync::Arc;
-
-type Handler = MethodRouter<Arc<App>>;
 
 /// Who may use a route, for the document. The extractors of the handlers enforce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,34 +41,13 @@ pub enum Access {
     Watcher,
 }
 
-/// One method of one path.
+/// One method of one path, and what the document says about it.
 #[derive(Clone)]
 pub struct Route {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     pub(super) access: Access,
-    pub(super) handler: Handler,
-    pub(super) doc: Doc,
-}
-
-impl Route {
-    /// A route of another crate. Its answers have that interface's own format.
-    pub fn new(
-        method: &'static str,
-        path: &'static str,
-        access: Access,
-        handler: MethodRouter<Arc<App>>,
-        name: &'static str,
-        summary: &'static str,
-    ) -> Self {
-        Self { method, path, access, handler, doc: doc(name, summary) }
-    }
-}
-
-/// What the document says besides method and path.
-#[derive(Clone)]
-pub(super) struct Doc {
-    /// The name of the operation in generated clients.
+    pub(super) handler: MethodRouter<Arc<App>>,
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
     /// The type of `{id}` in the path.
@@ -82,7 +60,6 @@ pub(super) struct Doc {
     pub(super) answers: Vec<(u16, Content)>,
 }
 
-/// A header of a request.
 pub(super) struct Header {
     pub(super) name: &'static str,
     pub(super) description: &'static str,
@@ -104,11 +81,26 @@ pub(super) enum Content {
     Text(&'static str),
 }
 
-fn doc(name: &'static str, summary: &'static str) -> Doc {
-    Doc { name, summary, id: None, query: None, headers: &[], body: None, answers: Vec::new() }
-}
+impl Route {
+    /// A route that the document describes with what is added to it. Routes of other crates add only a name: their
+    /// answers have that interface's own format.
+    pub fn new(
+        method: &'static str,
+        path: &'static str,
+        access: Access,
+        handler: MethodRouter<Arc<App>>,
+    ) -> Self {
+        let (name, summary, answers) = ("", "", Vec::new());
+        let (id, query, body) = (None, None, None);
+        let headers: &[Header] = &[];
+        Self { method, path, access, handler, name, summary, id, query, headers, body, answers }
+    }
 
-impl Doc {
+    /// Its name in generated clients, and what it does.
+    pub fn named(self, name: &'static str, summary: &'static str) -> Self {
+        Self { name, summary, ..self }
+    }
+
     fn id<T: JsonSchema>(self) -> Self {
         Self { id: Some(reference::<T>), ..self }
     }
@@ -130,7 +122,8 @@ impl Doc {
     }
 
     fn json<T: JsonSchema>(self, statuses: &[u16]) -> Self {
-        statuses.iter().fold(self, |doc, status| doc.answer(*status, Content::Json(reference::<T>)))
+        let json = Content::Json(reference::<T>);
+        statuses.iter().fold(self, |route, status| route.answer(*status, json))
     }
 
     fn answer(mut self, status: u16, content: Content) -> Self {
@@ -139,17 +132,13 @@ impl Doc {
     }
 }
 
+const fn optional(name: &'static str, description: &'static str) -> Header {
+    Header { name, description, is_required: false }
+}
+
 const STEP_HEADERS: &[Header] = &[
-    Header {
-        name: "Stepgate-Session",
-        description: "the session that the step joins",
-        is_required: false,
-    },
-    Header {
-        name: "Prefer",
-        description: "`wait=SECONDS`: wait for the outcome",
-        is_required: false,
-    },
+    optional("Stepgate-Session", "the session that the step joins"),
+    optional("Prefer", "`wait=SECONDS`: wait for the outcome"),
 ];
 
 const TURN_HEADERS: &[Header] = &[
@@ -158,18 +147,13 @@ const TURN_HEADERS: &[Header] = &[
         description: "the idempotency key: the same key gets the same turn",
         is_required: true,
     },
-    Header {
-        name: "Prefer",
-        description: "`wait=SECONDS`: wait exactly that long",
-        is_required: false,
-    },
+    optional("Prefer", "`wait=SECONDS`: wait exactly that long"),
 ];
 
-const EVENT_HEADERS: &[Header] = &[Header {
-    name: "Last-Event-ID",
-    description: "the id of the last event that was received: the stream goes on after it",
-    is_required: false,
-}];
+const EVENT_HEADERS: &[Header] = &[optional(
+    "Last-Event-ID",
+    "the id of the last event that was received: the stream goes on after it",
+)];
 
 /// Statuses of a step's response.
 const STEP_STATUSES: &[u16] = &[200, 202, 400, 403, 409, 422];
@@ -184,278 +168,181 @@ pub(super) fn all(mounted: &[Route]) -> Vec<Route> {
     all
 }
 
+fn get<T: 'static>(
+    path: &'static str,
+    access: Access,
+    handler: impl Handler<T, Arc<App>>,
+) -> Route {
+    Route::new("GET", path, access, routing::get(handler))
+}
+
+fn post<T: 'static>(
+    path: &'static str,
+    access: Access,
+    handler: impl Handler<T, Arc<App>>,
+) -> Route {
+    Route::new("POST", path, access, routing::post(handler))
+}
+
+fn delete<T: 'static>(
+    path: &'static str,
+    access: Access,
+    handler: impl Handler<T, Arc<App>>,
+) -> Route {
+    Route::new("DELETE", path, access, routing::delete(handler))
+}
+
 /// Routes that change or trigger something.
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn write_routes() -> Vec<Route> {
     use Access::{Operator, Proposer, Watcher};
-    let post = |path, access, handler, doc| Route { method: "POST", path, access, handler, doc };
     vec![
-        post(
-            "/v1/steps",
-            Proposer,
-            routing::post(steps::propose),
-            doc("propose_step", "Take a proposal through the gate")
-                .headers(STEP_HEADERS)
-                .body::<Proposal>()
-                .json::<StepResponse>(STEP_STATUSES),
-        ),
-        post(
-            "/v1/agent/turns",
-            Proposer,
-            routing::post(turns::open),
-            doc("open_turn", "Ask the agent, go on, or bring the results of your tools")
-                .headers(TURN_HEADERS)
-                .body::<turns::TurnRequest>()
-                .json::<stepgate_agent::response::Response>(&[200])
-                .json::<turns::Accepted>(&[202])
-                .json::<InvokeResult>(INVOKE_STATUSES),
-        ),
-        post(
-            "/v1/agent/turns/{id}/cancel",
-            Proposer,
-            routing::post(turns::cancel),
-            doc("cancel_turn", "End a turn of your own that is not over")
-                .id::<TurnId>()
-                .json::<TurnObject>(&[200]),
-        ),
-        post(
-            "/v1/runs/{id}/resolve",
-            Operator,
-            routing::post(runs::resolve),
-            doc("resolve_run", "Say what became of a call in doubt")
-                .id::<RunId>()
-                .body::<runs::Resolve>()
-                .json::<StepResponse>(STEP_STATUSES),
-        ),
-        post(
-            "/v1/recover",
-            Watcher,
-            routing::post(runs::recover),
-            doc("recover", "Go on with interrupted runs now").json::<RecoveryObject>(&[200]),
-        ),
-        post(
-            "/v1/approvals/{id}/approve",
-            Operator,
-            routing::post(approvals::approve),
-            doc("approve", "Approve; answers when the decision is durable")
-                .id::<ApprovalId>()
-                .optional_body::<approvals::Note>()
-                .json::<ApprovalObject>(&[200]),
-        ),
-        post(
-            "/v1/approvals/{id}/deny",
-            Operator,
-            routing::post(approvals::deny),
-            doc("deny", "Deny; answers when the decision is durable")
-                .id::<ApprovalId>()
-                .optional_body::<approvals::Note>()
-                .json::<ApprovalObject>(&[200]),
-        ),
-        post(
-            "/v1/approvals/decide",
-            Operator,
-            routing::post(approvals::decide),
-            doc("decide", "Decide on several, each by its id")
-                .body::<approvals::Batch>()
-                .json::<approvals::BatchResults>(&[200]),
-        ),
-        post(
-            "/v1/grants",
-            Operator,
-            routing::post(grants::create),
-            doc("create_grant", "Approve further calls in advance, from an approved approval")
-                .body::<grants::CreateGrant>()
-                .json::<grants::GrantObject>(&[201]),
-        ),
-        Route {
-            method: "DELETE",
-            path: "/v1/grants/{id}",
-            access: Operator,
-            handler: routing::delete(grants::revoke),
-            doc: doc("revoke_grant", "Revoke a grant")
-                .id::<ArtifactId>()
-                .answer(204, Content::Nothing),
-        },
-        post(
-            "/v1/policy/evaluate",
-            Watcher,
-            routing::post(policy::evaluate),
-            doc("evaluate_policy", "What would be decided on a proposal")
-                .query::<policy::EvaluateParams>()
-                .body::<Proposal>()
-                .json::<policy::Evaluation>(&[200]),
-        ),
-        post(
-            "/v1/tools/{id}/accept",
-            Operator,
-            routing::post(tools::accept),
-            doc("accept_tool", "Accept the present definition of a tool")
-                .id::<String>()
-                .optional_body::<tools::Seen>()
-                .json::<tools::AcceptedTool>(&[200]),
-        ),
-        post(
-            "/v1/tokens",
-            Operator,
-            routing::post(tokens::create),
-            doc("create_token", "Make a token; it is shown once")
-                .body::<tokens::Create>()
-                .json::<tokens::TokenObject>(&[201]),
-        ),
-        Route {
-            method: "DELETE",
-            path: "/v1/tokens/{id}",
-            access: Operator,
-            handler: routing::delete(tokens::revoke),
-            doc: doc("revoke_token", "Revoke a token")
-                .id::<ArtifactId>()
-                .answer(204, Content::Nothing),
-        },
+        post("/v1/steps", Proposer, steps::propose)
+            .named("propose_step", "Take a proposal through the gate")
+            .headers(STEP_HEADERS)
+            .body::<Proposal>()
+            .json::<StepResponse>(STEP_STATUSES),
+        post("/v1/agent/turns", Proposer, turns::open)
+            .named("open_turn", "Ask the agent, go on, or bring the results of your tools")
+            .headers(TURN_HEADERS)
+            .body::<turns::TurnRequest>()
+            .json::<stepgate_agent::response::Response>(&[200])
+            .json::<turns::Accepted>(&[202])
+            .json::<InvokeResult>(INVOKE_STATUSES),
+        post("/v1/agent/turns/{id}/cancel", Proposer, turns::cancel)
+            .named("cancel_turn", "End a turn of your own that is not over")
+            .id::<TurnId>()
+            .json::<TurnObject>(&[200]),
+        post("/v1/runs/{id}/resolve", Operator, runs::resolve)
+            .named("resolve_run", "Say what became of a call in doubt")
+            .id::<RunId>()
+            .body::<runs::Resolve>()
+            .json::<StepResponse>(STEP_STATUSES),
+        post("/v1/recover", Watcher, runs::recover)
+            .named("recover", "Go on with interrupted runs now")
+            .json::<RecoveryObject>(&[200]),
+        post("/v1/approvals/{id}/approve", Operator, approvals::approve)
+            .named("approve", "Approve; answers when the decision is durable")
+            .id::<ApprovalId>()
+            .optional_body::<approvals::Note>()
+            .json::<ApprovalObject>(&[200]),
+        post("/v1/approvals/{id}/deny", Operator, approvals::deny)
+            .named("deny", "Deny; answers when the decision is durable")
+            .id::<ApprovalId>()
+            .optional_body::<approvals::Note>()
+            .json::<ApprovalObject>(&[200]),
+        post("/v1/approvals/decide", Operator, approvals::decide)
+            .named("decide", "Decide on several, each by its id")
+            .body::<approvals::Batch>()
+            .json::<approvals::BatchResults>(&[200]),
+        post("/v1/grants", Operator, grants::create)
+            .named("create_grant", "Approve further calls in advance, from an approved approval")
+            .body::<grants::CreateGrant>()
+            .json::<grants::GrantObject>(&[201]),
+        delete("/v1/grants/{id}", Operator, grants::revoke)
+            .named("revoke_grant", "Revoke a grant")
+            .id::<ArtifactId>()
+            .answer(204, Content::Nothing),
+        post("/v1/policy/evaluate", Watcher, policy::evaluate)
+            .named("evaluate_policy", "What would be decided on a proposal")
+            .query::<policy::EvaluateParams>()
+            .body::<Proposal>()
+            .json::<policy::Evaluation>(&[200]),
+        post("/v1/tools/{id}/accept", Operator, tools::accept)
+            .named("accept_tool", "Accept the present definition of a tool")
+            .id::<String>()
+            .optional_body::<tools::Seen>()
+            .json::<tools::AcceptedTool>(&[200]),
+        post("/v1/tokens", Operator, tokens::create)
+            .named("create_token", "Make a token; it is shown once")
+            .body::<tokens::Create>()
+            .json::<tokens::TokenObject>(&[201]),
+        delete("/v1/tokens/{id}", Operator, tokens::revoke)
+            .named("revoke_token", "Revoke a token")
+            .id::<ArtifactId>()
+            .answer(204, Content::Nothing),
     ]
 }
+
+/// The OpenAPI document.
+type Document = Map<String, Value>;
 
 /// Routes that only read.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn read_routes() -> Vec<Route> {
     use Access::{Public, Reader, Watcher};
-    let get = |path, access, handler, doc| Route { method: "GET", path, access, handler, doc };
     vec![
-        get(
-            "/v1/runs",
-            Reader,
-            routing::get(runs::list),
-            doc("list_runs", "Runs, newest first")
-                .query::<runs::ListParams>()
-                .json::<runs::Runs>(&[200]),
-        ),
-        get(
-            "/v1/runs/{id}",
-            Reader,
-            routing::get(runs::show),
-            doc("show_run", "Everything about a run").id::<RunId>().json::<runs::RunDetail>(&[200]),
-        ),
-        get(
-            "/v1/runs/{id}/export",
-            Watcher,
-            routing::get(runs::export),
-            doc("export_run", "A run that anyone can verify").id::<RunId>().json::<Bundle>(&[200]),
-        ),
-        get(
-            "/v1/approvals",
-            Reader,
-            routing::get(approvals::list),
-            doc("list_approvals", "Approvals, newest first")
-                .query::<approvals::ListParams>()
-                .json::<approvals::Approvals>(&[200]),
-        ),
-        get(
-            "/v1/approvals/{id}",
-            Reader,
-            routing::get(approvals::show),
-            doc("show_approval", "One approval, with everything that is decided on")
-                .id::<ApprovalId>()
-                .json::<ApprovalObject>(&[200]),
-        ),
-        get(
-            "/v1/attention",
-            Watcher,
-            routing::get(system::attention),
-            doc("attention", "Everything that needs a person, oldest first")
-                .json::<Attention>(&[200]),
-        ),
-        get(
-            "/v1/sessions",
-            Reader,
-            routing::get(sessions::list),
-            doc("list_sessions", "Sessions, newest first")
-                .query::<sessions::ListParams>()
-                .json::<sessions::Sessions>(&[200]),
-        ),
-        get(
-            "/v1/sessions/{id}",
-            Reader,
-            routing::get(sessions::show),
-            doc("show_session", "A session and the end of its chain")
-                .id::<SessionId>()
-                .json::<sessions::SessionObject>(&[200]),
-        ),
-        get(
-            "/v1/agent/turns",
-            Reader,
-            routing::get(turns::list),
-            doc("list_turns", "Turns, newest first")
-                .query::<turns::ListParams>()
-                .json::<turns::Turns>(&[200]),
-        ),
-        get(
-            "/v1/agent/turns/{id}",
-            Reader,
-            routing::get(turns::show),
-            doc("show_turn", "A turn as it stands").id::<TurnId>().json::<TurnObject>(&[200]),
-        ),
-        get(
-            "/v1/events",
-            Reader,
-            routing::get(events::follow),
-            doc(
+        get("/v1/runs", Reader, runs::list)
+            .named("list_runs", "Runs, newest first")
+            .query::<runs::ListParams>()
+            .json::<runs::Runs>(&[200]),
+        get("/v1/runs/{id}", Reader, runs::show)
+            .named("show_run", "Everything about a run")
+            .id::<RunId>()
+            .json::<runs::RunDetail>(&[200]),
+        get("/v1/runs/{id}/export", Watcher, runs::export)
+            .named("export_run", "A run that anyone can verify")
+            .id::<RunId>()
+            .json::<Bundle>(&[200]),
+        get("/v1/approvals", Reader, approvals::list)
+            .named("list_approvals", "Approvals, newest first")
+            .query::<approvals::ListParams>()
+            .json::<approvals::Approvals>(&[200]),
+        get("/v1/approvals/{id}", Reader, approvals::show)
+            .named("show_approval", "One approval, with everything that is decided on")
+            .id::<ApprovalId>()
+            .json::<ApprovalObject>(&[200]),
+        get("/v1/attention", Watcher, system::attention)
+            .named("attention", "Everything that needs a person, oldest first")
+            .json::<Attention>(&[200]),
+        get("/v1/sessions", Reader, sessions::list)
+            .named("list_sessions", "Sessions, newest first")
+            .query::<sessions::ListParams>()
+            .json::<sessions::Sessions>(&[200]),
+        get("/v1/sessions/{id}", Reader, sessions::show)
+            .named("show_session", "A session and the end of its chain")
+            .id::<SessionId>()
+            .json::<sessions::SessionObject>(&[200]),
+        get("/v1/agent/turns", Reader, turns::list)
+            .named("list_turns", "Turns, newest first")
+            .query::<turns::ListParams>()
+            .json::<turns::Turns>(&[200]),
+        get("/v1/agent/turns/{id}", Reader, turns::show)
+            .named("show_turn", "A turn as it stands")
+            .id::<TurnId>()
+            .json::<TurnObject>(&[200]),
+        get("/v1/events", Reader, events::follow)
+            .named(
                 "follow_events",
                 "The history, as server-sent events; `data` of each is an `Event`",
             )
             .query::<events::StreamParams>()
             .headers(EVENT_HEADERS)
             .answer(200, Content::Text("text/event-stream")),
-        ),
-        get(
-            "/v1/tools",
-            Reader,
-            routing::get(tools::list),
-            doc("list_tools", "What a proposal can name, with the schemas of its arguments")
-                .json::<tools::ToolObjects>(&[200]),
-        ),
-        get(
-            "/v1/tools/{id}",
-            Watcher,
-            routing::get(tools::show),
-            doc("show_tool", "A tool's definition beside the accepted one")
-                .id::<String>()
-                .json::<tools::ComparedTool>(&[200]),
-        ),
-        get(
-            "/v1/grants",
-            Watcher,
-            routing::get(grants::list),
-            doc("list_grants", "Grants, newest first").json::<grants::Grants>(&[200]),
-        ),
-        get(
-            "/v1/tokens",
-            Watcher,
-            routing::get(tokens::list),
-            doc("list_tokens", "The tokens that are valid").json::<tokens::TokenObjects>(&[200]),
-        ),
-        get(
-            "/healthz",
-            Public,
-            routing::get(system::healthy),
-            doc("healthy", "The process is there").json::<system::Health>(&[200]),
-        ),
-        get(
-            "/readyz",
-            Public,
-            routing::get(system::ready),
-            doc("ready", "The store answers; which parts are off").json::<system::Ready>(&[200]),
-        ),
-        get(
-            "/metrics",
-            Watcher,
-            routing::get(system::metrics),
-            doc("metrics", "Counts, for Prometheus").answer(200, Content::Nothing),
-        ),
-        get(
-            "/openapi.json",
-            Reader,
-            routing::get(system::openapi),
-            doc("openapi", "This document").json::<Map<String, Value>>(&[200]),
-        ),
+        get("/v1/tools", Reader, tools::list)
+            .named("list_tools", "What a proposal can name, with the schemas of its arguments")
+            .json::<tools::ToolObjects>(&[200]),
+        get("/v1/tools/{id}", Watcher, tools::show)
+            .named("show_tool", "A tool's definition beside the accepted one")
+            .id::<String>()
+            .json::<tools::ComparedTool>(&[200]),
+        get("/v1/grants", Watcher, grants::list)
+            .named("list_grants", "Grants, newest first")
+            .json::<grants::Grants>(&[200]),
+        get("/v1/tokens", Watcher, tokens::list)
+            .named("list_tokens", "The tokens that are valid")
+            .json::<tokens::TokenObjects>(&[200]),
+        get("/healthz", Public, system::healthy)
+            .named("healthy", "The process is there")
+            .json::<system::Health>(&[200]),
+        get("/readyz", Public, system::ready)
+            .named("ready", "The store answers; which parts are off")
+            .json::<system::Ready>(&[200]),
+        get("/metrics", Watcher, system::metrics)
+            .named("metrics", "Counts, for Prometheus")
+            .answer(200, Content::Nothing),
+        get("/openapi.json", Reader, system::openapi)
+            .named("openapi", "This document")
+            .json::<Document>(&[200]),
     ]
 }
 

@@ -1,11 +1,6 @@
 //! `/v1/runs`: the runs, and how an operator settles a call in doubt.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,12 +18,10 @@ use stepgate_gateway::attention::{NeedObject, RecoveryObject};
 use stepgate_gateway::run_object::{self, ListedRun};
 use stepgate_gateway::tokens::Role;
 
-use super::admit::{Caller, Operator, Reader, Watcher};
 use super::approvals::ApprovalObject;
 use super::events::EventObject;
 use super::page::{self, Page};
-use super::routes::{Id, Params};
-use super::{App, Problem, body, steps};
+use super::{App, Caller, Id, JsonBody, Operator, Params, Problem, Reader, Watcher, steps};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -81,8 +74,7 @@ pub(super) struct Runs {
 }
 
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Runs>, Problem> {
     let (since, until) =
@@ -92,7 +84,6 @@ pub(super) async fn list(
         return Ok(Json(Runs { runs: Vec::new(), next_before: None, attention: None }));
     };
     let query = RunQuery {
-        before: params.before,
         session_id: params.session,
         principal_id,
         status: params.status,
@@ -100,16 +91,13 @@ pub(super) async fn list(
         since,
         until,
         text,
-        limit: 0,
+        ..RunQuery::default()
     };
     let store = &app.service.gate.store;
-    let Page { rows, is_full } = page::read(params.limit, weight, |last: Option<Run>, limit| {
-        let before = last.map(|run| run.arrival.run_id).or(query.before);
-        let query = RunQuery { before, limit, ..query.clone() };
-        async move { Ok(store.runs(query).await?) }
-    })
-    .await?;
-    let next_before = rows.last().filter(|_| is_full).map(|run| run.arrival.run_id);
+    let id = |run: &Run| run.arrival.run_id;
+    let read = |before, limit| store.runs(RunQuery { before, limit, ..query.clone() });
+    let page = page::read(params.limit, params.before, id, weight, read).await?;
+    let Page { rows, next_before } = page;
     let runs = rows.iter().map(ListedRun::of).collect();
     Ok(Json(Runs { runs, next_before, attention: attention(&app, &caller).await? }))
 }
@@ -126,10 +114,7 @@ async fn attention(app: &App, caller: &Caller) -> Result<Option<Vec<NeedObject>>
 }
 
 /// Runs a recovery pass over everything now, instead of waiting for the gateway's next one.
-pub(super) async fn recover(
-    State(app): State<Arc<App>>,
-    _: Watcher,
-) -> Result<Json<RecoveryObject>, Problem> {
+pub(super) async fn recover(Watcher(app, _): Watcher) -> Result<Json<RecoveryObject>, Problem> {
     let report = app.service.recover().await?;
     Ok(Json(RecoveryObject::of(&report, &attention::of(&app.service.gate).await?)))
 }
@@ -171,8 +156,7 @@ pub(super) struct RunDetail {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Id(run_id): Id<RunId>,
 ) -> Result<Json<RunDetail>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
@@ -213,8 +197,7 @@ async fn whole(
 }
 
 pub(super) async fn export(
-    State(app): State<Arc<App>>,
-    Watcher(caller): Watcher,
+    Watcher(app, caller): Watcher,
     Id(run_id): Id<RunId>,
 ) -> Result<Json<Bundle>, Problem> {
     let dossier = dossier(&app, &caller, run_id).await?;
@@ -241,36 +224,34 @@ async fn dossier(app: &App, caller: &Caller, run_id: RunId) -> Result<Dossier, P
 #[serde(deny_unknown_fields)]
 pub(super) struct Resolve {
     #[serde(default, rename = "as")]
-    settled: Option<Word>,
+    settled: Option<Settled>,
     /// The tool's result, if it succeeded and the result is known.
     #[serde(default)]
     result: Option<Value>,
 }
 
+// What a person found out about a call in doubt. A doc comment would be in the OpenAPI document.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[schemars(rename = "ResolveAs")]
 #[serde(rename_all = "snake_case")]
-enum Word {
+pub(super) enum Settled {
     Succeeded,
     Failed,
     Redispatch,
 }
 
 pub(super) async fn resolve(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Operator(app, caller): Operator,
     Id(run_id): Id<RunId>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(Resolve { settled, result }): JsonBody<Resolve>,
 ) -> Result<Response, Problem> {
-    let Resolve { settled, result } = body::json(&app, &headers, body).await?;
     let settlement = match (settled, result) {
-        (Some(Word::Succeeded), result) => {
+        (Some(Settled::Succeeded), result) => {
             Settlement::Succeeded(result.map(|result| canonical::text_of(&result)))
         }
-        (Some(Word::Failed), None) => Settlement::Failed,
-        (Some(Word::Redispatch), None) => Settlement::Redispatch,
-        (Some(Word::Failed | Word::Redispatch), Some(_)) => {
+        (Some(Settled::Failed), None) => Settlement::Failed,
+        (Some(Settled::Redispatch), None) => Settlement::Redispatch,
+        (Some(Settled::Failed | Settled::Redispatch), Some(_)) => {
             return Err(Problem::malformed("only what succeeded has a `result`"));
         }
         (None, _) => {

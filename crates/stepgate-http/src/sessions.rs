@@ -1,9 +1,6 @@
 //! `/v1/sessions`: the sessions, each with the end of its chain.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::State;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::digest::Digest;
@@ -12,10 +9,8 @@ use stepgate_core::ports::SessionQuery;
 use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::time::Timestamp;
 
-use super::admit::Reader;
 use super::page::{self, Page};
-use super::routes::{Id, Params};
-use super::{App, Problem};
+use super::{Id, Params, Problem, Reader};
 
 /// A session as people see it.
 #[derive(Serialize, JsonSchema)]
@@ -32,8 +27,7 @@ pub(super) struct SessionObject {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Id(id): Id<SessionId>,
 ) -> Result<Json<SessionObject>, Problem> {
     match app.service.gate.store.session(id).await? {
@@ -63,24 +57,19 @@ pub(super) struct Sessions {
 }
 
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Sessions>, Problem> {
     let Ok(principal_id) = caller.lists(params.principal) else {
         return Ok(Json(Sessions { sessions: Vec::new(), next_before: None }));
     };
-    let (before, id_prefix) = (params.before, params.id_prefix);
-    let query = SessionQuery { before, id_prefix, principal_id, limit: 0 };
+    let ListParams { before, id_prefix, limit, .. } = params;
+    let query = SessionQuery { id_prefix, principal_id, ..SessionQuery::default() };
     let store = &app.service.gate.store;
+    let id = |session: &Session| session.session_id;
     let weight = |_: &Session| size_of::<Session>();
-    let read = |last: Option<Session>, limit| {
-        let before = last.map(|session| session.session_id).or(query.before);
-        let query = SessionQuery { before, limit, ..query.clone() };
-        async move { Ok(store.session_page(query).await?) }
-    };
-    let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
-    let next_before = rows.last().filter(|_| is_full).map(|session| session.session_id);
+    let read = |before, limit| store.session_page(SessionQuery { before, limit, ..query.clone() });
+    let Page { rows, next_before } = page::read(limit, before, id, weight, read).await?;
     Ok(Json(Sessions { sessions: rows.into_iter().map(object).collect(), next_before }))
 }
 

@@ -2,11 +2,9 @@
 
 mod proposal;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use stepgate_core::failure::{Failure, Outcome};
@@ -14,14 +12,13 @@ use stepgate_core::ids::SessionId;
 use stepgate_core::run::{Notice, Word};
 use stepgate_core::step::Answer;
 
-use super::admit::Proposer;
+use super::{
+    Problem, Proposer, REPLAYED_HEADER, RUN_HEADER, SESSION_HEADER, STEP_INDEX_HEADER, body,
+};
 pub(super) use proposal::Proposal;
 
-use super::{App, Problem, REPLAYED_HEADER, RUN_HEADER, SESSION_HEADER, STEP_INDEX_HEADER, body};
-
 pub(super) async fn propose(
-    State(app): State<Arc<App>>,
-    Proposer(caller): Proposer,
+    Proposer(app, caller): Proposer,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {

@@ -11,10 +11,9 @@ use serde::Serialize;
 use serde_json::Value;
 use stepgate_gateway::attention::Attention;
 
-use super::admit::{Caller, Reader, Watcher};
 use super::metrics::Present;
 use super::tools::OffObject;
-use super::{App, Problem, openapi, routes};
+use super::{App, Caller, Problem, Reader, Watcher, openapi, routes};
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Health {
@@ -65,7 +64,7 @@ pub(super) async fn ready(
     }))
 }
 
-pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<Response, Problem> {
+pub(super) async fn metrics(Watcher(app, _): Watcher) -> Result<Response, Problem> {
     let attention = app.service.attention_counts().await?;
     let present = Present { steps_running: app.service.running(), attention };
     let text = app.metrics.text(&present).map_err(anyhow::Error::from)?;
@@ -74,13 +73,10 @@ pub(super) async fn metrics(State(app): State<Arc<App>>, _: Watcher) -> Result<R
 }
 
 /// Everything that needs a person, the oldest first.
-pub(super) async fn attention(
-    State(app): State<Arc<App>>,
-    _: Watcher,
-) -> Result<Json<Attention>, Problem> {
+pub(super) async fn attention(Watcher(app, _): Watcher) -> Result<Json<Attention>, Problem> {
     Ok(Json(app.service.attention().await?))
 }
 
-pub(super) async fn openapi(State(app): State<Arc<App>>, _: Reader) -> Json<Value> {
+pub(super) async fn openapi(Reader(app, _): Reader) -> Json<Value> {
     Json(openapi::document(&routes::all(&app.mounted)))
 }

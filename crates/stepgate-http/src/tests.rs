@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
 use stepgate_core::approvers::Groups;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;
@@ -239,7 +239,7 @@ impl House {
 fn mounted() -> Vec<Route> {
     let route = |method, filter| {
         let handler = axum::routing::on(filter, async |_: Proposer| StatusCode::NO_CONTENT);
-        Route::new(method, "/mcp", Access::Proposer, handler, method, "Speak")
+        Route::new(method, "/mcp", Access::Proposer, handler).named(method, "Speak")
     };
     let (post, get, delete) = (MethodFilter::POST, MethodFilter::GET, MethodFilter::DELETE);
     vec![route("POST", post), route("GET", get), route("DELETE", delete)]

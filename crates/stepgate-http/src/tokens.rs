@@ -1,20 +1,14 @@
 //! `/v1/tokens`: the tokens. The secret of a token appears only in the response that creates it.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::tokens::{LIFE_S_MAX, Maker, NewToken, Role, TOKENS_MAX, Token, is_reserved};
 
-use super::admit::{Operator, Watcher};
-use super::routes::Id;
-use super::{App, Problem, body};
+use super::{Id, JsonBody, Operator, Problem, Watcher};
 
 /// A token as people see it, without its secret.
 #[derive(Serialize, JsonSchema)]
@@ -44,7 +38,7 @@ pub(super) struct TokenObjects {
     tokens: Vec<TokenObject>,
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, _: Watcher) -> Json<TokenObjects> {
+pub(super) async fn list(Watcher(app, _): Watcher) -> Json<TokenObjects> {
     let tokens = app.service.tokens.list().into_iter().map(TokenObject::of).collect();
     Json(TokenObjects { tokens })
 }
@@ -62,12 +56,9 @@ pub(super) struct Create {
 }
 
 pub(super) async fn create(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
-    headers: HeaderMap,
-    body: Body,
+    Operator(app, caller): Operator,
+    JsonBody(Create { name, role, expires_in_s }): JsonBody<Create>,
 ) -> Result<(StatusCode, Json<TokenObject>), Problem> {
-    let Create { name, role, expires_in_s } = body::json(&app, &headers, body).await?;
     let name = name.ok_or_else(|| Problem::malformed("`name` is missing"))?;
     let role =
         role.ok_or_else(|| Problem::malformed("`role` must be `agent`, `operator` or `auditor`"))?;
@@ -100,8 +91,7 @@ pub(super) async fn create(
 }
 
 pub(super) async fn revoke(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Operator(app, caller): Operator,
     Id(id): Id<ArtifactId>,
 ) -> Result<StatusCode, Problem> {
     match app.service.tokens.revoke(&app.service.gate, id, &caller.principal_id).await? {

@@ -1,11 +1,6 @@
 //! The tools that a proposal can name, and which of their definitions an operator has accepted.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,9 +12,7 @@ use stepgate_exec::servers::{ListedServer, ListedTool, Off, ServerState};
 use stepgate_gateway::catalog;
 use stepgate_gateway::control::Accepted;
 
-use super::admit::{Caller, Operator, Reader, Watcher};
-use super::routes::Id;
-use super::{App, Problem, body};
+use super::{App, Caller, Id, JsonBody, Operator, Problem, Reader, Watcher};
 
 /// A tool as people see it.
 #[derive(Default, Serialize, JsonSchema)]
@@ -70,7 +63,7 @@ pub(super) struct ToolObjects {
 }
 
 /// A tool server as operators see it.
-#[derive(Serialize, JsonSchema)]
+#[derive(Default, Serialize, JsonSchema)]
 #[schemars(rename = "ToolServer")]
 struct ServerObject {
     name: String,
@@ -106,7 +99,7 @@ impl From<&Off> for OffObject {
     }
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, Reader(caller): Reader) -> Json<ToolObjects> {
+pub(super) async fn list(Reader(app, caller): Reader) -> Json<ToolObjects> {
     let core = Action::ALL.into_iter().map(catalog::core).map(|offered| ToolObject {
         name: offered.name,
         standing: Some(Standing::Accepted),
@@ -148,8 +141,7 @@ pub(super) struct ComparedTool {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    _: Watcher,
+    Watcher(app, _): Watcher,
     Id(name): Id<ToolName>,
 ) -> Result<Json<ComparedTool>, Problem> {
     let control = app.service.control.as_ref().ok_or_else(Problem::not_found)?;
@@ -179,14 +171,7 @@ fn server_object(listed: ListedServer) -> ServerObject {
 
 /// A server that the configuration turns off: it is not started.
 fn turned_off(name: &str) -> ServerObject {
-    ServerObject {
-        name: name.to_owned(),
-        state: "off",
-        trouble: None,
-        known: false,
-        instructions: None,
-        instructions_accepted: false,
-    }
+    ServerObject { name: name.to_owned(), state: "off", ..ServerObject::default() }
 }
 
 fn state_of(state: &ServerState) -> (&'static str, Option<String>) {
@@ -202,15 +187,11 @@ fn state_of(state: &ServerState) -> (&'static str, Option<String>) {
 fn listed(listing: &[ListedTool], caller: &Caller) -> Vec<ToolObject> {
     let sees_all = caller.sees().is_none();
     let is_shown = |listed: &&ListedTool| listed.mode.is_some() || sees_all;
-    let shown = listing.iter().filter(is_shown).map(tool_object);
-    shown
-        .map(|tool| {
-            let server_trouble = tool.server_trouble.filter(|_| sees_all);
-            let meta = tool.meta.filter(|_| sees_all);
-            let meta_accepted = tool.meta_accepted.filter(|_| sees_all);
-            ToolObject { server_trouble, meta, meta_accepted, ..tool }
-        })
-        .collect()
+    let shown = listing.iter().filter(is_shown).map(tool_object).map(|tool| match sees_all {
+        true => tool,
+        false => ToolObject { server_trouble: None, meta: None, meta_accepted: None, ..tool },
+    });
+    shown.collect()
 }
 
 fn tool_object(listed: &ListedTool) -> ToolObject {
@@ -261,15 +242,12 @@ pub(super) struct AcceptedTool {
 
 /// Accepts the present definition of a tool.
 pub(super) async fn accept(
-    State(app): State<Arc<App>>,
-    Operator(caller): Operator,
+    Operator(app, caller): Operator,
     Id(name): Id<ToolName>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(Seen { definition_digest: seen }): JsonBody<Seen>,
 ) -> Result<Json<AcceptedTool>, Problem> {
-    let Seen { definition_digest: seen } = body::json(&app, &headers, body).await?;
-    let digest = accept_as(&app, &caller.principal_id, &name, seen).await?;
-    Ok(Json(AcceptedTool { name: name.to_string(), definition_digest: digest }))
+    let definition_digest = accept_as(&app, &caller.principal_id, &name, seen).await?;
+    Ok(Json(AcceptedTool { name: name.to_string(), definition_digest }))
 }
 
 /// Accepts the present definition of a tool, if it is still the one that the operator has seen.

@@ -11,19 +11,18 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use stepgate_agent::cancel::Cancelled;
+use stepgate_agent::flow::Request;
 use stepgate_agent::invoke::{InvokeError, InvokeResult};
 use stepgate_agent::pipeline::Done;
 use stepgate_agent::ports::Waiting;
 use stepgate_agent::stop::{Code, Stop};
 use stepgate_agent::turn::TurnId;
-use stepgate_agent::view::ListedTurn;
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::event::Event;
 use stepgate_core::ids::{ArtifactId, IdPrefix, PrincipalId, SessionId};
@@ -31,20 +30,19 @@ use stepgate_core::ports::TurnQuery;
 use stepgate_gateway::turns::{Conversations, Live};
 use tokio::time::{Instant, sleep_until};
 
-use super::admit::{Caller, Proposer, Reader};
 use super::page::{self, Page};
 use super::problem::Said;
-use super::routes::{Id, Params};
 use super::steps::max_wait;
-use super::{App, Problem, REPLAYED_HEADER, SESSION_HEADER, body};
+use super::{
+    App, Caller, Id, Params, Problem, Proposer, REPLAYED_HEADER, Reader, SESSION_HEADER, body,
+};
 pub(super) use wire::{Accepted, TurnObject, TurnRequest, Turns};
 
 /// The idempotency key of the request: the same key gets the same turn.
 const KEY_HEADER: &str = "idempotency-key";
 
 pub(super) async fn open(
-    State(app): State<Arc<App>>,
-    Proposer(caller): Proposer,
+    Proposer(app, caller): Proposer,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -52,35 +50,26 @@ pub(super) async fn open(
     let max_wait = max_wait(&headers, app.limits.wait_max)?;
     let correlation_id = key(&headers)?;
     let request: TurnRequest =
-        body::json_up_to(&app, &headers, body, conversations.request_bytes_max).await?;
+        body::json(&app, &headers, body, conversations.request_bytes_max).await?;
     let envelope = request.envelope(&conversations.org, &caller.principal_id);
-    let begun = conversations.begin(caller.principal_id.clone(), correlation_id, envelope);
+    let principal_id = caller.principal_id.clone();
+    let begun = conversations.begin(Request { principal_id, correlation_id, envelope });
     let live = begun.ok_or_else(|| Problem::too_many(1))?;
     if wants_stream(&headers) {
         return Ok(stream::of(app, caller, live, max_wait).await);
     }
-    match until(&app, &live, max_wait).await {
-        Ended::Done => Ok(ended(&live)),
-        Ended::TimedOut(waiting) => Ok(accepted(&live, waiting)),
-    }
+    Ok(until(&app, &live, max_wait).await)
 }
 
-/// The result of waiting.
-enum Ended {
-    Done,
-    /// The caller's timeout came first.
-    TimedOut(Option<Waiting>),
-}
-
-/// Waits for the turn's end. Without `Prefer: wait` the caller waits while the turn makes progress, but not for a
-/// person. With it, the caller waits exactly that long.
-async fn until(app: &App, live: &Live, max_wait: Option<Duration>) -> Ended {
+/// Answers at the turn's end, or when the caller's wait is over. Without `Prefer: wait` the caller waits while the turn
+/// makes progress, but not for a person. With it, the caller waits exactly that long.
+async fn until(app: &App, live: &Live, max_wait: Option<Duration>) -> Response {
     let mut changes = live.changes();
     let begin = Instant::now();
     loop {
         changes.borrow_and_update();
         if live.ended().is_some() {
-            return Ended::Done;
+            return ended(live);
         }
         let waiting = still_waiting(app, live.waiting()).await;
         let max_wait = match (&waiting, max_wait) {
@@ -100,7 +89,7 @@ async fn until(app: &App, live: &Live, max_wait: Option<Duration>) -> Ended {
             // Cannot fail: `live` owns the sender.
             _ = changes.changed() => {}
             // Checked again: the approval may have been decided meanwhile.
-            () = end => return Ended::TimedOut(still_waiting(app, live.waiting()).await),
+            () = end => return accepted(live, still_waiting(app, live.waiting()).await),
         }
     }
 }
@@ -114,10 +103,12 @@ async fn still_waiting(app: &App, waiting: Option<Waiting>) -> Option<Waiting> {
     is_open.then_some(waiting)
 }
 
+/// The response of a turn that is over. An error has the status that fits its first one.
 fn ended(live: &Live) -> Response {
     match live.ended() {
         Some(Ok(done)) => answer(done),
-        Some(Err(stop)) => refusal(stop),
+        Some(Err(Stop::Invoke(result))) => (status(result), Json(result)).into_response(),
+        Some(Err(Stop::Fault(fault))) => Problem::from(fault.clone()).into_response(),
         None => Problem::internal().into_response(),
     }
 }
@@ -132,14 +123,6 @@ fn answer(Done { response, replayed }: &Done) -> Response {
         answer.headers_mut().insert(REPLAYED_HEADER, HeaderValue::from_static("true"));
     }
     answer
-}
-
-/// The error response: the InvokeResult, with the status that fits its first error.
-fn refusal(stop: &Stop) -> Response {
-    match stop {
-        Stop::Invoke(result) => (status(result), Json(result)).into_response(),
-        Stop::Fault(fault) => Problem::from(fault.clone()).into_response(),
-    }
 }
 
 fn status(result: &InvokeResult) -> StatusCode {
@@ -172,8 +155,7 @@ fn accepted(live: &Live, waiting: Option<Waiting>) -> Response {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Id(turn_id): Id<TurnId>,
 ) -> Result<Json<TurnObject>, Problem> {
     let turn = find(&app, turn_id).await?.ok_or_else(Problem::not_found)?;
@@ -184,7 +166,7 @@ pub(super) async fn show(
 /// A turn as it stands; none where there is none.
 pub(super) async fn find(app: &App, turn_id: TurnId) -> Result<Option<TurnObject>, Problem> {
     let found = conversations(app)?.look(turn_id).await.map_err(problem)?;
-    Ok(found.map(|(view, look)| TurnObject::of(&view, look)))
+    Ok(found.map(TurnObject::of))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -204,42 +186,34 @@ pub(super) struct ListParams {
 
 /// Turns, newest first: of a session, of a principal, or all.
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    Reader(caller): Reader,
+    Reader(app, caller): Reader,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Turns>, Problem> {
     let Ok(principal_id) = caller.lists(params.principal) else {
         return Ok(Json(Turns::default()));
     };
-    let (before, id_prefix, session_id) = (params.before, params.id_prefix, params.session);
-    let query = TurnQuery { before, id_prefix, session_id, principal_id, limit: 0 };
+    let ListParams { before, id_prefix, session: session_id, limit, .. } = params;
+    let query = TurnQuery { id_prefix, session_id, principal_id, ..TurnQuery::default() };
     let store = &app.service.gate.store;
+    let id = |event: &Event| event.event_id;
     let weight = |event: &Event| event.payload.to_string().len();
-    let read = |last: Option<Event>, limit| {
-        let before = last.map(|event| event.event_id).or(query.before);
-        let query = TurnQuery { before, limit, ..query.clone() };
-        async move { Ok(store.opened_turns(query).await?) }
-    };
-    let Page { rows, is_full } = page::read(params.limit, weight, read).await?;
-    let turns = rows.iter().map(ListedTurn::of).collect::<Result<Vec<_>, _>>().map_err(problem)?;
-    Ok(Json(Turns::of(&turns, is_full)))
+    let read = |before, limit| store.opened_turns(TurnQuery { before, limit, ..query.clone() });
+    let Page { rows, next_before } = page::read(limit, before, id, weight, read).await?;
+    Ok(Json(Turns::of(&rows, next_before.is_some()).map_err(problem)?))
 }
 
 /// Cancels a turn that is not over. Only its owner may; for others it does not exist. Idempotent: a turn that is
 /// already over is returned unchanged.
 pub(super) async fn cancel(
-    State(app): State<Arc<App>>,
-    Proposer(caller): Proposer,
+    Proposer(app, caller): Proposer,
     Id(turn_id): Id<TurnId>,
 ) -> Result<Json<TurnObject>, Problem> {
-    let conversations = conversations(&app)?;
-    match conversations.cancel(&caller.principal_id, turn_id).await.map_err(problem)? {
+    let cancelled = conversations(&app)?.cancel(&caller.principal_id, turn_id).await;
+    match cancelled.map_err(problem)? {
         Cancelled::Done | Cancelled::WasOver => {}
         Cancelled::NoSuchTurn => return Err(Problem::not_found()),
     }
-    let found = conversations.look(turn_id).await.map_err(problem)?;
-    let (view, look) = found.ok_or_else(Problem::not_found)?;
-    Ok(Json(TurnObject::of(&view, look)))
+    find(&app, turn_id).await?.map(Json).ok_or_else(Problem::not_found)
 }
 
 /// Refuses a turn of another principal as not found.

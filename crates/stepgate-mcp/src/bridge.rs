@@ -5,6 +5,7 @@ mod lines;
 
 use std::collections::HashMap;
 use std::io;
+use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -147,9 +148,8 @@ impl Bridge {
         let message = match strict::parse(&text, DEPTH_MAX, Integers::Any) {
             Ok(message) if message.is_object() => message,
             Ok(_) => {
-                return self
-                    .refuse(&Value::Null, INVALID_REQUEST, "a message is one JSON object")
-                    .await;
+                let why = "a message is one JSON object";
+                return self.refuse(&Value::Null, INVALID_REQUEST, why).await;
             }
             Err(why) => {
                 let why = format!("not strict JSON: {why}");
@@ -340,16 +340,12 @@ impl Bridge {
 
     /// Cleans up after the client has left. Submitted steps go on without it.
     async fn leave(self: &Arc<Self>) {
-        let (session, under_way) = {
+        let (under_way, listener, has_session) = {
             let mut state = self.state();
-            let under_way: Vec<_> = state.under_way.drain().map(|(_, it)| it).collect();
-            let listener = state.listener.take();
-            (state.session.is_some(), under_way.into_iter().chain(listener).collect::<Vec<_>>())
+            (mem::take(&mut state.under_way), state.listener.take(), state.session.is_some())
         };
-        for task in under_way {
-            task.abort();
-        }
-        if session {
+        under_way.into_values().chain(listener).for_each(|task| task.abort());
+        if has_session {
             let headers = self.headers(&Value::Null);
             // If this fails, the gateway drops the session when it is idle for too long.
             let ended = self.line.exchange(Method::DELETE, "/mcp", &headers, Vec::new());

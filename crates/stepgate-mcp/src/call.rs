@@ -11,7 +11,7 @@ use serde_json::json;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{IdempotencyKey, PrincipalId, ProposalId, RunId, SessionId};
 use stepgate_core::json::{Map, Value};
-use stepgate_core::ports::PolicyVerdict;
+use stepgate_core::ports::{PolicyVerdict, Recollection};
 use stepgate_core::run::{Notice, Payload, Status, Word};
 use stepgate_core::step::{self, Answer, Submission};
 use stepgate_http::Caller;
@@ -23,7 +23,7 @@ use super::delivery::Delivery;
 use super::envelope::RawArguments;
 use super::relay::Relay;
 use super::unanswered::{self, CallFingerprint};
-use super::{SESSION_HEADER, Shared, result, sessions, waiting};
+use super::{SESSION_HEADER, Shared, questions, result, sessions, waiting};
 
 /// The idempotency key of a call: the same key always gets the same answer.
 pub(super) const KEY_META: &str = "stepgate/idempotency-key";
@@ -214,12 +214,18 @@ impl Call {
         self.tell_delivery();
     }
 
+    /// The five keys of a proposal, as every interface gives them to the gate. The arguments are as the client spelled
+    /// them, if parsing changed a number: the gate refuses those.
     fn payload(&self) -> Payload {
         let Proposed { action, reasoning, args } = &self.proposed;
-        Payload::whole(match &self.asker.spelled {
-            None => proposal(&self.proposal_id, action, reasoning, args),
-            Some(spelled) => spelled_proposal(&self.proposal_id, action, reasoning, spelled),
-        })
+        let args = match &self.asker.spelled {
+            None => json!(args).to_string(),
+            Some(RawArguments(spelled)) => spelled.clone(),
+        };
+        let (id, action) = (json!(self.proposal_id.as_str()), json!(action));
+        let head =
+            format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{}"#, json!(reasoning));
+        Payload::whole(format!(r#"{{{head},"action":{action},"args":{args}}}"#).into_bytes())
     }
 
     /// The error that is answered instead. It names the call, which may go on: a later request with this key or with
@@ -236,30 +242,6 @@ impl Call {
         error.data = Some(json!({ KEY_META: self.proposal_id.as_str() }));
         error
     }
-}
-
-/// The five keys of a proposal, as every interface gives them to the gate.
-fn proposal(id: &ProposalId, action: &str, reasoning: &str, args: &Map<String, Value>) -> Vec<u8> {
-    let proposal = json!({
-        "schema_version": "1.0.0",
-        "id": id.as_str(),
-        "reasoning": reasoning,
-        "action": action,
-        "args": args,
-    });
-    proposal.to_string().into_bytes()
-}
-
-/// The same, with the arguments as the client spelled them. The gate refuses those.
-fn spelled_proposal(
-    id: &ProposalId,
-    action: &str,
-    reasoning: &str,
-    args: &RawArguments,
-) -> Vec<u8> {
-    let (id, action, reasoning) = (json!(id.as_str()), json!(action), json!(reasoning));
-    let head = format!(r#""schema_version":"1.0.0","id":{id},"reasoning":{reasoning}"#);
-    format!(r#"{{{head},"action":{action},"args":{}}}"#, args.0).into_bytes()
 }
 
 /// The proposal id of a key. A UUID is used as it is, so that the same key works over HTTP.
@@ -304,22 +286,29 @@ async fn joined(
     Ok(None)
 }
 
+/// Whether the call of this id goes on, or ended so recently that an equal call is joined to it.
 async fn can_be_joined(
     shared: &Shared,
     principal_id: &PrincipalId,
     id: &ProposalId,
 ) -> Result<bool, Fault> {
-    let gate = &shared.service.gate;
-    let key = IdempotencyKey::of(principal_id, id);
-    // A call without a binding was refused before it had any effect: it is simply made again.
-    let Some(binding) = gate.store.binding(&key).await? else { return Ok(false) };
-    let Some(known) = gate.store.recall(binding.trace_id).await? else { return Ok(false) };
-    let ended = match &known.record {
-        None => None,
-        Some(record) => record.body().ok().map(|body| body.completed_at),
-    };
-    let now = gate.world.now();
-    Ok(ended.is_none_or(|ended| shared.unanswered.is_young(ended, now)))
+    // A call that is not known was refused before it had any effect: it is simply made again.
+    let Some(known) = recalled(shared, principal_id, id).await? else { return Ok(false) };
+    let ended = known.record.as_ref().and_then(|record| record.body().ok());
+    Ok(ended.is_none_or(|body| shared.is_young(body.completed_at)))
+}
+
+/// The run of this id.
+async fn recalled(
+    shared: &Shared,
+    principal_id: &PrincipalId,
+    id: &ProposalId,
+) -> Result<Option<Recollection>, Fault> {
+    let store = &shared.service.gate.store;
+    match store.binding(&IdempotencyKey::of(principal_id, id)).await? {
+        Some(binding) => Ok(store.recall(binding.trace_id).await?),
+        None => Ok(None),
+    }
 }
 
 /// Submits the call, or joins it to an equal call of the same principal that waits for a person. Evaluates the policy
@@ -336,15 +325,16 @@ async fn submit_or_join(
     let Some(mut part) = shared.questions.part(sameness).await else {
         return submit(shared, call, relay).await;
     };
-    if let Some(asked) = part.asked(sameness) {
-        match is_open(shared, &call.asker.principal_id, &asked).await? {
+    if let Some(asked) = part.get(&sameness).cloned() {
+        let known = recalled(shared, &call.asker.principal_id, &asked).await?;
+        match known.is_some_and(|known| known.run.status == Status::ApprovalRequired) {
             true => call.join(asked),
-            false => part.forget(sameness),
+            false => drop(part.remove(&sameness)),
         }
     }
     let answer = submit(shared, call, relay).await?;
     if answer.word() == Word::Notice(Notice::ApprovalRequired) {
-        part.note(sameness, call.proposal_id.clone());
+        questions::note(&mut part, sameness, call.proposal_id.clone());
     }
     Ok(answer)
 }
@@ -366,20 +356,6 @@ fn would_ask(shared: &Shared, call: &Call) -> bool {
         }
         PolicyVerdict::Permit | PolicyVerdict::Deny => false,
     })
-}
-
-/// Whether the call of this id still waits for a person's decision.
-async fn is_open(
-    shared: &Shared,
-    principal_id: &PrincipalId,
-    id: &ProposalId,
-) -> Result<bool, Fault> {
-    let store = &shared.service.gate.store;
-    let Some(binding) = store.binding(&IdempotencyKey::of(principal_id, id)).await? else {
-        return Ok(false);
-    };
-    let known = store.recall(binding.trace_id).await?;
-    Ok(known.is_some_and(|known| known.run.status == Status::ApprovalRequired))
 }
 
 async fn submit(shared: &Shared, call: &Call, relay: &mut Relay<'_>) -> Result<Answer, Fault> {

@@ -11,19 +11,18 @@ use std::task::{Context, Poll};
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::body::Frame;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stepgate_core::ids::ProposalId;
 use stepgate_core::lock;
 
-use super::unanswered::{CallFingerprint, Stream, Unanswered};
+use super::Shared;
+use super::unanswered::{CallFingerprint, Stream};
 
 /// The delivery of one answer.
 pub(super) struct Delivery {
-    unanswered: Arc<Unanswered>,
-    streams: Arc<Streams>,
+    shared: Arc<Shared>,
     /// The session of a client that made a handshake: it can resume a broken stream.
     session: Option<String>,
     state: Mutex<State>,
@@ -41,31 +40,19 @@ struct State {
 }
 
 impl Delivery {
-    pub(super) fn new(
-        unanswered: &Arc<Unanswered>,
-        streams: &Arc<Streams>,
+    /// The delivery of an answer in this session: the one of the stream that the client resumes, or a new one.
+    pub(super) fn of(
+        shared: &Arc<Shared>,
         session: Option<String>,
+        resumed: Option<u64>,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            unanswered: Arc::clone(unanswered),
-            streams: Arc::clone(streams),
-            session,
-            state: Mutex::default(),
-        })
-    }
-
-    /// The delivery of the answer on this stream, which a client resumes.
-    pub(super) fn again(
-        unanswered: &Arc<Unanswered>,
-        streams: &Arc<Streams>,
-        stream: Stream,
-    ) -> Arc<Self> {
-        if let Some(delivery) = streams.find(&stream) {
+        let stream = session.clone().zip(resumed);
+        let stream = stream.map(|(session, number)| Stream { session, number });
+        if let Some(delivery) = stream.as_ref().and_then(|stream| shared.streams.find(stream)) {
             return delivery;
         }
-        let delivery = Self::new(unanswered, streams, Some(stream.session.clone()));
-        delivery.state().stream = Some(stream);
-        delivery
+        let state = Mutex::new(State { stream, ..State::default() });
+        Arc::new(Self { shared: Arc::clone(shared), session, state })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -76,7 +63,7 @@ impl Delivery {
     pub(super) fn carries(&self, sameness: CallFingerprint, proposal_id: ProposalId) {
         let mut state = self.state();
         if state.is_broken {
-            self.unanswered.add(sameness, proposal_id.clone(), state.stream.clone());
+            self.shared.unanswered.add(sameness, proposal_id.clone(), state.stream.clone());
         }
         state.call = Some((sameness, proposal_id));
     }
@@ -90,7 +77,7 @@ impl Delivery {
         let stream = Stream { session, number };
         state.stream = Some(stream.clone());
         drop(state);
-        self.streams.add(stream, self);
+        self.shared.streams.add(stream, self);
     }
 
     fn broke(&self, watch: u64) {
@@ -100,7 +87,7 @@ impl Delivery {
         }
         state.is_broken = true;
         if let Some((sameness, proposal_id)) = state.call.clone() {
-            self.unanswered.add(sameness, proposal_id, state.stream.clone());
+            self.shared.unanswered.add(sameness, proposal_id, state.stream.clone());
         }
     }
 }
@@ -109,7 +96,7 @@ impl Drop for Delivery {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = &state.stream {
-            self.streams.remove(stream);
+            self.shared.streams.remove(stream);
         }
     }
 }
@@ -159,7 +146,9 @@ impl Watch {
         let mut state = delivery.state();
         state.watches += 1;
         state.is_broken = false;
-        if let Some(call) = state.stream.as_ref().and_then(|it| delivery.unanswered.resumed(it)) {
+        if let Some(call) =
+            state.stream.as_ref().and_then(|it| delivery.shared.unanswered.resumed(it))
+        {
             state.call = Some(call);
         }
         let number = state.watches;
@@ -198,34 +187,30 @@ impl Sign {
 }
 
 /// A body that is watched until its last byte was sent.
-pub(super) struct Watched<B> {
-    body: B,
+pub(super) struct Watched {
+    body: Body,
     sign: Sign,
     watch: Watch,
 }
 
-impl<B> Watched<B>
-where
-    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<axum::BoxError>,
-{
-    pub(super) fn body(headers: &HeaderMap, body: B, watch: Watch) -> Body {
+impl Watched {
+    pub(super) fn body(headers: &HeaderMap, body: Body, watch: Watch) -> Body {
         let watched = Self { body, sign: Sign::of(headers), watch };
         if watched.sign == Sign::End && watched.body.is_end_stream() {
             watched.watch.arrived();
         }
-        Body::new(watched.map_err(Into::into))
+        Body::new(watched)
     }
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Watched<B> {
+impl HttpBody for Watched {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = axum::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         match (&polled, self.sign) {
             (Poll::Ready(None), Sign::End) => self.watch.arrived(),

@@ -87,12 +87,9 @@ fn check(message: &Value) -> Result<(), Malformed> {
     if params.is_some_and(|params| !params.is_object()) {
         return wrong(INVALID_PARAMS, "`params` is an object");
     }
-    match (method.as_str(), params) {
-        (Some("tools/call"), params) => match wrong_call(params.unwrap_or(&Value::Null)) {
-            Some(why) => wrong(INVALID_PARAMS, why),
-            None => Ok(()),
-        },
-        (_, _) => Ok(()),
+    match wrong_call(params.unwrap_or(&Value::Null)) {
+        Some(why) if method == "tools/call" => wrong(INVALID_PARAMS, why),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -19,7 +19,6 @@ use super::delivery::{Delivery, Watch, Watched, stream_in};
 use super::envelope::{self, INVALID_PARAMS, INVALID_REQUEST, Malformed, Message};
 use super::listening::Listener;
 use super::sessions::{ClientAbilities, REQUEST_INFO, RequestInfo, ServeFailure, session_of};
-use super::unanswered::Stream;
 use super::{BRIDGE_HEADER, Door, SESSION_HEADER};
 
 /// The `_meta` key in which a request without a handshake states its version.
@@ -36,7 +35,7 @@ pub(super) async fn serve(
     if let Some(name) = &session
         && !door.is_session_of(name, &caller).await?
     {
-        return Ok(missing("there is no such session: initialize again"));
+        return Ok(said(StatusCode::NOT_FOUND, "there is no such session: initialize again"));
     }
     let method = request.method().clone();
     let (mut parts, body) = request.into_parts();
@@ -65,7 +64,7 @@ pub(super) async fn serve(
     }
     let shared = &door.shared;
     let listener = Listener::of(&parts, message);
-    let delivery = door.delivery(session.as_deref(), resumed_stream(&parts));
+    let delivery = Delivery::of(shared, session.clone(), resumed_stream(&parts));
     let watch = Watch::over(&delivery);
     parts.extensions.insert(delivery);
     let request = Request::from_parts(parts, Full::new(bytes));
@@ -96,7 +95,7 @@ pub(super) async fn serve(
         // 202 would mean that the session ends later, but it has ended already.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let (parts, body) = answered.into_parts();
+    let (parts, body) = answered.map(Body::new).into_parts();
     let body = match listener {
         Some(listener) => listener.body(&shared.service, &caller, body),
         None => Watched::body(&parts.headers, body, watch),
@@ -112,7 +111,10 @@ pub(super) fn resumed_stream(parts: &Parts) -> Option<u64> {
 
 fn failure_response(failure: ServeFailure) -> Response {
     match failure {
-        ServeFailure::Gone => missing("there is no such stream any more: send the call again"),
+        ServeFailure::Gone => {
+            let why = "there is no such stream any more: send the call again";
+            said(StatusCode::NOT_FOUND, why)
+        }
         ServeFailure::Full => {
             let why = "every session is in use: come again later, or raise mcp.sessions_max";
             said(StatusCode::SERVICE_UNAVAILABLE, why)
@@ -176,18 +178,12 @@ fn client_session(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all(SESSION_HEADER).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(value), None) => {
-            let name =
-                value.to_str().map_err(|_| Problem::malformed("`Mcp-Session-Id` is not text"))?;
-            Ok(Some(name.to_owned()))
-        }
+        (Some(value), None) => match value.to_str() {
+            Ok(name) => Ok(Some(name.to_owned())),
+            Err(_) => Err(Problem::malformed("`Mcp-Session-Id` is not text")),
+        },
         (Some(_), Some(_)) => Err(Problem::malformed("there are two `Mcp-Session-Id`")),
     }
-}
-
-/// The response for an unknown session or an unknown stream.
-fn missing(message: &str) -> Response {
-    said(StatusCode::NOT_FOUND, message)
 }
 
 fn said(status: StatusCode, message: &str) -> Response {
@@ -196,17 +192,6 @@ fn said(status: StatusCode, message: &str) -> Response {
 }
 
 impl Door {
-    /// The delivery of an answer: an existing one if the client resumes a stream, otherwise a new one.
-    fn delivery(&self, session: Option<&str>, stream: Option<u64>) -> Arc<Delivery> {
-        let (unanswered, streams) = (&self.shared.unanswered, &self.shared.streams);
-        match (session.map(str::to_owned), stream) {
-            (Some(session), Some(number)) => {
-                Delivery::again(unanswered, streams, Stream { session, number })
-            }
-            (session, _) => Delivery::new(unanswered, streams, session),
-        }
-    }
-
     /// Whether the session belongs to this caller and has not ended. A session of another caller counts as unknown.
     async fn is_session_of(&self, name: &str, caller: &Caller) -> Result<bool, Fault> {
         let Some(session_id) = session_of(name) else { return Ok(false) };

@@ -41,7 +41,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::routing::{self, MethodFilter};
 use rmcp::transport::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::tower::StreamableHttpService;
@@ -53,7 +52,7 @@ use stepgate_core::time::Timestamp;
 use stepgate_exec::servers::News;
 use stepgate_gateway::control;
 use stepgate_gateway::service::Service;
-use stepgate_http::{Access, App, Proposer, PublicUrl, Route};
+use stepgate_http::{Access, Proposer, PublicUrl, Route};
 use tokio::sync::watch;
 
 use catalog::Catalog;
@@ -141,10 +140,10 @@ struct Shared {
     catalog: RwLock<Arc<Catalog>>,
     /// Incremented when the offered tools change.
     changes: watch::Sender<u64>,
-    unanswered: Arc<Unanswered>,
+    unanswered: Unanswered,
     questions: Questions,
     under_way: Arc<UnderWay>,
-    streams: Arc<Streams>,
+    streams: Streams,
     /// The base URL of the approval pages, if a browser can open them.
     pages: Option<PublicUrl>,
     /// Sessions that their clients have ended, oldest first.
@@ -169,6 +168,11 @@ impl Shared {
     fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&lock::read(&self.catalog))
     }
+
+    /// Whether a call that ended at this time may still be joined.
+    fn is_young(&self, ended: Timestamp) -> bool {
+        self.unanswered.is_young(ended, self.service.gate.world.now())
+    }
 }
 
 impl Door {
@@ -184,10 +188,10 @@ impl Door {
             service: Arc::clone(service),
             catalog: RwLock::new(Arc::new(catalog)),
             changes: watch::channel(0).0,
-            unanswered: Arc::new(Unanswered::new(settings.join)),
+            unanswered: Unanswered::new(settings.join),
             questions: Questions::default(),
             under_way: Arc::default(),
-            streams: Arc::default(),
+            streams: Streams::default(),
             pages: settings.has_pages.then(|| public_url.clone()),
             ended: Mutex::default(),
             settings,
@@ -216,7 +220,7 @@ impl Door {
         for run_id in self.decided_lately().await? {
             if let Some(known) = store.recall(run_id).await?
                 && let Some(ended) = known.record.as_ref().and_then(|record| record.body().ok())
-                && self.is_young(ended.completed_at)
+                && self.shared.is_young(ended.completed_at)
             {
                 self.shared.unanswered.take_up(&known.run);
             }
@@ -228,10 +232,6 @@ impl Door {
             }
         }
         Ok(())
-    }
-
-    fn is_young(&self, ended: Timestamp) -> bool {
-        self.shared.unanswered.is_young(ended, self.shared.service.gate.world.now())
     }
 
     /// Runs whose approval was decided (or expired) so recently that they may have ended within the join time.
@@ -252,25 +252,20 @@ impl Door {
 
     /// The routes of `/mcp`, for the router of `stepgate-http`.
     pub fn routes(&self) -> Vec<Route> {
-        let handler = |filter| {
+        let route = |method, filter| {
             let door = self.clone();
-            routing::on(filter, move |State(app): State<Arc<App>>, Proposer(caller), request| {
+            let serve = move |Proposer(app, caller), request| {
                 let door = door.clone();
                 async move { http::serve(&door, &app, caller, request).await }
-            })
+            };
+            Route::new(method, "/mcp", Access::Proposer, routing::on(filter, serve))
         };
-        let route = |method, filter, name, summary| {
-            Route::new(method, "/mcp", Access::Proposer, handler(filter), name, summary)
-        };
+        let speak = "Speak MCP: one message, answered as JSON or as a stream";
+        let hear = "Hear what the MCP server says by itself";
         vec![
-            route(
-                "POST",
-                MethodFilter::POST,
-                "mcp_speak",
-                "Speak MCP: one message, answered as JSON or as a stream",
-            ),
-            route("GET", MethodFilter::GET, "mcp_hear", "Hear what the MCP server says by itself"),
-            route("DELETE", MethodFilter::DELETE, "mcp_end", "End an MCP session"),
+            route("POST", MethodFilter::POST).named("mcp_speak", speak),
+            route("GET", MethodFilter::GET).named("mcp_hear", hear),
+            route("DELETE", MethodFilter::DELETE).named("mcp_end", "End an MCP session"),
         ]
     }
 

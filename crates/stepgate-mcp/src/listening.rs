@@ -3,13 +3,10 @@
 
 use std::sync::Arc;
 
-use axum::BoxError;
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::http::Method;
 use axum::http::request::Parts;
-use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
-use http_body_util::BodyExt;
 use serde_json::Value;
 use stepgate_gateway::service::{Service, wait_until_set};
 use stepgate_http::Caller;
@@ -38,11 +35,7 @@ impl Listener {
     }
 
     /// The body, ended at shutdown or when the token becomes invalid.
-    pub(super) fn body<B>(self, service: &Arc<Service>, caller: &Caller, body: B) -> Body
-    where
-        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<BoxError>,
-    {
+    pub(super) fn body(self, service: &Arc<Service>, caller: &Caller, body: Body) -> Body {
         let (service, token_id) = (Arc::clone(service), caller.token_id);
         let pieces = body.into_data_stream();
         let leaving = service.leaving();

@@ -18,11 +18,11 @@ const PARTS: usize = 64;
 /// approval.
 const QUESTIONS_PER_PART_MAX: usize = 1024;
 
-/// The open approvals, keyed by what makes two calls equal.
-pub(super) struct Questions(Vec<Mutex<HashMap<CallFingerprint, ProposalId>>>);
+/// One shard, locked while a call looks for an equal one and submits.
+pub(super) type Part = HashMap<CallFingerprint, ProposalId>;
 
-/// One locked shard, held while a call looks for an equal one and submits.
-pub(super) struct Part<'a>(MutexGuard<'a, HashMap<CallFingerprint, ProposalId>>);
+/// The open approvals, keyed by what makes two calls equal.
+pub(super) struct Questions(Vec<Mutex<Part>>);
 
 impl Default for Questions {
     fn default() -> Self {
@@ -32,31 +32,19 @@ impl Default for Questions {
 
 impl Questions {
     /// Locks the shard of this call. Never none: every hash has a shard.
-    pub(super) async fn part(&self, sameness: CallFingerprint) -> Option<Part<'_>> {
+    pub(super) async fn part(&self, sameness: CallFingerprint) -> Option<MutexGuard<'_, Part>> {
         let mut hasher = DefaultHasher::new();
         sameness.hash(&mut hasher);
         let parts = u64::try_from(self.0.len()).unwrap_or(u64::MAX);
         let number = usize::try_from(hasher.finish() % parts).unwrap_or_default();
-        Some(Part(self.0.get(number)?.lock().await))
+        Some(self.0.get(number)?.lock().await)
     }
 }
 
-impl Part<'_> {
-    /// The call that may have an open approval for the same thing.
-    pub(super) fn asked(&self, sameness: CallFingerprint) -> Option<ProposalId> {
-        self.0.get(&sameness).cloned()
+/// Notes that this call now waits for approval.
+pub(super) fn note(part: &mut Part, sameness: CallFingerprint, proposal_id: ProposalId) {
+    if part.len() >= QUESTIONS_PER_PART_MAX {
+        part.clear();
     }
-
-    /// Notes that this call now waits for approval.
-    pub(super) fn note(&mut self, sameness: CallFingerprint, proposal_id: ProposalId) {
-        if self.0.len() >= QUESTIONS_PER_PART_MAX {
-            self.0.clear();
-        }
-        self.0.insert(sameness, proposal_id);
-    }
-
-    /// Forgets a call whose approval is not open any more.
-    pub(super) fn forget(&mut self, sameness: CallFingerprint) {
-        self.0.remove(&sameness);
-    }
+    part.insert(sameness, proposal_id);
 }

@@ -68,7 +68,7 @@ impl ClientAbilities {
 
     /// The name of a session with this client.
     fn name(&self, session_id: SessionId) -> String {
-        let flag = |wait_until_set, letter| if wait_until_set { letter } else { "" };
+        let flag = |is_set, letter| if is_set { letter } else { "" };
         let (pages, tasks) = (flag(self.opens_pages, "u"), flag(self.knows_tasks, "t"));
         format!("{session_id}.{}.{pages}{tasks}", self.version)
     }
@@ -188,12 +188,13 @@ impl Sessions {
         id: ClientSession,
     ) -> Result<WorkerTransport<LocalSessionWorker>, LocalSessionManagerError> {
         let principal_id = REQUEST_INFO.try_with(|arrival| arrival.principal_id.clone()).ok();
-        let Ok(excess) = self.make_room(&id, principal_id) else {
-            tell(ServeFailure::Full);
-            return Err(LocalSessionManagerError::SessionNotFound(id));
-        };
-        if let Some(excess) = excess {
-            self.drop_session(&excess).await;
+        match self.make_room(&id, principal_id) {
+            Ok(Some(excess)) => self.drop_session(&excess).await,
+            Ok(None) => {}
+            Err(full) => {
+                tell(full);
+                return Err(LocalSessionManagerError::SessionNotFound(id));
+            }
         }
         let (handle, worker) = create_local_session(id.clone(), self.local.session_config.clone());
         self.local.sessions.write().await.insert(id, handle);
@@ -206,7 +207,7 @@ impl Sessions {
         &self,
         id: &ClientSession,
         principal_id: Option<PrincipalId>,
-    ) -> Result<Option<ClientSession>, Full> {
+    ) -> Result<Option<ClientSession>, ServeFailure> {
         let mut order = self.order();
         let excess = match order.len() < self.shared.settings.sessions_max {
             true => None,
@@ -215,7 +216,7 @@ impl Sessions {
                 let is_own = |known: &&Known| known.principal_id == principal_id;
                 let mut own = order.iter().filter(is_own);
                 let found = own.find(is_idle).or_else(|| order.iter().find(is_idle));
-                Some(found.ok_or(Full)?.id.clone())
+                Some(found.ok_or(ServeFailure::Full)?.id.clone())
             }
         };
         order.retain(|known| Some(&known.id) != excess.as_ref());
@@ -246,7 +247,7 @@ impl Sessions {
         let was_here = self.local.sessions.read().await.contains_key(id);
         self.order().retain(|known| known.id != *id);
         if was_here {
-            *self.ending().entry(id.clone()).or_default() += 1;
+            *lock::locked(&self.ending).entry(id.clone()).or_default() += 1;
         }
         self.shared.unanswered.ended(id);
         self.shared.streams.end(id);
@@ -254,29 +255,17 @@ impl Sessions {
         let _ = self.local.close_session(id).await;
     }
 
-    fn ending(&self) -> MutexGuard<'_, HashMap<ClientSession, usize>> {
-        lock::locked(&self.ending)
-    }
-
     /// Called when the SDK notices the end of a session. False if this process dropped the session itself.
     fn is_news(&self, id: &ClientSession) -> bool {
-        let mut ending = self.ending();
-        match ending.get_mut(id) {
-            None => true,
-            Some(1) => {
-                ending.remove(id);
-                false
-            }
-            Some(count) => {
-                *count -= 1;
-                false
-            }
+        let mut ending = lock::locked(&self.ending);
+        let Some(count) = ending.get_mut(id) else { return true };
+        *count -= 1;
+        if *count == 0 {
+            ending.remove(id);
         }
+        false
     }
 }
-
-/// Every session is in use.
-struct Full;
 
 /// Drops idle sessions, until `Sessions` itself is dropped.
 async fn keep_letting_go(sessions: Weak<Sessions>, idle: Duration) {
@@ -299,8 +288,7 @@ impl SessionManager for Sessions {
         // A handshake that did not come through the HTTP handler has no session.
         let missing = || LocalSessionManagerError::SessionNotFound("none".into());
         let (session_id, capabilities) = opening.ok_or_else(missing)?;
-        let name = capabilities.name(session_id);
-        let id: ClientSession = name.into();
+        let id: ClientSession = capabilities.name(session_id).into();
         let transport = self.begin(id.clone()).await?;
         Ok((id, transport))
     }

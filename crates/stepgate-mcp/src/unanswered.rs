@@ -5,7 +5,7 @@
 //! the gateway, or when the gateway stopped before the call was over. An equal call of the same principal takes it
 //! out and gets its answer. Two equal calls that are both connected are two calls.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -54,16 +54,10 @@ fn is_unkeyed(id: &str) -> bool {
 
 /// The calls whose answer was not delivered.
 pub(super) struct Unanswered {
-    calls: Mutex<Calls>,
+    /// In the order in which they were added.
+    calls: Mutex<VecDeque<Waiting>>,
     /// How long after its end a call can be joined.
     join: Duration,
-}
-
-#[derive(Default)]
-struct Calls {
-    by_sameness: HashMap<CallFingerprint, VecDeque<ProposalId>>,
-    /// In the order in which they were added.
-    order: VecDeque<Waiting>,
 }
 
 struct Waiting {
@@ -73,12 +67,18 @@ struct Waiting {
     stream: Option<Stream>,
 }
 
+impl Waiting {
+    fn is(&self, sameness: CallFingerprint, proposal_id: &ProposalId) -> bool {
+        self.sameness == sameness && self.proposal_id == *proposal_id
+    }
+}
+
 impl Unanswered {
     pub(super) fn new(join: Duration) -> Self {
         Self { calls: Mutex::default(), join }
     }
 
-    fn calls(&self) -> MutexGuard<'_, Calls> {
+    fn calls(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         lock::locked(&self.calls)
     }
 
@@ -90,48 +90,45 @@ impl Unanswered {
         stream: Option<Stream>,
     ) {
         let mut calls = self.calls();
-        let same = calls.by_sameness.entry(sameness).or_default();
-        if same.contains(&proposal_id) {
+        if let Some(known) = calls.iter_mut().find(|call| call.is(sameness, &proposal_id)) {
             if stream.is_none() {
-                calls.unbind(|waiting| waiting.proposal_id == proposal_id);
+                known.stream = None;
             }
             return;
         }
-        same.push_back(proposal_id.clone());
-        calls.order.push_back(Waiting { sameness, proposal_id, stream });
-        if calls.order.len() > CALLS_MAX
-            && let Some(Waiting { sameness, proposal_id, .. }) = calls.order.pop_front()
-        {
-            calls.forget(sameness, &proposal_id);
+        calls.push_back(Waiting { sameness, proposal_id, stream });
+        if calls.len() > CALLS_MAX {
+            calls.pop_front();
         }
     }
 
     /// Takes the call that was lost with this stream: the client resumes the stream and gets the answer there.
     pub(super) fn resumed(&self, stream: &Stream) -> Option<(CallFingerprint, ProposalId)> {
+        let found = self.take_first(|call| call.stream.as_ref() == Some(stream))?;
+        Some((found.sameness, found.proposal_id))
+    }
+
+    fn take_first(&self, is_one: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
         let mut calls = self.calls();
-        let waiting = calls.order.iter().find(|waiting| waiting.stream.as_ref() == Some(stream))?;
-        let (sameness, proposal_id) = (waiting.sameness, waiting.proposal_id.clone());
-        calls.forget(sameness, &proposal_id);
-        Some((sameness, proposal_id))
+        let at = calls.iter().position(is_one)?;
+        calls.remove(at)
     }
 
     /// Notes that a session was dropped: its streams cannot be resumed any more.
     pub(super) fn ended(&self, session: &str) {
-        let is_its = |stream: &Stream| stream.session == session;
-        self.calls().unbind(|waiting| waiting.stream.as_ref().is_some_and(is_its));
+        for call in self.calls().iter_mut() {
+            call.stream.take_if(|stream| stream.session == session);
+        }
     }
 
     /// Forgets a call that the client names by its key: an equal call without a key is then a new call.
     pub(super) fn named(&self, sameness: CallFingerprint, proposal_id: &ProposalId) {
-        self.calls().forget(sameness, proposal_id);
+        self.calls().retain(|call| !call.is(sameness, proposal_id));
     }
 
     /// Takes the oldest equal call, if there is one.
     pub(super) fn take(&self, sameness: CallFingerprint) -> Option<ProposalId> {
-        let mut calls = self.calls();
-        let proposal_id = calls.by_sameness.get(&sameness)?.front()?.clone();
-        calls.forget(sameness, &proposal_id);
-        Some(proposal_id)
+        Some(self.take_first(|call| call.sameness == sameness)?.proposal_id)
     }
 
     /// Whether a call that ended at this time may still be joined.
@@ -149,35 +146,12 @@ impl Unanswered {
         let (Some(id), Some(action), Some(args)) = (text("id"), text("action"), args) else {
             return;
         };
-        if !is_unkeyed(id) {
-            return;
+        if let Ok(proposal_id) = ProposalId::parse(id)
+            && is_unkeyed(id)
+        {
+            let sameness = CallFingerprint::of(&run.arrival.principal_id, action, args);
+            self.add(sameness, proposal_id, None);
         }
-        if let Ok(proposal_id) = ProposalId::parse(id) {
-            self.add(
-                CallFingerprint::of(&run.arrival.principal_id, action, args),
-                proposal_id,
-                None,
-            );
-        }
-    }
-}
-
-impl Calls {
-    /// Clears the stream of these calls: it cannot deliver their answer any more.
-    fn unbind(&mut self, is_one: impl Fn(&Waiting) -> bool) {
-        for waiting in self.order.iter_mut().filter(|waiting| is_one(waiting)) {
-            waiting.stream = None;
-        }
-    }
-
-    fn forget(&mut self, sameness: CallFingerprint, proposal_id: &ProposalId) {
-        if let Some(same) = self.by_sameness.get_mut(&sameness) {
-            same.retain(|other| other != proposal_id);
-            if same.is_empty() {
-                self.by_sameness.remove(&sameness);
-            }
-        }
-        self.order.retain(|waiting| waiting.proposal_id != *proposal_id);
     }
 }
 

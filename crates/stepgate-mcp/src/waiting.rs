@@ -91,14 +91,9 @@ pub(super) async fn wait(
                 over => Ok(Waited::Over(over)),
             }
         }
-        (Means::Page, Some(page)) => {
-            let answer = max_wait(shared, first, Some(&page), context, relay).await?;
-            Ok(told(shared, call, answer))
-        }
-        (Means::Patience, _)
-        | (Means::PageAndBack, Some(_))
-        | (Means::PageAndBack | Means::Page, None) => {
-            let answer = max_wait(shared, first, None, context, relay).await?;
+        (Means::PageAndBack | Means::Page | Means::Patience, page) => {
+            let shown = page.filter(|_| means == Means::Page);
+            let answer = max_wait(shared, first, shown.as_ref(), context, relay).await?;
             Ok(told(shared, call, answer))
         }
     }

@@ -15,7 +15,7 @@ use crate::rule::{Effect, Rule};
 
 /// The three answers, the strictest last.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[schemars(rename = "PolicyVerdict")]
 #[serde(rename_all = "snake_case")]
@@ -25,6 +25,7 @@ pub enum Verdict {
     /// A person decides.
     Approval,
     /// The call is not allowed.
+    #[default]
     Deny,
 }
 
@@ -48,8 +49,8 @@ impl Verdict {
     }
 }
 
-/// The answer to one question, or to all questions about a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The answer to one question, or to all questions about a call. By default, where no policy applies: deny.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CedarAnswer {
     pub(crate) verdict: Verdict,
     /// Why a person must decide.
@@ -66,21 +67,8 @@ pub(crate) struct CedarAnswer {
 }
 
 impl CedarAnswer {
-    /// The answer where no policy applies: deny.
-    pub(crate) fn silence() -> Self {
-        Self::deny(BTreeSet::new())
-    }
-
     fn deny(policies: BTreeSet<String>) -> Self {
-        Self {
-            verdict: Verdict::Deny,
-            reasons: BTreeSet::new(),
-            required: BTreeSet::new(),
-            policies,
-            caps: BTreeMap::new(),
-            detail: None,
-            defaults: Map::new(),
-        }
+        Self { policies, ..Self::default() }
     }
 
     /// A denial that the names of these policies do not explain.
@@ -98,7 +86,7 @@ impl CedarAnswer {
         let (forbids, permits): (Vec<&Rule>, Vec<&Rule>) =
             rules.into_iter().partition(|rule| rule.effect == Effect::Forbid);
         Some(match (forbids.as_slice(), permits.as_slice()) {
-            ([], []) => Self::silence(),
+            ([], []) => Self::default(),
             ([], permits) => Self::permitted(permits),
             (forbids, _) => Self::deny(forbids.iter().map(|rule| rule.name.clone()).collect()),
         })
@@ -106,7 +94,7 @@ impl CedarAnswer {
 
     /// The joint answer of these permits.
     fn permitted(rules: &[&Rule]) -> Self {
-        let mut answer = Self { verdict: Verdict::Permit, ..Self::silence() };
+        let mut answer = Self { verdict: Verdict::Permit, ..Self::default() };
         for rule in rules {
             answer.policies.insert(rule.name.clone());
             cap::unite(&mut answer.caps, &rule.caps);
@@ -136,29 +124,24 @@ impl CedarAnswer {
             Decision::Allow if has_errors => Self::deny(policies),
             Decision::Allow => {
                 let rules: Option<Vec<_>> = deciding.map(rule).collect();
-                let Some(rules) = rules else {
-                    return Self::silence();
-                };
-                Self::permitted(&rules)
+                rules.map_or_else(Self::default, |rules| Self::permitted(&rules))
             }
         }
     }
 
     /// Both must agree: the stricter answer wins.
     pub(crate) fn and(mut self, other: Self) -> Self {
-        let denied = match (self.verdict, other.verdict) {
-            (Verdict::Deny, Verdict::Permit | Verdict::Approval) => return self,
-            (Verdict::Permit | Verdict::Approval, Verdict::Deny) => return other,
-            (Verdict::Deny, Verdict::Deny) => true,
-            (Verdict::Permit | Verdict::Approval, Verdict::Permit | Verdict::Approval) => false,
-        };
+        match (self.verdict == Verdict::Deny, other.verdict == Verdict::Deny) {
+            (true, false) => return self,
+            (false, true) => return other,
+            (true, true) | (false, false) => {}
+        }
         self.verdict = self.verdict.max(other.verdict);
         self.policies.extend(other.policies);
-        if !denied {
-            self.reasons.extend(other.reasons);
-            self.required.extend(other.required);
-            cap::unite(&mut self.caps, &other.caps);
-        }
+        // A denial has neither reasons nor caps.
+        self.reasons.extend(other.reasons);
+        self.required.extend(other.required);
+        cap::unite(&mut self.caps, &other.caps);
         self
     }
 

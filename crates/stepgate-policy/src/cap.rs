@@ -10,16 +10,12 @@ const CAP_MAX: i64 = (1 << 53) - 1;
 /// Why a text is not a list of caps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CapError {
-    /// Not of the form `ARGUMENT <= INTEGER`.
     #[error("`{0}` is not a cap; write `ARGUMENT <= INTEGER`, several separated by `;`")]
     Malformed(String),
-    /// The limit is not an integer that a proposal can contain.
     #[error("`{0}` is not a whole number between -(2^53 - 1) and 2^53 - 1")]
     NotAnInteger(String),
-    /// The same argument twice.
     #[error("`{0}` is capped twice; keep the smaller one")]
     Twice(String),
-    /// More caps than a policy may have.
     #[error("more than {CAPS_MAX} caps; split the policy")]
     TooMany,
 }

@@ -19,7 +19,6 @@ use crate::limits::CASES_MAX;
 use crate::set::PolicySet;
 use crate::shape::ToolShape;
 
-/// A file of cases.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CasesFile {
@@ -70,27 +69,24 @@ fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
     let parsed: CasesFile = match toml::from_str(&file.text) {
         Ok(parsed) => parsed,
         Err(error) => {
-            let place = error.span().map(|span| FilePosition::of_offset(&file.text, span.start));
             let message = format!(
                 "not a file of cases: {}; a `[[case]]` has `name`, `principal`, `action`, `args`, \
                  `expect` and, for a tool, `caps`",
                 one_line(error.message())
             );
-            findings.push(Finding::at(Severity::Error, &file.shown, place, message));
+            findings.push(file.error(error.span().map(|span| span.start), message));
             return Vec::new();
         }
     };
     let mut names = HashSet::new();
     let mut cases = Vec::new();
     for entry in parsed.cases {
-        let place = FilePosition::of_offset(&file.text, entry.name.span().start);
-        let mut refuse = |message: String| {
-            findings.push(Finding::at(Severity::Error, &file.shown, Some(place), message));
-        };
+        let start = entry.name.span().start;
+        let mut refuse = |message: String| findings.push(file.error(Some(start), message));
         if !names.insert(entry.name.get_ref().clone()) {
             refuse(format!("the case `{}` is there twice; rename one", entry.name.get_ref()));
         }
-        match prepared(file, place, entry) {
+        match prepared(file, start, entry) {
             Ok(case) => cases.push(case),
             Err(message) => refuse(message),
         }
@@ -98,7 +94,7 @@ fn read_file(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Case> {
     cases
 }
 
-fn prepared(file: &SourceFile, place: FilePosition, entry: Entry) -> Result<Case, String> {
+fn prepared(file: &SourceFile, start: usize, entry: Entry) -> Result<Case, String> {
     let name = entry.name.into_inner();
     let wrong = |what: String| format!("the case `{name}`: {what}");
     let principal_id =
@@ -110,7 +106,7 @@ fn prepared(file: &SourceFile, place: FilePosition, entry: Entry) -> Result<Case
     })?;
     Ok(Case {
         file: file.shown.clone(),
-        place,
+        place: FilePosition::of_offset(&file.text, start),
         principal_id,
         action: entry.action,
         args,
@@ -161,8 +157,11 @@ impl Case {
 
     /// Whether its action is one that an operator has accepted.
     pub(crate) fn can_be_tried(&self, tools: &[ToolShape]) -> bool {
-        let is_about = |tool: &&ToolShape| tool.name.as_str() == self.action;
-        tools.iter().find(is_about).is_none_or(|tool| tool.is_accepted)
+        self.tool(tools).is_none_or(|tool| tool.is_accepted)
+    }
+
+    fn tool<'a>(&self, tools: &'a [ToolShape]) -> Option<&'a ToolShape> {
+        tools.iter().find(|tool| tool.name.as_str() == self.action)
     }
 
     fn mismatch(&self, decision: &PolicyDecision) -> Option<String> {
@@ -193,7 +192,7 @@ impl Case {
                 format!("no call of {} has these args: {error}; correct them", self.action)
             });
         }
-        let tool = tools.iter().find(|tool| tool.name.as_str() == self.action).ok_or_else(|| {
+        let tool = self.tool(tools).ok_or_else(|| {
             format!(
                 "there is no action or tool `{}`; configure the tool first, or correct the name",
                 self.action
@@ -206,17 +205,16 @@ impl Case {
 
     /// A misspelled argument would make the case meaningless.
     fn check_names(&self, tool: &ToolShape) -> Result<(), String> {
-        let unknown = self.args.keys().find(|name| tool.argument(name).is_none());
-        let missing = tool.required().find(|name| !self.args.contains_key(*name));
-        match (unknown, missing) {
-            (Some(unknown), _) => {
-                Err(format!("`{}` has no argument `{unknown}`; correct `args`", tool.name))
-            }
-            (None, Some(missing)) => {
-                Err(format!("`{}` needs the argument `{missing}`; add it to `args`", tool.name))
-            }
-            (None, None) => Ok(()),
+        if let Some(unknown) = self.args.keys().find(|name| tool.argument(name).is_none()) {
+            return Err(format!("`{}` has no argument `{unknown}`; correct `args`", tool.name));
         }
+        if let Some(missing) = tool.required().find(|name| !self.args.contains_key(*name)) {
+            return Err(format!(
+                "`{}` needs the argument `{missing}`; add it to `args`",
+                tool.name
+            ));
+        }
+        Ok(())
     }
 }
 

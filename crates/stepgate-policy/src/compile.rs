@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cedar_policy::{Authorizer, Entities, Entity, PolicyId};
+use serde::Serialize;
 use stepgate_core::action::Action;
+use stepgate_core::digest::Digest;
 
 use crate::answer::CedarAnswer;
 use crate::case;
@@ -15,98 +17,118 @@ use crate::finding::{Finding, LoadError, Severity};
 use crate::limits::{POLICIES_MAX, TOOLS_MAX};
 use crate::nesting::STACK_BYTES;
 use crate::rule::{self, Rule};
-use crate::schema::{self, Vocabulary, group_of};
+use crate::schema::{self, CORE_GROUP};
 use crate::set::{Entry, PolicySet};
 use crate::shape::{Record, ToolShape};
 use crate::subject::Subject;
 use crate::validate;
+use crate::vocabulary::{ACTION, SERVER, TOOL};
 
 impl PolicySet {
     /// Reads, validates and tests the policies of a directory, for these tools.
     pub fn load(directory: &Path, tools: &[ToolShape]) -> Result<Self, LoadError> {
-        compile(Source::Directory(directory), tools).into_set()
+        compile_directory(directory, tools).into_set()
     }
 
     /// Validates policies that are in no file, for these tools. There are no cases.
     pub fn of_text(text: &str, tools: &[ToolShape]) -> Result<Self, LoadError> {
-        compile(Source::Text(text), tools).into_set()
+        let mut findings = Vec::new();
+        let files = directory::file_of_text(text, &mut findings);
+        compile(directory::TEXT_NAME, &files, findings, tools).into_set()
     }
 }
 
-/// Where policies come from.
-#[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
-    Directory(&'a Path),
-    Text(&'a str),
+/// The result of checking a directory of policies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Errors, warnings and notes, in the order of files and lines.
+    pub findings: Vec<Finding>,
+    /// How many policies there are, if the set could be loaded.
+    pub policies: usize,
+    /// How many cases were run; none where the policies themselves have errors.
+    pub cases: usize,
+    /// Digest of the set, if it could be loaded.
+    pub policy_hash: Option<Digest>,
 }
 
-impl Source<'_> {
-    /// Its name in messages.
-    fn shown(self) -> String {
-        match self {
-            Self::Directory(directory) => directory::shown_of(directory),
-            Self::Text(_) => directory::TEXT_NAME.to_owned(),
-        }
+impl Checked {
+    /// Whether the directory can be loaded.
+    pub fn is_loadable(&self) -> bool {
+        !self.findings.iter().any(Finding::is_error)
     }
+}
 
-    fn read(self, findings: &mut Vec<Finding>) -> Vec<SourceFile> {
-        match self {
-            Self::Directory(directory) => directory::read(directory, findings),
-            Self::Text(text) => directory::file_of_text(text, findings),
-        }
+/// Checks a directory: syntax, annotations, schema, policies that can never apply, cases.
+pub fn check(directory: &Path, tools: &[ToolShape]) -> Checked {
+    let compiled = compile_directory(directory, tools);
+    Checked {
+        policies: compiled.set.as_ref().map_or(0, |set| set.policies().count()),
+        policy_hash: compiled.set.as_ref().map(|set| set.digest()),
+        findings: compiled.findings,
+        cases: compiled.cases,
     }
 }
 
 /// A set, or why there is none.
-pub(crate) struct Compiled {
-    pub(crate) set: Option<PolicySet>,
+struct Compiled {
+    set: Option<PolicySet>,
     /// All findings; if there is a set, they are warnings and notes.
-    pub(crate) findings: Vec<Finding>,
-    /// How many cases were run.
-    pub(crate) cases: usize,
+    findings: Vec<Finding>,
+    cases: usize,
 }
 
 impl Compiled {
     fn into_set(self) -> Result<PolicySet, LoadError> {
-        let is_error = |finding: &Finding| finding.severity == Severity::Error;
         let Self { set, findings, .. } = self;
-        set.ok_or_else(|| LoadError::new(findings.into_iter().filter(is_error).collect()))
+        set.ok_or_else(|| LoadError {
+            findings: findings.into_iter().filter(Finding::is_error).collect(),
+        })
     }
 }
 
-/// Makes a set, on a thread with a stack that is large enough for Cedar.
-pub(crate) fn compile(source: Source<'_>, tools: &[ToolShape]) -> Compiled {
+fn compile_directory(directory: &Path, tools: &[ToolShape]) -> Compiled {
+    let mut findings = Vec::new();
+    let files = directory::read(directory, &mut findings);
+    compile(&directory::shown_of(directory), &files, findings, tools)
+}
+
+/// Makes a set of these files, on a thread with a stack that is large enough for Cedar. `shown` is the name
+/// of the whole in messages; the findings are those of reading the files.
+fn compile(
+    shown: &str,
+    files: &[SourceFile],
+    findings: Vec<Finding>,
+    tools: &[ToolShape],
+) -> Compiled {
     let compiled = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("policies".into()).stack_size(STACK_BYTES);
         let running = thread
-            .spawn_scoped(scope, || compile_here(source, tools))
+            .spawn_scoped(scope, || compile_here(shown, files, findings, tools))
             .map_err(|error| format!("no thread to read the policies: {error}; try again"))?;
         running.join().map_err(|_| "reading the policies panicked; please report it".to_owned())
     });
     compiled.unwrap_or_else(|message: String| {
-        let finding = Finding::of_file(Severity::Error, &source.shown(), message);
+        let finding = Finding::of_file(Severity::Error, shown, message);
         Compiled { set: None, findings: vec![finding], cases: 0 }
     })
 }
 
-fn compile_here(source: Source<'_>, tools: &[ToolShape]) -> Compiled {
-    let mut findings = Vec::new();
-    let files = source.read(&mut findings);
-    let shown = source.shown();
-    let rules = read_rules(&files, &shown, &mut findings);
-    check_tools(tools, &shown, &mut findings);
-    let mut set = if has_errors(&findings) {
-        None
-    } else {
-        match assemble(&files, rules, tools, &mut findings) {
-            Ok(set) => Some(set),
-            Err(message) => {
-                findings.push(Finding::of_file(Severity::Error, &shown, message));
-                None
-            }
+fn compile_here(
+    shown: &str,
+    files: &[SourceFile],
+    mut findings: Vec<Finding>,
+    tools: &[ToolShape],
+) -> Compiled {
+    let rules = read_rules(files, shown, &mut findings);
+    check_tools(tools, shown, &mut findings);
+    let mut set = None;
+    if !has_errors(&findings) {
+        match assemble(files, rules, tools, &mut findings) {
+            Ok(assembled) => set = Some(assembled),
+            Err(message) => findings.push(Finding::of_file(Severity::Error, shown, message)),
         }
-    };
-    let cases = case::read(&files, &shown, &mut findings);
+    }
+    let cases = case::read(files, shown, &mut findings);
     let mut tried = 0;
     if let Some(set) = set.as_ref().filter(|_| !has_errors(&findings)) {
         tried = cases.iter().filter(|case| case.can_be_tried(tools)).count();
@@ -127,7 +149,7 @@ fn compile_here(source: Source<'_>, tools: &[ToolShape]) -> Compiled {
 }
 
 fn has_errors(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.severity == Severity::Error)
+    findings.iter().any(Finding::is_error)
 }
 
 /// The policies of all files, each with a unique name.
@@ -181,11 +203,10 @@ fn assemble(
     tools: &[ToolShape],
     findings: &mut Vec<Finding>,
 ) -> Result<PolicySet, String> {
-    let vocabulary = Vocabulary::new()?;
     let shapes: Vec<Record> = tools.iter().map(ToolShape::args).collect();
     let schema = schema::of_tools(tools, &shapes)?;
-    validate::validate(schema, &vocabulary, &rules, tools, &shapes, findings)?;
-    let entries = index(&vocabulary, &rules, tools, shapes)?;
+    validate::validate(schema, &rules, tools, &shapes, findings)?;
+    let entries = index(&rules, tools, shapes)?;
     let rule_of =
         rules.iter().zip(0..).map(|(rule, index)| (PolicyId::new(&rule.name), index)).collect();
     Ok(PolicySet {
@@ -193,7 +214,6 @@ fn assemble(
         rules,
         rule_of,
         entries,
-        vocabulary,
         authorizer: Authorizer::new(),
         warnings: Vec::new(),
         cases: 0,
@@ -202,58 +222,46 @@ fn assemble(
 
 /// Every action, with everything that is known before a call.
 pub(crate) fn index(
-    vocabulary: &Vocabulary,
     rules: &[Rule],
     tools: &[ToolShape],
     shapes: Vec<Record>,
 ) -> Result<HashMap<String, Entry>, String> {
-    let mut slices = Slices { vocabulary, rules, known: BTreeMap::new() };
+    let mut slices = Slices { rules, known: BTreeMap::new() };
     let mut entries = HashMap::new();
     for action in Action::ALL {
-        let subject = Subject::Core { action: action_entity(vocabulary, action.name(), None) };
-        entries.insert(action.name().to_owned(), slices.entry(action.name(), None, subject)?);
+        let subject = Subject::Core { action: action_entity(action.name(), CORE_GROUP) };
+        entries.insert(action.name().to_owned(), slices.entry(action.name(), CORE_GROUP, subject)?);
     }
     for (tool, shape) in tools.iter().zip(shapes) {
-        let name = tool.name.as_str();
-        let resource = vocabulary.tool(name);
-        let server = HashSet::from([vocabulary.server(tool.name.server())]);
+        let (name, group) = (tool.name.as_str(), tool.mode.as_str());
+        let resource = TOOL.entity(name);
+        let server = HashSet::from([SERVER.entity(tool.name.server())]);
         let entities = Entities::from_entities(
-            [
-                action_entity(vocabulary, name, Some(tool)),
-                Entity::new_no_attrs(resource.clone(), server),
-            ],
+            [action_entity(name, group), Entity::new_no_attrs(resource.clone(), server)],
             None,
         );
         let entities = entities.map_err(|error| error.to_string())?;
         let definition = tool.is_accepted.then_some(tool.definition_digest);
         let subject =
             Subject::Tool { mode: tool.mode, definition, resource, entities, args: shape };
-        entries.insert(name.to_owned(), slices.entry(name, Some(tool), subject)?);
+        entries.insert(name.to_owned(), slices.entry(name, group, subject)?);
     }
     Ok(entries)
 }
 
-fn action_entity(vocabulary: &Vocabulary, name: &str, tool: Option<&ToolShape>) -> Entity {
-    let group = vocabulary.action(group_of(tool.map(|tool| tool.mode)));
-    Entity::new_no_attrs(vocabulary.action(name), HashSet::from([group]))
+fn action_entity(name: &str, group: &str) -> Entity {
+    Entity::new_no_attrs(ACTION.entity(name), HashSet::from([ACTION.entity(group)]))
 }
 
 /// The policies that each action can match; actions with the same policies share them.
 struct Slices<'a> {
-    vocabulary: &'a Vocabulary,
     rules: &'a [Rule],
     known: BTreeMap<Vec<usize>, Arc<cedar_policy::PolicySet>>,
 }
 
 impl Slices<'_> {
-    fn entry(
-        &mut self,
-        name: &str,
-        tool: Option<&ToolShape>,
-        subject: Subject,
-    ) -> Result<Entry, String> {
-        let action = self.vocabulary.action(name);
-        let group = self.vocabulary.action(group_of(tool.map(|tool| tool.mode)));
+    fn entry(&mut self, name: &str, group: &str, subject: Subject) -> Result<Entry, String> {
+        let (action, group) = (ACTION.entity(name), ACTION.entity(group));
         let matching =
             self.rules.iter().enumerate().filter(|(_, rule)| rule.can_match(&action, &group));
         let (rules, policies): (Vec<usize>, Vec<_>) =

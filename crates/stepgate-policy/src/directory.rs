@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use stepgate_core::digest::Digest;
 
-use crate::finding::{Finding, Severity};
+use crate::finding::{FilePosition, Finding, Severity};
 use crate::limits::{DIRECTORY_ENTRIES_MAX, FILE_BYTES_MAX, FILES_MAX, TOTAL_BYTES_MAX};
 
 /// The purpose of a file.
@@ -23,14 +23,19 @@ pub(crate) enum Kind {
 /// A file that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceFile {
-    /// Its name in the directory.
     pub(crate) name: String,
     /// Its path, for messages.
     pub(crate) shown: String,
-    /// Its purpose.
     pub(crate) kind: Kind,
-    /// Its text.
     pub(crate) text: Arc<str>,
+}
+
+impl SourceFile {
+    /// An error in it, at this byte.
+    pub(crate) fn error(&self, offset: Option<usize>, message: impl Into<String>) -> Finding {
+        let place = offset.map(|offset| FilePosition::of_offset(&self.text, offset));
+        Finding::at(Severity::Error, &self.shown, place, message)
+    }
 }
 
 /// The files of a directory that could be read; a finding for each other one.
@@ -103,14 +108,12 @@ fn names(directory: &Path, findings: &mut Vec<Finding>) -> Vec<(String, Kind)> {
             )));
             return Vec::new();
         }
-        match entry {
-            Ok(entry) => match entry.file_name().into_string() {
-                Ok(name) => names.extend(classified(name, &shown, findings)),
-                Err(name) => findings.push(refuse(format!(
-                    "the file name `{}` is not UTF-8; rename the file",
-                    name.to_string_lossy()
-                ))),
-            },
+        match entry.map(|entry| entry.file_name().into_string()) {
+            Ok(Ok(name)) => names.extend(classified(name, &shown, findings)),
+            Ok(Err(name)) => findings.push(refuse(format!(
+                "the file name `{}` is not UTF-8; rename the file",
+                name.to_string_lossy()
+            ))),
             Err(error) => findings.push(refuse(format!("cannot be read: {error}"))),
         }
     }

@@ -15,7 +15,7 @@ use crate::question::CedarQuestion;
 use crate::rule::{Effect, Rule};
 use crate::set::{Entry, PolicySet};
 use crate::subject::Subject;
-use crate::unseen::{BlindSpot, ExplainedUnseen, blind_spots};
+use crate::unseen::{ExplainedUnseen, blind_spots};
 
 /// Why a call is decided as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -88,15 +88,6 @@ pub struct ExplainedPolicy {
     pub caps: BTreeMap<String, i64>,
 }
 
-impl From<cedar_policy::Effect> for Effect {
-    fn from(effect: cedar_policy::Effect) -> Self {
-        match effect {
-            cedar_policy::Effect::Permit => Self::Permit,
-            cedar_policy::Effect::Forbid => Self::Forbid,
-        }
-    }
-}
-
 /// The result of evaluating a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "PolicyOutcome")]
@@ -126,7 +117,7 @@ impl PolicySet {
         });
         let (answer, not_asked) = match answer {
             Ok(answer) => (answer, None),
-            Err(unaskable) => (CedarAnswer::silence(), Some(unaskable.to_string())),
+            Err(unaskable) => (CedarAnswer::default(), Some(unaskable.to_string())),
         };
         Explanation {
             principal: principal_id.clone(),
@@ -149,15 +140,10 @@ impl PolicySet {
     fn notes(&self, principal_id: &PrincipalId, call: &Call) -> Vec<String> {
         let Some(entry) = self.entries.get(call.name()) else { return Vec::new() };
         let Subject::Tool { args, .. } = &entry.subject else { return Vec::new() };
-        let note = |rule: &Rule| {
-            let spots = blind_spots(rule, args).into_iter();
-            let told = spots.map(|spot| {
-                let BlindSpot { argument, .. } = &spot;
-                format!("`{}` reads `{argument}`, and cannot see it {}", rule.name, spot.when())
-            });
-            told.collect::<Vec<_>>()
-        };
-        self.candidates(entry, principal_id).flat_map(note).collect()
+        let candidates = self.candidates(entry, principal_id);
+        let spots = candidates
+            .flat_map(|rule| blind_spots(rule, args).into_iter().map(move |spot| (rule, spot)));
+        spots.map(|(rule, spot)| spot.told(rule)).collect()
     }
 
     fn explained(
@@ -167,14 +153,16 @@ impl PolicySet {
         is_capped: bool,
     ) -> ExplainedRequest {
         let answer = self.answer(entry, question);
-        let rules = entry.rules.iter().filter_map(|index| self.rules.get(*index));
         ExplainedRequest {
             resource: question.resource.to_string(),
             is_capped,
             verdict: answer.verdict,
             reason: reason_of(&answer),
             decided_by: answer.policies.into_iter().collect(),
-            policies: rules.map(|rule| self.explained_policy(rule, question)).collect(),
+            policies: self
+                .rules_of(entry)
+                .map(|rule| self.explained_policy(rule, question))
+                .collect(),
         }
     }
 
@@ -209,8 +197,5 @@ impl PolicySet {
 }
 
 fn reason_of(answer: &CedarAnswer) -> Option<String> {
-    match answer.verdict {
-        Verdict::Approval => Some(joined(&answer.reasons)),
-        Verdict::Permit | Verdict::Deny => None,
-    }
+    (answer.verdict == Verdict::Approval).then(|| joined(&answer.reasons))
 }

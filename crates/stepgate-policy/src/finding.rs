@@ -44,12 +44,10 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A problem of a whole file or directory.
     pub(crate) fn of_file(severity: Severity, file: &str, message: impl Into<String>) -> Self {
         Self { severity, file: file.to_owned(), line: None, column: None, message: message.into() }
     }
 
-    /// A problem at a place.
     pub(crate) fn at(
         severity: Severity,
         file: &str,
@@ -61,6 +59,10 @@ impl Finding {
             column: place.map(|place| place.column),
             ..Self::of_file(severity, file, message)
         }
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        self.severity == Severity::Error
     }
 }
 
@@ -79,35 +81,22 @@ impl fmt::Display for Finding {
 }
 
 /// Why a directory of policies was not loaded: every error in it, in the order of files and lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", lines(.findings))]
 pub struct LoadError {
-    findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl LoadError {
-    pub(crate) fn new(findings: Vec<Finding>) -> Self {
-        Self { findings }
-    }
-
     /// The errors, at least one.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 }
 
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, finding) in self.findings.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{finding}")?;
-        }
-        Ok(())
-    }
+fn lines(findings: &[Finding]) -> String {
+    findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n")
 }
-
-impl std::error::Error for LoadError {}
 
 /// A place in a file, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,11 +108,7 @@ pub(crate) struct FilePosition {
 impl FilePosition {
     /// The place of a byte in a text; for an offset beyond the end, the end of the text.
     pub(crate) fn of_offset(text: &str, offset: usize) -> Self {
-        let mut end = offset.min(text.len());
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let before = text.get(..end).unwrap_or_default();
+        let before = text.get(..text.floor_char_boundary(offset)).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Self {
             line: before.matches('\n').count() + 1,

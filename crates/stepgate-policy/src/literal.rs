@@ -9,7 +9,7 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::path::SandboxPath;
 
 use crate::question::path_id;
-use crate::schema::{has_path, servers};
+use crate::schema::has_path;
 use crate::shape::ToolShape;
 
 /// The names that exist.
@@ -23,7 +23,8 @@ impl<'a> Known<'a> {
         let mut names: BTreeSet<&'a str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let core = Action::ALL.into_iter().filter(|action| !has_path(*action));
         names.extend(core.map(|action| -> &'a str { action.name() }));
-        Self { tools: names, servers: servers(tools).collect() }
+        let servers = tools.iter().map(|tool| tool.name.server());
+        Self { tools: names, servers: servers.chain([CORE_SERVER]).collect() }
     }
 
     /// The problem with an entity that a policy names, and the remedy.

@@ -9,9 +9,10 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::json::{Map, Value};
 use stepgate_core::path::SandboxPath;
 
-use crate::schema::{CORE_GROUP, Vocabulary};
+use crate::schema::CORE_GROUP;
 use crate::subject::Subject;
 use crate::view::{Unseen, View, view};
+use crate::vocabulary::{PATH, PRINCIPAL, SERVER, TOOL};
 
 /// One request to Cedar, with its entities.
 pub(crate) struct CedarQuestion {
@@ -33,10 +34,8 @@ pub(crate) struct Asked {
 /// Why a call cannot be put to Cedar; then it is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unaskable {
-    /// The action did not exist when the policies were loaded.
     #[error("the policies were loaded without this tool; reload them")]
     UnknownAction,
-    /// The tool's mode has changed since the policies were loaded.
     #[error("the tool's mode has changed since the policies were loaded; reload them")]
     OtherMode,
     /// The tool's definition has changed since the policies were loaded: they would decide on arguments and
@@ -46,24 +45,21 @@ pub(crate) enum Unaskable {
          not reloaded"
     )]
     OtherDefinition,
-    /// Cedar did not accept the values.
     #[error("the arguments cannot be put to the policies")]
     Values,
 }
 
-/// The questions about a call.
 pub(crate) fn asked(
-    vocabulary: &Vocabulary,
     action: &EntityUid,
     subject: &Subject,
     principal_id: &PrincipalId,
     call: &Call,
 ) -> Result<Asked, Unaskable> {
-    let principal = vocabulary.principal(principal_id.as_str());
+    let principal = PRINCIPAL.entity(principal_id.as_str());
     match (call, subject) {
         (Call::Core(call), Subject::Core { action: entity }) => {
             let context = core_context(call).ok_or(Unaskable::Values)?;
-            let resources = core_resources(vocabulary, call);
+            let resources = core_resources(call);
             let ask = |resource: Entity| {
                 let uid = resource.uid();
                 let entities = Entities::from_entities([entity.clone(), resource], None);
@@ -109,22 +105,22 @@ fn question(
 }
 
 /// The resources of a core action: its paths, or the action itself where it has none.
-fn core_resources(vocabulary: &Vocabulary, call: &CoreCall) -> Vec<Entity> {
+fn core_resources(call: &CoreCall) -> Vec<Entity> {
     let paths = call.paths();
     if paths.is_empty() {
-        let tool = vocabulary.tool(call.action().name());
-        let parents = HashSet::from([vocabulary.server(CORE_SERVER)]);
+        let tool = TOOL.entity(call.action().name());
+        let parents = HashSet::from([SERVER.entity(CORE_SERVER)]);
         return vec![Entity::new_no_attrs(tool, parents)];
     }
-    paths.into_iter().map(|path| path_entity(vocabulary, path)).collect()
+    paths.into_iter().map(path_entity).collect()
 }
 
 /// A path has every directory above it as a parent, so that one entity is enough for `in`.
-fn path_entity(vocabulary: &Vocabulary, path: &SandboxPath) -> Entity {
+fn path_entity(path: &SandboxPath) -> Entity {
     let id = path_id(path);
     let above = id.match_indices('/').skip(1).filter_map(|(slash, _)| id.get(..slash));
-    let parents = above.map(|directory| vocabulary.path(directory)).collect();
-    Entity::new_no_attrs(vocabulary.path(id), parents)
+    let parents = above.map(|directory| PATH.entity(directory)).collect();
+    Entity::new_no_attrs(PATH.entity(id), parents)
 }
 
 /// The only spelling of a path in policies: without a trailing slash, also for the sandbox itself.

@@ -12,15 +12,12 @@ pub(crate) struct Reads(BTreeSet<Vec<String>>);
 impl Reads {
     /// The arguments that a policy reads. If they cannot be determined, all arguments count as read.
     pub(crate) fn of(policy: &Policy) -> Self {
+        let Ok(json) = policy.to_json() else { return Self(BTreeSet::from([Vec::new()])) };
         let mut reads = Self::default();
-        match policy.to_json() {
-            Ok(json) => reads.walk(&json),
-            Err(_) => reads.read(Vec::new()),
-        }
+        reads.walk(&json);
         reads
     }
 
-    /// The paths.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &[String]> {
         self.0.iter().map(Vec::as_slice)
     }
@@ -30,19 +27,15 @@ impl Reads {
         self.paths().any(|read| read.iter().zip(path).all(|(read, name)| read == name))
     }
 
-    fn read(&mut self, path: Vec<String>) {
-        self.0.insert(path);
-    }
-
     fn walk(&mut self, part: &Value) {
-        if let Some(mut names) = context_path(part) {
-            let is_args = names.first().is_some_and(|name| *name == "args");
-            match names.len() {
-                // The whole context, or all arguments.
-                0 => self.read(Vec::new()),
-                _ if is_args => self.read(names.drain(1..).map(str::to_owned).collect()),
-                _ => {}
-            }
+        if let Some(names) = context_path(part) {
+            let path = match names.as_slice() {
+                ["args", path @ ..] => path,
+                // The whole context has all arguments in it.
+                [] => &[],
+                [_, ..] => return,
+            };
+            self.0.insert(path.iter().map(|name| (*name).to_owned()).collect());
             return;
         }
         match part {

@@ -25,7 +25,6 @@ use crate::subject::{Reach, Subject};
 pub(crate) struct Rule {
     /// Its name in decisions: its `@id`, or `FILE#N`.
     pub(crate) name: String,
-    /// The path of its file.
     pub(crate) file: String,
     /// The text of its file, to locate what Cedar reports later.
     pub(crate) source: Arc<str>,
@@ -74,17 +73,15 @@ impl Rule {
     /// Which calls of one principal it can match, by its scope alone: conditions are evaluated only for a
     /// call.
     pub(crate) fn reach(&self, principal: &EntityUid, subject: &Subject) -> Reach {
-        let principals = match self.policy.principal_constraint() {
-            PrincipalConstraint::Any => Reach::EveryCall,
+        let principals = Reach::whether(match self.policy.principal_constraint() {
+            PrincipalConstraint::Any => true,
             // A principal is a member of nothing but itself.
-            PrincipalConstraint::Eq(only) | PrincipalConstraint::In(only) => {
-                Reach::whether(only == *principal)
-            }
-            PrincipalConstraint::Is(kind) => Reach::whether(kind == *principal.type_name()),
+            PrincipalConstraint::Eq(only) | PrincipalConstraint::In(only) => only == *principal,
+            PrincipalConstraint::Is(kind) => kind == *principal.type_name(),
             PrincipalConstraint::IsIn(kind, only) => {
-                Reach::whether(kind == *principal.type_name() && only == *principal)
+                kind == *principal.type_name() && only == *principal
             }
-        };
+        });
         let condition = match self.policy.has_non_scope_constraint() {
             true => Reach::SomeCalls,
             false => Reach::EveryCall,
@@ -92,7 +89,6 @@ impl Rule {
         principals.min(subject.reach(&self.policy.resource_constraint())).min(condition)
     }
 
-    /// A finding about this policy.
     pub(crate) fn finding(&self, severity: Severity, message: impl Into<String>) -> Finding {
         Finding::at(severity, &self.file, self.place, message)
     }
@@ -101,56 +97,50 @@ impl Rule {
 /// The policies of a file, in order, with a finding for each invalid one.
 pub(crate) fn read(file: &SourceFile, findings: &mut Vec<Finding>) -> Vec<Rule> {
     if let Some((offset, message)) = nesting::excess(&file.text) {
-        let place = FilePosition::of_offset(&file.text, offset);
-        findings.push(Finding::at(Severity::Error, &file.shown, Some(place), message));
+        findings.push(file.error(Some(offset), message));
         return Vec::new();
     }
     let parsed = match PolicySet::from_str(&file.text) {
         Ok(parsed) => parsed,
         Err(errors) => {
             findings.extend(errors.iter().map(|error| {
-                let place =
-                    offset_of(error).map(|offset| FilePosition::of_offset(&file.text, offset));
                 let message = format!("not a Cedar policy: {}", message_of(error));
-                Finding::at(Severity::Error, &file.shown, place, message)
+                file.error(offset_of(error), message)
             }));
             return Vec::new();
         }
     };
     for template in parsed.templates() {
         let offset = template.as_ref().loc().map(|loc| loc.start());
-        let place = offset.map(|offset| FilePosition::of_offset(&file.text, offset));
         let message = "a template, with `?principal` or `?resource`, is never used; write the \
                        principal or resource instead";
-        findings.push(Finding::at(Severity::Error, &file.shown, place, message));
+        findings.push(file.error(offset, message));
     }
     let mut policies: Vec<(Option<usize>, &Policy)> = parsed
         .policies()
         .map(|policy| (policy.as_ref().loc().map(|loc| loc.start()), policy))
         .collect();
     policies.sort_by_key(|(offset, _)| *offset);
-    let rules = policies.into_iter().zip(1..).map(|((offset, policy), number)| {
-        let place = offset.map(|offset| FilePosition::of_offset(&file.text, offset));
-        let rule = annotated(file, number, place, policy);
-        rule.map_err(|message| Finding::at(Severity::Error, &file.shown, place, message))
-    });
-    let mut read = Vec::new();
-    for rule in rules {
-        match rule {
-            Ok(rule) => read.push(rule),
-            Err(finding) => findings.push(finding),
+    let mut rules = Vec::new();
+    for ((offset, policy), number) in policies.into_iter().zip(1..) {
+        match annotated(file, number, offset, policy) {
+            Ok(rule) => rules.push(rule),
+            Err(message) => findings.push(file.error(offset, message)),
         }
     }
-    read
+    rules
 }
 
 fn annotated(
     file: &SourceFile,
     number: usize,
-    place: Option<FilePosition>,
+    offset: Option<usize>,
     policy: &Policy,
 ) -> Result<Rule, String> {
-    let effect = Effect::from(policy.effect());
+    let effect = match policy.effect() {
+        cedar_policy::Effect::Permit => Effect::Permit,
+        cedar_policy::Effect::Forbid => Effect::Forbid,
+    };
     let mut name = format!("{}#{number}", file.name);
     let (mut approval, mut caps) = (None, BTreeMap::new());
     let (mut approvers, mut quorum) = (None, None);
@@ -169,11 +159,7 @@ fn annotated(
             }
         }
     }
-    let is_forbid = match effect {
-        Effect::Forbid => true,
-        Effect::Permit => false,
-    };
-    if is_forbid && (approval.is_some() || !caps.is_empty()) {
+    if effect == Effect::Forbid && (approval.is_some() || !caps.is_empty()) {
         return Err("`@approval` and `@cap` belong to a `permit`: a `forbid` refuses without \
                     conditions; remove the annotation, or write a `permit`"
             .to_owned());
@@ -186,6 +172,7 @@ fn annotated(
     }
     let reads = Reads::of(policy);
     let policy = policy.new_id(PolicyId::new(&name));
+    let place = offset.map(|offset| FilePosition::of_offset(&file.text, offset));
     let (file, source) = (file.shown.clone(), Arc::clone(&file.text));
     Ok(Rule { name, file, source, place, effect, approval, required, caps, reads, policy })
 }
@@ -204,12 +191,9 @@ fn named(text: &str) -> Result<String, String> {
 
 /// Who must decide; none where any one operator may.
 fn required(approvers: Option<BTreeSet<String>>, quorum: Option<u32>) -> Option<Required> {
-    match (approvers, quorum) {
-        (None, None) => None,
-        (approvers, quorum) => {
-            Some(Required { approvers: approvers.unwrap_or_default(), quorum: quorum.unwrap_or(1) })
-        }
-    }
+    let is_required = approvers.is_some() || quorum.is_some();
+    is_required
+        .then(|| Required { approvers: approvers.unwrap_or_default(), quorum: quorum.unwrap_or(1) })
 }
 
 /// Valid names of groups and people, separated by commas.

@@ -10,69 +10,17 @@
 //! | `Action` | the name in a proposal | its group |
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
-use cedar_policy::{EntityId, EntityTypeName, EntityUid, Schema, SchemaError};
+use cedar_policy::{Schema, SchemaError};
 use serde_json::{Map, Value, json};
-use stepgate_core::action::{Action, CORE_SERVER};
+use stepgate_core::action::Action;
 use stepgate_core::tool::Mode;
 
-use crate::finding::{message_of, one_line};
+use crate::finding::message_of;
 use crate::shape::{Attribute, Record, Shape, ToolShape};
 
 /// The group of the core actions, and their value of `context.mode`.
 pub(crate) const CORE_GROUP: &str = "core";
-
-/// Cedar's names of our types, parsed once.
-#[derive(Clone, Debug)]
-pub(crate) struct Vocabulary {
-    principal: EntityTypeName,
-    path: EntityTypeName,
-    tool: EntityTypeName,
-    server: EntityTypeName,
-    action: EntityTypeName,
-}
-
-impl Vocabulary {
-    pub(crate) fn new() -> Result<Self, String> {
-        let name =
-            |text| EntityTypeName::from_str(text).map_err(|errors| one_line(&errors.to_string()));
-        Ok(Self {
-            principal: name("Principal")?,
-            path: name("Path")?,
-            tool: name("Tool")?,
-            server: name("Server")?,
-            action: name("Action")?,
-        })
-    }
-
-    // Ids are never parsed, so no spelling can escape from one.
-
-    pub(crate) fn principal(&self, id: &str) -> EntityUid {
-        EntityUid::from_type_name_and_id(self.principal.clone(), EntityId::new(id))
-    }
-
-    pub(crate) fn path(&self, id: &str) -> EntityUid {
-        EntityUid::from_type_name_and_id(self.path.clone(), EntityId::new(id))
-    }
-
-    pub(crate) fn tool(&self, id: &str) -> EntityUid {
-        EntityUid::from_type_name_and_id(self.tool.clone(), EntityId::new(id))
-    }
-
-    pub(crate) fn server(&self, id: &str) -> EntityUid {
-        EntityUid::from_type_name_and_id(self.server.clone(), EntityId::new(id))
-    }
-
-    pub(crate) fn action(&self, id: &str) -> EntityUid {
-        EntityUid::from_type_name_and_id(self.action.clone(), EntityId::new(id))
-    }
-}
-
-/// The group of an action with this mode.
-pub(crate) fn group_of(mode: Option<Mode>) -> &'static str {
-    mode.map_or(CORE_GROUP, Mode::as_str)
-}
 
 /// Every group, even if it is empty.
 pub(crate) fn groups() -> impl Iterator<Item = &'static str> {
@@ -159,9 +107,4 @@ fn core_args(action: Action) -> Record {
     };
     let attributes = names.iter().map(|name| ((*name).to_owned(), attribute())).collect();
     Record { attributes, is_open: false }
-}
-
-/// The servers that policies may name.
-pub(crate) fn servers(tools: &[ToolShape]) -> impl Iterator<Item = &str> {
-    std::iter::once(CORE_SERVER).chain(tools.iter().map(|tool| tool.name.server()))
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use cedar_policy::{Authorizer, EntityUid, PolicyId};
-use stepgate_core::approvers::Required;
 use stepgate_core::call::{Call, ServerCall, exceeds, lowered};
 use stepgate_core::digest::Digest;
 use stepgate_core::ids::PrincipalId;
@@ -16,10 +15,10 @@ use crate::answer::{CedarAnswer, Verdict};
 use crate::finding::Finding;
 use crate::question::{Asked, CedarQuestion, Unaskable, asked};
 use crate::rule::{Effect, Rule};
-use crate::schema::Vocabulary;
 use crate::subject::{Reach, Subject};
 use crate::unseen::{self, ExplainedUnseen};
 use crate::view::pointer;
+use crate::vocabulary::PRINCIPAL;
 
 /// Validated policies whose cases hold. A set never changes.
 pub struct PolicySet {
@@ -27,7 +26,6 @@ pub struct PolicySet {
     pub(crate) rules: Vec<Rule>,
     pub(crate) rule_of: HashMap<PolicyId, usize>,
     pub(crate) entries: HashMap<String, Entry>,
-    pub(crate) vocabulary: Vocabulary,
     pub(crate) authorizer: Authorizer,
     pub(crate) warnings: Vec<Finding>,
     pub(crate) cases: usize,
@@ -41,8 +39,6 @@ pub struct ShownRule<'a> {
     pub effect: Effect,
     /// Why a person must decide, where it matches.
     pub approval: Option<&'a str>,
-    /// Who must decide, where it matches and not any one operator may.
-    pub required: Option<&'a Required>,
     /// The file.
     pub file: &'a str,
     /// The line where it begins.
@@ -81,7 +77,6 @@ impl PolicySet {
             name: &rule.name,
             effect: rule.effect,
             approval: rule.approval.as_deref(),
-            required: rule.required.as_ref(),
             file: &rule.file,
             line: rule.place.map(|place| place.line),
             text: rule.policy.to_string(),
@@ -122,11 +117,10 @@ impl PolicySet {
         call: &Call,
     ) -> Result<(&Entry, Asked), Unaskable> {
         let entry = self.entries.get(call.name()).ok_or(Unaskable::UnknownAction)?;
-        let asked = asked(&self.vocabulary, &entry.action, &entry.subject, principal_id, call)?;
+        let asked = asked(&entry.action, &entry.subject, principal_id, call)?;
         Ok((entry, asked))
     }
 
-    /// The answer to one question.
     pub(crate) fn answer(&self, entry: &Entry, question: &CedarQuestion) -> CedarAnswer {
         let CedarQuestion { request, entities, .. } = question;
         let response = self.authorizer.is_authorized(request, &entry.policies, entities);
@@ -139,9 +133,17 @@ impl PolicySet {
         entry: &'a Entry,
         principal_id: &PrincipalId,
     ) -> impl Iterator<Item = &'a Rule> + Clone {
-        let principal = self.vocabulary.principal(principal_id.as_str());
-        let rules = entry.rules.iter().filter_map(|index| self.rules.get(*index));
+        let principal = PRINCIPAL.entity(principal_id.as_str());
+        let rules = self.rules_of(entry);
         rules.filter(move |rule| rule.reach(&principal, &entry.subject) > Reach::None)
+    }
+
+    /// The policies whose scope allows an action, in the order of files and lines.
+    pub(crate) fn rules_of<'a>(
+        &'a self,
+        entry: &'a Entry,
+    ) -> impl Iterator<Item = &'a Rule> + Clone {
+        entry.rules.iter().filter_map(|index| self.rules.get(*index))
     }
 
     /// Arguments of a call that policies cannot see, with the policies that read them.
@@ -166,7 +168,7 @@ impl PolicySet {
             return CedarAnswer::refuse(readers, detail);
         }
         let answers = asked.questions.iter().map(|question| self.answer(entry, question));
-        answers.reduce(CedarAnswer::and).unwrap_or_else(CedarAnswer::silence)
+        answers.reduce(CedarAnswer::and).unwrap_or_default()
     }
 
     /// The answer about the call as asked, and about the call with its caps applied: both must permit it.
@@ -234,27 +236,23 @@ impl Policy for PolicySet {
     fn decide(&self, request: PolicyRequest<'_>) -> PolicyDecision {
         let PolicyRequest { principal_id, call } = request;
         let standing = self.entries.get(call.name()).and_then(|entry| entry.standing.clone());
-        let answer = match standing {
-            Some(standing) => standing,
-            None => {
-                let answer = self.judge(principal_id, call, |_, _, _| {});
-                answer.unwrap_or_else(|unaskable| match unaskable {
-                    Unaskable::OtherMode | Unaskable::OtherDefinition => {
-                        CedarAnswer::refuse(BTreeSet::new(), unaskable.to_string())
-                    }
-                    Unaskable::UnknownAction | Unaskable::Values => CedarAnswer::silence(),
-                })
-            }
-        };
+        let answer = standing.unwrap_or_else(|| {
+            let answer = self.judge(principal_id, call, |_, _, _| {});
+            answer.unwrap_or_else(|unaskable| match unaskable {
+                Unaskable::OtherMode | Unaskable::OtherDefinition => {
+                    CedarAnswer::refuse(BTreeSet::new(), unaskable.to_string())
+                }
+                Unaskable::UnknownAction | Unaskable::Values => CedarAnswer::default(),
+            })
+        });
         answer.into_decision(self.digest)
     }
 
     fn could_permit(&self, principal_id: &PrincipalId, action: &str) -> bool {
         let Some(entry) = self.entries.get(action) else { return false };
-        let principal = self.vocabulary.principal(principal_id.as_str());
-        let rules = || entry.rules.iter().filter_map(|index| self.rules.get(*index));
+        let principal = PRINCIPAL.entity(principal_id.as_str());
         let reaches = |effect| {
-            let rules = rules().filter(move |rule| rule.effect == effect);
+            let rules = self.rules_of(entry).filter(|rule| rule.effect == effect);
             rules.map(|rule| rule.reach(&principal, &entry.subject)).max()
         };
         reaches(Effect::Permit) > Some(Reach::None)

@@ -6,16 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use serde_json::{Map, Value, json};
+use cedar_policy::RestrictedExpression;
+use serde_json::{Map, Number, Value, json};
 use stepgate_core::digest::Digest;
 use stepgate_core::tool::{Mode, ToolName};
 
 use crate::cause::{Cause, EXACT_MAX};
 use crate::limits::{ARGS_DEPTH_MAX, ATTRIBUTES_MAX};
-
-mod exact;
-
-pub(crate) use exact::scalar;
 
 /// What policies need to know about a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,12 +48,10 @@ impl ToolShape {
         args
     }
 
-    /// Whether an argument is redacted.
     pub(crate) fn is_redacted(&self, name: &str) -> bool {
         self.redacted.iter().any(|redacted| redacted == name)
     }
 
-    /// The required arguments.
     pub(crate) fn required(&self) -> impl Iterator<Item = &str> {
         names_in(self.input_schema.get("required"))
     }
@@ -408,6 +403,33 @@ fn held_by_all(values: &[Value]) -> Result<Held, Cause> {
     if all { Ok(Held::always(shape)) } else { Err(Cause::Untyped) }
 }
 
+/// The value, if it has this type and can be held exactly; otherwise the cause.
+pub(crate) fn scalar(shape: &Shape, value: &Value) -> Result<RestrictedExpression, Cause> {
+    match (shape, value) {
+        (Shape::String, Value::String(text)) => Ok(RestrictedExpression::new_string(text.clone())),
+        (Shape::Bool, Value::Bool(truth)) => Ok(RestrictedExpression::new_bool(*truth)),
+        (Shape::Long, Value::Number(number)) => long(number).map(RestrictedExpression::new_long),
+        (_, Value::Null) => Err(Cause::Null),
+        (Shape::String | Shape::Bool | Shape::Long | Shape::Set(_) | Shape::Record(_), _) => {
+            Err(Cause::OtherType)
+        }
+    }
+}
+
+/// A whole number in any spelling (`20`, `20.0`, `2e1`) that a double holds exactly: a journal cannot
+/// distinguish other numbers.
+fn long(number: &Number) -> Result<i64, Cause> {
+    let value = number.as_f64().ok_or(Cause::TooLarge)?;
+    if value.fract() != 0.0 {
+        return Err(Cause::Fraction);
+    }
+    if value.abs() > EXACT_MAX {
+        return Err(Cause::TooLarge);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number within the exact range")]
+    Ok(number.as_i64().unwrap_or(value as i64))
+}
+
 fn names_in(list: Option<&Value>) -> impl Iterator<Item = &str> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
@@ -421,14 +443,6 @@ impl Shape {
             Self::Bool => json!({ "type": "Boolean" }),
             Self::Set(element) => json!({ "type": "Set", "element": element.to_schema() }),
             Self::Record(record) => record.to_schema(),
-        }
-    }
-
-    /// Whether a cap could lower a value of this type.
-    pub(crate) fn is_numeric(&self) -> bool {
-        match self {
-            Self::Long => true,
-            Self::String | Self::Bool | Self::Set(_) | Self::Record(_) => false,
         }
     }
 }

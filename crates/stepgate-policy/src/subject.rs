@@ -16,10 +16,7 @@ pub(crate) enum Reach {
 
 impl Reach {
     pub(crate) fn whether(matches: bool) -> Self {
-        match matches {
-            true => Self::EveryCall,
-            false => Self::None,
-        }
+        if matches { Self::EveryCall } else { Self::None }
     }
 }
 
@@ -41,33 +38,19 @@ pub(crate) enum Subject {
 impl Subject {
     /// Which calls about it a policy with this resource constraint can match.
     pub(crate) fn reach(&self, constraint: &ResourceConstraint) -> Reach {
-        match (self, constraint) {
-            (_, ResourceConstraint::Any) => Reach::EveryCall,
+        let (resource, entities) = match self {
+            Self::Tool { resource, entities, .. } => (resource, entities),
+            Self::Core { .. } if *constraint == ResourceConstraint::Any => return Reach::EveryCall,
             // The resource is a path, or for two actions the action itself; only the call says which.
-            (
-                Self::Core { .. },
-                ResourceConstraint::Eq(_)
-                | ResourceConstraint::In(_)
-                | ResourceConstraint::Is(_)
-                | ResourceConstraint::IsIn(_, _),
-            ) => Reach::SomeCalls,
-            (Self::Tool { resource, .. }, ResourceConstraint::Eq(only)) => {
-                Reach::whether(only == resource)
-            }
-            (Self::Tool { resource, .. }, ResourceConstraint::Is(kind)) => {
-                Reach::whether(kind == resource.type_name())
-            }
-            (Self::Tool { resource, entities, .. }, ResourceConstraint::In(above)) => {
-                Reach::whether(is_in(entities, resource, above))
-            }
-            (Self::Tool { resource, entities, .. }, ResourceConstraint::IsIn(kind, above)) => {
-                let is_kind = kind == resource.type_name();
-                Reach::whether(is_kind && is_in(entities, resource, above))
-            }
-        }
+            Self::Core { .. } => return Reach::SomeCalls,
+        };
+        let is_in = |above| resource == above || entities.is_ancestor_of(above, resource);
+        Reach::whether(match constraint {
+            ResourceConstraint::Any => true,
+            ResourceConstraint::Eq(only) => only == resource,
+            ResourceConstraint::Is(kind) => kind == resource.type_name(),
+            ResourceConstraint::In(above) => is_in(above),
+            ResourceConstraint::IsIn(kind, above) => kind == resource.type_name() && is_in(above),
+        })
     }
-}
-
-fn is_in(entities: &Entities, resource: &EntityUid, above: &EntityUid) -> bool {
-    resource == above || entities.is_ancestor_of(above, resource)
 }

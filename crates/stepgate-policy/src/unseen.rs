@@ -52,17 +52,22 @@ pub(crate) fn refusal(explained: &[ExplainedUnseen]) -> Option<String> {
 /// An argument that a policy reads, and the kinds of its values that policies cannot see.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlindSpot {
-    pub(crate) argument: String,
+    argument: String,
     pub(crate) causes: BTreeSet<Cause>,
     is_list: bool,
 }
 
 impl BlindSpot {
-    /// `where it is a fraction or null`.
-    pub(crate) fn when(&self) -> String {
+    fn of(argument: String, cause: Cause) -> Self {
+        Self { argument, causes: BTreeSet::from([cause]), is_list: false }
+    }
+
+    /// What the policy reads and when it cannot see it: `where it is a fraction or null`.
+    pub(crate) fn told(&self, rule: &Rule) -> String {
         let causes: Vec<&str> = self.causes.iter().map(|cause| cause.as_str()).collect();
         let subject = if self.is_list { "an element of it is or has something" } else { "it is" };
-        format!("where {subject} {}", causes.join(" or "))
+        let (policy, argument, causes) = (&rule.name, &self.argument, causes.join(" or "));
+        format!("`{policy}` reads `{argument}`, and cannot see it where {subject} {causes}")
     }
 }
 
@@ -114,11 +119,5 @@ fn spots_of(
     if !attribute.blind.is_empty() {
         let is_list = matches!(shape, Shape::Set(_));
         spots.insert(BlindSpot { argument, causes: attribute.blind.clone(), is_list });
-    }
-}
-
-impl BlindSpot {
-    fn of(argument: String, cause: Cause) -> Self {
-        Self { argument, causes: BTreeSet::from([cause]), is_list: false }
     }
 }

@@ -14,14 +14,14 @@ use crate::cause::Cause;
 use crate::finding::{FilePosition, Finding, Severity, message_of, offset_of};
 use crate::literal::{Known, listed};
 use crate::rule::Rule;
-use crate::schema::{CORE_GROUP, Vocabulary, group_of, groups};
+use crate::schema::{CORE_GROUP, groups};
 use crate::shape::{Record, Shape, ToolShape};
 use crate::unseen::{BlindSpot, blind_spots};
+use crate::vocabulary::ACTION;
 
 /// All problems of policies that could be parsed.
 pub(crate) fn validate(
     schema: Schema,
-    vocabulary: &Vocabulary,
     rules: &[Rule],
     tools: &[ToolShape],
     shapes: &[Record],
@@ -38,7 +38,7 @@ pub(crate) fn validate(
     }
     for warning in result.validation_warnings() {
         let rule = rule_of.get(warning.policy_id());
-        findings.extend(rule.and_then(|rule| warned(vocabulary, rule, tools, warning)));
+        findings.extend(rule.map(|rule| warned(rule, tools, warning)));
     }
     let known = Known::new(tools);
     for rule in rules {
@@ -49,8 +49,8 @@ pub(crate) fn validate(
             .filter_map(|entity| known.refusal(entity))
             .collect();
         findings.extend(refusals.into_iter().map(|text| rule.finding(Severity::Error, text)));
-        findings.extend(wrong_caps(vocabulary, rule, tools));
-        findings.extend(unseen(vocabulary, rule, tools.iter().zip(shapes)));
+        findings.extend(wrong_caps(rule, tools));
+        findings.extend(unseen(rule, tools.iter().zip(shapes)));
     }
     Ok(())
 }
@@ -83,80 +83,70 @@ fn way_out(error: &ValidationError) -> &'static str {
 
 /// A warning of Cedar, or a note where it only means that nothing is configured yet.
 #[expect(clippy::wildcard_enum_match_arm, reason = "Cedar's own enum, which may grow")]
-fn warned(
-    vocabulary: &Vocabulary,
-    rule: &Rule,
-    tools: &[ToolShape],
-    warning: &ValidationWarning,
-) -> Option<Finding> {
+fn warned(rule: &Rule, tools: &[ToolShape], warning: &ValidationWarning) -> Finding {
     match warning {
         ValidationWarning::ImpossiblePolicy(_) | ValidationWarning::InvalidActionApplication(_) => {
-            if let Some(changed) =
-                tools.iter().find(|tool| !tool.is_accepted && covers(vocabulary, rule, tool))
-            {
-                return Some(rule.finding(
-                    Severity::Warning,
-                    format!(
-                        "`{}` is not checked: `{}` is off, or its definition is not accepted, and every \
-                         call of it is denied; see `stepgate tools`, and correct the policy for it first",
-                        rule.name, changed.name
-                    ),
-                ));
-            }
-            let group = empty_group(vocabulary, rule, tools);
-            Some(match group {
-                Some(group) => rule.finding(
-                    Severity::Note,
-                    format!("no configured tool is `{group}`, so `{}` waits for one", rule.name),
-                ),
-                None => rule.finding(
-                    Severity::Warning,
-                    format!(
-                        "`{}` can never apply: no action, principal and resource meet all its \
-                         conditions; correct it, or remove it",
-                        rule.name
-                    ),
-                ),
-            })
+            never_applies(rule, tools)
         }
-        _ => Some(rule.finding(Severity::Warning, message_of(warning))),
+        _ => rule.finding(Severity::Warning, message_of(warning)),
     }
+}
+
+fn never_applies(rule: &Rule, tools: &[ToolShape]) -> Finding {
+    let name = &rule.name;
+    if let Some(tool) = tools.iter().find(|tool| !tool.is_accepted && covers(rule, tool)) {
+        let message = format!(
+            "`{name}` is not checked: `{}` is off, or its definition is not accepted, and every \
+             call of it is denied; see `stepgate tools`, and correct the policy for it first",
+            tool.name
+        );
+        return rule.finding(Severity::Warning, message);
+    }
+    if let Some(group) = empty_group(rule, tools) {
+        let message = format!("no configured tool is `{group}`, so `{name}` waits for one");
+        return rule.finding(Severity::Note, message);
+    }
+    let message = format!(
+        "`{name}` can never apply: no action, principal and resource meet all its conditions; \
+         correct it, or remove it"
+    );
+    rule.finding(Severity::Warning, message)
 }
 
 /// The group that a policy is about, if it covers no action. Then it names only groups: a missing action has
 /// been reported as an error before.
-fn empty_group(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Option<&'static str> {
+fn empty_group(rule: &Rule, tools: &[ToolShape]) -> Option<&'static str> {
     let ActionConstraint::In(named) = rule.policy.action_constraint() else {
         return None;
     };
-    if tools.iter().any(|tool| covers(vocabulary, rule, tool)) || covers_core(vocabulary, rule) {
+    if tools.iter().any(|tool| covers(rule, tool)) || covers_core(rule) {
         return None;
     }
-    groups().find(|group| named.contains(&vocabulary.action(group)))
+    groups().find(|group| named.contains(&ACTION.entity(group)))
 }
 
-fn covers(vocabulary: &Vocabulary, rule: &Rule, tool: &ToolShape) -> bool {
-    let group = vocabulary.action(group_of(Some(tool.mode)));
-    rule.can_match(&vocabulary.action(tool.name.as_str()), &group)
+fn covers(rule: &Rule, tool: &ToolShape) -> bool {
+    let group = ACTION.entity(tool.mode.as_str());
+    rule.can_match(&ACTION.entity(tool.name.as_str()), &group)
 }
 
-fn covers_core(vocabulary: &Vocabulary, rule: &Rule) -> bool {
-    let group = vocabulary.action(CORE_GROUP);
-    Action::ALL.iter().any(|action| rule.can_match(&vocabulary.action(action.name()), &group))
+fn covers_core(rule: &Rule) -> bool {
+    let group = ACTION.entity(CORE_GROUP);
+    Action::ALL.iter().any(|action| rule.can_match(&ACTION.entity(action.name()), &group))
 }
 
 /// Caps that could not be applied: they would be silently ignored, or refuse every call.
-fn wrong_caps(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Vec<Finding> {
+fn wrong_caps(rule: &Rule, tools: &[ToolShape]) -> Vec<Finding> {
     if rule.caps.is_empty() {
         return Vec::new();
     }
-    if covers_core(vocabulary, rule) {
+    if covers_core(rule) {
         let message = "core actions cannot be capped, and this policy is about them too; name the \
                        tools, or a group of tools: `action == Action::\"SERVER.TOOL\"`";
         return vec![rule.finding(Severity::Error, message)];
     }
     let covered: Vec<&ToolShape> =
-        tools.iter().filter(|tool| tool.is_accepted && covers(vocabulary, rule, tool)).collect();
+        tools.iter().filter(|tool| tool.is_accepted && covers(rule, tool)).collect();
     if covered.is_empty() {
         return Vec::new();
     }
@@ -164,7 +154,7 @@ fn wrong_caps(vocabulary: &Vocabulary, rule: &Rule, tools: &[ToolShape]) -> Vec<
         ActionConstraint::Any => false,
         ActionConstraint::Eq(_) => true,
         ActionConstraint::In(named) => {
-            !named.iter().any(|entity| groups().any(|group| vocabulary.action(group) == *entity))
+            !named.iter().any(|entity| groups().any(|group| ACTION.entity(group) == *entity))
         }
     };
     let severity = if is_by_name { Severity::Error } else { Severity::Warning };
@@ -202,18 +192,16 @@ fn wrong_cap(argument: &str, tools: &[&ToolShape]) -> Option<String> {
 fn can_be_capped(tool: &ToolShape, argument: &str) -> bool {
     let args = tool.args();
     let shape = args.attributes.get(argument).and_then(|attribute| attribute.seen.as_ref().ok());
-    shape.is_none_or(Shape::is_numeric)
+    shape.is_none_or(|shape| *shape == Shape::Long)
 }
 
 /// Arguments that a policy reads and cannot always see: a call with such a value is denied.
 fn unseen<'a>(
-    vocabulary: &Vocabulary,
     rule: &Rule,
     tools: impl Iterator<Item = (&'a ToolShape, &'a Record)>,
 ) -> Vec<Finding> {
     let mut blind: BTreeMap<BlindSpot, Vec<&str>> = BTreeMap::new();
-    for (tool, args) in tools.filter(|(tool, _)| tool.is_accepted && covers(vocabulary, rule, tool))
-    {
+    for (tool, args) in tools.filter(|(tool, _)| tool.is_accepted && covers(rule, tool)) {
         for spot in blind_spots(rule, args) {
             blind.entry(spot).or_default().push(tool.name.as_str());
         }
@@ -223,11 +211,8 @@ fn unseen<'a>(
         let is_rare = spot.causes.iter().all(|cause| *cause == Cause::TooLarge);
         let severity = if is_rare { Severity::Note } else { Severity::Warning };
         let message = format!(
-            "`{}` reads `{}`, and cannot see it {}: a call of {} with such a value is denied; see \
-             \"What policies see\" in docs/policy.md",
-            rule.name,
-            spot.argument,
-            spot.when(),
+            "{}: a call of {} with such a value is denied; see \"What policies see\" in docs/policy.md",
+            spot.told(rule),
             listed(names.into_iter())
         );
         rule.finding(severity, message)

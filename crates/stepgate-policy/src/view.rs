@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use crate::cause::Cause;
 use crate::shape::{Attribute, Declared, Record, Shape, scalar};
 
-/// The arguments of a call as policies see them.
 pub(crate) struct View {
     pub(crate) args: RestrictedExpression,
     /// Arguments that the tool gets and policies do not see.
@@ -45,18 +44,9 @@ impl Unseen {
             (true, false) => "an element of it is or has something",
             (true, true) => "an element of its default is or has something",
         };
-        match cause {
-            Cause::UnclearDefault => format!("it is {}", cause.as_str()),
-            Cause::Fraction
-            | Cause::TooLarge
-            | Cause::Null
-            | Cause::Untyped
-            | Cause::OtherType
-            | Cause::NotInSchema
-            | Cause::Redacted
-            | Cause::TooDeep
-            | Cause::TooMany => format!("{subject} {}", cause.as_str()),
-        }
+        // The words of this cause name the default themselves.
+        let subject = if *cause == Cause::UnclearDefault { "it is" } else { subject };
+        format!("{subject} {}", cause.as_str())
     }
 }
 

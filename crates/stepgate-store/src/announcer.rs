@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stepgate_core::ports::{Announce, Announcement, StoreError};
 
+use crate::Result;
 use crate::plan::Write;
 
 /// The receiver of announcements; none by default.
@@ -26,7 +27,7 @@ impl Announcer {
 
     /// Announces a write that had this answer. A write whose answer was lost is announced too: it may be
     /// durable.
-    pub(crate) fn tell<T>(&self, announcement: Announcement, written: &Result<T, StoreError>) {
+    pub(crate) fn tell<T>(&self, announcement: Announcement, written: &Result<T>) {
         let is_written = matches!(written, Ok(_) | Err(StoreError::AnswerLost(_)));
         if let (Some(announce), true) = (&self.0, is_written) {
             announce.announce(announcement);

@@ -17,6 +17,8 @@ use stepgate_core::ports::{
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 
+use crate::Result;
+
 /// Where a store stops, or fails for a moment and goes on. Writes are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopAt {
@@ -71,12 +73,12 @@ impl Faults {
         self.has_crashed.store(true, Ordering::SeqCst);
     }
 
-    fn alive(&self) -> Result<(), StoreError> {
+    fn alive(&self) -> Result<()> {
         if self.has_crashed() { Err(StoreError::Broken("crashed".into())) } else { Ok(()) }
     }
 
     /// Counts a write, and stops before it where the plan says so.
-    fn begin_write(&self) -> Result<u64, StoreError> {
+    fn begin_write(&self) -> Result<u64> {
         self.alive()?;
         let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
         match self.stop {
@@ -99,7 +101,7 @@ impl Faults {
 
     /// Stops after a write where the plan says so. A refused write applied nothing, but its answer is lost
     /// as well.
-    fn end_write<T>(&self, number: u64, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn end_write<T>(&self, number: u64, answer: Result<T>) -> Result<T> {
         if self.stop == StopAt::After(number) {
             self.crash();
             return Err(StoreError::AnswerLost("crashed".into()));
@@ -136,19 +138,19 @@ impl<S: Store> FaultyStore<S> {
 
 #[async_trait]
 impl<S: Store> Writes for FaultyStore<S> {
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+    async fn commit(&self, commit: StepCommit) -> Result<()> {
         let number = self.faults.begin_write()?;
         let answer = self.inner.commit(commit).await;
         self.faults.end_write(number, answer)
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+    async fn append_event(&self, event: Event) -> Result<()> {
         let number = self.faults.begin_write()?;
         let answer = self.inner.append_event(event).await;
         self.faults.end_write(number, answer)
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session> {
         let number = self.faults.begin_write()?;
         let answer = self.inner.open_session(session, event).await;
         self.faults.end_write(number, answer)
@@ -160,7 +162,7 @@ macro_rules! forward_while_alive {
     ($trait:ident { $($method:ident($($name:ident: $type:ty),*) -> $answer:ty;)* }) => {
         #[async_trait]
         impl<S: Store> $trait for FaultyStore<S> {
-            $(async fn $method(&self, $($name: $type),*) -> Result<$answer, StoreError> {
+            $(async fn $method(&self, $($name: $type),*) -> Result<$answer> {
                 self.faults.alive()?;
                 self.inner.$method($($name),*).await
             })*

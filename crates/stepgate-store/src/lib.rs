@@ -5,8 +5,11 @@
 //! what is legal, and only this crate contains SQL.
 
 mod plan;
+mod tables;
 mod rows;
+mod new_rows;
 mod search;
+mod select;
 mod locks;
 mod announcer;
 pub mod backup;
@@ -20,3 +23,6 @@ pub use faulty::{Faults, FaultyStore, StopAt};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore, Restoring};
 pub use sqlite::{OpenError, SqliteOptions, SqliteStore};
+
+/// What the store answers.
+type Result<T, E = stepgate_core::ports::StoreError> = std::result::Result<T, E>;

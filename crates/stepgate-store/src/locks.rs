@@ -1,15 +1,15 @@
 //! The locks of traces, within one process. Both engines share them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::StateCode;
 use stepgate_core::lock::locked;
-use stepgate_core::ports::StoreError;
 use tokio::sync::oneshot;
 
+use crate::Result;
 use crate::plan::refusal;
 
 /// Default limit of the wait for a trace's lock.
@@ -30,7 +30,7 @@ impl TraceLocks {
     }
 
     /// Takes the lock, or STATE_LOCK_ACQUIRE_FAILED after the wait.
-    pub(crate) async fn acquire(&self, trace_id: RunId) -> Result<(), StoreError> {
+    pub(crate) async fn acquire(&self, trace_id: RunId) -> Result<()> {
         let Some(turn) = self.enter(trace_id) else {
             return Ok(());
         };
@@ -46,7 +46,7 @@ impl TraceLocks {
     /// Passes the lock to the waiter that has waited longest. Releasing a lock that is not held does
     /// nothing.
     pub(crate) fn release(&self, trace_id: RunId) {
-        let mut held = self.lock();
+        let mut held = locked(&self.held);
         let Some(waiters) = held.get_mut(&trace_id) else {
             return;
         };
@@ -60,7 +60,7 @@ impl TraceLocks {
 
     /// Takes a free lock at once, or a place in the queue.
     fn enter(&self, trace_id: RunId) -> Option<oneshot::Receiver<()>> {
-        let mut held = self.lock();
+        let mut held = locked(&self.held);
         let Some(waiters) = held.get_mut(&trace_id) else {
             held.insert(trace_id, VecDeque::new());
             return None;
@@ -69,10 +69,6 @@ impl TraceLocks {
         waiters.retain(|waiter| !waiter.is_closed());
         waiters.push_back(turn);
         Some(next)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, VecDeque<oneshot::Sender<()>>>> {
-        locked(&self.held)
     }
 }
 

@@ -21,6 +21,7 @@ use stepgate_core::ports::{
 use stepgate_core::run::Run;
 use stepgate_core::session::{Session, SessionKind};
 
+use crate::Result;
 use crate::announcer::Announcer;
 use crate::locks::{LOCK_WAIT_DEFAULT, TraceLocks};
 use crate::plan::{Step, Write};
@@ -80,7 +81,7 @@ impl MemoryStore {
         Self { announcer: Announcer::to(announce), ..self }
     }
 
-    fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
+    fn write(&self, write: Write) -> Result<Option<Session>> {
         let written = self.rows().write(&write);
         self.announcer.tell(Announcer::announcement(&write), &written);
         written
@@ -95,15 +96,15 @@ impl MemoryStore {
 
 #[async_trait]
 impl Writes for MemoryStore {
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+    async fn commit(&self, commit: StepCommit) -> Result<()> {
         self.write(Write::Step(Box::new(Step::of(commit)))).map(drop)
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+    async fn append_event(&self, event: Event) -> Result<()> {
         self.write(Write::Event(Box::new(event))).map(drop)
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session> {
         let session_id = session.session_id;
         let opened = self.write(Write::Session(Box::new(session), Box::new(event)))?;
         opened.ok_or(StoreError::UnknownSession(session_id))
@@ -112,78 +113,71 @@ impl Writes for MemoryStore {
 
 #[async_trait]
 impl Locks for MemoryStore {
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<()> {
         self.process.locks.acquire(trace_id).await
     }
 
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<()> {
         self.process.locks.release(trace_id);
         Ok(())
     }
 
-    async fn may_dispatch(&self, _: RunId) -> Result<(), StoreError> {
+    async fn may_dispatch(&self, _: RunId) -> Result<()> {
         Ok(())
     }
 }
 
 #[async_trait]
 impl Journals for MemoryStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        self.rows().state(trace_id)
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
+        Ok(self.rows().state(trace_id))
     }
 
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError> {
-        let dossier = self.rows().dossier(trace_id);
+    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
+        let dossier = self.dossier(trace_id).await?;
         let entries = dossier.map_or_else(Vec::new, |dossier| dossier.entries);
         let is_after = |appended: &Appended| appended.entry.sequence_number > after_seq;
         Ok(entries.into_iter().filter(is_after).collect())
     }
 
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError> {
-        let dossier = self.rows().dossier(trace_id);
+    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
+        let dossier = self.dossier(trace_id).await?;
         Ok(dossier.and_then(|dossier| dossier.checkpoints.into_iter().next_back()))
     }
 }
 
 #[async_trait]
 impl Runs for MemoryStore {
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         Ok(self.rows().binding(key))
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
-        Ok(self.rows().dossier(run_id))
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {
+        Ok(self.rows().runs.get(&run_id).cloned())
     }
 
-    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>> {
         let rows = self.rows();
         Ok(run_ids.iter().filter_map(|run_id| rows.recall(*run_id)).collect())
     }
 
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>> {
         Ok(self.rows().runs(&query))
     }
 
-    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
         let runs = self.runs(RunQuery { before, limit, ..RunQuery::default() }).await?;
         Ok(runs.into_iter().map(|run| run.arrival.run_id).collect())
     }
 
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<Unfinished>> {
         Ok(self.rows().unfinished())
     }
 }
 
 #[async_trait]
 impl Sessions for MemoryStore {
-    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>> {
         Ok(self.rows().session(session_id))
     }
 
@@ -191,23 +185,21 @@ impl Sessions for MemoryStore {
         &self,
         principal_id: &PrincipalId,
         kind: SessionKind,
-    ) -> Result<Option<Session>, StoreError> {
+    ) -> Result<Option<Session>> {
         Ok(self.rows().session_of(principal_id, kind))
     }
 
-    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
-        Ok(self.rows().sessions())
+    async fn sessions(&self) -> Result<Vec<Session>> {
+        Ok(self.rows().sessions.values().map(|seat| seat.session.clone()).collect())
     }
 
-    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError> {
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>> {
         Ok(self.rows().session_page(&query))
     }
 
-    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
-        let durable = self
-            .rows()
-            .last_step_index(session_id)
-            .ok_or(StoreError::UnknownSession(session_id))?;
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64> {
+        let session = self.rows().session(session_id);
+        let durable = session.ok_or(StoreError::UnknownSession(session_id))?.last_step_index;
         let mut indexes = locked(&self.process.indexes);
         let given = indexes.entry(session_id).or_default();
         *given = durable.max(*given) + 1;
@@ -217,55 +209,53 @@ impl Sessions for MemoryStore {
 
 #[async_trait]
 impl Approvals for MemoryStore {
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>> {
         Ok(self.rows().approval(approval_id))
     }
 
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>> {
         Ok(self.rows().approvals(&query))
     }
 
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64> {
         Ok(self.rows().open_approvals(principal_id))
     }
 }
 
 #[async_trait]
 impl Events for MemoryStore {
-    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
-        Ok(self.rows().events_by_id(event_ids))
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
+        let is_asked_for = |event: &&Event| event_ids.contains(&event.event_id);
+        Ok(self.rows().history.iter().filter(is_asked_for).cloned().collect())
     }
 
-    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>> {
         Ok(self.rows().events(&query))
     }
 
-    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError> {
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>> {
         Ok(self.rows().opened_turns(&query))
     }
 
-    async fn last_position(&self) -> Result<u64, StoreError> {
-        Ok(self.rows().last_position())
+    async fn last_position(&self) -> Result<u64> {
+        Ok(self.rows().history.len() as u64)
     }
 
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
-        Ok(self.rows().loose_page(after, limit))
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
+        let is_later = |(position, _): &&(u64, LinkedEvent)| *position > after;
+        Ok(self.rows().loose.iter().filter(is_later).take(limit).cloned().collect())
     }
 }
 
 #[async_trait]
 impl Cursors for MemoryStore {
-    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>, StoreError> {
+    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>> {
         let mut cursors = locked(&self.cursors);
         let fresh = || Cursor { name: name.to_owned(), reached: first, error: None };
         Ok(Some(cursors.entry(name.to_owned()).or_insert_with(fresh).reached))
     }
 
-    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool, StoreError> {
+    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool> {
         let mut cursors = locked(&self.cursors);
         let Some(there) = cursors.get_mut(&cursor.name) else { return Ok(false) };
         let reached = there.reached.max(cursor.reached);
@@ -273,27 +263,22 @@ impl Cursors for MemoryStore {
         Ok(true)
     }
 
-    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError> {
+    async fn cursors(&self) -> Result<Vec<Cursor>> {
         Ok(locked(&self.cursors).values().cloned().collect())
     }
 }
 
 #[async_trait]
 impl Audits for MemoryStore {
-    async fn counts(&self) -> Result<Counts, StoreError> {
+    async fn counts(&self) -> Result<Counts> {
         Ok(self.rows().counts())
     }
 
-    async fn moment(&self) -> Result<Moment, StoreError> {
+    async fn moment(&self) -> Result<Moment> {
         Ok(Moment::of_all(self).await)
     }
 
-    async fn audit(
-        &self,
-        _: &Counts,
-        before: Option<RunId>,
-        limit: usize,
-    ) -> Result<Vec<Audited>, StoreError> {
+    async fn audit(&self, _: &Counts, before: Option<RunId>, limit: usize) -> Result<Vec<Audited>> {
         let mut page = Vec::new();
         for run_id in self.run_ids(before, limit).await? {
             page.push(Audited::whole(run_id, self.dossier(run_id).await));
@@ -301,15 +286,15 @@ impl Audits for MemoryStore {
         Ok(page)
     }
 
-    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>> {
         Ok(self.rows().shared_keys(limit))
     }
 
-    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
+    async fn size_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 
-    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+    async fn damage(&self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 }

@@ -17,6 +17,8 @@ use stepgate_core::record::Record;
 use stepgate_core::run::{Ending, Run, Status};
 use stepgate_core::session::{self, Head, Link, LinkKind, Session, Uniqueness};
 
+use crate::Result;
+
 /// One write, as an engine queues it.
 #[derive(Clone, Debug)]
 pub(crate) enum Write {
@@ -55,7 +57,6 @@ impl Step {
         Self { unhashed, has_sound_checkpoint, opening, commit }
     }
 
-    /// The commit.
     pub(crate) fn commit(&self) -> &StepCommit {
         &self.commit
     }
@@ -70,11 +71,8 @@ impl Step {
 /// The state of a trace: what a commit on it is checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
-    /// The session of its run.
     pub(crate) session_id: SessionId,
-    /// The status of its run.
     pub(crate) status: Status,
-    /// The end of its journal.
     pub(crate) tail: Tail,
     /// Whether its original payload is stored apart, to be erased with the record. It is known from the
     /// opening on, so that the record of every other run costs no further statement.
@@ -84,7 +82,6 @@ pub(crate) struct Trace {
 /// The state of a session: the changing part of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// The end of its chain.
     pub(crate) head: Head,
     /// The highest step index that is durable.
     pub(crate) last_step_index: u64,
@@ -98,45 +95,44 @@ impl Chain {
 /// The facts that a plan may ask for. All of them are found by a key.
 pub(crate) trait View {
     /// The state of a trace; none where there is no such run.
-    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError>;
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>>;
 
     /// The state of a session; none where there is no such session.
-    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError>;
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>>;
 
     /// A whole session, for opening it again.
-    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError>;
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>>;
 
     /// The existing session that prevents opening this one, where its kind is unique: in the store, or for
     /// its principal.
-    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError>;
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>>;
 
     /// A whole run, for a genesis that comes after the commit that opened the run.
-    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError>;
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>>;
 
     /// What a key is bound to.
-    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError>;
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>>;
 
     /// Whether a key is bound at all: the question of every step.
-    fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool, StoreError> {
+    fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool> {
         Ok(self.binding(key)?.is_some())
     }
 
     /// Whether this trace has an effect in flight under this key.
-    fn is_in_flight(&mut self, key: &IdempotencyKey, run_id: RunId) -> Result<bool, StoreError> {
+    fn is_in_flight(&mut self, key: &IdempotencyKey, run_id: RunId) -> Result<bool> {
         Ok(self.binding(key)?.is_some_and(|binding| binding.is_in_flight(run_id)))
     }
 
-    /// The key that a trace has bound.
-    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError>;
+    /// Whether a trace has bound a key.
+    fn has_key(&mut self, run_id: RunId) -> Result<bool>;
 
-    /// An approval.
-    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError>;
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>>;
 
-    /// The approval that a run has asked for.
-    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError>;
+    /// Whether a run has asked for an approval.
+    fn has_approval(&mut self, run_id: RunId) -> Result<bool>;
 
     /// Whether a trace has a checkpoint at this sequence number.
-    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError>;
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool>;
 }
 
 /// The rows of a write. An engine writes them unchanged.
@@ -144,23 +140,17 @@ pub(crate) trait View {
 pub(crate) struct Rows<'a> {
     /// A new session, with an empty chain.
     pub(crate) session: Option<&'a Session>,
-    /// A new run.
     pub(crate) run: Option<NewRun<'a>>,
     /// Entries, with the OPEN link in the genesis row.
     pub(crate) entries: Vec<(&'a Appended, Option<Link>)>,
-    /// A checkpoint.
     pub(crate) checkpoint: Option<&'a Checkpoint>,
-    /// A question, or its answer.
     pub(crate) approval: Option<&'a ApprovalChange>,
-    /// A key that is bound or settled.
     pub(crate) key: Option<&'a KeyChange>,
-    /// The change to an existing run.
     pub(crate) change: Option<RunChange<'a>>,
     /// Events, with the links of those that no OPEN or CLOSE covers.
     pub(crate) events: Vec<(&'a Event, Option<Link>)>,
     /// An original payload that is stored apart, or erased.
     pub(crate) sealed: Option<SealedChange<'a>>,
-    /// The record with its CLOSE link.
     pub(crate) record: Option<(&'a Record, Link)>,
     /// The state of the trace afterwards.
     pub(crate) trace: Option<(RunId, Trace)>,
@@ -173,7 +163,6 @@ pub(crate) struct Rows<'a> {
 /// A new row of `tool_runs`, which may have ended already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRun<'a> {
-    /// The run as it arrived.
     pub(crate) run: &'a Run,
     /// The status after the whole commit.
     pub(crate) status: Status,
@@ -231,7 +220,7 @@ impl Rows<'_> {
 }
 
 /// Decides a write: its rows, or why nothing is written.
-pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a>> {
     match write {
         Write::Step(step) => plan_step(step, view),
         Write::Event(event) => plan_event(event, view),
@@ -239,7 +228,7 @@ pub(crate) fn plan<'a>(write: &'a Write, view: &mut impl View) -> Result<Rows<'a
     }
 }
 
-fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+fn plan_step<'a>(step: &'a Step, view: &mut impl View) -> Result<Rows<'a>> {
     let commit = &step.commit;
     let place = commit.place;
     let chain = known_chain(place.session_id, view)?;
@@ -316,7 +305,7 @@ fn link_step<'a>(
     view: &mut impl View,
     links: &mut Linking,
     rows: &mut Rows<'a>,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let commit = &step.commit;
     let run_id = commit.place.run_id;
     if let Some(record) = &commit.record {
@@ -344,7 +333,7 @@ fn link_step<'a>(
     Ok(())
 }
 
-fn plan_event<'a>(event: &'a Event, view: &mut impl View) -> Result<Rows<'a>, StoreError> {
+fn plan_event<'a>(event: &'a Event, view: &mut impl View) -> Result<Rows<'a>> {
     let chain = known_chain(event.session_id, view)?;
     if let Some(run_id) = event.run_id
         && view.trace(run_id)?.is_none()
@@ -358,7 +347,7 @@ fn plan_session<'a>(
     session: &'a Session,
     event: &'a Event,
     view: &mut impl View,
-) -> Result<Rows<'a>, StoreError> {
+) -> Result<Rows<'a>> {
     if let Some(there) = session_there(session, view)? {
         // To the caller, another principal's session does not exist.
         if there.principal_id != session.principal_id {
@@ -382,7 +371,7 @@ fn plan_session<'a>(
 }
 
 /// The existing session that answers a request to open one: the same, or the only one of its kind.
-fn session_there(asked: &Session, view: &mut impl View) -> Result<Option<Session>, StoreError> {
+fn session_there(asked: &Session, view: &mut impl View) -> Result<Option<Session>> {
     match view.session(asked.session_id)? {
         Some(same) => Ok(Some(same)),
         None => view.only_session_like(asked),
@@ -413,12 +402,12 @@ fn event_rows(event: &Event, chain: Chain) -> Rows<'_> {
     }
 }
 
-fn known_chain(session_id: SessionId, view: &mut impl View) -> Result<Chain, StoreError> {
+fn known_chain(session_id: SessionId, view: &mut impl View) -> Result<Chain> {
     view.chain(session_id)?.ok_or(StoreError::UnknownSession(session_id))
 }
 
 /// The answer to a write: the session, where one was to be opened.
-pub(crate) type WriteResult = Result<Option<Session>, StoreError>;
+pub(crate) type WriteResult = Result<Option<Session>>;
 
 /// A refusal with its code. Nothing was written.
 pub(crate) fn refusal(code: StateCode, detail: impl Into<String>) -> StoreError {

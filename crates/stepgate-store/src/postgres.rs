@@ -31,7 +31,7 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::Event;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
-use stepgate_core::journal::{Appended, Checkpoint, ExecutionState};
+use stepgate_core::journal::{Appended, Checkpoint, ExecutionState, StateError};
 use stepgate_core::ports::{
     Announce, Announcement, ApprovalQuery, Approvals, Audited, Audits, Counts, Cursor, Cursors,
     Dossier, EventQuery, Events, Journals, LinkedEvent, Locks, Moment, Node, Nodes, PlacedEvent,
@@ -49,15 +49,14 @@ pub use error::OpenError;
 pub use open::PostgresOptions;
 pub use roofline::Scratch;
 
+use crate::Result;
 use crate::announcer::Announcer;
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
-use crate::rows::{
-    APPROVALS, CHECKPOINTS, CURSORS, EFFECTS, JOURNAL, LOOSE_EVENTS, SESSIONS, TOOL_RUNS,
-    appended_from, approval_from, binding_from, checkpoint_from, cursor_from, event_from, key_from,
-    run_from, session_from, unfinished_from,
-};
+use crate::rows::{binding_from, event_from};
 use crate::search::{COUNTED_MAX, Finder, with_one_name};
+use crate::select::{self, Engine, Select};
+use crate::tables::{CURSORS, EFFECTS, LOOSE_EVENTS};
 use cells::{all, one};
 use link::{Around, Failed, Query, send};
 use listen::Listener;
@@ -144,14 +143,23 @@ impl PostgresStore {
                      SELECT count(*) FROM stepgate_store";
         let begun = connection.batch_execute(begin).await;
         begun.map_err(|error| error::while_opening(&address.shown, &error))?;
-        let source = Source::OneMoment(Arc::new(tokio::sync::Mutex::new(connection)));
-        Ok(Self {
+        Ok(Self::reading(Arc::new(tokio::sync::Mutex::new(connection)), lines, &options))
+    }
+
+    /// Reads on one connection, which stays in its transaction.
+    fn reading(
+        connection: Arc<tokio::sync::Mutex<Object>>,
+        lines: Lines,
+        options: &PostgresOptions,
+    ) -> Self {
+        let source = Source::OneMoment(connection);
+        Self {
             point: Point::new(lines, options.answer_wait, Durability::After),
             readers: Readers { source, patience: options.answer_wait },
             locks: TraceLocks::new(options.lock_wait),
             desk: None,
             announcer: Announcer::default(),
-        })
+        }
     }
 
     /// Announces its own writes from now on. Writes of other nodes come through `elsewhere`.
@@ -161,11 +169,11 @@ impl PostgresStore {
 
     /// Renews this node's lease now instead of when it is due. If the lease has expired, the node registers
     /// as a new incarnation.
-    pub async fn renew_lease(&self) -> Result<(), StoreError> {
+    pub async fn renew_lease(&self) -> Result<()> {
         self.desk()?.node.renew().await
     }
 
-    async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
+    async fn write(&self, write: Write) -> Result<Option<Session>> {
         let Desk { writer, node, .. } = self.desk()?;
         let claim = match &write {
             Write::Step(step) => node.claim_on(step.commit().place.run_id),
@@ -177,7 +185,7 @@ impl PostgresStore {
         written
     }
 
-    fn desk(&self) -> Result<&Desk, StoreError> {
+    fn desk(&self) -> Result<&Desk> {
         let read_only = || StoreError::Unavailable("opened read-only".into());
         self.desk.as_ref().ok_or_else(read_only)
     }
@@ -199,7 +207,7 @@ enum Source {
 
 impl Readers {
     /// The rows of each query, all from one snapshot.
-    async fn read(&self, queries: &[Query]) -> Result<Vec<Vec<Row>>, StoreError> {
+    async fn read(&self, queries: &[Query]) -> Result<Vec<Vec<Row>>> {
         let answer = match &self.source {
             Source::Pool(pool) => {
                 let around = if queries.len() > 1 { Around::Snapshot } else { Around::Nothing };
@@ -219,26 +227,31 @@ impl Readers {
     }
 
     /// The rows of one query.
-    async fn rows(&self, query: Query) -> Result<Vec<Row>, StoreError> {
+    async fn rows(&self, query: Query) -> Result<Vec<Row>> {
         Ok(self.read(&[query]).await?.pop().unwrap_or_default())
     }
 
-    /// The number that is the whole answer of a query.
-    async fn number(&self, query: Query) -> Result<Option<u64>, StoreError> {
-        let rows = self.rows(query).await?;
-        let number: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
-        Ok(number.and_then(|number| u64::try_from(number).ok()))
+    /// Every row that a query finds.
+    async fn all<T>(&self, select: Select<T>) -> Result<Vec<T>> {
+        let (table, read) = (select.table, select.read);
+        all(&self.rows(select.into()).await?, table, read)
+    }
+
+    /// The first row that a query finds.
+    async fn one<T>(&self, select: Select<T>) -> Result<Option<T>> {
+        let (table, read) = (select.table, select.read);
+        one(&self.rows(select.into()).await?, table, read)
     }
 
     /// What finds the rows at the least cost.
-    async fn finder(&self, query: &RunQuery) -> Result<Finder, StoreError> {
+    async fn finder(&self, query: &RunQuery) -> Result<Finder> {
         let candidates = Finder::candidates(query);
         if let [only] = candidates[..] {
             return Ok(only);
         }
         let mut counted = Vec::new();
         for candidate in candidates {
-            let count = self.number(list::counted(query, candidate)).await?;
+            let count = self.one(list::counted(query, candidate)).await?;
             counted.push((count.unwrap_or(COUNTED_MAX), candidate));
         }
         Ok(Finder::shortest(counted))
@@ -247,15 +260,15 @@ impl Readers {
 
 #[async_trait]
 impl Writes for PostgresStore {
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+    async fn commit(&self, commit: StepCommit) -> Result<()> {
         self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+    async fn append_event(&self, event: Event) -> Result<()> {
         self.write(Write::Event(Box::new(event))).await.map(drop)
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session> {
         let session_id = session.session_id;
         let write = Write::Session(Box::new(session), Box::new(event));
         let answer = self.write(write).await?;
@@ -265,7 +278,7 @@ impl Writes for PostgresStore {
 
 #[async_trait]
 impl Locks for PostgresStore {
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<()> {
         self.locks.acquire(trace_id).await?;
         let Some(desk) = &self.desk else { return Ok(()) };
         // A caller that is dropped while another node is asked leaves no lock behind.
@@ -275,7 +288,7 @@ impl Locks for PostgresStore {
         Ok(())
     }
 
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<()> {
         let disowned = match &self.desk {
             Some(desk) => desk.node.disown(trace_id).await,
             None => Ok(()),
@@ -284,54 +297,46 @@ impl Locks for PostgresStore {
         disowned
     }
 
-    async fn may_dispatch(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn may_dispatch(&self, trace_id: RunId) -> Result<()> {
         self.desk()?.node.may_dispatch(trace_id).await
     }
 }
 
 #[async_trait]
 impl Journals for PostgresStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        let rows = self.readers.rows(read::trace(trace_id)).await?;
-        let trace = one(&rows, TOOL_RUNS, read::trace_from)?;
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
+        let trace = self.readers.one(read::trace(trace_id)).await?;
         Ok(trace.and_then(|trace| ExecutionState::of(trace_id, trace.session_id, &trace.tail)))
     }
 
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError> {
-        let rows = self.readers.rows(read::entries(trace_id, after_seq)).await?;
-        let rows = all(&rows, JOURNAL, appended_from)?;
+    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
+        let rows = self.readers.all(select::entries(trace_id, after_seq)).await?;
         Ok(rows.into_iter().map(|(appended, _)| appended).collect())
     }
 
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError> {
-        let rows = self.readers.rows(read::latest_checkpoint(trace_id)).await?;
-        one(&rows, CHECKPOINTS, checkpoint_from)
+    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
+        self.readers.one(select::latest_checkpoint(trace_id)).await
     }
 }
 
 #[async_trait]
 impl Runs for PostgresStore {
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        let rows = match self.desk {
-            Some(_) => self.point.ask(read::binding(key)).await?,
-            None => self.readers.rows(read::binding(key)).await?,
-        };
-        one(&rows, EFFECTS, binding_from)
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
+        match self.desk {
+            Some(_) => {
+                let rows = self.point.ask(select::binding(key).into()).await?;
+                one(&rows, EFFECTS, binding_from)
+            }
+            None => self.readers.one(select::binding(key)).await,
+        }
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {
         read::dossier_from(&self.readers.read(&read::dossier(run_id)).await?)
     }
 
     /// Reads many runs in one round trip.
-    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>> {
         let mut found = Vec::new();
         for run_ids in run_ids.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> =
@@ -344,52 +349,45 @@ impl Runs for PostgresStore {
         Ok(found)
     }
 
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>> {
         let Some(query) = with_one_name(query) else { return Ok(Vec::new()) };
         let finder = self.readers.finder(&query).await?;
-        let rows = self.readers.rows(list::runs(&query, finder)).await?;
-        all(&rows, TOOL_RUNS, run_from)
+        self.readers.all(list::runs(&query, finder)).await
     }
 
-    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
-        let rows = self.readers.rows(list::run_ids(before, limit)).await?;
-        all(&rows, TOOL_RUNS, |cells| cells.parsed("tool_run_id"))
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+        self.readers.all(select::run_ids(before, limit)).await
     }
 
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<Unfinished>> {
         let incarnation = self.desk.as_ref().map(|desk| desk.node.incarnation());
-        let rows = self.readers.rows(list::unfinished(incarnation)).await?;
-        all(&rows, TOOL_RUNS, unfinished_from)
+        self.readers.all(list::unfinished(incarnation)).await
     }
 }
 
 #[async_trait]
 impl Sessions for PostgresStore {
-    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
-        let rows = self.readers.rows(read::session(session_id)).await?;
-        one(&rows, SESSIONS, session_from)
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>> {
+        self.readers.one(select::session(session_id)).await
     }
 
     async fn session_of(
         &self,
         principal_id: &PrincipalId,
         kind: SessionKind,
-    ) -> Result<Option<Session>, StoreError> {
-        let rows = self.readers.rows(read::session_of(principal_id, kind)).await?;
-        one(&rows, SESSIONS, session_from)
+    ) -> Result<Option<Session>> {
+        self.readers.one(select::session_of(principal_id, kind)).await
     }
 
-    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
-        let rows = self.readers.rows(read::sessions()).await?;
-        all(&rows, SESSIONS, session_from)
+    async fn sessions(&self) -> Result<Vec<Session>> {
+        self.readers.all(select::sessions()).await
     }
 
-    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError> {
-        let rows = self.readers.rows(list::session_page(&query)).await?;
-        all(&rows, SESSIONS, session_from)
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        self.readers.all(select::session_page(Engine::Postgres, &query)).await
     }
 
-    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64> {
         self.desk()?;
         self.point.next_index(session_id).await
     }
@@ -397,82 +395,70 @@ impl Sessions for PostgresStore {
 
 #[async_trait]
 impl Approvals for PostgresStore {
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        let rows = self.readers.rows(read::approval(approval_id)).await?;
-        one(&rows, APPROVALS, approval_from)
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>> {
+        self.readers.one(select::approval(approval_id)).await
     }
 
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
-        let rows = self.readers.rows(list::approvals(&query)).await?;
-        all(&rows, APPROVALS, approval_from)
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>> {
+        self.readers.all(select::approvals(&query)).await
     }
 
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
-        Ok(self.readers.number(list::open_approvals(principal_id)).await?.unwrap_or(0))
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64> {
+        Ok(self.readers.one(select::open_approvals(principal_id)).await?.unwrap_or(0))
     }
 }
 
 #[async_trait]
 impl Events for PostgresStore {
-    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
         let rows = self.readers.rows(read::events_by_id(event_ids)).await?;
         all(&rows, LOOSE_EVENTS, |cells| Ok(event_from(cells)?.event))
     }
 
-    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
-        let rows = self.readers.rows(list::events(&query)).await?;
-        all(&rows, LOOSE_EVENTS, |cells| {
-            let LinkedEvent { event, link: _ } = event_from(cells)?;
-            Ok(PlacedEvent { position: cells.number("position")?, event })
-        })
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>> {
+        self.readers.all(select::events(Engine::Postgres, &query)).await
     }
 
-    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError> {
-        let rows = self.readers.rows(list::opened_turns(&query)).await?;
-        all(&rows, LOOSE_EVENTS, |cells| Ok(event_from(cells)?.event))
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>> {
+        self.readers.all(list::opened_turns(&query)).await
     }
 
-    async fn last_position(&self) -> Result<u64, StoreError> {
-        Ok(self.readers.number(list::last_position()).await?.unwrap_or(0))
+    async fn last_position(&self) -> Result<u64> {
+        Ok(self.readers.one(list::last_position()).await?.unwrap_or(0))
     }
 
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
-        let rows = self.readers.rows(list::loose_page(after, limit)).await?;
-        all(&rows, LOOSE_EVENTS, |cells| Ok((cells.number("position")?, event_from(cells)?)))
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
+        self.readers.all(select::loose_page(Engine::Postgres, after, limit)).await
     }
 }
 
 #[async_trait]
 impl Cursors for PostgresStore {
-    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>, StoreError> {
+    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>> {
         let node = &self.desk()?.node;
         let rows = node.ask(cursors::take(name, first, node.incarnation())).await?;
         one(&rows, CURSORS, |cells| cells.number("reached"))
     }
 
-    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool, StoreError> {
+    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool> {
         let node = &self.desk()?.node;
         let rows = node.ask(cursors::step(cursor, node.incarnation())).await?;
         Ok(!rows.is_empty())
     }
 
-    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError> {
-        let rows = self.readers.rows(cursors::all()).await?;
-        all(&rows, CURSORS, cursor_from)
+    async fn cursors(&self) -> Result<Vec<Cursor>> {
+        self.readers.all(select::cursors()).await
     }
 }
 
 #[async_trait]
 impl Audits for PostgresStore {
-    async fn counts(&self) -> Result<Counts, StoreError> {
-        list::counts_from(&self.readers.rows(list::counts()).await?)
+    async fn counts(&self) -> Result<Counts> {
+        let counts = self.readers.one(list::counts()).await?;
+        counts.ok_or_else(|| StateError::checksum("PostgreSQL does not count its rows").into())
     }
 
-    async fn moment(&self) -> Result<Moment, StoreError> {
+    async fn moment(&self) -> Result<Moment> {
         Ok(Moment::of_all(self).await)
     }
 
@@ -482,7 +468,7 @@ impl Audits for PostgresStore {
         _last: &Counts,
         before: Option<RunId>,
         limit: usize,
-    ) -> Result<Vec<Audited>, StoreError> {
+    ) -> Result<Vec<Audited>> {
         let mut page = Vec::new();
         for run_ids in self.run_ids(before, limit).await?.chunks(RUNS_AT_ONCE) {
             let queries: Vec<Query> = run_ids.iter().copied().flat_map(read::dossier).collect();
@@ -495,16 +481,15 @@ impl Audits for PostgresStore {
         Ok(page)
     }
 
-    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
-        let rows = self.readers.rows(list::shared_keys(limit)).await?;
-        all(&rows, EFFECTS, key_from)
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>> {
+        self.readers.all(list::shared_keys(limit)).await
     }
 
-    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.readers.number(list::size_bytes()).await
+    async fn size_bytes(&self) -> Result<Option<u64>> {
+        self.readers.one(list::size_bytes()).await
     }
 
-    async fn damage(&self) -> Result<Vec<String>, StoreError> {
+    async fn damage(&self) -> Result<Vec<String>> {
         Ok(guards::differences(&self.readers.read(&guards::found()).await?))
     }
 }
@@ -515,21 +500,20 @@ impl Nodes for PostgresStore {
         self.desk.as_ref().map(|desk| desk.node.node_id().to_owned())
     }
 
-    async fn nodes(&self) -> Result<Vec<Node>, StoreError> {
+    async fn nodes(&self) -> Result<Vec<Node>> {
         let this = self.desk.as_ref().map(|desk| desk.node.incarnation());
         let rows = self.readers.rows(list::nodes()).await?;
         all(&rows, list::NODES, |cells| list::node_from(cells, this))
     }
 
-    async fn has_stray_runs(&self) -> Result<bool, StoreError> {
+    async fn has_stray_runs(&self) -> Result<bool> {
         let Some(desk) = &self.desk else { return Ok(false) };
         let rows = self.readers.rows(list::stray_runs(desk.node.incarnation())).await?;
         Ok(!rows.is_empty())
     }
 
-    async fn unreached(&self) -> Result<Vec<Unreached>, StoreError> {
-        let rows = self.readers.rows(waiting::calls()).await?;
-        let calls = all(&rows, JOURNAL, waiting::call_from)?;
+    async fn unreached(&self) -> Result<Vec<Unreached>> {
+        let calls = self.readers.all(waiting::calls()).await?;
         let waiting = waiting::by_executor(calls.into_iter().flatten());
         if waiting.is_empty() {
             return Ok(Vec::new());
@@ -539,28 +523,24 @@ impl Nodes for PostgresStore {
         Ok(waiting::unreached(waiting, last_nodes))
     }
 
-    async fn lock_new_trace(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn lock_new_trace(&self, trace_id: RunId) -> Result<()> {
         self.locks.acquire(trace_id).await
     }
 
-    async fn default_session_of(
-        &self,
-        principal_id: &PrincipalId,
-    ) -> Result<Option<Session>, StoreError> {
+    async fn default_session_of(&self, principal_id: &PrincipalId) -> Result<Option<Session>> {
         let node_id = self.desk.as_ref().map(|desk| desk.node.node_id());
-        let rows = self.readers.rows(read::default_session_of(principal_id, node_id)).await?;
-        one(&rows, SESSIONS, session_from)
+        self.readers.one(read::default_session_of(principal_id, node_id)).await
     }
 
-    async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+    async fn tell_policy(&self, policy_hash: Digest) -> Result<()> {
         self.desk()?.node.tell_policy(policy_hash).await
     }
 
-    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+    async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<()> {
         self.desk()?.node.tell_executors(executor_ids).await
     }
 
-    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String, StoreError> {
+    async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String> {
         self.desk()?.node.claim_executor(executor_id, mark).await
     }
 

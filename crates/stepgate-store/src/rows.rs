@@ -19,30 +19,9 @@ use stepgate_core::record::Record;
 use stepgate_core::run::{Arrival, Ending, Payload, Run, Status};
 use stepgate_core::session::{Head, Link, Session, SessionKind};
 
+use crate::Result;
 use crate::plan::Chain;
-
-/// A table, with the column that identifies its rows in messages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Table {
-    pub(crate) name: &'static str,
-    pub(crate) key: &'static str,
-}
-
-pub(crate) const SESSIONS: Table = table("sessions", "session_id");
-pub(crate) const TOOL_RUNS: Table = table("tool_runs", "tool_run_id");
-pub(crate) const JOURNAL: Table = table("journal", "trace_id");
-pub(crate) const RECORDS: Table = table("records", "tool_run_id");
-pub(crate) const CHECKPOINTS: Table = table("checkpoints", "trace_id");
-pub(crate) const APPROVALS: Table = table("approvals", "tool_run_id");
-pub(crate) const EVENTS: Table = table("events", "tool_run_id");
-pub(crate) const LOOSE_EVENTS: Table = table("events", "event_id");
-pub(crate) const EFFECTS: Table = table("effects", "trace_id");
-pub(crate) const SEALED_PAYLOADS: Table = table("sealed_payloads", "tool_run_id");
-pub(crate) const CURSORS: Table = table("cursors", "name");
-
-const fn table(name: &'static str, key: &'static str) -> Table {
-    Table { name, key }
-}
+use crate::tables::Table;
 
 /// One row of an engine. The error says what the cell contains instead.
 pub(crate) trait Row {
@@ -74,47 +53,44 @@ impl<'a> Cells<'a> {
 
     /// The error for a cell.
     pub(crate) fn mismatch(&self, column: &str, why: impl Display) -> StoreError {
-        let Table { name, key } = self.table;
+        let Table { name, key, .. } = self.table;
         let key = self.row.text(key).ok().flatten().unwrap_or("?");
         let detail = format!("{name} row {key}: column {column}: {why}");
         StateError::checksum(detail).into()
     }
 
-    pub(crate) fn maybe_text(&self, column: &str) -> Result<Option<&str>, StoreError> {
+    pub(crate) fn maybe_text(&self, column: &str) -> Result<Option<&str>> {
         self.row.text(column).map_err(|why| self.mismatch(column, why))
     }
 
-    pub(crate) fn text(&self, column: &str) -> Result<&str, StoreError> {
+    pub(crate) fn text(&self, column: &str) -> Result<&str> {
         self.maybe_text(column)?.ok_or_else(|| self.mismatch(column, "is empty"))
     }
 
-    pub(crate) fn owned(&self, column: &str) -> Result<Option<String>, StoreError> {
+    pub(crate) fn owned(&self, column: &str) -> Result<Option<String>> {
         Ok(self.maybe_text(column)?.map(str::to_owned))
     }
 
-    pub(crate) fn free_text(&self, column: &str) -> Result<Option<String>, StoreError> {
+    pub(crate) fn free_text(&self, column: &str) -> Result<Option<String>> {
         self.row.free_text(column).map_err(|why| self.mismatch(column, why))
     }
 
-    pub(crate) fn maybe_number(&self, column: &str) -> Result<Option<u64>, StoreError> {
-        match self.row.number(column).map_err(|why| self.mismatch(column, why))? {
-            None => Ok(None),
-            Some(number) => {
-                u64::try_from(number).map(Some).map_err(|_| self.mismatch(column, "is negative"))
-            }
-        }
+    pub(crate) fn maybe_number(&self, column: &str) -> Result<Option<u64>> {
+        let number = self.row.number(column).map_err(|why| self.mismatch(column, why))?;
+        let number = number.map(u64::try_from).transpose();
+        number.map_err(|_| self.mismatch(column, "is negative"))
     }
 
-    pub(crate) fn number(&self, column: &str) -> Result<u64, StoreError> {
+    pub(crate) fn number(&self, column: &str) -> Result<u64> {
         self.maybe_number(column)?.ok_or_else(|| self.mismatch(column, "is empty"))
     }
 
-    pub(crate) fn bytes(&self, column: &str) -> Result<&[u8], StoreError> {
+    pub(crate) fn bytes(&self, column: &str) -> Result<&[u8]> {
         self.row.bytes(column).map_err(|why| self.mismatch(column, why))
     }
 
     /// A text that is parsed: an id, a digest, an instant.
-    pub(crate) fn parsed<T>(&self, column: &str) -> Result<T, StoreError>
+    pub(crate) fn parsed<T>(&self, column: &str) -> Result<T>
     where
         T: FromStr<Err: Display>,
     {
@@ -122,28 +98,31 @@ impl<'a> Cells<'a> {
         text.parse().map_err(|error| self.mismatch(column, error))
     }
 
-    pub(crate) fn maybe_parsed<T>(&self, column: &str) -> Result<Option<T>, StoreError>
+    pub(crate) fn maybe_parsed<T>(&self, column: &str) -> Result<Option<T>>
     where
         T: FromStr<Err: Display>,
     {
-        match self.maybe_text(column)? {
-            None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|error| self.mismatch(column, error)),
-        }
+        let parsed = self.maybe_text(column)?.map(str::parse).transpose();
+        parsed.map_err(|error| self.mismatch(column, error))
+    }
+
+    pub(crate) fn maybe_principal(&self, column: &str) -> Result<Option<PrincipalId>> {
+        let parsed = self.maybe_text(column)?.map(PrincipalId::parse).transpose();
+        parsed.map_err(|error| self.mismatch(column, error))
+    }
+
+    pub(crate) fn principal(&self, column: &str) -> Result<PrincipalId> {
+        self.maybe_principal(column)?.ok_or_else(|| self.mismatch(column, "is empty"))
     }
 
     /// A text that is a variant of one of our enums.
-    pub(crate) fn spelled<T>(
-        &self,
-        column: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, StoreError> {
+    pub(crate) fn spelled<T>(&self, column: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
         let text = self.text(column)?;
         parse(text).ok_or_else(|| self.mismatch(column, format!("`{text}` is unknown")))
     }
 
     /// The link in the row: all three of its columns, or none.
-    pub(crate) fn maybe_link(&self) -> Result<Option<Link>, StoreError> {
+    pub(crate) fn maybe_link(&self) -> Result<Option<Link>> {
         let number = self.maybe_number("link_number")?;
         let prev: Option<Digest> = self.maybe_parsed("link_prev")?;
         let digest: Option<Digest> = self.maybe_parsed("link_digest")?;
@@ -154,18 +133,17 @@ impl<'a> Cells<'a> {
         }
     }
 
-    pub(crate) fn link(&self) -> Result<Link, StoreError> {
+    pub(crate) fn link(&self) -> Result<Link> {
         self.maybe_link()?.ok_or_else(|| self.mismatch("link_number", "is empty"))
     }
 }
 
-/// The state of a session.
-pub(crate) fn chain_from(cells: &Cells<'_>) -> Result<Chain, StoreError> {
+pub(crate) fn chain_from(cells: &Cells<'_>) -> Result<Chain> {
     Ok(Chain { head: head_of(cells)?, last_step_index: cells.number("last_step_index")? })
 }
 
 /// The end of a journal, from its last row.
-pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail, StoreError> {
+pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail> {
     let entry = entry_from(cells)?;
     if entry.entry_digest != entry.recomputed_digest() {
         let run_id = entry.trace_id;
@@ -180,7 +158,7 @@ pub(crate) fn tail_from(cells: &Cells<'_>) -> Result<Tail, StoreError> {
 }
 
 /// A row of the journal, with the link in it.
-pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>), StoreError> {
+pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>)> {
     let entry = entry_from(cells)?;
     let artifact = Sealed {
         kind: entry.artifact_type,
@@ -196,11 +174,6 @@ pub(crate) fn appended_from(cells: &Cells<'_>) -> Result<(Appended, Option<Link>
     Ok((Appended { entry, artifact }, link))
 }
 
-/// The record of a run, with the status and the ending from the run's row.
-pub(crate) fn record_from(cells: &Cells<'_>, run: &Run) -> Result<(Record, Link), StoreError> {
-    sealed_record_from(cells)?.of(run)
-}
-
 /// A row of `records`, without the columns of the run's row.
 pub(crate) struct SealedRecord {
     text: String,
@@ -208,7 +181,7 @@ pub(crate) struct SealedRecord {
     link: Link,
 }
 
-pub(crate) fn sealed_record_from(cells: &Cells<'_>) -> Result<SealedRecord, StoreError> {
+pub(crate) fn sealed_record_from(cells: &Cells<'_>) -> Result<SealedRecord> {
     Ok(SealedRecord {
         text: cells.text("record")?.to_owned(),
         digest: cells.parsed("record_digest")?,
@@ -218,7 +191,7 @@ pub(crate) fn sealed_record_from(cells: &Cells<'_>) -> Result<SealedRecord, Stor
 
 impl SealedRecord {
     /// The record of this run.
-    pub(crate) fn of(self, run: &Run) -> Result<(Record, Link), StoreError> {
+    pub(crate) fn of(self, run: &Run) -> Result<(Record, Link)> {
         let run_id = run.arrival.run_id;
         let Some(ending) = run.ending.clone() else {
             let why = "a record of a run that is not over";
@@ -230,13 +203,10 @@ impl SealedRecord {
     }
 }
 
-/// A session.
-pub(crate) fn session_from(cells: &Cells<'_>) -> Result<Session, StoreError> {
-    let principal = cells.text("principal_id")?;
+pub(crate) fn session_from(cells: &Cells<'_>) -> Result<Session> {
     Ok(Session {
         session_id: cells.parsed("session_id")?,
-        principal_id: PrincipalId::parse(principal)
-            .map_err(|error| cells.mismatch("principal_id", error))?,
+        principal_id: cells.principal("principal_id")?,
         kind: cells.spelled("kind", SessionKind::parse)?,
         node_id: cells.owned("node_id")?,
         ts: cells.parsed("ts")?,
@@ -246,12 +216,12 @@ pub(crate) fn session_from(cells: &Cells<'_>) -> Result<Session, StoreError> {
 }
 
 /// The end of a session's chain.
-pub(crate) fn head_of(cells: &Cells<'_>) -> Result<Head, StoreError> {
+pub(crate) fn head_of(cells: &Cells<'_>) -> Result<Head> {
     Ok(Head { number: cells.number("head_number")?, digest: cells.parsed("head_digest")? })
 }
 
 /// A journal entry, without its artifact.
-pub(crate) fn entry_from(cells: &Cells<'_>) -> Result<Entry, StoreError> {
+pub(crate) fn entry_from(cells: &Cells<'_>) -> Result<Entry> {
     let key = cells.owned("idempotency_key")?;
     Ok(Entry {
         artifact_digest: cells.parsed("artifact_digest")?,
@@ -271,8 +241,7 @@ pub(crate) fn entry_from(cells: &Cells<'_>) -> Result<Entry, StoreError> {
     })
 }
 
-/// A checkpoint.
-pub(crate) fn checkpoint_from(cells: &Cells<'_>) -> Result<Checkpoint, StoreError> {
+pub(crate) fn checkpoint_from(cells: &Cells<'_>) -> Result<Checkpoint> {
     let text = cells.text("checkpoint_state")?;
     let state: CheckpointState =
         serde_json::from_str(text).map_err(|error| cells.mismatch("checkpoint_state", error))?;
@@ -290,13 +259,12 @@ pub(crate) fn checkpoint_from(cells: &Cells<'_>) -> Result<Checkpoint, StoreErro
     })
 }
 
-/// A key.
-pub(crate) fn key_from(cells: &Cells<'_>) -> Result<IdempotencyKey, StoreError> {
+pub(crate) fn key_from(cells: &Cells<'_>) -> Result<IdempotencyKey> {
     Ok(IdempotencyKey::from_stored(cells.text("idempotency_key")?.to_owned()))
 }
 
 /// What a key is bound to.
-pub(crate) fn binding_from(cells: &Cells<'_>) -> Result<Binding, StoreError> {
+pub(crate) fn binding_from(cells: &Cells<'_>) -> Result<Binding> {
     Ok(Binding {
         idempotency_key: key_from(cells)?,
         tool_server: cells.text("tool_server")?.to_owned(),
@@ -311,14 +279,8 @@ pub(crate) fn binding_from(cells: &Cells<'_>) -> Result<Binding, StoreError> {
     })
 }
 
-/// An approval.
-pub(crate) fn approval_from(cells: &Cells<'_>) -> Result<Approval, StoreError> {
-    let approver_id = match cells.maybe_text("approver_id")? {
-        None => None,
-        Some(text) => {
-            Some(PrincipalId::parse(text).map_err(|error| cells.mismatch("approver_id", error))?)
-        }
-    };
+pub(crate) fn approval_from(cells: &Cells<'_>) -> Result<Approval> {
+    let approver_id = cells.maybe_principal("approver_id")?;
     let note = cells.free_text("note")?;
     let resolution = match cells.maybe_parsed("ts_resolved")? {
         Some(ts_resolved) => Some(Resolution { approver_id, note, ts_resolved }),
@@ -337,8 +299,7 @@ pub(crate) fn approval_from(cells: &Cells<'_>) -> Result<Approval, StoreError> {
     })
 }
 
-/// A run.
-pub(crate) fn run_from(cells: &Cells<'_>) -> Result<Run, StoreError> {
+pub(crate) fn run_from(cells: &Cells<'_>) -> Result<Run> {
     let (output_json, error_json) = (cells.owned("output_json")?, cells.owned("error_json")?);
     let ending = match cells.maybe_number("latency_ms")? {
         Some(latency_ms) => Some(Ending { output_json, error_json, latency_ms }),
@@ -347,13 +308,11 @@ pub(crate) fn run_from(cells: &Cells<'_>) -> Result<Run, StoreError> {
         }
         None => None,
     };
-    let principal = cells.text("principal_id")?;
     Ok(Run {
         arrival: Arrival {
             run_id: cells.parsed("tool_run_id")?,
             session_id: cells.parsed("session_id")?,
-            principal_id: PrincipalId::parse(principal)
-                .map_err(|error| cells.mismatch("principal_id", error))?,
+            principal_id: cells.principal("principal_id")?,
             step_index: cells.number("step_index")?,
             received_at: cells.parsed("ts")?,
             payload: Payload {
@@ -369,7 +328,7 @@ pub(crate) fn run_from(cells: &Cells<'_>) -> Result<Run, StoreError> {
 }
 
 /// A run that is not over, from a row that has `is_waiting` as a number.
-pub(crate) fn unfinished_from(cells: &Cells<'_>) -> Result<Unfinished, StoreError> {
+pub(crate) fn unfinished_from(cells: &Cells<'_>) -> Result<Unfinished> {
     Ok(Unfinished {
         run_id: cells.parsed("tool_run_id")?,
         tool_name: cells.free_text("tool_name")?,
@@ -378,7 +337,7 @@ pub(crate) fn unfinished_from(cells: &Cells<'_>) -> Result<Unfinished, StoreErro
 }
 
 /// An event, with the link in its row.
-pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent, StoreError> {
+pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent> {
     let text = cells.text("payload_json")?;
     let payload = strict::parse(text.as_bytes(), strict::DEPTH_MAX, strict::Integers::Any)
         .map_err(|refusal| cells.mismatch("payload_json", refusal))?;
@@ -398,8 +357,7 @@ pub(crate) fn event_from(cells: &Cells<'_>) -> Result<LinkedEvent, StoreError> {
     Ok(LinkedEvent { event, link })
 }
 
-/// A cursor.
-pub(crate) fn cursor_from(cells: &Cells<'_>) -> Result<Cursor, StoreError> {
+pub(crate) fn cursor_from(cells: &Cells<'_>) -> Result<Cursor> {
     Ok(Cursor {
         name: cells.text("name")?.to_owned(),
         reached: cells.number("reached")?,

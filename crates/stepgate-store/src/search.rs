@@ -9,6 +9,8 @@ use stepgate_core::time::Timestamp;
 pub(crate) const IS_INDEXED_TOOL: &str = "length(tool_name) <= 128";
 /// The same as a number.
 const TOOL_CHARS_MAX: usize = 128;
+/// The condition of the index of unfinished runs, in the same words as the index.
+pub(crate) const IS_UNFINISHED: &str = "status IN ('started', 'approval_required', 'approved')";
 /// The condition of the index of runs that ended badly, in the same words as the index.
 pub(crate) const IS_NOT_OK: &str = "status IN ('error', 'timeout', 'denied')";
 /// Most names of tools that a part of a name is compared with.
@@ -48,16 +50,10 @@ pub(crate) enum Finder {
 impl Finder {
     /// The indexes that could find the rows, the best guess first. There is at least one.
     pub(crate) fn candidates(query: &RunQuery) -> Vec<Self> {
-        let is_unfinished = match query.status {
-            Some(Status::Started | Status::ApprovalRequired | Status::Approved) => true,
-            Some(Status::Ok | Status::Error | Status::Timeout | Status::Denied) | None => false,
-        };
+        let is_unfinished = query.status.is_some_and(|status| !status.is_final());
+        let is_id = matches!(query.text, Some(RunText::IdPrefix(_)));
+        let is_part = matches!(query.text, Some(RunText::ToolPart(_)));
         let is_indexed = |name: &String| name.chars().count() <= TOOL_CHARS_MAX;
-        let (is_id, is_part) = match query.text {
-            Some(RunText::IdPrefix(_)) => (true, false),
-            Some(RunText::ToolPart(_)) => (false, true),
-            None => (false, false),
-        };
         // These have few rows, or come in an order of their own.
         if query.session_id.is_some() {
             return vec![Self::Session];
@@ -145,8 +141,8 @@ pub(crate) struct Order {
 
 impl Order {
     /// Rows come in the order in which they were written; those that a prefix finds, in the order of their ids.
-    pub(crate) fn of(table: &'static str, id: &'static str, prefix: Option<&IdPrefix>) -> Self {
-        let by = if prefix.is_some() { id } else { "position" };
+    pub(crate) fn of(table: &'static str, id: &'static str, has_prefix: bool) -> Self {
+        let by = if has_prefix { id } else { "position" };
         Self { table, id, by }
     }
 
@@ -155,13 +151,13 @@ impl Order {
         self.by
     }
 
-    /// A condition for rows beyond the one with an id: `<` for those before it, `>` for those after it. The mark
+    /// A condition for rows beyond the one with an id: `<` for those before it, `>` for those after it. `#`
     /// stands for the id.
-    pub(crate) fn beyond(self, sign: char, mark: char) -> String {
+    pub(crate) fn beyond(self, sign: char) -> String {
         let Self { table, id, by } = self;
         match by == id {
-            true => format!("{id} {sign} {mark}"),
-            false => format!("{by} {sign} (SELECT {by} FROM {table} WHERE {id} = {mark})"),
+            true => format!("{id} {sign} #"),
+            false => format!("{by} {sign} (SELECT {by} FROM {table} WHERE {id} = #)"),
         }
     }
 }

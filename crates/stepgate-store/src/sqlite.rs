@@ -14,6 +14,7 @@ mod error;
 mod roofline;
 
 use std::collections::HashMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -38,11 +39,13 @@ pub use error::OpenError;
 pub use open::SqliteOptions;
 pub use roofline::Roofline;
 
+use crate::Result;
 use crate::announcer::Announcer;
 use crate::locks::TraceLocks;
 use crate::plan::{Step, Write};
 use crate::search::with_one_name;
-use list::Care;
+use crate::select::{self, Engine, Select};
+use crate::tables::{EVENTS, TABLES};
 use writer::Writer;
 
 /// A store in one SQLite file.
@@ -70,13 +73,7 @@ impl SqliteStore {
         let readers = Readers::open(path, &options)?;
         let writer = Writer::start(connection, &options)
             .map_err(|error| OpenError::Io { path: path.to_owned(), detail: error.to_string() })?;
-        Ok(Self {
-            readers,
-            writer: Some(writer),
-            locks: TraceLocks::new(options.lock_wait),
-            indexes: Mutex::default(),
-            announcer: Announcer::default(),
-        })
+        Ok(Self::new(readers, Some(writer), &options))
     }
 
     /// Opens an existing store for reading only. Nothing in the file changes. Each call reads the state at
@@ -84,13 +81,17 @@ impl SqliteStore {
     /// log.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenError> {
         let options = SqliteOptions::default();
-        Ok(Self {
-            readers: Readers::open(path, &options)?,
-            writer: None,
+        Ok(Self::new(Readers::open(path, &options)?, None, &options))
+    }
+
+    fn new(readers: Arc<Readers>, writer: Option<Writer>, options: &SqliteOptions) -> Self {
+        Self {
+            readers,
+            writer,
             locks: TraceLocks::new(options.lock_wait),
             indexes: Mutex::default(),
             announcer: Announcer::default(),
-        })
+        }
     }
 
     /// Announces what it writes from now on.
@@ -99,29 +100,30 @@ impl SqliteStore {
     }
 
     /// The damage that SQLite finds in the file, without a check of the indexes' content.
-    pub async fn quick_check(&self) -> Result<Vec<String>, StoreError> {
-        self.check(Care::Quick).await
+    pub async fn quick_check(&self) -> Result<Vec<String>> {
+        self.check("quick_check").await
     }
 
     /// Table by table, each in a transaction of its own: the write-ahead log cannot be reset while SQLite
     /// checks.
-    async fn check(&self, care: Care) -> Result<Vec<String>, StoreError> {
+    async fn check(&self, check: &'static str) -> Result<Vec<String>> {
         let mut found = Vec::new();
-        for table in list::CHECKED_TABLES {
-            let check = move |connection: &Connection| list::damage(connection, table, care);
-            found.extend(self.readers.read(check).await?);
+        let tables = TABLES.iter().map(|table| table.name);
+        for table in iter::once("sqlite_schema").chain(tables) {
+            let damage = move |connection: &Connection| list::damage(connection, check, table);
+            found.extend(self.readers.read(damage).await?);
         }
         Ok(found)
     }
 
-    async fn write(&self, write: Write) -> Result<Option<Session>, StoreError> {
+    async fn write(&self, write: Write) -> Result<Option<Session>> {
         let announcement = Announcer::announcement(&write);
         let written = self.writer()?.write(write).await;
         self.announcer.tell(announcement, &written);
         written
     }
 
-    fn writer(&self) -> Result<&Writer, StoreError> {
+    fn writer(&self) -> Result<&Writer> {
         let read_only = || StoreError::Unavailable("opened read-only".into());
         self.writer.as_ref().ok_or_else(read_only)
     }
@@ -153,8 +155,8 @@ impl Readers {
     /// Reads on a blocking thread, in one transaction, so that all reads see one snapshot.
     async fn read<T: Send + 'static>(
         self: &Arc<Self>,
-        query: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let readers = Arc::clone(self);
         let permits = Arc::clone(&self.permits);
         let gone = |_| StoreError::Unavailable("the store is closing".into());
@@ -169,44 +171,52 @@ impl Readers {
             .map_err(|error| StoreError::Unavailable(format!("a read was stopped: {error}")))?
     }
 
-    fn read_now<T>(
-        &self,
-        query: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let lift = |error: rusqlite::Error| error::while_open(&error);
+    /// Every row that a query finds.
+    async fn all<T: Send + 'static>(self: &Arc<Self>, select: Select<T>) -> Result<Vec<T>> {
+        self.read(move |connection| cells::all(connection, select)).await
+    }
+
+    /// The first row that a query finds.
+    async fn one<T: Send + 'static>(self: &Arc<Self>, select: Select<T>) -> Result<Option<T>> {
+        self.read(move |connection| cells::one(connection, select)).await
+    }
+
+    /// The number that is the whole answer of a query.
+    async fn number(self: &Arc<Self>, select: Select<u64>) -> Result<u64> {
+        Ok(self.one(select).await?.unwrap_or(0))
+    }
+
+    fn read_now<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let idle = locked(&self.idle).pop();
         let connection = match idle {
             Some(connection) => connection,
             None => open::reader(&self.path, &self.options)
                 .map_err(|error| StoreError::Unavailable(error.to_string()))?,
         };
-        let transaction = connection.unchecked_transaction().map_err(lift)?;
+        let transaction = connection.unchecked_transaction().map_err(error::while_open)?;
         let answer = query(&transaction);
-        transaction.finish().map_err(lift)?;
+        transaction.finish().map_err(error::while_open)?;
         locked(&self.idle).push(connection);
         answer
     }
 
     /// Reads one row by a unique key, on the caller's thread.
-    fn point<T>(
-        &self,
-        query: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+    fn point<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         query(&locked(&self.point))
     }
 }
 
 #[async_trait]
 impl Writes for SqliteStore {
-    async fn commit(&self, commit: StepCommit) -> Result<(), StoreError> {
+    async fn commit(&self, commit: StepCommit) -> Result<()> {
         self.write(Write::Step(Box::new(Step::of(commit)))).await.map(drop)
     }
 
-    async fn append_event(&self, event: Event) -> Result<(), StoreError> {
+    async fn append_event(&self, event: Event) -> Result<()> {
         self.write(Write::Event(Box::new(event))).await.map(drop)
     }
 
-    async fn open_session(&self, session: Session, event: Event) -> Result<Session, StoreError> {
+    async fn open_session(&self, session: Session, event: Event) -> Result<Session> {
         let session_id = session.session_id;
         let write = Write::Session(Box::new(session), Box::new(event));
         let answer = self.write(write).await?;
@@ -216,60 +226,51 @@ impl Writes for SqliteStore {
 
 #[async_trait]
 impl Locks for SqliteStore {
-    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn acquire_trace_lock(&self, trace_id: RunId) -> Result<()> {
         self.locks.acquire(trace_id).await
     }
 
-    async fn release_trace_lock(&self, trace_id: RunId) -> Result<(), StoreError> {
+    async fn release_trace_lock(&self, trace_id: RunId) -> Result<()> {
         self.locks.release(trace_id);
         Ok(())
     }
 
-    async fn may_dispatch(&self, _: RunId) -> Result<(), StoreError> {
+    async fn may_dispatch(&self, _: RunId) -> Result<()> {
         Ok(())
     }
 }
 
 #[async_trait]
 impl Journals for SqliteStore {
-    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
+    async fn load_state(&self, trace_id: RunId) -> Result<Option<ExecutionState>> {
         let query = move |connection: &Connection| read::state(connection, trace_id);
         self.readers.read(query).await
     }
 
-    async fn list_log_entries(
-        &self,
-        trace_id: RunId,
-        after_seq: u64,
-    ) -> Result<Vec<Appended>, StoreError> {
-        let query = move |connection: &Connection| read::entries(connection, trace_id, after_seq);
-        let rows = self.readers.read(query).await?;
+    async fn list_log_entries(&self, trace_id: RunId, after_seq: u64) -> Result<Vec<Appended>> {
+        let rows = self.readers.all(select::entries(trace_id, after_seq)).await?;
         Ok(rows.into_iter().map(|(appended, _)| appended).collect())
     }
 
-    async fn load_latest_checkpoint(
-        &self,
-        trace_id: RunId,
-    ) -> Result<Option<Checkpoint>, StoreError> {
-        let query = move |connection: &Connection| read::latest_checkpoint(connection, trace_id);
-        self.readers.read(query).await
+    async fn load_latest_checkpoint(&self, trace_id: RunId) -> Result<Option<Checkpoint>> {
+        self.readers.one(select::latest_checkpoint(trace_id)).await
     }
 }
 
 #[async_trait]
 impl Runs for SqliteStore {
-    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        let query = |connection: &Connection| read::binding(connection, key);
+    async fn binding(&self, key: &IdempotencyKey) -> Result<Option<Binding>> {
+        let query = |connection: &Connection| cells::one(connection, select::binding(key));
         let alone = self.writer.as_ref().and_then(|writer| writer.read_alone(query));
         alone.unwrap_or_else(|| self.readers.point(query))
     }
 
-    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>, StoreError> {
+    async fn dossier(&self, run_id: RunId) -> Result<Option<Dossier>> {
         let query = move |connection: &Connection| read::dossier(connection, run_id);
         self.readers.read(query).await
     }
 
-    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>, StoreError> {
+    async fn recollections(&self, run_ids: &[RunId]) -> Result<Vec<Recollection>> {
         let run_ids = run_ids.to_vec();
         let query = move |connection: &Connection| {
             let found = run_ids.iter().map(|run_id| read::recollection(connection, *run_id));
@@ -278,50 +279,47 @@ impl Runs for SqliteStore {
         self.readers.read(query).await
     }
 
-    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>, StoreError> {
+    async fn runs(&self, query: RunQuery) -> Result<Vec<Run>> {
         let Some(query) = with_one_name(query) else { return Ok(Vec::new()) };
-        let list = move |connection: &Connection| list::runs(connection, &query);
+        let list = move |connection: &Connection| {
+            let finder = list::finder(connection, &query)?;
+            cells::all(connection, list::runs(&query, finder))
+        };
         self.readers.read(list).await
     }
 
-    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>, StoreError> {
-        let list = move |connection: &Connection| list::run_ids(connection, before, limit);
-        self.readers.read(list).await
+    async fn run_ids(&self, before: Option<RunId>, limit: usize) -> Result<Vec<RunId>> {
+        self.readers.all(select::run_ids(before, limit)).await
     }
 
-    async fn unfinished(&self) -> Result<Vec<Unfinished>, StoreError> {
-        self.readers.read(list::unfinished).await
+    async fn unfinished(&self) -> Result<Vec<Unfinished>> {
+        self.readers.all(list::unfinished()).await
     }
 }
 
 #[async_trait]
 impl Sessions for SqliteStore {
-    async fn session(&self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
-        let query = move |connection: &Connection| read::session(connection, session_id);
-        self.readers.read(query).await
+    async fn session(&self, session_id: SessionId) -> Result<Option<Session>> {
+        self.readers.one(select::session(session_id)).await
     }
 
     async fn session_of(
         &self,
         principal_id: &PrincipalId,
         kind: SessionKind,
-    ) -> Result<Option<Session>, StoreError> {
-        let principal_id = principal_id.clone();
-        let query =
-            move |connection: &Connection| read::session_of(connection, &principal_id, kind);
-        self.readers.read(query).await
+    ) -> Result<Option<Session>> {
+        self.readers.one(select::session_of(principal_id, kind)).await
     }
 
-    async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
-        self.readers.read(read::sessions).await
+    async fn sessions(&self) -> Result<Vec<Session>> {
+        self.readers.all(select::sessions()).await
     }
 
-    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>, StoreError> {
-        let list = move |connection: &Connection| list::session_page(connection, &query);
-        self.readers.read(list).await
+    async fn session_page(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        self.readers.all(select::session_page(Engine::Sqlite, &query)).await
     }
 
-    async fn next_step_index(&self, session_id: SessionId) -> Result<u64, StoreError> {
+    async fn next_step_index(&self, session_id: SessionId) -> Result<u64> {
         self.writer()?;
         if let Some(given) = locked(&self.indexes).get_mut(&session_id) {
             *given += 1;
@@ -341,83 +339,73 @@ impl Sessions for SqliteStore {
 
 #[async_trait]
 impl Approvals for SqliteStore {
-    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        let query = move |connection: &Connection| read::approval(connection, approval_id);
-        self.readers.read(query).await
+    async fn approval(&self, approval_id: ApprovalId) -> Result<Option<Approval>> {
+        self.readers.one(select::approval(approval_id)).await
     }
 
-    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>, StoreError> {
-        let list = move |connection: &Connection| list::approvals(connection, &query);
-        self.readers.read(list).await
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<Approval>> {
+        self.readers.all(select::approvals(&query)).await
     }
 
-    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64, StoreError> {
-        let principal_id = principal_id.cloned();
-        self.readers.read(move |open| list::open_approvals(open, principal_id.as_ref())).await
+    async fn open_approvals(&self, principal_id: Option<&PrincipalId>) -> Result<u64> {
+        self.readers.number(select::open_approvals(principal_id)).await
     }
 }
 
 #[async_trait]
 impl Events for SqliteStore {
-    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>, StoreError> {
+    async fn events_by_id(&self, event_ids: &[ArtifactId]) -> Result<Vec<Event>> {
         let event_ids = event_ids.to_vec();
         let query = move |connection: &Connection| {
-            let found = event_ids.iter().map(|event_id| read::event(connection, *event_id));
+            let found = event_ids.iter().map(|id| cells::one(connection, select::event(*id)));
             found.filter_map(Result::transpose).collect()
         };
         self.readers.read(query).await
     }
 
-    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>, StoreError> {
-        let list = move |connection: &Connection| list::events(connection, &query);
-        self.readers.read(list).await
+    async fn events(&self, query: EventQuery) -> Result<Vec<PlacedEvent>> {
+        self.readers.all(select::events(Engine::Sqlite, &query)).await
     }
 
-    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>, StoreError> {
-        let list = move |connection: &Connection| list::opened_turns(connection, &query);
-        self.readers.read(list).await
+    async fn opened_turns(&self, query: TurnQuery) -> Result<Vec<Event>> {
+        self.readers.all(list::opened_turns(&query)).await
     }
 
-    async fn last_position(&self) -> Result<u64, StoreError> {
-        self.readers.read(list::last_position).await
+    async fn last_position(&self) -> Result<u64> {
+        self.readers.number(list::last_position(EVENTS)).await
     }
 
-    async fn loose_page(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, LinkedEvent)>, StoreError> {
-        let list = move |connection: &Connection| list::loose_page(connection, after, limit);
-        self.readers.read(list).await
+    async fn loose_page(&self, after: u64, limit: usize) -> Result<Vec<(u64, LinkedEvent)>> {
+        self.readers.all(select::loose_page(Engine::Sqlite, after, limit)).await
     }
 }
 
 #[async_trait]
 impl Cursors for SqliteStore {
-    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>, StoreError> {
+    async fn take_cursor(&self, name: &str, first: u64) -> Result<Option<u64>> {
         let name = name.to_owned();
         let take = move |connection: &Connection| cursors::take(connection, &name, first);
         self.writer()?.between_batches(take).await.map(Some)
     }
 
-    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool, StoreError> {
+    async fn move_cursor(&self, cursor: &Cursor) -> Result<bool> {
         let cursor = cursor.clone();
         let step = move |connection: &Connection| cursors::step(connection, &cursor);
         self.writer()?.between_batches(step).await
     }
 
-    async fn cursors(&self) -> Result<Vec<Cursor>, StoreError> {
-        self.readers.read(cursors::all_of).await
+    async fn cursors(&self) -> Result<Vec<Cursor>> {
+        self.readers.all(select::cursors()).await
     }
 }
 
 #[async_trait]
 impl Audits for SqliteStore {
-    async fn counts(&self) -> Result<Counts, StoreError> {
+    async fn counts(&self) -> Result<Counts> {
         self.readers.read(list::counts).await
     }
 
-    async fn moment(&self) -> Result<Moment, StoreError> {
+    async fn moment(&self) -> Result<Moment> {
         self.readers.read(audit::moment).await
     }
 
@@ -426,23 +414,22 @@ impl Audits for SqliteStore {
         last: &Counts,
         before: Option<RunId>,
         limit: usize,
-    ) -> Result<Vec<Audited>, StoreError> {
+    ) -> Result<Vec<Audited>> {
         let last = *last;
         let page = move |connection: &Connection| audit::page(connection, &last, before, limit);
         self.readers.read(page).await
     }
 
-    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>, StoreError> {
-        let list = move |connection: &Connection| list::shared_keys(connection, limit);
-        self.readers.read(list).await
+    async fn shared_keys(&self, limit: usize) -> Result<Vec<IdempotencyKey>> {
+        self.readers.all(list::shared_keys(limit)).await
     }
 
-    async fn size_bytes(&self) -> Result<Option<u64>, StoreError> {
-        self.readers.read(list::size_bytes).await.map(Some)
+    async fn size_bytes(&self) -> Result<Option<u64>> {
+        self.readers.number(list::size_bytes()).await.map(Some)
     }
 
-    async fn damage(&self) -> Result<Vec<String>, StoreError> {
-        let mut found = self.check(Care::Whole).await?;
+    async fn damage(&self) -> Result<Vec<String>> {
+        let mut found = self.check("integrity_check").await?;
         match self.readers.read(schema::differences).await {
             Ok(differences) => found.extend(differences),
             // The schema itself is damaged.

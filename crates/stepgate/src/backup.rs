@@ -23,7 +23,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use stepgate_core::action::CORE_SERVER;
 use stepgate_core::ids::RunId;
-use stepgate_core::journal::{Artifact, replay};
+use stepgate_core::journal::replay;
 use stepgate_core::ports::{Store, StoreError};
 use stepgate_exec::{Identity, recorded_file};
 
@@ -58,16 +58,9 @@ pub(crate) async fn files_of(
         Err(error) => return Err(error),
     };
     let Some(replayed) = replayed else { return Ok(Vec::new()) };
-    let files = replayed.artifacts.iter().filter_map(|artifact| match artifact {
-        Artifact::ToolCall(call) if call.call.tool_server == CORE_SERVER => {
-            recorded_file(call.meta.pre_state.as_ref()?)
-        }
-        Artifact::ToolCall(_)
-        | Artifact::ActionRequest(_)
-        | Artifact::SupervisorDecision(_)
-        | Artifact::ToolEffect(_) => None,
-    });
-    Ok(files.collect())
+    let call = replayed.call.filter(|call| call.call.tool_server == CORE_SERVER);
+    let file = call.and_then(|call| recorded_file(call.meta.pre_state.as_ref()?));
+    Ok(file.into_iter().collect())
 }
 
 /// A progress bar, shown only on a terminal.

@@ -15,7 +15,7 @@ use stepgate_core::tool::ToolName;
 use stepgate_gateway::tokens::Role;
 
 use crate::log::LogFormat;
-pub(crate) use grants::{Allowance, CreateGrantArgs, GrantId, GrantsArgs, GrantsCommand};
+pub(crate) use grants::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand};
 pub(crate) use lists::{ApprovalsArgs, AttentionArgs, ListArgs, SessionsArgs, TurnsArgs};
 pub(crate) use named::Named;
 pub(crate) use times::{Span, When};
@@ -50,7 +50,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// Data directory: database, sandbox, policies, tokens, configuration. Otherwise
@@ -110,7 +110,10 @@ Examples:
 Every call is a step of the local agent, as over HTTP at `/mcp`. Where `stepgate serve` holds the \
 directory, this is its client; where no process does, this process holds it, and `stepgate approve` and \
 the other commands reach it through the directory.")]
-    Mcp(McpArgs),
+    Mcp {
+        #[command(subcommand)]
+        command: Option<McpCommand>,
+    },
     /// Talk to the agent: the configured model, whose every call passes the gate.
     #[command(after_help = "\
 Examples:
@@ -212,12 +215,15 @@ Examples:
   stepgate chat --session last        goes on with the newest conversation")]
     Turns(TurnsArgs),
     /// Make, list and revoke the tokens of those who come over HTTP.
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 Examples:
   stepgate token create --name ci-agent --role agent
   stepgate token list
-  stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10")]
-    Token(TokenArgs),
+  stepgate token revoke 0198b2c4-7a51-7cc0-9f2e-2f6a4a6f8f10"
+    )]
+    Token(TokenCommand),
     /// List grants, which approve further calls in advance; create or revoke one.
     #[command(after_help = "\
 Examples:
@@ -281,14 +287,20 @@ Examples:
 A tool is known by its definition: description and schemas. One that has changed since it was \
 accepted, or that came to a server later, is denied until an operator accepts it. A tool without a mode \
 in the configuration is not offered.")]
-    Tools(ToolsArgs),
+    Tools {
+        #[command(subcommand)]
+        command: Option<ToolsCommand>,
+    },
     /// Check policies, explain a decision, or try changed policies on recorded history.
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 Examples:
   stepgate policy check
   stepgate policy explain sonos.set_volume volume=20
-  stepgate policy replay ./new-policies")]
-    Policy(PolicyArgs),
+  stepgate policy replay ./new-policies"
+    )]
+    Policy(PolicyCommand),
     /// List the nodes that share the store: their leases, their runs, and the policies in force on each.
     #[command(after_help = "\
 Examples:
@@ -296,14 +308,17 @@ Examples:
   stepgate nodes --json")]
     Nodes,
     /// Try the receivers of notifications, or show how far each has come.
-    #[command(after_help = "\
+    #[command(
+        subcommand,
+        after_help = "\
 Examples:
   stepgate notify test
   stepgate notify test on-call
   stepgate notify list
 
-Receivers are the [[notify]] of the configuration; `stepgate serve` tells them.")]
-    Notify(NotifyArgs),
+Receivers are the [[notify]] of the configuration; `stepgate serve` tells them."
+    )]
+    Notify(NotifyCommand),
     /// Bring every interrupted run to its end, and name those that need a person.
     ///
     /// Every other writing command does this first, and a gateway does it by itself; beside a gateway, this
@@ -345,12 +360,6 @@ Examples:
         /// The shell.
         shell: Shell,
     },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct McpArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<McpCommand>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -513,12 +522,6 @@ pub(crate) struct DecideArgs {
     pub(crate) note: Option<String>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct NotifyArgs {
-    #[command(subcommand)]
-    pub(crate) command: NotifyCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum NotifyCommand {
     /// Send a test message to one receiver or to all, and say for each whether it arrived.
@@ -539,12 +542,6 @@ Examples:
   stepgate notify list
   stepgate notify list --json")]
     List,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TokenArgs {
-    #[command(subcommand)]
-    pub(crate) command: TokenCommand,
 }
 
 #[derive(Debug, Subcommand)]
@@ -653,12 +650,6 @@ pub(crate) struct BenchArgs {
     pub(crate) dir: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct ToolsArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<ToolsCommand>,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolsCommand {
     /// Show what has changed in a tool's definition since it was accepted.
@@ -689,12 +680,6 @@ is refused.")]
         #[arg(long, value_name = "DIGEST")]
         definition: Option<String>,
     },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PolicyArgs {
-    #[command(subcommand)]
-    pub(crate) command: PolicyCommand,
 }
 
 #[derive(Debug, Subcommand)]

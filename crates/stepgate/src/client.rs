@@ -30,29 +30,10 @@ use crate::data_dir::DataDir;
 use crate::start::{self, Held};
 use connection::{Connection, Target};
 
+pub(crate) use stepgate_gateway::tokens::Role;
+
 /// Rows per request: the gateway's maximum.
 const PAGE_MAX: usize = 1000;
-
-/// The role in which a command acts on its own directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum As {
-    /// Proposes.
-    Agent,
-    /// Only reads: nothing that the files of the directory do not show anyway.
-    Auditor,
-    /// Decides: with a token, or with a person at this process's terminal.
-    Operator,
-}
-
-impl As {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Auditor => "auditor",
-            Self::Operator => "operator",
-        }
-    }
-}
 
 /// A response with its whole body.
 #[derive(Debug)]
@@ -64,12 +45,21 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    async fn read(response: Response<Body>) -> anyhow::Result<Self> {
+        let (status, run_id) = (response.status(), run_of(response.headers()));
+        let body = response.into_body().collect().await.context("the answer broke off")?;
+        Ok(Self { status, run_id, body: body.to_bytes() })
+    }
+
     /// The body of a successful response; otherwise an error that says what to do.
     pub(crate) fn json(&self) -> anyhow::Result<Value> {
-        if !self.status.is_success() {
-            return Err(self.refusal());
-        }
+        self.succeeded()?;
         serde_json::from_slice(&self.body).context("the answer is not JSON: is it a Stepgate?")
+    }
+
+    /// An error that says what to do, unless the response is a success.
+    pub(crate) fn succeeded(&self) -> anyhow::Result<()> {
+        if self.status.is_success() { Ok(()) } else { Err(self.refusal()) }
     }
 
     /// The error of a response that is not a success.
@@ -96,16 +86,18 @@ pub(crate) struct Client {
 
 /// How the client authenticates on the directory of this machine.
 struct Who {
-    role: As,
+    /// The role in which the command acts. An auditor reads nothing that the files of the directory do not show anyway;
+    /// an operator decides with a token, or with a person at this process's terminal.
+    role: Role,
     /// An operator's token, if the command line gives one.
     token: Option<String>,
 }
 
 impl Who {
-    fn of(global: &Global, role: As) -> anyhow::Result<Self> {
+    fn of(global: &Global, role: Role) -> anyhow::Result<Self> {
         let token = match role {
-            As::Agent | As::Auditor => None,
-            As::Operator => token(global)?,
+            Role::Agent | Role::Auditor => None,
+            Role::Operator => token(global)?,
         };
         Ok(Self { role, token })
     }
@@ -161,49 +153,42 @@ pub(crate) async fn is_held(data: &DataDir) -> bool {
 
 impl Client {
     /// A client of the gateway at `--url`, or of the process that holds the directory, if any.
-    pub(crate) async fn elsewhere(
-        global: &Global,
-        data: &DataDir,
-        role: As,
-    ) -> anyhow::Result<Option<Self>> {
-        let connection = match remote(global)? {
+    pub(crate) async fn elsewhere(data: &DataDir, role: Role) -> anyhow::Result<Option<Self>> {
+        let connection = match remote(&data.global)? {
             Some(target) => Some(Connection::open(target).await?),
             None => holder(data).await,
         };
-        let who = Who::of(global, role)?;
+        let who = Who::of(&data.global, role)?;
         Ok(connection.map(|connection| Self { door: Door::Wire(connection), who }))
     }
 
     /// A client of a running gateway, or of this process if there is none.
-    pub(crate) async fn of(global: &Global, data: &DataDir, role: As) -> anyhow::Result<Self> {
-        if let Some(client) = Self::elsewhere(global, data, role).await? {
+    pub(crate) async fn of(data: &DataDir, role: Role) -> anyhow::Result<Self> {
+        if let Some(client) = Self::elsewhere(data, role).await? {
             return Ok(client);
         }
-        let who = Who::of(global, role)?;
+        let who = Who::of(&data.global, role)?;
         let held = start::hold_recovered(data).await?;
         held.tell().await;
         let service = held.service().await?;
         service.expire_due().await;
-        let serve = &held.config.serve;
-        let public_url = serve.public_url(&serve.bind, serve.scheme()?)?;
-        let app = App::new(
-            service,
-            held.config.serve_limits(),
-            public_url,
-            AccessLog::Silent,
-            Vec::new(),
-        );
+        let (limits, url) = (held.config.serve_limits(), held.config.serve.configured_url()?);
+        let app = App::new(service, limits, url, AccessLog::Silent, Vec::new());
         let here = Here { router: http::router(&app), app, _held: held };
         Ok(Self { door: Door::Here(Box::new(here)), who })
     }
 
     /// Whether a person at the terminal acts, not a token.
     pub(crate) fn is_at_terminal(&self) -> bool {
-        let is_local = match &self.door {
-            Door::Wire(connection) => matches!(connection.target(), Target::Socket(_)),
-            Door::Here(_) => true,
-        };
-        is_local && self.who.token.is_none()
+        !matches!(self.target(), Some(Target::Http { .. })) && self.who.token.is_none()
+    }
+
+    /// Where the connection goes; none for this process.
+    fn target(&self) -> Option<&Target> {
+        match &self.door {
+            Door::Wire(connection) => Some(connection.target()),
+            Door::Here(_) => None,
+        }
     }
 
     /// Sends a request, and reads the whole response.
@@ -214,27 +199,26 @@ impl Client {
         headers: &[(&'static str, String)],
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Reply> {
-        let request = self.request(method, path, headers, body.into())?;
+        let request = request(self.target(), &self.who, method, path, headers, body.into())?;
         match &mut self.door {
             Door::Wire(connection) => {
-                let response = connection.send(request).await?;
-                let (status, run_id) = (response.status(), run_of(response.headers()));
-                let body = response.into_body().collect().await;
-                let body = body.context("the answer broke off")?.to_bytes();
-                Ok(Reply { status, run_id, body })
+                Reply::read(connection.send(request).await?.map(Body::new)).await
             }
             Door::Here(here) => {
                 let mut request = request.map(Body::from);
                 let process = Process::this().context("`/proc` does not show this process")?;
                 request.extensions_mut().insert(Peer::Local(process));
-                let response = here.router.clone().oneshot(request).await?;
-                let (status, run_id) = (response.status(), run_of(response.headers()));
-                let body = response.into_body().collect().await?.to_bytes();
+                let reply = Reply::read(here.router.clone().oneshot(request).await?).await?;
                 // The command ends next, so tasks that continue after the answer must end first.
                 here.app.service.idle().await;
-                Ok(Reply { status, run_id, body })
+                Ok(reply)
             }
         }
+    }
+
+    /// Reads a JSON value.
+    pub(crate) async fn get(&mut self, path: &str) -> anyhow::Result<Value> {
+        self.ask(Method::GET, path, None).await?.json()
     }
 
     /// Sends a request with a JSON body, or without a body.
@@ -269,7 +253,7 @@ impl Client {
         while rows.len() < limit {
             let count = (limit - rows.len()).min(PAGE_MAX);
             let path = format!("/v1/{list}?limit={count}{filter}{before}");
-            let page = self.ask(Method::GET, &path, None).await?.json()?;
+            let page = self.get(&path).await?;
             let found = page.get(name).and_then(Value::as_array);
             rows.extend(found.into_iter().flatten().cloned());
             // The agent's interface spells its names as its specification does.
@@ -283,31 +267,16 @@ impl Client {
     /// Opens a stream of events, after the given id or after `latest`.
     pub(crate) async fn events(&mut self, after: &str) -> anyhow::Result<sse::Events> {
         let path = format!("/v1/events?after={after}");
-        let request = self.request(Method::GET, &path, &[], Bytes::new())?;
+        let get = Method::GET;
+        let request = request(self.target(), &self.who, get, &path, &[], Bytes::new())?;
         let Door::Wire(connection) = &mut self.door else {
             bail!("nobody holds the directory, so nothing happens in it: start `stepgate serve`");
         };
-        let response = connection.send(request).await?;
-        let status = response.status();
-        if !status.is_success() {
-            let body = response.into_body().collect().await?.to_bytes();
-            return Err(Reply { status, run_id: None, body }.refusal());
+        let response = connection.send(request).await?.map(Body::new);
+        if !response.status().is_success() {
+            return Err(Reply::read(response).await?.refusal());
         }
-        Ok(sse::Events::new(Body::new(response.into_body())))
-    }
-
-    fn request(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&'static str, String)],
-        body: Bytes,
-    ) -> anyhow::Result<Request<Bytes>> {
-        let target = match &self.door {
-            Door::Wire(connection) => Some(connection.target()),
-            Door::Here(_) => None,
-        };
-        request(target, &self.who, method, path, headers, body)
+        Ok(sse::Events::new(response.into_body()))
     }
 }
 
@@ -317,14 +286,17 @@ fn run_of(headers: &HeaderMap) -> Option<RunId> {
 
 /// A parameter of a query, with its `&`; empty where there is no value.
 pub(crate) fn parameter(name: &str, value: Option<&impl ToString>) -> String {
-    let Some(value) = value else { return String::new() };
-    let one = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
+    value.map(|value| format!("&{name}={}", encoded(&value.to_string()))).unwrap_or_default()
+}
+
+/// A text, escaped for a query.
+pub(crate) fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let encode = |byte: u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
     };
-    format!("&{name}={}", value.to_string().bytes().map(one).collect::<String>())
+    text.bytes().map(encode).collect()
 }
 
 /// Builds an authenticated request: with a token, or by the local socket.
@@ -375,25 +347,12 @@ pub(crate) struct Line {
 impl Line {
     /// As the directory's agent, or with the token of the target.
     pub(crate) fn of_agent(target: Target) -> Self {
-        Self { target, who: Who { role: As::Agent, token: None } }
+        Self { target, who: Who { role: Role::Agent, token: None } }
     }
 
     /// As the operator of the directory on this machine.
-    pub(crate) fn of_operator(global: &Global, data: &DataDir) -> anyhow::Result<Self> {
-        Ok(Self { target: socket(data), who: Who::of(global, As::Operator)? })
-    }
-
-    /// Sends a request. The body of the response arrives later.
-    pub(crate) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&'static str, String)],
-        body: impl Into<Bytes>,
-    ) -> anyhow::Result<Response<Body>> {
-        let request = request(Some(&self.target), &self.who, method, path, headers, body.into())?;
-        let mut connection = Connection::open(self.target.clone()).await?;
-        Ok(connection.send(request).await?.map(Body::new))
+    pub(crate) fn of_operator(data: &DataDir) -> anyhow::Result<Self> {
+        Ok(Self { target: socket(data), who: Who::of(&data.global, Role::Operator)? })
     }
 }
 
@@ -406,6 +365,8 @@ impl Exchange for Line {
         headers: &[(&'static str, String)],
         body: Vec<u8>,
     ) -> anyhow::Result<Response<Body>> {
-        self.send(method, path, headers, body).await
+        let request = request(Some(&self.target), &self.who, method, path, headers, body.into())?;
+        let mut connection = Connection::open(self.target.clone()).await?;
+        Ok(connection.send(request).await?.map(Body::new))
     }
 }

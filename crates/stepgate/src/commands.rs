@@ -33,10 +33,11 @@ mod turns;
 mod verify;
 mod watch;
 
-use std::path::Path;
+use std::fmt::Display;
 
 use anyhow::bail;
 use clap::CommandFactory;
+use serde::Serialize;
 use serde_json::Value;
 use stepgate_core::failure::Outcome;
 use stepgate_core::ports::World;
@@ -45,8 +46,8 @@ use stepgate_gateway::world::RealWorld;
 use tracing::info;
 
 use crate::cli::{
-    Cli, Command, Global, McpArgs, McpCommand, NotifyArgs, NotifyCommand, PolicyArgs,
-    PolicyCommand, RunsArgs, RunsCommand, TokenArgs, TokenCommand, VerifyArgs,
+    Cli, Command, Global, McpCommand, NotifyCommand, PolicyCommand, RunsArgs, RunsCommand,
+    TokenCommand, VerifyArgs,
 };
 use crate::config::{self, LogConfig};
 use crate::data_dir::{self, DataDir};
@@ -64,23 +65,25 @@ const WAITING: u8 = 13;
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<u8> {
     config::refuse_unknown_variables(std::env::vars_os().map(|(name, _)| name))?;
     let Cli { global, command } = cli;
-    if global.url.is_some() && works_on_the_directory(&command) {
+    let (needs, reach) = needs(&command);
+    if global.url.is_some() && reach == Reach::Directory {
         bail!("this command works on the data directory itself: leave out --url and STEPGATE_URL");
     }
-    let needs = needs(&command);
-    let data = place(&global, needs)?;
-    begin_log(&data, &global, &command);
-    tell_of_earlier_version(&global, &data, needs);
-    refuse_missing(&global, &data, needs)?;
-    let done = on(&data, global, command).await;
+    let is_used = needs != Needs::Nothing && global.url.is_none();
+    let data = DataDir::of(global, is_used)?;
+    begin_log(&data, &command);
+    tell_of_earlier_version(&data, needs);
+    refuse_missing(&data, needs)?;
+    let done = on(&data, command).await;
     data.joined.leave().await;
     done
 }
 
 /// Begins the log as the command line says, and for a process that serves also as the configuration says. A
 /// configuration that is not valid is refused by the command itself.
-fn begin_log(data: &DataDir, global: &Global, command: &Command) {
-    let is_service = matches!(command, Command::Serve(_) | Command::Mcp(McpArgs { command: None }));
+fn begin_log(data: &DataDir, command: &Command) {
+    let global = &data.global;
+    let is_service = matches!(command, Command::Serve(_) | Command::Mcp { command: None });
     let (audience, config) = match is_service && global.url.is_none() {
         true => (Audience::Service, data.load_config().ok()),
         false => (Audience::Command, None),
@@ -89,46 +92,41 @@ fn begin_log(data: &DataDir, global: &Global, command: &Command) {
     log::begin(global.log_format.unwrap_or(format), level, audience);
 }
 
-async fn on(data: &DataDir, global: Global, command: Command) -> anyhow::Result<u8> {
-    let json = global.json;
+async fn on(data: &DataDir, command: Command) -> anyhow::Result<u8> {
     let explained = |fault| data.explain(fault);
     match command {
-        Command::Serve(args) => serve::serve(data, args, json).await.map_err(explained),
-        Command::Mcp(McpArgs { command: None }) => mcp::mcp(&global, data).await.map_err(explained),
-        Command::Mcp(McpArgs { command: Some(McpCommand::Config { client, stdio }) }) => {
-            mcp_config::config(&global, data, client, stdio)
+        Command::Serve(args) => serve::serve(data, args).await.map_err(explained),
+        Command::Mcp { command: None } => mcp::mcp(data).await.map_err(explained),
+        Command::Mcp { command: Some(McpCommand::Config { client, stdio }) } => {
+            mcp_config::config(data, client, stdio)
         }
-        Command::Chat(args) => chat::chat(&global, data, args).await.map_err(explained),
-        Command::Step(args) => step::step(&global, data, args).await.map_err(explained),
-        Command::Run(args) => run::run(&global, data, args).await.map_err(explained),
-        Command::Attention(args) => {
-            attention::attention(&global, data, args).await.map_err(explained)
-        }
-        Command::Approvals(args) => approvals::approvals(&global, data, args).await,
+        Command::Chat(args) => chat::chat(data, args).await.map_err(explained),
+        Command::Step(args) => step::step(data, args).await.map_err(explained),
+        Command::Run(args) => run::run(data, args).await.map_err(explained),
+        Command::Attention(args) => attention::attention(data, args).await.map_err(explained),
+        Command::Approvals(args) => approvals::approvals(data, args).await,
         Command::Approve(args) => {
-            decide::decide(&global, data, args, Decision::Approve).await.map_err(explained)
+            decide::decide(data, args, Decision::Approve).await.map_err(explained)
         }
-        Command::Deny(args) => {
-            decide::decide(&global, data, args, Decision::Deny).await.map_err(explained)
-        }
-        Command::Tools(args) => tools::tools(&global, data, args).await.map_err(explained),
-        Command::Policy(args) => policy::policy(&global, data, args).await.map_err(explained),
-        Command::Token(args) => token::token(&global, data, args).await.map_err(explained),
-        Command::Grants(args) => grants::grants(&global, data, args).await.map_err(explained),
-        Command::Runs(args) => runs::runs(&global, data, args).await,
-        Command::Top => top::top(&global, data).await,
-        Command::Sessions(args) => sessions::sessions(&global, data, &args).await,
-        Command::Turns(args) => turns::turns(&global, data, &args).await,
-        Command::Nodes => nodes::nodes(&global, data).await,
-        Command::Notify(args) => notify::notify(data, args.command, json).await,
-        Command::Verify(args) => verify::verify(data, args, json).await,
-        Command::Backup(args) => backup::backup(data, args, json).await.map_err(explained),
-        Command::Restore(args) => restore::restore(data, args, json).await.map_err(explained),
-        Command::Recover => recover::recover(&global, data).await.map_err(explained),
+        Command::Deny(args) => decide::decide(data, args, Decision::Deny).await.map_err(explained),
+        Command::Tools { command } => tools::tools(data, command).await.map_err(explained),
+        Command::Policy(command) => policy::policy(data, command).await.map_err(explained),
+        Command::Token(command) => token::token(data, command).await.map_err(explained),
+        Command::Grants(args) => grants::grants(data, args).await.map_err(explained),
+        Command::Runs(args) => runs::runs(data, args).await,
+        Command::Top => top::top(data).await,
+        Command::Sessions(args) => sessions::sessions(data, &args).await,
+        Command::Turns(args) => turns::turns(data, &args).await,
+        Command::Nodes => nodes::nodes(data).await,
+        Command::Notify(command) => notify::notify(data, command).await,
+        Command::Verify(args) => verify::verify(data, args).await,
+        Command::Backup(args) => backup::backup(data, args).await.map_err(explained),
+        Command::Restore(args) => restore::restore(data, args).await.map_err(explained),
+        Command::Recover => recover::recover(data).await.map_err(explained),
         Command::Canon(args) => canon::canon(&args),
         Command::Digest(args) => canon::digest(&args),
-        Command::Doctor => doctor::doctor(&global, data, json).await,
-        Command::Bench(args) => bench::bench(args, global.store, json).await,
+        Command::Doctor => doctor::doctor(data).await,
+        Command::Bench(args) => bench::bench(data, args).await,
         Command::Completions { shell } => {
             // Generated into memory first: the generator panics if it cannot write.
             let mut script = Vec::new();
@@ -153,34 +151,44 @@ enum Needs {
     Directory,
 }
 
-fn needs(command: &Command) -> Needs {
+/// Where a command works.
+#[derive(PartialEq, Eq)]
+enum Reach {
+    /// On the data directory alone: with --url it would answer for another store than the user meant.
+    Directory,
+    /// Wherever the gateway is, or nowhere in particular.
+    Anywhere,
+}
+
+/// What a command needs, and where it looks for that.
+fn needs(command: &Command) -> (Needs, Reach) {
     match command {
         Command::Canon(_)
         | Command::Digest(_)
         | Command::Bench(_)
-        | Command::Completions { .. }
-        | Command::Verify(VerifyArgs { bundle: Some(_), .. }) => Needs::Nothing,
-        Command::Serve(_)
-        | Command::Mcp(_)
+        | Command::Completions { .. } => (Needs::Nothing, Reach::Anywhere),
+        Command::Verify(VerifyArgs { bundle: Some(_), .. }) => (Needs::Nothing, Reach::Directory),
+        Command::Serve(_) | Command::Restore(_) | Command::Notify(NotifyCommand::Test { .. }) => {
+            (Needs::Place, Reach::Directory)
+        }
+        Command::Mcp { .. }
         | Command::Chat(_)
         | Command::Step(_)
         | Command::Run(_)
-        | Command::Restore(_)
-        | Command::Notify(NotifyArgs { command: NotifyCommand::Test { .. } })
-        | Command::Token(TokenArgs { command: TokenCommand::Create { .. } })
-        | Command::Policy(PolicyArgs { command: PolicyCommand::Check { directory: Some(_) } }) => {
-            Needs::Place
+        | Command::Token(TokenCommand::Create { .. })
+        | Command::Policy(PolicyCommand::Check { directory: Some(_) }) => {
+            (Needs::Place, Reach::Anywhere)
         }
         Command::Verify(_)
         | Command::Nodes
         | Command::Notify(_)
         | Command::Backup(_)
-        | Command::Doctor
-        | Command::Policy(PolicyArgs { command: PolicyCommand::Replay { .. } })
+        | Command::Doctor => (Needs::Store, Reach::Directory),
+        Command::Policy(PolicyCommand::Replay { .. })
         | Command::Runs(RunsArgs {
             command: None | Some(RunsCommand::Show(_) | RunsCommand::Export(_)),
             ..
-        }) => Needs::Store,
+        }) => (Needs::Store, Reach::Anywhere),
         Command::Attention(_)
         | Command::Approvals(_)
         | Command::Approve(_)
@@ -188,18 +196,18 @@ fn needs(command: &Command) -> Needs {
         | Command::Top
         | Command::Sessions(_)
         | Command::Turns(_)
-        | Command::Tools(_)
+        | Command::Tools { .. }
         | Command::Policy(_)
         | Command::Token(_)
         | Command::Grants(_)
         | Command::Recover
-        | Command::Runs(_) => Needs::Directory,
+        | Command::Runs(_) => (Needs::Directory, Reach::Anywhere),
     }
 }
 
 /// Points out a data directory of an earlier version that is not the one in use.
-fn tell_of_earlier_version(global: &Global, data: &DataDir, needs: Needs) {
-    if needs == Needs::Nothing || global.url.is_some() || global.data.is_some() {
+fn tell_of_earlier_version(data: &DataDir, needs: Needs) {
+    if needs == Needs::Nothing || data.global.url.is_some() || data.global.data.is_some() {
         return;
     }
     if let Some(older) = data_dir::of_earlier_version() {
@@ -212,18 +220,9 @@ fn tell_of_earlier_version(global: &Global, data: &DataDir, needs: Needs) {
     }
 }
 
-/// The data directory of a command.
-fn place(global: &Global, needs: Needs) -> anyhow::Result<DataDir> {
-    if needs == Needs::Nothing || global.url.is_some() {
-        // The path is never used, so a machine without a home directory works too.
-        return Ok(DataDir::of(global).unwrap_or_else(|_| DataDir::at(Path::new(""))));
-    }
-    DataDir::of(global)
-}
-
 /// Refuses a directory that lacks what the command needs.
-fn refuse_missing(global: &Global, data: &DataDir, needs: Needs) -> anyhow::Result<()> {
-    if global.url.is_some() {
+fn refuse_missing(data: &DataDir, needs: Needs) -> anyhow::Result<()> {
+    if data.global.url.is_some() {
         return Ok(());
     }
     let is_elsewhere = || anyhow::Ok(data.store_url(&data.load_config()?)?.is_some());
@@ -237,41 +236,6 @@ fn refuse_missing(global: &Global, data: &DataDir, needs: Needs) -> anyhow::Resu
     }
 }
 
-/// Whether a command works only on the data directory: with --url it would answer for another store than the user
-/// meant.
-fn works_on_the_directory(command: &Command) -> bool {
-    match command {
-        Command::Serve(_)
-        | Command::Nodes
-        | Command::Notify(_)
-        | Command::Verify(_)
-        | Command::Backup(_)
-        | Command::Restore(_)
-        | Command::Doctor => true,
-        Command::Mcp(_)
-        | Command::Chat(_)
-        | Command::Step(_)
-        | Command::Run(_)
-        | Command::Attention(_)
-        | Command::Approvals(_)
-        | Command::Approve(_)
-        | Command::Deny(_)
-        | Command::Top
-        | Command::Sessions(_)
-        | Command::Turns(_)
-        | Command::Tools(_)
-        | Command::Policy(_)
-        | Command::Token(_)
-        | Command::Grants(_)
-        | Command::Runs(_)
-        | Command::Recover
-        | Command::Canon(_)
-        | Command::Digest(_)
-        | Command::Bench(_)
-        | Command::Completions { .. } => false,
-    }
-}
-
 /// How this command shows times.
 fn times(global: &Global) -> Times {
     Times::at(RealWorld.now(), global.utc)
@@ -281,6 +245,36 @@ fn times(global: &Global) -> Times {
 fn past(times: Times, row: &Value, name: &str) -> String {
     let text = row.get(name).and_then(Value::as_str).unwrap_or("-");
     text.parse().map_or_else(|_| text.to_owned(), |at| times.past(at))
+}
+
+/// A text member of a gateway's row; empty where it has none.
+fn text<'a>(row: &'a Value, name: &str) -> &'a str {
+    row.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Prints one thing: as JSON, or in words.
+fn print_one<T: Serialize, S: Display>(
+    value: &T,
+    global: &Global,
+    words: impl FnOnce() -> S,
+) -> anyhow::Result<()> {
+    if global.json { show::json(value) } else { show::say(words()) }
+}
+
+/// Prints a list: its rows as JSON, one a line, or what `shown` makes of them; `nothing` where there are none.
+fn print_list<T: Serialize, S: Display>(
+    rows: &[T],
+    global: &Global,
+    nothing: &str,
+    shown: impl FnOnce() -> S,
+) -> anyhow::Result<()> {
+    if global.json {
+        return rows.iter().try_for_each(show::json);
+    }
+    if rows.is_empty() {
+        return show::say(nothing);
+    }
+    show::say(shown())
 }
 
 /// The exit code of a response received from a gateway.

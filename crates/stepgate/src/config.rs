@@ -25,6 +25,7 @@ use stepgate_http::server::PairFiles;
 use stepgate_http::{PublicUrl, Scheme, ServeLimits};
 use stepgate_mcp::McpSettings;
 
+pub(crate) use secret::Beside;
 use store::{StoreConfig, executor_id};
 
 use crate::log::{LogFormat, LogLevel};
@@ -277,6 +278,11 @@ impl ServeConfig {
         }
     }
 
+    /// The same for the address and the scheme that the configuration names.
+    pub(crate) fn configured_url(&self) -> anyhow::Result<PublicUrl> {
+        self.public_url(&self.bind, self.scheme()?)
+    }
+
     /// How long the start waits for tool servers that do not answer.
     pub(crate) fn servers_wait(&self) -> Duration {
         Duration::from_millis(self.servers_wait_ms)
@@ -288,10 +294,6 @@ impl ServeConfig {
             Some(_) => Scheme::Https,
             None => Scheme::Http,
         })
-    }
-
-    fn check(&self) -> anyhow::Result<()> {
-        self.public_url(&self.bind, self.scheme()?).map(|_| ())
     }
 }
 
@@ -352,7 +354,7 @@ impl Config {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        self.serve.check()?;
+        self.serve.configured_url()?;
         self.mcp.check()?;
         self.agent.check()?;
         mcp::check_own_names(&self.servers)?;

@@ -26,50 +26,30 @@ const NODE_ID: &str = "node_id";
 #[derive(Clone)]
 pub(crate) struct DataDir {
     root: PathBuf,
-    config: Option<PathBuf>,
-    /// The store that the command line names.
-    store: Option<String>,
+    /// The options of the command that works on it.
+    pub(crate) global: Global,
     /// Secret files that the command line names.
-    secrets: Vec<PathBuf>,
+    pub(crate) secrets: Vec<PathBuf>,
     /// The shared stores that this process has joined as a node.
     pub(crate) joined: Joined,
 }
 
 impl DataDir {
-    /// The directory that the command line names, or the user's default one.
-    pub(crate) fn of(global: &Global) -> anyhow::Result<Self> {
+    /// The directory that the command line names, or the user's default one. If it is not used, the path does not
+    /// matter, so a machine without a home directory works too.
+    pub(crate) fn of(global: Global, is_used: bool) -> anyhow::Result<Self> {
         let root = match &global.data {
-            Some(named) => named.clone(),
-            None => place::by_default(|name| std::env::var_os(name))?,
+            Some(named) => Ok(named.clone()),
+            None => place::by_default(|name| std::env::var_os(name)),
         };
-        let (config, store) = (global.config.clone(), global.store.clone());
-        Ok(Self { config, store, ..Self::at(&root) })
+        let root = if is_used { root? } else { root.unwrap_or_default() };
+        Ok(Self { global, ..Self::at(&root) })
     }
 
+    /// The directory at this place, without any options.
     pub(crate) fn at(root: &Path) -> Self {
-        let (config, store, secrets) = (None, None, Vec::new());
-        Self { root: root.to_owned(), config, store, secrets, joined: Joined::default() }
-    }
-
-    /// The same directory, with another store.
-    pub(crate) fn with_store(self, store: Option<String>) -> Self {
-        Self { store, ..self }
-    }
-
-    /// The same directory, with one more file that tool servers must not read.
-    pub(crate) fn with_secret(mut self, file: PathBuf) -> Self {
-        self.secrets.push(file);
-        self
-    }
-
-    /// The store that the command line names.
-    pub(crate) fn named_store(&self) -> Option<&str> {
-        self.store.as_deref()
-    }
-
-    /// Secret files that the command line names.
-    pub(crate) fn secrets(&self) -> &[PathBuf] {
-        &self.secrets
+        let (global, joined) = (Global::default(), Joined::default());
+        Self { root: root.to_owned(), global, secrets: Vec::new(), joined }
     }
 
     /// The file with this node's name.
@@ -97,7 +77,7 @@ impl DataDir {
     /// The configuration file, if there is one.
     pub(crate) fn config_file(&self) -> Option<PathBuf> {
         let inside = self.root.join("stepgate.toml");
-        match &self.config {
+        match &self.global.config {
             Some(file) => Some(file.clone()),
             // A dangling link counts as a file: reading it reports the missing target instead of ignoring it.
             None => inside.symlink_metadata().is_ok().then_some(inside),

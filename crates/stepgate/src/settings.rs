@@ -17,7 +17,7 @@ use stepgate_gateway::start::{
 };
 use stepgate_gateway::turns::AgentSettings;
 
-use crate::config::{Config, PolicyConfig, notify, servers};
+use crate::config::{Beside, Config, PolicyConfig, notify, servers};
 use crate::data_dir::DataDir;
 
 pub(crate) use out_of_reach::warnings as out_of_reach;
@@ -46,7 +46,7 @@ impl DataDir {
 
     /// The URL of the store, if it is not in the directory.
     pub(crate) fn store_url(&self, config: &Config) -> anyhow::Result<Option<String>> {
-        let url = self.named_store().unwrap_or(&config.store.url);
+        let url = self.global.store.as_ref().unwrap_or(&config.store.url);
         match url.split_once("://") {
             None if url.is_empty() => Ok(None),
             Some(("postgres" | "postgresql", _)) => Ok(Some(url.to_owned())),
@@ -86,8 +86,15 @@ impl DataDir {
         let hidden = decisive.into_iter().chain(keys).flatten();
         let hidden = hidden.chain(servers::secret_files(&config.servers, &base));
         let hidden = hidden.chain(notify::secret_files(&config.notify, &base));
-        let hidden = hidden.chain(self.secrets().iter().cloned()).map(std::path::absolute);
+        let hidden = hidden.chain(self.secrets.iter().cloned()).map(std::path::absolute);
         Ok(hidden.collect::<io::Result<_>>()?)
+    }
+
+    /// Settings that are read from the configuration. The error names its file.
+    fn valid<T>(&self, read: impl FnOnce(Beside<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let (base, environment) = (self.base(), |name: &str| std::env::var(name).ok());
+        let settings = read(Beside { base: &base, environment: &environment });
+        settings.with_context(|| format!("`{}` is not valid", self.config_shown()))
     }
 }
 
@@ -128,9 +135,7 @@ pub(crate) fn gateway(data: &DataDir, config: &Config, wait: Duration) -> anyhow
 
 /// The settings of the agent, if the configuration names a model.
 pub(crate) fn agent(data: &DataDir, config: &Config) -> anyhow::Result<Option<AgentSettings>> {
-    let environment = |name: &str| std::env::var(name).ok();
-    let settings = config.agent.settings(&data.base(), &environment);
-    settings.with_context(|| format!("`{}` is not valid", data.config_shown()))
+    data.valid(|beside| config.agent.settings(beside))
 }
 
 /// The receivers of notifications, and where people decide.
@@ -139,18 +144,13 @@ pub(crate) fn receivers(
     config: &Config,
     public_url: Option<String>,
 ) -> anyhow::Result<NotifySettings> {
-    let environment = |name: &str| std::env::var(name).ok();
-    let settings = notify::settings(&config.notify, public_url, &data.base(), &environment);
-    settings.with_context(|| format!("`{}` is not valid", data.config_shown()))
+    data.valid(|beside| notify::settings(&config.notify, public_url, beside))
 }
 
 /// The tool servers to start.
 pub(crate) fn server_specs(data: &DataDir, config: &Config) -> anyhow::Result<Vec<ServerSpec>> {
-    let (base, hidden) = (data.base(), data.hidden(config)?);
-    let node_id = data.node_id(config)?;
-    let environment = |name: &str| std::env::var(name).ok();
-    servers::specs(&config.servers, &base, &hidden, node_id.as_deref(), &environment)
-        .map_err(|error| error.context(format!("`{}` is not valid", data.config_shown())))
+    let (hidden, node_id) = (data.hidden(config)?, data.node_id(config)?);
+    data.valid(|beside| servers::specs(&config.servers, beside, &hidden, node_id.as_deref()))
 }
 
 /// The error of a start. If a tool server caused it, with its place in the configuration.

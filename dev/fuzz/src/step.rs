@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 use stepgate_core::approvers::Groups;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::digest::Digest;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;

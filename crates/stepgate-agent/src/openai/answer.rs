@@ -4,7 +4,8 @@
 use serde_json::{Map, Value};
 use stepgate_core::json::strict::{self, Integers};
 
-use crate::model::{Completion, ModelError, RequestedCall};
+use crate::envelope::ToolCall;
+use crate::model::{Completion, ModelError};
 use crate::response::Usage;
 
 /// Deepest nesting of an answer.
@@ -29,9 +30,7 @@ pub(super) fn read(body: &[u8]) -> Result<Completion, ModelError> {
 pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ModelError> {
     match strict::parse(body, DEPTH_MAX, Integers::Any) {
         Ok(Value::Object(members)) => Ok(members),
-        Ok(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        ) => Err(invalid("it is not a JSON object")),
+        Ok(_) => Err(invalid("it is not a JSON object")),
         Err(refusal) => Err(invalid(format!("it is not strict JSON: {refusal}"))),
     }
 }
@@ -45,27 +44,30 @@ fn only_choice(root: &Map<String, Value>) -> Result<&Map<String, Value>, ModelEr
     }
 }
 
-fn calls(message: &Map<String, Value>) -> Result<Vec<RequestedCall>, ModelError> {
+fn calls(message: &Map<String, Value>) -> Result<Vec<ToolCall>, ModelError> {
     if message.get("function_call").is_some_and(|call| !call.is_null()) {
         return Err(invalid("it has a call of the old kind, `function_call`"));
     }
+    tool_calls(message)?.iter().map(call).collect()
+}
+
+/// The list of calls, or of their pieces; empty where there is none.
+pub(super) fn tool_calls(message: &Map<String, Value>) -> Result<&[Value], ModelError> {
     match message.get("tool_calls") {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(calls)) => calls.iter().map(call).collect(),
-        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-            Err(invalid("its `tool_calls` are not a list"))
-        }
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(calls)) => Ok(calls),
+        Some(_) => Err(invalid("its `tool_calls` are not a list")),
     }
 }
 
-fn call(call: &Value) -> Result<RequestedCall, ModelError> {
+fn call(call: &Value) -> Result<ToolCall, ModelError> {
     let call = call.as_object().ok_or_else(|| invalid("one of its calls is not an object"))?;
     let function = call.get("function").and_then(Value::as_object);
     let function = function.ok_or_else(|| invalid("one of its calls is of no function"))?;
     let needed = |members: &Map<String, Value>, name: &str| {
         text(members, name)?.ok_or_else(|| invalid(format!("one of its calls has no `{name}`")))
     };
-    Ok(RequestedCall {
+    Ok(ToolCall {
         tool_call_id: needed(call, "id")?,
         name: needed(function, "name")?,
         arguments_json: needed(function, "arguments")?,
@@ -77,19 +79,15 @@ pub(super) fn text(members: &Map<String, Value>, name: &str) -> Result<Option<St
     match members.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(invalid(format!("its `{name}` is not a text")))
-        }
+        Some(_) => Err(invalid(format!("its `{name}` is not a text"))),
     }
 }
 
 /// The tokens used, if the answer states them.
 pub(super) fn usage(root: &Map<String, Value>) -> Result<Option<Usage>, ModelError> {
-    let members = match root.get("usage") {
-        None | Some(Value::Null) => return Ok(None),
-        Some(usage) => usage.as_object(),
-    };
-    let count = |name: &str| members.and_then(|it| it.get(name)).and_then(Value::as_u64);
+    let usage = root.get("usage").filter(|usage| !usage.is_null());
+    let Some(usage) = usage else { return Ok(None) };
+    let count = |name: &str| usage.get(name).and_then(Value::as_u64);
     match (count("prompt_tokens"), count("completion_tokens")) {
         (Some(prompt_tokens), Some(completion_tokens)) => {
             Ok(Some(Usage { prompt_tokens, completion_tokens }))

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::model::{Completion, RequestedCall};
+use crate::envelope::ToolCall;
+use crate::model::Completion;
 
 /// Shortest key that is searched for in answers. A shorter one is a placeholder such as `ollama`, for
 /// endpoints that require any key at all, and a model may well say that word.
@@ -37,7 +38,7 @@ impl ModelKey {
     pub(super) fn is_in(&self, completion: &Completion) -> bool {
         let Completion { model, text, calls, usage: _, cut_off: _ } = completion;
         let of_calls = calls.iter().flat_map(|call| {
-            let RequestedCall { tool_call_id, name, arguments_json } = call;
+            let ToolCall { tool_call_id, name, arguments_json } = call;
             [tool_call_id, name, arguments_json]
         });
         let mut texts = of_calls.chain(text).chain([model]);

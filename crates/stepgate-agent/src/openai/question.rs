@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::envelope::ClipBoardImage;
-use crate::model::{Ask, Message, Offer, RequestedCall};
+use crate::envelope::{ClipBoardImage, ToolCall};
+use crate::model::{Message, Offer, Prompt};
 
 /// The body of the POST.
-pub(super) fn body(model: &str, ask: Ask<'_>) -> Vec<u8> {
-    let messages: Vec<Value> = ask.messages.iter().map(message).collect();
+pub(super) fn body(model: &str, prompt: &Prompt) -> Vec<u8> {
+    let messages: Vec<Value> = prompt.messages.iter().map(message).collect();
     let mut body = json!({
         "model": model,
         "messages": messages,
         "stream": true,
         "stream_options": { "include_usage": true },
     });
-    if let (Value::Object(members), false) = (&mut body, ask.offers.is_empty()) {
-        let tools: Vec<Value> = ask.offers.iter().map(offer).collect();
+    if let (Value::Object(members), false) = (&mut body, prompt.offers.is_empty()) {
+        let tools: Vec<Value> = prompt.offers.iter().map(offer).collect();
         members.insert("tools".into(), tools.into());
     }
     body.to_string().into_bytes()
@@ -50,7 +50,7 @@ fn image(image: &ClipBoardImage) -> Value {
     json!({ "type": "image_url", "image_url": { "url": url } })
 }
 
-fn call(call: &RequestedCall) -> Value {
+fn call(call: &ToolCall) -> Value {
     json!({
         "id": call.tool_call_id,
         "type": "function",

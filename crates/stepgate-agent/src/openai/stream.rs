@@ -3,10 +3,11 @@
 use serde_json::{Map, Value};
 use stepgate_core::sse::{Parser, Unreadable};
 
-use super::answer::{cut_off, invalid, object, text, usage, whole};
+use super::answer::{cut_off, invalid, object, text, tool_calls, usage, whole};
 use super::{BODY_BYTES_MAX, ModelKey, Response, Trouble, beginning, broke_off, too_long};
+use crate::envelope::ToolCall;
 use crate::limits::CALLS_MAX;
-use crate::model::{Completion, ModelError, RequestedCall};
+use crate::model::{Completion, ModelError};
 use crate::ports::Told;
 
 /// Longest event.
@@ -26,11 +27,11 @@ pub(super) async fn read(
         }
         let events = parser.feed(&chunk).map_err(|why| match why {
             Unreadable::TooLong => too_long(),
-            Unreadable::NotUtf8 => Trouble::Final(invalid("it is not UTF-8")),
+            Unreadable::NotUtf8 => invalid("it is not UTF-8").into(),
         })?;
         for event in events.into_iter().filter_map(|event| event.data) {
             if event == "[DONE]" {
-                return pieces.end(told).map_err(Trouble::Final);
+                return Ok(pieces.end(told)?);
             }
             if let Some(text) = pieces.add(event.as_bytes())? {
                 told(&text);
@@ -39,8 +40,8 @@ pub(super) async fn read(
     }
     // Some endpoints omit the last line; if there was a finish reason, the answer is complete.
     match pieces.finish_reason {
-        Some(_) => pieces.end(told).map_err(Trouble::Final),
-        None => Err(pieces.broken(Trouble::again("the stream broke off"))),
+        Some(_) => Ok(pieces.end(told)?),
+        None => Err(pieces.broken("the stream broke off".to_owned())),
     }
 }
 
@@ -61,13 +62,13 @@ impl<'a> Pieces<'a> {
 
     /// Adds an event; returns the text that can be passed on now.
     pub(super) fn add(&mut self, event: &[u8]) -> Result<Option<String>, Trouble> {
-        let root = object(event).map_err(Trouble::Final)?;
+        let root = object(event)?;
         if let Some(error) = root.get("error").filter(|error| !error.is_null()) {
             let said = error.get("message").and_then(Value::as_str).unwrap_or("an error");
             let said = beginning(&self.key.masked(said));
-            return Err(self.broken(Trouble::again(format!("in the stream: {said}"))));
+            return Err(self.broken(format!("in the stream: {said}")));
         }
-        self.take(&root).map_err(Trouble::Final)?;
+        self.take(&root)?;
         // INVARIANT: the key does not begin in the text that was passed on, so only the rest is searched.
         let text = self.completion.text.as_deref().unwrap_or_default();
         let rest = text.get(self.told_bytes..).unwrap_or_default();
@@ -105,14 +106,7 @@ impl<'a> Pieces<'a> {
     }
 
     fn take_calls(&mut self, delta: &Map<String, Value>) -> Result<(), ModelError> {
-        let calls = match delta.get("tool_calls") {
-            None | Some(Value::Null) => return Ok(()),
-            Some(Value::Array(calls)) => calls,
-            Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-                return Err(invalid("its `tool_calls` are not a list"));
-            }
-        };
-        for piece in calls {
+        for piece in tool_calls(delta)? {
             let piece = piece.as_object().ok_or_else(|| invalid("a call's piece is no object"))?;
             let index = piece.get("index").and_then(Value::as_u64);
             let index = index.and_then(|index| usize::try_from(index).ok());
@@ -128,8 +122,7 @@ impl<'a> Pieces<'a> {
             return Err(invalid("its calls do not come in their order"));
         }
         if index == calls.len() {
-            let (tool_call_id, name, arguments_json) = Default::default();
-            calls.push(RequestedCall { tool_call_id, name, arguments_json });
+            calls.push(ToolCall::default());
         }
         let call = calls.get_mut(index).ok_or_else(|| invalid("a call is gone"))?;
         once(&mut call.tool_call_id, text(piece, "id")?)?;
@@ -156,13 +149,13 @@ impl<'a> Pieces<'a> {
     }
 
     /// Text that was passed on cannot be taken back, so the try is not repeated after that.
-    pub(super) fn broken(&self, trouble: Trouble) -> Trouble {
-        match trouble {
-            Trouble::Again(why, _) if self.told_bytes > 0 => Trouble::BrokeOff(why),
-            Trouble::Again(..)
-            | Trouble::BrokeOff(_)
-            | Trouble::Refused(..)
-            | Trouble::Final(_) => trouble,
+    pub(super) fn broken(&self, why: String) -> Trouble {
+        match self.told_bytes {
+            0 => Trouble::again(why),
+            _ => Trouble::Final {
+                complaint: format!("the model's answer broke off: {why}"),
+                error: ModelError::Unavailable("its answer broke off".to_owned()),
+            },
         }
     }
 }

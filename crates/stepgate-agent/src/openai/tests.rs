@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::answer::read;
 use super::stream::Pieces;
 use super::{Endpoint, ModelKey, OpenAi, Trouble, question};
-use crate::envelope::ClipBoardImage;
-use crate::model::{Ask, Completion, Message, ModelError, Offer, RequestedCall};
+use crate::envelope::{ClipBoardImage, ToolCall};
+use crate::model::{Completion, Message, ModelError, Offer, Prompt};
 use crate::response::Usage;
 
 fn whole(message: Value, finish_reason: &str) -> Value {
@@ -20,8 +20,8 @@ fn whole(message: Value, finish_reason: &str) -> Value {
     })
 }
 
-fn call(id: &str, name: &str, arguments: &str) -> RequestedCall {
-    RequestedCall { tool_call_id: id.into(), name: name.into(), arguments_json: arguments.into() }
+fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+    ToolCall { tool_call_id: id.into(), name: name.into(), arguments_json: arguments.into() }
 }
 
 fn completion() -> Completion {
@@ -138,10 +138,8 @@ fn joined_with(key: &ModelKey, pieces: &[String]) -> (Vec<String>, Result<Comple
     for piece in pieces {
         match all.add(piece.as_bytes()) {
             Ok(text) => told.extend(text),
-            Err(Trouble::Final(error)) => return (told, Err(error)),
-            Err(Trouble::Again(why, _) | Trouble::Refused(_, why) | Trouble::BrokeOff(why)) => {
-                return (told, Err(ModelError::Unavailable(why)));
-            }
+            Err(Trouble::Final { error, .. }) => return (told, Err(error)),
+            Err(Trouble::Again(why, _)) => return (told, Err(ModelError::Unavailable(why))),
         }
     }
     let last = Mutex::new(None);
@@ -273,16 +271,18 @@ fn pieces_that_do_not_fit_are_refused() {
 fn once_text_was_told_a_stream_that_breaks_is_not_tried_again() {
     let key = no_key();
     let mut pieces = Pieces::of(&key);
-    let again = || Trouble::again("gone");
-    assert!(matches!(pieces.broken(again()), Trouble::Again(..)));
+    let why = || "gone".to_owned();
+    assert!(matches!(pieces.broken(why()), Trouble::Again(..)));
     let told = pieces.add(piece(json!({ "content": "a" }), Value::Null).as_bytes());
     assert!(told.is_ok());
-    assert!(matches!(pieces.broken(again()), Trouble::BrokeOff(why) if why == "gone"));
+    let Trouble::Final { complaint, error } = pieces.broken(why()) else { panic!("tried again") };
+    assert_eq!(complaint, "the model's answer broke off: gone");
+    assert_eq!(error, ModelError::Unavailable("its answer broke off".into()));
 }
 
 #[test]
 fn a_question_has_the_conversation_and_the_tools() {
-    let messages = [
+    let messages = vec![
         Message::System("s".into()),
         Message::User { text: "u".into(), images: Vec::new() },
         Message::Assistant { text: None, calls: vec![call("a", "f", "{}")] },
@@ -293,15 +293,14 @@ fn a_question_has_the_conversation_and_the_tools() {
             images: vec![ClipBoardImage { mime_type: "image/png".into(), data: "AA==".into() }],
         },
     ];
-    let offers = [Offer {
+    let offers = vec![Offer {
         name: "f".into(),
         description: Some("d".into()),
         parameters: json!({ "type": "object" }),
         action: Some("F".into()),
     }];
     let body: Value =
-        serde_json::from_slice(&question::body("m", Ask { messages: &messages, offers: &offers }))
-            .unwrap();
+        serde_json::from_slice(&question::body("m", &Prompt { messages, offers })).unwrap();
     let expected = json!({
         "model": "m",
         "messages": [
@@ -325,8 +324,7 @@ fn a_question_has_the_conversation_and_the_tools() {
         ],
     });
     assert_eq!(body, expected);
-    let bare: Value =
-        serde_json::from_slice(&question::body("m", Ask { messages: &[], offers: &[] })).unwrap();
+    let bare: Value = serde_json::from_slice(&question::body("m", &Prompt::default())).unwrap();
     assert_eq!(bare.get("tools"), None);
 }
 

@@ -10,9 +10,7 @@ use crate::turns;
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let known = known(flow).await?;
     let context = &mut flow.context;
-    // A combination without a type stays without one, and the rules report it.
-    let context_type = ContextType::of(context.envelope());
-    context.context_type = context_type.map_or("", ContextType::as_str).to_owned();
+    context.context_type = ContextType::of(context.envelope());
     context.time_stamp = flow.agent.gate.world.now().to_string();
     context.correlation_id = flow.correlation_id.clone();
     context.known = known;

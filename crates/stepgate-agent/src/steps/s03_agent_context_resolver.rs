@@ -1,22 +1,17 @@
 //! AgentContextResolver: the agent's settings, for a new conversation.
 
-use crate::context::{AgentContext, ConversationContext};
+use crate::context::ConversationContext;
 use crate::flow::Flow;
+use crate::turn::Turn;
 
 pub(crate) fn run(flow: &mut Flow<'_>) {
-    let profile = &flow.agent.profile;
-    flow.context.agent_context = Some(agent_context(flow));
-    flow.context.conversation_context = Some(ConversationContext {
-        mode: profile.mode.clone(),
-        mode_display_name: profile.mode_display_name.clone(),
-        earlier: Vec::new(),
-    });
+    resolve(flow, flow.agent.profile.mode.clone(), Vec::new());
 }
 
 /// The agent's settings are the same in every conversation.
-pub(super) fn agent_context(flow: &Flow<'_>) -> AgentContext {
-    AgentContext {
-        model: flow.agent.model.name().to_owned(),
-        system_prompt: flow.agent.profile.system_prompt.clone(),
-    }
+pub(super) fn resolve(flow: &mut Flow<'_>, mode: String, earlier: Vec<Turn>) {
+    flow.context.agent_context = Some(flow.agent.profile.clone());
+    let mode_display_name = flow.agent.profile.mode_display_name.clone();
+    flow.context.conversation_context =
+        Some(ConversationContext { mode, mode_display_name, earlier });
 }

@@ -13,19 +13,15 @@ use super::s02_session_restorer::named_turn;
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let turn = named_turn(flow)?;
-    if let Some(known) = turn.continued_by(&flow.correlation_id) {
-        let manifest = ToolCallManifest {
-            tool_calls: turn.calls_answered_by(&flow.correlation_id),
-            tool_call_results: known.envelope.tool_results.clone(),
-        };
-        flow.context.tool_call_manifest = Some(manifest);
-        flow.context.turn = Some(turn.seen_by(&flow.correlation_id));
+    flow.context.tool_call_manifest = Some(ToolCallManifest {
+        tool_calls: turn.calls_answered_by(&flow.correlation_id),
+        tool_call_results: flow.context.envelope().tool_results.clone(),
+    });
+    let is_recorded = turn.request_digest(&flow.correlation_id).is_some();
+    flow.context.turn = Some(turn.seen_by(&flow.correlation_id));
+    if is_recorded {
         return Ok(());
     }
-    let tool_call_results = flow.context.envelope().tool_results.clone();
-    let tool_calls = turn.awaited_calls();
-    flow.context.tool_call_manifest = Some(ToolCallManifest { tool_calls, tool_call_results });
-    flow.context.turn = Some(turn);
     let continued = Continued {
         correlation_id: flow.correlation_id.clone(),
         request_digest: flow.request_digest,

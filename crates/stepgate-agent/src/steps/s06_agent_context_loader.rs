@@ -1,24 +1,18 @@
 //! AgentContextLoader: the agent's settings and the earlier turns, for a conversation that continues.
 
-use crate::context::ConversationContext;
 use crate::flow::Flow;
 use crate::stop::{Code, Stop};
 use crate::turn::{Turn, TurnState};
 use crate::turns;
 
-use super::s03_agent_context_resolver::agent_context;
+use super::s03_agent_context_resolver::resolve;
 use super::s08_reasoner::fail;
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let Some(earlier) = earlier(flow).await? else { return Err(too_long(flow).await?) };
     let session = flow.context.session.as_ref();
     let mode = session.and_then(|session| session.mode.clone()).unwrap_or_default();
-    flow.context.agent_context = Some(agent_context(flow));
-    flow.context.conversation_context = Some(ConversationContext {
-        mode,
-        mode_display_name: flow.agent.profile.mode_display_name.clone(),
-        earlier,
-    });
+    resolve(flow, mode, earlier);
     Ok(())
 }
 

@@ -2,17 +2,12 @@
 
 use std::collections::HashSet;
 
-use stepgate_core::gate::Fault;
-use stepgate_core::ids::{IdempotencyKey, ProposalId};
-use stepgate_core::step;
-
-use crate::context::{PromptContent, PromptKnowledge};
-use crate::envelope::{Envelope, is_present};
+use crate::envelope::Envelope;
 use crate::flow::{Flow, missing};
-use crate::model::{Message, Offer};
+use crate::model::{Message, Offer, Prompt};
 use crate::stop::Stop;
 use crate::turn::{AskedCall, Entry, Turn};
-use crate::turns::{CallResponses, told_of};
+use crate::turns::{CallResponses, answer_to, told_of};
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let context = &flow.context;
@@ -28,7 +23,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     messages.extend(told(flow, flow.turn()?, &responses).await?);
     // A turn that is over needs no offers, whatever is offered now.
     let offers = if flow.turn()?.is_open() { offers(flow)? } else { Vec::new() };
-    flow.context.prompt_knowledge = PromptKnowledge::Ready(PromptContent { messages, offers });
+    flow.context.prompt = Some(Prompt { messages, offers });
     Ok(())
 }
 
@@ -54,7 +49,7 @@ async fn told(
                     let content = result.result_json.clone().unwrap_or_default();
                     messages.push(Message::Tool { tool_call_id, content });
                 }
-                if has_words(&continued.envelope) {
+                if continued.envelope.has_input() {
                     messages.push(said(&continued.envelope));
                 }
             }
@@ -73,11 +68,9 @@ async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
     let is_unknown =
         |call: &&AskedCall| !call.is_clients() && turn.ended(&call.tool_call_id).is_none();
     for AskedCall { tool_call_id, .. } in asked.iter().filter(is_unknown) {
-        let id = turn.id.proposal_id(tool_call_id).to_string();
-        let proposal_id = ProposalId::parse(&id).map_err(Fault::from)?;
-        let key = IdempotencyKey::of(&flow.principal_id, &proposal_id);
-        let Some(binding) = gate.store.binding(&key).await? else { continue };
-        let content = told_of(gate, &step::answer_of(gate, binding.trace_id).await?).await?;
+        let answer = answer_to(gate, &flow.principal_id, turn.id, tool_call_id).await?;
+        let Some(answer) = answer else { continue };
+        let content = told_of(gate, &answer).await?;
         messages.push(Message::Tool { tool_call_id: tool_call_id.clone(), content });
     }
     Ok(messages)
@@ -86,21 +79,15 @@ async fn begun(flow: &Flow<'_>, turn: &Turn) -> Result<Vec<Message>, Stop> {
 /// A failed turn may end with calls that have no result, and models do not accept those. Calls with a result
 /// stay: otherwise the model would make them again.
 fn whole(mut messages: Vec<Message>) -> Vec<Message> {
-    let asked = messages.iter().rposition(|message| match message {
-        Message::Assistant { calls, .. } => !calls.is_empty(),
-        Message::System(_) | Message::User { .. } | Message::Tool { .. } => false,
+    let answered: HashSet<String> = messages.iter().filter_map(answers).collect();
+    let asked = messages.iter_mut().enumerate().rev().find_map(|(place, message)| match message {
+        Message::Assistant { calls, .. } => (!calls.is_empty()).then_some((place, calls)),
+        Message::System(_) | Message::User { .. } | Message::Tool { .. } => None,
     });
-    let Some(asked) = asked else { return messages };
-    let answered: HashSet<String> = messages.iter().skip(asked).filter_map(answers).collect();
-    let is_open = match messages.get_mut(asked) {
-        Some(Message::Assistant { calls, .. }) => {
-            calls.retain(|call| answered.contains(&call.tool_call_id));
-            calls.is_empty()
-        }
-        Some(Message::System(_) | Message::User { .. } | Message::Tool { .. }) | None => false,
-    };
-    if is_open {
-        messages.truncate(asked);
+    let Some((place, calls)) = asked else { return messages };
+    calls.retain(|call| answered.contains(&call.tool_call_id));
+    if calls.is_empty() {
+        messages.truncate(place);
     }
     messages
 }
@@ -111,13 +98,6 @@ fn answers(message: &Message) -> Option<String> {
         Message::Tool { tool_call_id, .. } => Some(tool_call_id.clone()),
         Message::System(_) | Message::User { .. } | Message::Assistant { .. } => None,
     }
-}
-
-/// Whether the user adds anything to the results.
-fn has_words(envelope: &Envelope) -> bool {
-    is_present(envelope.instructions.as_deref())
-        || !envelope.input_artifacts.is_empty()
-        || !envelope.clip_board_images.is_empty()
 }
 
 /// The user's message, with the attached texts.
@@ -134,14 +114,9 @@ fn said(envelope: &Envelope) -> Message {
 
 /// The tools of the gate, and those that the caller runs.
 fn offers(flow: &Flow<'_>) -> Result<Vec<Offer>, Stop> {
-    let server = flow.agent.tools.offered(&flow.principal_id).into_iter().map(|tool| Offer {
-        name: tool.name,
-        description: tool.description,
-        parameters: tool.parameters,
-        action: Some(tool.action),
-    });
-    let mut offers: Vec<Offer> = server.collect();
-    let clients = declared(flow)?.iter().map(|tool| Offer {
+    let mut offers = flow.agent.tools.offered(&flow.principal_id);
+    let declared = flow.context.declared_tools(Some(flow.turn()?));
+    let clients = declared.iter().map(|tool| Offer {
         name: tool.name.clone(),
         description: tool.description.clone(),
         parameters: tool.parameters.clone(),
@@ -149,13 +124,4 @@ fn offers(flow: &Flow<'_>) -> Result<Vec<Offer>, Stop> {
     });
     offers.extend(clients);
     Ok(offers)
-}
-
-/// The tools that the request declares, or else those that its turn was opened with.
-fn declared<'a>(flow: &'a Flow<'_>) -> Result<&'a [crate::envelope::ClientTool], Stop> {
-    let own = &flow.context.envelope().tools;
-    if !own.is_empty() {
-        return Ok(own);
-    }
-    Ok(flow.turn()?.opened().map_or(&[], |opened| opened.envelope.tools.as_slice()))
 }

@@ -25,8 +25,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     };
     loop {
         // LLMClient's PRE is checked before every round, its POST after the last one.
-        let found = validate_pre_step(&flow.context, Step::LlmClient);
-        flow.judged(found).await?;
+        flow.check(validate_pre_step, Step::LlmClient).await?;
         match s09_llm_client::run(flow).await? {
             Round::Ended => break,
             Round::ServerCalls(calls) => {
@@ -34,7 +33,9 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
                 let is_last = flow.turn()?.rounds() >= rounds_max;
                 // If the model will not see the results, the calls are not run.
                 if is_last && !flow.turn()?.asks_client() {
-                    return Err(exhausted(flow).await?);
+                    let message =
+                        format!("the model asked for tools {rounds_max} times and gave no answer");
+                    return Err(fail(flow, Code::RoundsExhausted.error(message)).await?);
                 }
                 for call in calls {
                     run_call(flow, &call).await?;
@@ -42,17 +43,13 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
             }
         }
     }
-    let found = validate_post_step(&flow.context, Step::LlmClient);
-    flow.judged(found).await
+    flow.check(validate_post_step, Step::LlmClient).await
 }
 
 /// One full step of the gate, with its own record.
 async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
-    let (tool_call_id, action) = (call.tool_call_id.clone(), call.action.clone());
-    let action = action.unwrap_or_default();
-    let arguments_json = call.arguments_json.clone();
-    let calling = Progress::Calling { tool_call_id: tool_call_id.clone(), action, arguments_json };
-    flow.listener.hear(calling);
+    let tool_call_id = call.tool_call_id.clone();
+    flow.listener.hear(Progress::Calling(call.clone()));
     let proposal = proposal(flow, call)?;
     let session_id = flow.session_id()?;
     let mut answer = flow.agent.tools.run(&flow.principal_id, session_id, proposal).await?;
@@ -63,13 +60,8 @@ async fn run_call(flow: &mut Flow<'_>, call: &AskedCall) -> Result<(), Stop> {
         answer = flow.agent.tools.wait_until_finished(answer.run_id).await?;
     }
     let ended = ToolEnded::of(&tool_call_id, &answer);
-    let called = Progress::Called {
-        tool_call_id: tool_call_id.clone(),
-        run_id: answer.run_id,
-        outcome: ended.outcome.clone(),
-    };
-    flow.append(Entry::ToolEnded(ended)).await?;
-    flow.listener.hear(called);
+    flow.append(Entry::ToolEnded(ended.clone())).await?;
+    flow.listener.hear(Progress::Called(ended));
     let content = told_of(&flow.agent.gate, &answer).await?;
     flow.tell(Message::Tool { tool_call_id, content });
     Ok(())
@@ -82,11 +74,12 @@ fn proposal(flow: &Flow<'_>, call: &AskedCall) -> Result<Payload, Stop> {
     let turn = flow.turn()?;
     let text = turn.last_answer().and_then(|answer| answer.text.clone());
     let reasoning = text.filter(|text| !text.trim().is_empty());
-    let reasoning = reasoning.unwrap_or_else(|| "the model asked for this call".to_owned());
+    let mut reasoning = reasoning.unwrap_or_else(|| "the model asked for this call".to_owned());
+    reasoning.truncate(reasoning.floor_char_boundary(REASONING_BYTES_MAX));
     let head = serde_json::json!({
         "schema_version": "1.0.0",
         "id": turn.id.proposal_id(&call.tool_call_id),
-        "reasoning": beginning(&reasoning, REASONING_BYTES_MAX),
+        "reasoning": reasoning,
         "action": call.action,
     });
     let head = head.to_string();
@@ -94,23 +87,7 @@ fn proposal(flow: &Flow<'_>, call: &AskedCall) -> Result<Payload, Stop> {
     Ok(Payload::whole(format!("{head},\"args\":{}}}", call.arguments_json).into_bytes()))
 }
 
-/// The beginning of a text, up to this many bytes.
-fn beginning(text: &str, bytes_max: usize) -> &str {
-    let mut end = bytes_max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
-}
-
-/// The model used all its rounds without an answer: the turn ends, durably.
-async fn exhausted(flow: &mut Flow<'_>) -> Result<Stop, Stop> {
-    let rounds_max = flow.agent.limits.rounds_max;
-    let message = format!("the model asked for tools {rounds_max} times and gave no answer");
-    fail(flow, Code::RoundsExhausted.error(message)).await
-}
-
-/// Ends the turn without an answer.
+/// Ends the turn without an answer, durably.
 pub(super) async fn fail(flow: &mut Flow<'_>, error: InvokeError) -> Result<Stop, Stop> {
     flow.append(Entry::Failed(error.clone().into())).await?;
     Ok(error.into())

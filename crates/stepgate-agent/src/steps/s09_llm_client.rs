@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stepgate_core::json::strict::{self, Integers};
 
-use crate::context::{PromptContent, PromptKnowledge, ResponsePayload};
+use crate::envelope::ToolCall;
 use crate::flow::{Flow, missing};
 use crate::limits::{ANSWER_BYTES_MAX, ARGUMENTS_DEPTH_MAX, CALLS_MAX, TOOL_CALL_ID_BYTES_MAX};
-use crate::model::{Ask, Completion, Message, ModelError, Offer, RequestedCall};
+use crate::model::{Completion, Message, ModelError, Offer, Prompt};
 use crate::ports::Progress;
 use crate::stop::{Code, Stop};
 use crate::turn::{Answered, AskedCall, Entry, Turn, TurnState};
@@ -31,7 +31,7 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<Round, Stop> {
     }
     match flow.turn()?.state() {
         TurnState::Final(text) => {
-            flow.context.response_payload = Some(ResponsePayload { text });
+            flow.context.response_payload = Some(text);
             Ok(Round::Ended)
         }
         TurnState::AwaitingClient(calls) => {
@@ -45,8 +45,8 @@ pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<Round, Stop> {
 }
 
 async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
-    let content = prompt(flow)?;
-    let bytes: usize = content.messages.iter().map(Message::bytes).sum();
+    let prompt = flow.context.prompt.as_ref().ok_or_else(|| missing("prompt"))?;
+    let bytes: usize = prompt.messages.iter().map(Message::bytes).sum();
     let bytes_max = flow.agent.limits.prompt_bytes_max;
     if bytes > bytes_max {
         let message = format!(
@@ -55,8 +55,8 @@ async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
         // A retry would be no shorter: the turn ends, so that no caller waits for it.
         return Err(fail(flow, Code::ConversationTooLong.error(message)).await?);
     }
-    let answered = match answer(flow, content).await {
-        Ok(completion) => judge(flow.turn()?, &content.offers, completion),
+    let answered = match answer(flow, prompt).await {
+        Ok(completion) => judge(flow.turn()?, &prompt.offers, completion),
         Err(error) => Err(error),
     };
     match answered {
@@ -72,34 +72,28 @@ async fn ask(flow: &mut Flow<'_>) -> Result<(), Stop> {
             Err(fail(flow, Code::ModelOutputInvalid.error(why)).await?)
         }
         // The model gave no answer: the same request, sent again, asks again.
-        Err(error @ ModelError::TimedOut) => Err(Code::ModelTimedOut.stop(error.to_string())),
-        Err(error @ ModelError::Unavailable(_)) => {
-            Err(Code::ModelUnavailable.stop(error.to_string()))
-        }
-        Err(error @ ModelError::Refused(_)) => Err(Code::ModelRefused.stop(error.to_string())),
+        Err(error @ ModelError::TimedOut) => unanswered(Code::ModelTimedOut, &error),
+        Err(error @ ModelError::Unavailable(_)) => unanswered(Code::ModelUnavailable, &error),
+        Err(error @ ModelError::Refused(_)) => unanswered(Code::ModelRefused, &error),
     }
 }
 
-async fn answer(flow: &Flow<'_>, content: &PromptContent) -> Result<Completion, ModelError> {
-    let PromptContent { messages, offers } = content;
+fn unanswered(code: Code, error: &ModelError) -> Result<(), Stop> {
+    Err(code.error(error.to_string()).into())
+}
+
+async fn answer(flow: &Flow<'_>, prompt: &Prompt) -> Result<Completion, ModelError> {
     let has_told = AtomicBool::new(false);
     let told = |text: &str| {
         has_told.store(true, Ordering::Relaxed);
         flow.listener.hear(Progress::Text(text.to_owned()));
     };
-    let completion = flow.agent.model.complete(Ask { messages, offers }, &told).await?;
+    let completion = flow.agent.model.complete(prompt, &told).await?;
     // An endpoint may send a whole answer where a stream was requested.
     if let Some(text) = completion.text.as_deref().filter(|_| !has_told.load(Ordering::Relaxed)) {
         told(text);
     }
     Ok(completion)
-}
-
-fn prompt<'a>(flow: &'a Flow<'_>) -> Result<&'a PromptContent, Stop> {
-    match &flow.context.prompt_knowledge {
-        PromptKnowledge::Ready(content) => Ok(content),
-        PromptKnowledge::NotReady => Err(missing("prompt")),
-    }
 }
 
 /// The answer, if all of it is valid.
@@ -117,19 +111,16 @@ fn judge(turn: &Turn, offers: &[Offer], completion: Completion) -> Result<Answer
     }
     let earlier = turn.answers().flat_map(|answer| &answer.calls);
     let mut ids: HashSet<String> = earlier.map(|call| call.tool_call_id.clone()).collect();
-    let mut asked = Vec::with_capacity(calls.len());
-    for call in calls {
-        asked.push(judge_call(offers, &mut ids, call)?);
-    }
-    Ok(Answered { model, text, calls: asked, usage, cut_off })
+    let calls = calls.into_iter().map(|call| judge_call(offers, &mut ids, call));
+    Ok(Answered { model, text, calls: calls.collect::<Result<_, _>>()?, usage, cut_off })
 }
 
 fn judge_call(
     offers: &[Offer],
     ids: &mut HashSet<String>,
-    call: RequestedCall,
+    call: ToolCall,
 ) -> Result<AskedCall, ModelError> {
-    let RequestedCall { tool_call_id, name, arguments_json } = call;
+    let ToolCall { tool_call_id, name, arguments_json } = call;
     let id = shown(&tool_call_id);
     if tool_call_id.trim().is_empty() || tool_call_id.len() > TOOL_CALL_ID_BYTES_MAX {
         return invalid(format!("a call has no id of 1 to {TOOL_CALL_ID_BYTES_MAX} bytes"));

@@ -2,7 +2,6 @@
 
 use stepgate_core::ids::SessionId;
 
-use crate::context::ResponseType;
 use crate::envelope::{ToolCall, ToolCallResult};
 use crate::flow::{Flow, missing};
 use crate::ports::Agent;
@@ -13,29 +12,27 @@ use crate::turns::CallResponses;
 
 pub(crate) async fn run(flow: &mut Flow<'_>) -> Result<(), Stop> {
     let context = &flow.context;
-    let conversation = context.conversation_context.as_ref();
-    let mode = conversation.map_or("", |conversation| &conversation.mode_display_name);
-    let head = head(flow.session_id()?, flow.turn()?, mode);
-    let response = match context.response_type() {
-        ResponseType::Final => {
+    let head = head(flow.agent, flow.session_id()?, flow.turn()?);
+    let response = match context.response_kind() {
+        Some(ResponseKind::Final) => {
             let payload = context.response_payload.as_ref().ok_or_else(|| missing("payload"))?;
-            last_word(flow.agent, flow.turn()?, head, &payload.text).await?
+            last_word(flow.agent, flow.turn()?, head, payload).await?
         }
-        ResponseType::ToolContinuation => {
+        Some(ResponseKind::ClientToolContinuation) => {
             calls_for_client(flow.turn()?, head, &context.client_tool_calls)
         }
-        ResponseType::NotReady => return Err(missing("response")),
+        None => return Err(missing("response")),
     };
     flow.context.response = Some(response);
     Ok(())
 }
 
 /// The members of every response.
-pub(crate) fn head(session_id: SessionId, turn: &Turn, mode_display_name: &str) -> Response {
+pub(crate) fn head(agent: &Agent, session_id: SessionId, turn: &Turn) -> Response {
     Response {
         session_id: Some(session_id.to_string()),
         turn_id: Some(turn.id.to_string()),
-        mode_display_name: Some(mode_display_name.to_owned()),
+        mode_display_name: Some(agent.profile.mode_display_name.clone()),
         ..Response::default()
     }
 }

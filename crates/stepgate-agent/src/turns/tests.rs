@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stepgate_core::approvers::Groups;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::limits::Limits;

@@ -1,19 +1,16 @@
 //! The response's own contract. Forbidden means absent.
 
-use super::rule::{self, Findings};
-use crate::context::{Context, ResponseType};
+use super::rule;
+use crate::context::Context;
 use crate::envelope::is_present;
+use crate::invoke::InvokeResult;
 use crate::response::{Response, ResponseKind};
 
-pub(super) fn check(context: &Context, response: &Response, found: &mut Findings) {
+pub(super) fn check(context: &Context, response: &Response, found: &mut InvokeResult) {
     let kind = ResponseKind::parse(&response.kind);
-    let expected = match context.response_type() {
-        ResponseType::Final => Some(ResponseKind::Final),
-        ResponseType::ToolContinuation => Some(ResponseKind::ClientToolContinuation),
-        ResponseType::NotReady => None,
-    };
     // If there is nothing to respond with, another rule reports it.
-    found.must(kind.is_some() && (expected.is_none() || kind == expected), rule::RESPONSE_KIND);
+    let expected = context.response_kind().or(kind);
+    found.must(kind.is_some() && kind == expected, rule::RESPONSE_KIND);
     let session = context.session.as_ref().map(|session| session.id.to_string());
     found.must(session.is_some() && response.session_id == session, rule::RESPONSE_SESSION);
     let turn = context.turn.as_ref().map(|turn| turn.id.to_string());
@@ -21,9 +18,9 @@ pub(super) fn check(context: &Context, response: &Response, found: &mut Findings
     let mode = context.conversation_context.as_ref().map(|it| it.mode_display_name.as_str());
     let is_mode = is_present(mode) && response.mode_display_name.as_deref() == mode;
     found.must(is_mode, rule::RESPONSE_MODE);
-    match kind.filter(|_| expected.is_none() || kind == expected) {
+    match kind.filter(|_| kind == expected) {
         Some(ResponseKind::Final) => {
-            let said = context.response_payload.as_ref().map(|payload| payload.text.as_str());
+            let said = context.response_payload.as_deref();
             let text = response.primary_output_text.as_deref();
             found.must(is_present(text) && (said.is_none() || text == said), rule::FINAL_TEXT);
             found.must(response.tool_calls.is_none(), rule::FINAL_CALLS);
@@ -33,7 +30,7 @@ pub(super) fn check(context: &Context, response: &Response, found: &mut Findings
     }
 }
 
-fn continuation(context: &Context, response: &Response, found: &mut Findings) {
+fn continuation(context: &Context, response: &Response, found: &mut InvokeResult) {
     let calls = response.tool_calls.as_deref().unwrap_or_default();
     found.must(!calls.is_empty(), rule::CALLS_PRESENT);
     found.must(calls.is_empty() || calls == context.client_tool_calls, rule::CALLS_ORDER);

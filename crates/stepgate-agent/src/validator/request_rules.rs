@@ -3,54 +3,45 @@
 
 mod form;
 
-use super::rule::Findings;
-use super::{core_rules, manifest};
+use super::{manifest, validate_core};
 use crate::context::{Context, Known, ToolCallManifest};
 use crate::envelope::{ContextType, ToolCall, ToolCallResult};
 use crate::invoke::{InvokeError, InvokeResult};
 use crate::stop::Code;
 use crate::turn::{Turn, TurnState};
 
-/// A rule that is broken.
-type Broken = Box<InvokeError>;
-
 /// The core rules and the request's form are checked completely; its place only if both hold.
 pub(super) fn check(context: &Context) -> InvokeResult {
-    let mut found = Findings::default();
-    found.include(core_rules::check(context));
+    let mut found = validate_core(context);
     // A recorded request was checked when it came, and must get its recorded answer.
     if is_recorded(context) {
-        return found.done();
+        return found;
     }
     form::check(context, &mut found);
-    if let (true, Err(broken)) = (found.is_empty(), place(context)) {
-        found.add(*broken);
+    if found.is_success() {
+        found.errors.extend(place(context).err());
     }
-    found.done()
+    found
 }
 
 /// Whether this same request came before.
 fn is_recorded(context: &Context) -> bool {
     let Known { own, named, request_digest, .. } = &context.known;
-    let recorded = match ContextType::parse(&context.context_type) {
-        Some(ContextType::Initial | ContextType::FollowOn) => {
-            let opened = own.as_ref().and_then(|(_, turn)| turn.opened());
-            opened.map(|opened| opened.request_digest)
-        }
+    let turn = match context.context_type {
+        Some(ContextType::Initial | ContextType::FollowOn) => own.as_ref(),
         Some(ContextType::ClientToolCallContinuation) => {
-            let named = named.as_ref().filter(|_| own_session(&context.known).is_ok());
-            let continued = named.and_then(|(_, turn)| turn.continued_by(&context.correlation_id));
-            continued.map(|continued| continued.request_digest)
+            named.as_ref().filter(|_| own_session(&context.known).is_ok())
         }
         None => None,
     };
+    let recorded = turn.and_then(|(_, turn)| turn.request_digest(&context.correlation_id));
     recorded.is_some() && recorded == *request_digest
 }
 
 /// Whether the request fits the place in the conversation that it names.
-fn place(context: &Context) -> Result<(), Broken> {
+fn place(context: &Context) -> Result<(), InvokeError> {
     let known = &context.known;
-    match ContextType::parse(&context.context_type) {
+    match context.context_type {
         None => Ok(()),
         Some(ContextType::Initial) => is_free(known),
         Some(ContextType::FollowOn) => {
@@ -60,10 +51,10 @@ fn place(context: &Context) -> Result<(), Broken> {
         }
         Some(ContextType::ClientToolCallContinuation) => {
             let named = named_turn(known)?;
+            is_free(known)?;
             // A key that brought results is also used up within their turn.
-            match named.continued_by(&context.correlation_id) {
-                Some(_) => return Err(key_taken()),
-                None => is_free(known)?,
+            if named.request_digest(&context.correlation_id).is_some() {
+                return Err(key_taken());
             }
             let results = &context.envelope().tool_results;
             let tool_calls = awaited(named, results)?;
@@ -74,49 +65,45 @@ fn place(context: &Context) -> Result<(), Broken> {
 }
 
 /// Another principal's session counts as missing.
-fn own_session(known: &Known) -> Result<(), Broken> {
+fn own_session(known: &Known) -> Result<(), InvokeError> {
     match (&known.session, &known.asker) {
         (Some(session), Some(asker)) if session.principal_id == *asker => Ok(()),
-        (Some(_) | None, _) => {
-            Err(Code::SessionNotFound.error("there is no such session here").into())
-        }
+        (Some(_) | None, _) => Err(Code::SessionNotFound.error("there is no such session here")),
     }
 }
 
 /// The turn that the request names, in its session.
-fn named_turn(known: &Known) -> Result<&Turn, Broken> {
+fn named_turn(known: &Known) -> Result<&Turn, InvokeError> {
     own_session(known)?;
     let session_id = known.session.as_ref().map(|session| session.session_id);
     match &known.named {
         Some((place, turn)) if Some(*place) == session_id => Ok(turn),
-        Some(_) | None => {
-            Err(Code::TurnNotFound.error("there is no such turn in this session").into())
-        }
+        Some(_) | None => Err(Code::TurnNotFound.error("there is no such turn in this session")),
     }
 }
 
 /// A key that opened a turn can neither open another one nor bring results.
-fn is_free(known: &Known) -> Result<(), Broken> {
+fn is_free(known: &Known) -> Result<(), InvokeError> {
     if known.own.is_none() { Ok(()) } else { Err(key_taken()) }
 }
 
-fn key_taken() -> Broken {
+fn key_taken() -> InvokeError {
     let message = "this idempotency key was used for another request: take a fresh one";
-    Code::IdempotencyConflict.error(message).into()
+    Code::IdempotencyConflict.error(message)
 }
 
-fn is_over(turn: &Turn) -> Result<(), Broken> {
+fn is_over(turn: &Turn) -> Result<(), InvokeError> {
     let why = match turn.state() {
         TurnState::Final(_) | TurnState::Failed(_) => return Ok(()),
         TurnState::AwaitingClient(_) => "the turn before waits for the results of your tools",
         TurnState::Asking | TurnState::Calling(_) => "the turn before has no answer yet",
     };
-    Err(Code::TurnNotFinished.error(why).with("turnId", turn.id).into())
+    Err(Code::TurnNotFinished.error(why).with("turnId", turn.id))
 }
 
 /// The calls that wait for the caller. It is an error if there are none, or if a result is for a tool that
 /// the server runs.
-fn awaited(turn: &Turn, results: &[ToolCallResult]) -> Result<Vec<ToolCall>, Broken> {
+fn awaited(turn: &Turn, results: &[ToolCallResult]) -> Result<Vec<ToolCall>, InvokeError> {
     let is_on_server = |result: &&ToolCallResult| {
         let mut asked = turn.answers().flat_map(|answer| &answer.calls);
         asked.any(|call| !call.is_clients() && call.tool_call_id == result.tool_call_id)
@@ -135,10 +122,10 @@ fn awaited(turn: &Turn, results: &[ToolCallResult]) -> Result<Vec<ToolCall>, Bro
 }
 
 /// The failure with the result's id and name, and the reason.
-fn refused(code: Code, result: Option<&ToolCallResult>, reason: &str) -> Broken {
+fn refused(code: Code, result: Option<&ToolCallResult>, reason: &str) -> InvokeError {
     let error = code.error(reason).with("reason", reason);
-    Box::new(match result {
+    match result {
         Some(it) => error.with("toolCallId", &it.tool_call_id).with("name", &it.name),
         None => error,
-    })
+    }
 }

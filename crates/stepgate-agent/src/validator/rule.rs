@@ -20,36 +20,12 @@ impl Rule {
     }
 }
 
-/// The errors and warnings found so far.
-#[derive(Default)]
-pub(super) struct Findings(InvokeResult);
-
-impl Findings {
+impl InvokeResult {
     /// Adds an error if the rule does not hold.
     pub(super) fn must(&mut self, holds: bool, rule: Rule) {
         if !holds {
-            self.0.errors.push(rule.broken());
+            self.errors.push(rule.broken());
         }
-    }
-
-    /// Adds an error.
-    pub(in crate::validator) fn add(&mut self, error: InvokeError) {
-        self.0.errors.push(error);
-    }
-
-    /// Whether nothing was found.
-    pub(in crate::validator) fn is_empty(&self) -> bool {
-        self.0.errors.is_empty()
-    }
-
-    /// Adds the result of another check.
-    pub(super) fn include(&mut self, found: InvokeResult) {
-        self.0.errors.extend(found.errors);
-        self.0.warnings.extend(found.warnings);
-    }
-
-    pub(super) fn done(self) -> InvokeResult {
-        self.0
     }
 }
 

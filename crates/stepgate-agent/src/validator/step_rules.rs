@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 
-use super::rule::{self, Findings, Rule};
-use super::{Step, agn_033, core_rules, request_rules, validate_tool_call_manifest};
-use crate::context::{Context, PromptKnowledge, ResponseType};
+use super::rule::{self, Rule};
+use super::{Step, agn_033, request_rules, validate_core, validate_tool_call_manifest};
+use crate::context::Context;
 use crate::envelope::{ContextType, is_present};
 use crate::invoke::InvokeResult;
 
-pub(super) fn before(context: &Context, step: Step) -> InvokeResult {
-    let mut found = Findings::default();
+/// Rules before a step (section 4).
+pub fn validate_pre_step(context: &Context, step: Step) -> InvokeResult {
+    let mut found = InvokeResult::success();
     match step {
         Step::RequestHandler => {}
         Step::SessionRestorer => {
@@ -41,28 +42,39 @@ pub(super) fn before(context: &Context, step: Step) -> InvokeResult {
             found.must(!is_continuation(context) || has_manifest, rule::PROMPT_PRE_MANIFEST);
         }
         Step::Reasoner => {
-            found.include(core_rules::check(context));
-            found.must(is_ready(context), rule::REASONER_PRE_READY);
+            found.include(validate_core(context));
+            found.must(context.prompt.is_some(), rule::REASONER_PRE_READY);
         }
-        Step::LlmClient => before_llm_client(context, &mut found),
-        Step::ResponseBuilder => has_something_to_say(context, &mut found),
+        Step::LlmClient => {
+            found.must(context.response_payload.is_none(), rule::LLM_PRE_PAYLOAD);
+            if is_continuation(context) {
+                manifest(context, rule::LLM_PRE_MANIFEST, &mut found);
+            }
+        }
+        Step::ResponseBuilder => {
+            found.must(context.response_kind().is_some(), rule::BUILDER_PRE_TYPE)
+        }
     }
-    found.done()
+    found
 }
 
-pub(super) fn after(context: &Context, step: Step) -> InvokeResult {
-    let mut found = Findings::default();
+/// Rules after a step (section 4).
+pub fn validate_post_step(context: &Context, step: Step) -> InvokeResult {
+    let mut found = InvokeResult::success();
     match step {
         Step::RequestHandler => found.include(request_rules::check(context)),
-        Step::SessionRestorer => after_session_restorer(context, &mut found),
+        Step::SessionRestorer => {
+            populated(context, rule::RESTORER_POST_SESSION, rule::RESTORER_POST_TURN, &mut found);
+            found.must(!is_turn_of_envelope(context), rule::RESTORER_POST_TURN_ID);
+            if let Some(session) = &context.session {
+                found.must(is_present(session.mode.as_deref()), rule::RESTORER_POST_MODE);
+            }
+        }
         Step::AgentContextResolver => {
             known(context, rule::RESOLVER_POST_AGENT, rule::RESOLVER_POST_CONVERSATION, &mut found);
         }
         Step::ClientToolContinuationResolver => {
-            match &context.tool_call_manifest {
-                Some(manifest) => found.include(validate_tool_call_manifest(manifest)),
-                None => found.must(false, rule::CONTINUATION_POST_MANIFEST),
-            }
+            manifest(context, rule::CONTINUATION_POST_MANIFEST, &mut found);
             found.must(is_turn_of_envelope(context), rule::CONTINUATION_POST_TURN_ID);
         }
         Step::AgentSessionCreator => {
@@ -72,7 +84,7 @@ pub(super) fn after(context: &Context, step: Step) -> InvokeResult {
             known(context, rule::LOADER_POST_AGENT, rule::LOADER_POST_CONVERSATION, &mut found);
         }
         Step::PromptContentProviderInitializer => {
-            found.must(is_ready(context), rule::PROMPT_POST_READY);
+            found.must(context.prompt.is_some(), rule::PROMPT_POST_READY);
             found.must(has_names_of_their_own(context), rule::PROMPT_POST_NAMES);
         }
         Step::Reasoner => {}
@@ -83,77 +95,48 @@ pub(super) fn after(context: &Context, step: Step) -> InvokeResult {
         }
         Step::ResponseBuilder => {
             // "Context invariants unchanged (PRE == POST)".
-            has_something_to_say(context, &mut found);
+            found.must(context.response_kind().is_some(), rule::BUILDER_PRE_TYPE);
             match &context.response {
                 Some(response) => agn_033::check(context, response, &mut found),
                 None => found.must(false, rule::BUILDER_POST_RESPONSE),
             }
         }
     }
-    found.done()
+    found
 }
 
-fn before_llm_client(context: &Context, found: &mut Findings) {
-    found.must(context.response_payload.is_none(), rule::LLM_PRE_PAYLOAD);
-    if is_continuation(context) {
-        match &context.tool_call_manifest {
-            Some(manifest) => found.include(validate_tool_call_manifest(manifest)),
-            None => found.must(false, rule::LLM_PRE_MANIFEST),
-        }
+/// The manifest is there, and its results answer its calls.
+fn manifest(context: &Context, missing: Rule, found: &mut InvokeResult) {
+    match &context.tool_call_manifest {
+        Some(manifest) => found.include(validate_tool_call_manifest(manifest)),
+        None => found.must(false, missing),
     }
 }
 
-fn after_session_restorer(context: &Context, found: &mut Findings) {
-    populated(context, rule::RESTORER_POST_SESSION, rule::RESTORER_POST_TURN, found);
-    found.must(!is_turn_of_envelope(context), rule::RESTORER_POST_TURN_ID);
-    if let Some(session) = &context.session {
-        found.must(is_present(session.mode.as_deref()), rule::RESTORER_POST_MODE);
-    }
-}
-
-fn has_something_to_say(context: &Context, found: &mut Findings) {
-    let is_ready = match context.response_type() {
-        ResponseType::Final | ResponseType::ToolContinuation => true,
-        ResponseType::NotReady => false,
-    };
-    found.must(is_ready, rule::BUILDER_PRE_TYPE);
-}
-
-fn absent(context: &Context, session: Rule, turn: Rule, found: &mut Findings) {
+fn absent(context: &Context, session: Rule, turn: Rule, found: &mut InvokeResult) {
     found.must(context.session.is_none(), session);
     found.must(context.turn.is_none(), turn);
 }
 
-fn populated(context: &Context, session: Rule, turn: Rule, found: &mut Findings) {
+fn populated(context: &Context, session: Rule, turn: Rule, found: &mut InvokeResult) {
     found.must(context.session.is_some(), session);
     found.must(context.turn.is_some(), turn);
 }
 
-fn known(context: &Context, agent: Rule, conversation: Rule, found: &mut Findings) {
+fn known(context: &Context, agent: Rule, conversation: Rule, found: &mut InvokeResult) {
     found.must(context.agent_context.is_some(), agent);
     found.must(context.conversation_context.is_some(), conversation);
 }
 
 fn is_continuation(context: &Context) -> bool {
-    ContextType::parse(&context.context_type) == Some(ContextType::ClientToolCallContinuation)
-}
-
-fn is_ready(context: &Context) -> bool {
-    match context.prompt_knowledge {
-        PromptKnowledge::NotReady => false,
-        PromptKnowledge::Ready(_) => true,
-    }
+    context.context_type == Some(ContextType::ClientToolCallContinuation)
 }
 
 /// Whether the names of the offers are unique.
 fn has_names_of_their_own(context: &Context) -> bool {
-    match &context.prompt_knowledge {
-        PromptKnowledge::NotReady => true,
-        PromptKnowledge::Ready(content) => {
-            let mut names = HashSet::new();
-            content.offers.iter().all(|offer| names.insert(&offer.name))
-        }
-    }
+    let mut names = HashSet::new();
+    let mut offers = context.prompt.iter().flat_map(|prompt| &prompt.offers);
+    offers.all(|offer| names.insert(&offer.name))
 }
 
 /// Whether the turn is the one that the request names.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use stepgate_agent::cancel::{Cancelled, cancel, cancelled};
+use stepgate_agent::envelope::ToolCall;
 use stepgate_agent::limits::ANSWER_BYTES_MAX;
-use stepgate_agent::model::{Completion, Message, ModelError, RequestedCall};
+use stepgate_agent::model::{Completion, Message, ModelError};
 use stepgate_agent::ports::{Progress, Waiting};
 use stepgate_agent::response::Response;
 use stepgate_agent::stop::Stop;
@@ -27,11 +28,11 @@ use crate::desk::{
     Desk, Ear, Said, after, asks, hello, principal, results, says, with_tools, write,
 };
 
-fn call(id: &str, name: &str, arguments: &str) -> RequestedCall {
-    RequestedCall { tool_call_id: id.into(), name: name.into(), arguments_json: arguments.into() }
+fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+    ToolCall { tool_call_id: id.into(), name: name.into(), arguments_json: arguments.into() }
 }
 
-fn saying(calls: Vec<RequestedCall>) -> Said {
+fn saying(calls: Vec<ToolCall>) -> Said {
     Ok(Completion { model: "m".into(), calls, ..Completion::default() })
 }
 
@@ -73,10 +74,10 @@ async fn an_answer_that_cannot_be_used_ends_the_turn_and_runs_nothing() {
 /// What the turn of this key has to be followed by.
 async fn failed(desk: &Desk, key: &str) -> Response {
     let turn = TurnId::of(&principal(), key);
-    let seen = view(&desk.agent, turn).await.unwrap().unwrap();
-    assert!(matches!(seen.standing, Standing::Failed(_)), "{:?}", seen.standing);
+    let (session_id, standing) = view(&desk.agent, turn).await.unwrap().unwrap();
+    assert!(matches!(standing, Standing::Failed(_)), "{standing:?}");
     Response {
-        session_id: Some(seen.session_id.to_string()),
+        session_id: Some(session_id.to_string()),
         turn_id: Some(turn.to_string()),
         ..Response::default()
     }
@@ -304,8 +305,8 @@ pub(crate) fn waiting_of(progress: &Progress) -> Option<Waiting> {
         Progress::Opened { .. }
         | Progress::Text(_)
         | Progress::Answered
-        | Progress::Calling { .. }
-        | Progress::Called { .. } => None,
+        | Progress::Calling(_)
+        | Progress::Called(_) => None,
     }
 }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use stepgate_agent::envelope::{ClientTool, Envelope, Party, ToolCallResult};
+use stepgate_agent::envelope::{ClientTool, Envelope, Party, ToolCall, ToolCallResult};
 use stepgate_agent::flow::Request;
 use stepgate_agent::limits::AgentLimits;
-use stepgate_agent::model::{Ask, Completion, Message, ModelError, RequestedCall};
+use stepgate_agent::model::{Completion, Message, ModelError, Offer, Prompt};
 use stepgate_agent::pipeline::{self, Done};
-use stepgate_agent::ports::{Agent, Listener, Model, OfferedTool, Profile, Progress, Told, Tools};
+use stepgate_agent::ports::{Agent, Listener, Model, Profile, Progress, Told, Tools};
 use stepgate_agent::response::{Response, Usage};
 use stepgate_agent::stop::Stop;
 use stepgate_core::approvers::Groups;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::limits::Limits;
@@ -62,10 +62,10 @@ const NAMES: [&str; 3] = ["WRITE_FILE", "READ_FILE", "RENAME_FILE"];
 
 #[async_trait]
 impl Tools for GateTools {
-    fn offered(&self, _: &PrincipalId) -> Vec<OfferedTool> {
-        let offered = |name: &str| OfferedTool {
+    fn offered(&self, _: &PrincipalId) -> Vec<Offer> {
+        let offered = |name: &str| Offer {
             name: name.into(),
-            action: name.into(),
+            action: Some(name.into()),
             description: None,
             parameters: json!({ "type": "object" }),
         };
@@ -112,12 +112,8 @@ impl Script {
 
 #[async_trait]
 impl Model for Script {
-    fn name(&self) -> &str {
-        "script"
-    }
-
-    async fn complete(&self, ask: Ask<'_>, told: &Told<'_>) -> Result<Completion, ModelError> {
-        self.asked.lock().unwrap().push(ask.messages.to_vec());
+    async fn complete(&self, prompt: &Prompt, told: &Told<'_>) -> Result<Completion, ModelError> {
+        self.asked.lock().unwrap().push(prompt.messages.clone());
         let said = self.says.lock().unwrap().pop_front();
         let said = said.unwrap_or_else(|| panic!("the model was asked once more than expected"));
         if let Ok(Completion { text: Some(text), .. }) = &said {
@@ -142,7 +138,7 @@ pub(crate) fn says(text: &str) -> Said {
 }
 
 pub(crate) fn asks(calls: &[(&str, &str, Value)]) -> Said {
-    let calls = calls.iter().map(|(id, name, arguments)| RequestedCall {
+    let calls = calls.iter().map(|(id, name, arguments)| ToolCall {
         tool_call_id: (*id).into(),
         name: (*name).into(),
         arguments_json: arguments.to_string(),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use stepgate_agent::flow::Request;
+use stepgate_agent::model::Offer;
 use stepgate_agent::pipeline;
-use stepgate_agent::ports::{Agent, Nobody, OfferedTool, Tools, Waiting};
+use stepgate_agent::ports::{Agent, Tools, Waiting};
 use stepgate_agent::turn::TurnId;
 use stepgate_agent::waits::{self, Wait};
 use stepgate_core::event::EventType;
@@ -83,7 +84,7 @@ struct Together {
 
 #[async_trait]
 impl Tools for Together {
-    fn offered(&self, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+    fn offered(&self, principal_id: &PrincipalId) -> Vec<Offer> {
         self.inner.offered(principal_id)
     }
 
@@ -137,7 +138,7 @@ async fn of_all_who_take_up_a_turn_one_goes_on_with_its_request() {
     let won: Vec<Request> = [one.unwrap(), two.unwrap()].into_iter().flatten().collect();
     assert_eq!(won, [request("k1", hello("go"))]);
     assert_eq!((wait.is_over(&house.store).await, house.ends().await), (Ok(true), 1));
-    let done = pipeline::run(&desks[0].agent, won[0].clone(), &Nobody).await.unwrap();
+    let done = pipeline::run(&desks[0].agent, won[0].clone(), &Ear::default()).await.unwrap();
     assert_eq!(done.response.primary_output_text.as_deref(), Some("done"));
     assert!(desks[0].has("a.txt"));
     assert_eq!(house.ends().await, 1);

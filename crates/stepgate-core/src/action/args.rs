@@ -42,11 +42,22 @@ pub(super) fn string<'a>(
     }
 }
 
+/// A required string that has at least one character.
+pub(super) fn content(
+    args: &Map<String, Value>,
+    name: &'static str,
+) -> Result<String, InvalidArgs> {
+    match string(args, name)? {
+        "" => Err(InvalidArgs::new(name, "empty")),
+        content => Ok(content.to_owned()),
+    }
+}
+
 /// A required path.
 pub(super) fn path(
     args: &Map<String, Value>,
     name: &'static str,
-    parse: impl Fn(&str) -> Result<SandboxPath, InvalidPath>,
+    parse: fn(&str) -> Result<SandboxPath, InvalidPath>,
 ) -> Result<SandboxPath, InvalidArgs> {
     parse(string(args, name)?).map_err(|invalid| InvalidArgs::new(name, invalid))
 }

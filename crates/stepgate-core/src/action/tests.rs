@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{Action, CORE_SERVER, CoreCall, Touch};
+use crate::call::Call;
 use crate::journal::artifact::{Resource, RiskLevel, ToolClass};
 use crate::path::{COMPONENT_BYTES_MAX, COMPONENTS_MAX, PATH_BYTES_MAX, SandboxPath};
 
@@ -229,8 +230,8 @@ fn what_a_call_touches_follows_from_its_action() {
         assert_eq!(call.action().name(), name);
         let found = (
             call.touch(),
-            call.risk_level(),
-            call.tool_class(),
+            Call::Core(call.clone()).risk_level(),
+            Call::Core(call.clone()).tool_class(),
             call.paths().len(),
             call.file_paths().len(),
         );

@@ -146,7 +146,7 @@ pub struct RunResolved {
 }
 
 /// `run_needs_person`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RunNeedsPerson {
     /// Why, in one word.
     pub kind: Kind,
@@ -157,7 +157,7 @@ pub struct RunNeedsPerson {
 }
 
 /// `part_needs_person`.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 pub struct PartNeedsPerson {
     /// Why, in one word.
     pub kind: Kind,

@@ -20,7 +20,7 @@ fn grant(args: Value) -> Grant {
 
 fn covers(args: Value, call: Value) -> bool {
     let principal_id = PrincipalId::parse("agent").unwrap();
-    grant(args).covers(GrantedCall {
+    grant(args).covers(BoundCall {
         args: &call,
         executor_id: None,
         principal_id: &principal_id,
@@ -34,7 +34,7 @@ fn covers(args: Value, call: Value) -> bool {
 fn a_grant_covers_no_other_caller_tool_or_definition() {
     let (agent, other) = (PrincipalId::parse("agent").unwrap(), PrincipalId::parse("ann").unwrap());
     let args = json!({});
-    let same = GrantedCall {
+    let same = BoundCall {
         args: &args,
         executor_id: None,
         principal_id: &agent,
@@ -44,14 +44,14 @@ fn a_grant_covers_no_other_caller_tool_or_definition() {
     };
     let grant = grant(json!({}));
     assert!(grant.covers(same));
-    assert!(!grant.covers(GrantedCall { principal_id: &other, ..same }));
-    assert!(!grant.covers(GrantedCall { tool_name: "lend", ..same }));
-    assert!(!grant.covers(GrantedCall { tool_server: "core", ..same }));
-    assert!(!grant.covers(GrantedCall { tool_definition_digest: None, ..same }));
+    assert!(!grant.covers(BoundCall { principal_id: &other, ..same }));
+    assert!(!grant.covers(BoundCall { tool_name: "lend", ..same }));
+    assert!(!grant.covers(BoundCall { tool_server: "core", ..same }));
+    assert!(!grant.covers(BoundCall { tool_definition_digest: None, ..same }));
     let digest = Some(Digest::of("another definition"));
-    assert!(!grant.covers(GrantedCall { tool_definition_digest: digest, ..same }));
-    assert!(!grant.covers(GrantedCall { args: &json!([]), ..same }));
-    assert!(!grant.covers(GrantedCall { executor_id: Some("sandbox@second"), ..same }));
+    assert!(!grant.covers(BoundCall { tool_definition_digest: digest, ..same }));
+    assert!(!grant.covers(BoundCall { args: &json!([]), ..same }));
+    assert!(!grant.covers(BoundCall { executor_id: Some("sandbox@second"), ..same }));
 }
 
 #[test]

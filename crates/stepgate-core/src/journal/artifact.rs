@@ -1,54 +1,37 @@
 //! The four artifacts of a trace, and their sealed form: canonical text with its digest in front.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::action;
 use crate::digest::Digest;
 use crate::ids::{ApprovalId, ArtifactId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use crate::json::{Value, canonical, strict};
 use crate::machine::Move;
+use crate::spelled::spelled;
 use crate::time::Timestamp;
 
 use super::StateError;
 
-/// Which of the four an artifact is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "ArtifactKind")]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// What the agent asked for.
-    ActionRequest,
-    /// What was decided.
-    SupervisorDecision,
-    /// What is sent to the executor.
-    ToolCall,
-    /// The result of the call.
-    ToolEffect,
-}
-
-impl Kind {
-    /// Every kind, in the order in which a trace has them.
-    pub const ALL: [Self; 4] =
-        [Self::ActionRequest, Self::SupervisorDecision, Self::ToolCall, Self::ToolEffect];
-
+spelled! {
+    /// Which of the four an artifact is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    #[schemars(rename = "ArtifactKind")]
+    #[serde(rename_all = "snake_case")]
+    pub enum Kind {
+        /// What the agent asked for.
+        ActionRequest = "action_request",
+        /// What was decided.
+        SupervisorDecision = "supervisor_decision",
+        /// What is sent to the executor.
+        ToolCall = "tool_call",
+        /// The result of the call.
+        ToolEffect = "tool_effect",
+    }
     /// The specification's spelling.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ActionRequest => "action_request",
-            Self::SupervisorDecision => "supervisor_decision",
-            Self::ToolCall => "tool_call",
-            Self::ToolEffect => "tool_effect",
-        }
-    }
-
-    /// The kind that a store or a bundle spells.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
-    }
+    fn as_str
 }
 
 /// The fields that every artifact begins with.
@@ -321,6 +304,14 @@ pub struct DecisionMeta {
     pub policies: Vec<String>,
 }
 
+impl DecisionMeta {
+    /// The caps, by argument.
+    pub(crate) fn caps(&self) -> BTreeMap<String, i64> {
+        let caps = self.cap.as_ref().and_then(Value::as_object).into_iter().flatten();
+        caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
+    }
+}
+
 artifact! {
     /// What is sent to the executor.
     ToolCall, "talos.tga.tool_call", Kind::ToolCall, tool_call_id,
@@ -447,6 +438,27 @@ pub enum Artifact {
 }
 
 impl Artifact {
+    /// Reads an artifact of this kind.
+    fn read<'de, D: Deserializer<'de>>(kind: Kind, body: D) -> Result<Self, D::Error> {
+        match kind {
+            Kind::ActionRequest => ActionRequest::deserialize(body).map(Self::ActionRequest),
+            Kind::SupervisorDecision => {
+                SupervisorDecision::deserialize(body).map(Self::SupervisorDecision)
+            }
+            Kind::ToolCall => ToolCall::deserialize(body).map(Self::ToolCall),
+            Kind::ToolEffect => ToolEffect::deserialize(body).map(Self::ToolEffect),
+        }
+    }
+
+    fn has_its_constants(&self) -> bool {
+        match self {
+            Self::ActionRequest(artifact) => artifact.has_its_constants(),
+            Self::SupervisorDecision(artifact) => artifact.has_its_constants(),
+            Self::ToolCall(artifact) => artifact.has_its_constants(),
+            Self::ToolEffect(artifact) => artifact.has_its_constants(),
+        }
+    }
+
     pub(super) fn head(&self) -> Head {
         match self {
             Self::ActionRequest(artifact) => artifact.head(),
@@ -485,23 +497,16 @@ impl Artifact {
         }
     }
 
-    /// The key under which the artifact calls, where it is a call.
-    fn call_key(&self) -> Option<&IdempotencyKey> {
-        match self {
-            Self::ToolCall(call) => Some(&call.idempotency_key),
-            Self::ActionRequest(_) | Self::SupervisorDecision(_) | Self::ToolEffect(_) => None,
-        }
-    }
-
     /// Whether an entry with this call and key can be about the artifact.
     pub(super) fn is_called_by(
         &self,
         tool_call_id: Option<ArtifactId>,
         key: Option<&IdempotencyKey>,
     ) -> bool {
-        let has_its_key = match self.call_key() {
-            Some(own) => key == Some(own),
-            None => key.is_some() == tool_call_id.is_some(),
+        let has_its_key = match self {
+            Self::ToolCall(call) => key == Some(&call.idempotency_key),
+            Self::ToolEffect(_) => key.is_some(),
+            Self::ActionRequest(_) | Self::SupervisorDecision(_) => key.is_none(),
         };
         tool_call_id == self.tool_call_id() && has_its_key
     }
@@ -579,19 +584,11 @@ impl Sealed {
     fn read_canonical(kind: Kind, text: &str) -> Option<(Digest, Artifact)> {
         let (named, members) = text.strip_prefix("{\"_digest\":\"")?.split_once("\",")?;
         let body = format!("{{{members}");
-        let artifact = match kind {
-            Kind::ActionRequest => {
-                read_back(&body, ActionRequest::has_its_constants).map(Artifact::ActionRequest)
-            }
-            Kind::SupervisorDecision => read_back(&body, SupervisorDecision::has_its_constants)
-                .map(Artifact::SupervisorDecision),
-            Kind::ToolCall => read_back(&body, ToolCall::has_its_constants).map(Artifact::ToolCall),
-            Kind::ToolEffect => {
-                read_back(&body, ToolEffect::has_its_constants).map(Artifact::ToolEffect)
-            }
-        }?;
+        let artifact = Artifact::read(kind, &mut serde_json::Deserializer::from_str(&body)).ok()?;
         let digest = Digest::of_bytes(body.as_bytes());
-        let is_whole = artifact.canonical() == body.as_bytes() && named.parse() == Ok(digest);
+        let is_whole = artifact.has_its_constants()
+            && artifact.canonical() == body.as_bytes()
+            && named.parse() == Ok(digest);
         is_whole.then_some((digest, artifact))
     }
 
@@ -612,31 +609,10 @@ impl Sealed {
         if named != Some(Value::String(digest.to_string())) {
             return Err(mismatch("does not have the digest that it names"));
         }
-        let artifact = match kind {
-            Kind::ActionRequest => {
-                typed(body, ActionRequest::has_its_constants).map(Artifact::ActionRequest)
-            }
-            Kind::SupervisorDecision => {
-                typed(body, SupervisorDecision::has_its_constants).map(Artifact::SupervisorDecision)
-            }
-            Kind::ToolCall => typed(body, ToolCall::has_its_constants).map(Artifact::ToolCall),
-            Kind::ToolEffect => {
-                typed(body, ToolEffect::has_its_constants).map(Artifact::ToolEffect)
-            }
+        let artifact = Artifact::read(kind, body).map_err(|error| mismatch(&error.to_string()))?;
+        if !artifact.has_its_constants() {
+            return Err(mismatch("names another schema"));
         }
-        .map_err(|why| mismatch(&why))?;
         Ok((digest, artifact))
     }
-}
-
-fn read_back<T: DeserializeOwned>(body: &str, has_its_constants: impl Fn(&T) -> bool) -> Option<T> {
-    serde_json::from_str(body).ok().filter(has_its_constants)
-}
-
-fn typed<T: DeserializeOwned>(
-    body: Value,
-    has_its_constants: impl Fn(&T) -> bool,
-) -> Result<T, String> {
-    let artifact = serde_json::from_value(body).map_err(|error| error.to_string())?;
-    if has_its_constants(&artifact) { Ok(artifact) } else { Err("names another schema".to_owned()) }
 }

@@ -123,29 +123,19 @@ impl ExecutionState {
 
     /// The state of a journal with this tail; none before genesis.
     pub fn of(trace_id: RunId, plan_id: SessionId, tail: &Tail) -> Option<Self> {
-        #[derive(Serialize)]
-        struct Covered<'a> {
-            current_state: State,
-            last_entry_digest: Digest,
-            last_sequence_number: u64,
-            plan_id: SessionId,
-            schema_id: &'a str,
-            schema_version: &'a str,
-            trace_id: RunId,
-        }
-        let covered = Covered {
+        let covered = serde_json::json!({
+            "current_state": tail.state?,
+            "last_entry_digest": tail.entry_digest,
+            "last_sequence_number": tail.sequence_number,
+            "plan_id": plan_id,
+            "schema_id": Self::SCHEMA_ID,
+            "schema_version": Self::SCHEMA_VERSION,
+            "trace_id": trace_id,
+        });
+        Some(Self {
             current_state: tail.state?,
             last_entry_digest: tail.entry_digest,
             last_sequence_number: tail.sequence_number,
-            plan_id,
-            schema_id: Self::SCHEMA_ID,
-            schema_version: Self::SCHEMA_VERSION,
-            trace_id,
-        };
-        Some(Self {
-            current_state: covered.current_state,
-            last_entry_digest: covered.last_entry_digest,
-            last_sequence_number: covered.last_sequence_number,
             plan_id,
             schema_id: Self::SCHEMA_ID.into(),
             schema_version: Self::SCHEMA_VERSION.into(),

@@ -1,20 +1,29 @@
 //! Replay: a journal proven from its first entry to its last. Recovery and `verify` read the same
 //! bytes through the same function.
 
-use super::artifact::Artifact;
+use super::artifact::{ActionRequest, Artifact, SupervisorDecision, ToolCall, ToolEffect};
+use crate::ids::{RunId, SessionId};
 use crate::time::Timestamp;
 
 use super::{Appended, Checkpoint, Reference, StateCode, StateError, Tail};
 
-/// A journal whose entries were all proven.
+/// A journal whose entries were all proven. The machine lets it have each of the four artifacts once.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Its end.
     pub tail: Tail,
-    /// Its artifacts, in order.
-    pub artifacts: Vec<Artifact>,
-    /// How to name them.
+    /// What the agent asked for.
+    pub request: Option<ActionRequest>,
+    /// What was decided.
+    pub decision: Option<SupervisorDecision>,
+    /// What was sent to the executor.
+    pub call: Option<ToolCall>,
+    /// The result of the call.
+    pub effect: Option<ToolEffect>,
+    /// How to name them, in order.
     pub references: Vec<Reference>,
+    /// The trace and session that they all name.
+    pub(crate) place: Option<(RunId, SessionId)>,
     /// The tail after each entry and the time of the entry, for checkpoints.
     tails: Vec<(Tail, Timestamp)>,
 }
@@ -25,8 +34,12 @@ pub struct Replayed {
 pub fn replay(entries: &[Appended]) -> Result<Replayed, StateError> {
     let mut replayed = Replayed {
         tail: Tail::EMPTY,
-        artifacts: Vec::with_capacity(entries.len()),
+        request: None,
+        decision: None,
+        call: None,
+        effect: None,
         references: Vec::with_capacity(entries.len()),
+        place: None,
         tails: Vec::with_capacity(entries.len()),
     };
     let mut called_under = None;
@@ -34,7 +47,9 @@ pub fn replay(entries: &[Appended]) -> Result<Replayed, StateError> {
         replayed.tail = replayed.tail.accept(&appended.entry)?;
         let artifact = appended.prove()?;
         check_reference(replayed.references.last(), &artifact)?;
-        check_place(replayed.artifacts.first(), &artifact)?;
+        if *replayed.place.get_or_insert(artifact.place()) != artifact.place() {
+            return Err(StateError::checksum("an artifact of another trace"));
+        }
         let entry = &appended.entry;
         if called_under.is_some() && called_under != entry.idempotency_key.as_ref() {
             return Err(StateError::checksum("an effect under another key than its call"));
@@ -46,8 +61,13 @@ pub fn replay(entries: &[Appended]) -> Result<Replayed, StateError> {
             digest: entry.artifact_digest,
             ts: entry.ts,
         });
-        replayed.artifacts.push(artifact);
         replayed.tails.push((replayed.tail, entry.ts));
+        match artifact {
+            Artifact::ActionRequest(request) => replayed.request = Some(request),
+            Artifact::SupervisorDecision(decision) => replayed.decision = Some(decision),
+            Artifact::ToolCall(call) => replayed.call = Some(call),
+            Artifact::ToolEffect(effect) => replayed.effect = Some(effect),
+        }
     }
     Ok(replayed)
 }
@@ -71,16 +91,6 @@ fn check_reference(before: Option<&Reference>, artifact: &Artifact) -> Result<()
     }
 }
 
-/// All artifacts of a journal belong to one trace in one session.
-fn check_place(first: Option<&Artifact>, artifact: &Artifact) -> Result<(), StateError> {
-    match first {
-        Some(first) if first.place() != artifact.place() => {
-            Err(StateError::checksum("an artifact of another trace"))
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
 impl Replayed {
     /// Compares a checkpoint with the journal that it fixes.
     pub fn check(&self, checkpoint: &Checkpoint) -> Result<(), StateError> {
@@ -90,8 +100,7 @@ impl Replayed {
             .and_then(|number| number.checked_sub(1))
             .and_then(|index| self.tails.get(index));
         let state = &checkpoint.checkpoint_state;
-        let place = self.artifacts.first().map(Artifact::place);
-        let is_ours = place == Some((state.trace_id, state.plan_id));
+        let is_ours = self.place == Some((state.trace_id, state.plan_id));
         match tail {
             _ if !checkpoint.is_sound() => {
                 Err(StateError::checksum(format!("checkpoint {number} has another digest")))

@@ -67,42 +67,17 @@ struct Member {
 }
 
 impl Writer {
-    fn string(&mut self, text: &str) {
-        self.out.push(b'"');
+    fn string(&mut self, text: &str) -> Result<(), NotJson> {
         // Nearly all strings need no escape. The loop has no early exit, so that the compiler can check many
         // bytes at a time.
         if text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
-            self.escaped(text.as_bytes());
-        } else {
-            self.out.extend_from_slice(text.as_bytes());
+            // Its escapes are those of RFC 8785.
+            return serde_json::to_writer(&mut self.out, text).map_err(ser::Error::custom);
         }
         self.out.push(b'"');
-    }
-
-    fn escaped(&mut self, text: &[u8]) {
-        let mut plain_from = 0;
-        for (at, byte) in text.iter().enumerate().filter(|(_, byte)| needs_escape(**byte)) {
-            self.out.extend_from_slice(text.get(plain_from..at).unwrap_or_default());
-            self.escape(*byte);
-            plain_from = at + 1;
-        }
-        self.out.extend_from_slice(text.get(plain_from..).unwrap_or_default());
-    }
-
-    fn escape(&mut self, byte: u8) {
-        let short = match byte {
-            b'"' => b'"',
-            b'\\' => b'\\',
-            0x08 => b'b',
-            0x09 => b't',
-            0x0a => b'n',
-            0x0c => b'f',
-            0x0d => b'r',
-            _ => {
-                return self.out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
-            }
-        };
-        self.out.extend_from_slice(&[b'\\', short]);
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.push(b'"');
+        Ok(())
     }
 
     /// An integer beyond 2^53 is the double nearest to it, as RFC 8785 defines numbers.
@@ -172,13 +147,11 @@ impl<'a> Serializer for &'a mut Writer {
     }
 
     fn serialize_char(self, value: char) -> Result<(), NotJson> {
-        self.string(value.encode_utf8(&mut [0; 4]));
-        Ok(())
+        self.string(value.encode_utf8(&mut [0; 4]))
     }
 
     fn serialize_str(self, value: &str) -> Result<(), NotJson> {
-        self.string(value);
-        Ok(())
+        self.string(value)
     }
 
     fn serialize_bytes(self, _: &[u8]) -> Result<(), NotJson> {
@@ -440,7 +413,7 @@ impl ser::SerializeStruct for Object<'_> {
         value: &T,
     ) -> Result<(), NotJson> {
         let start = self.writer.out.len();
-        self.writer.string(name);
+        self.writer.string(name)?;
         let last = std::mem::replace(&mut self.last_field, name);
         self.named(start, |_, _, _| utf16_order(last, name) == Ordering::Less);
         self.value(value)

@@ -95,12 +95,10 @@ pub fn nullable_value<'de, D: de::Deserializer<'de>>(
 
 /// [`value`] for a list.
 pub fn values<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
-    match value(deserializer)? {
-        Value::Array(items) => Ok(items),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            Err(de::Error::custom("not a list"))
-        }
-    }
+    let Value::Array(items) = value(deserializer)? else {
+        return Err(de::Error::custom("not a list"));
+    };
+    Ok(items)
 }
 
 /// `serde_json` reports a number that overflows as a syntax error; the record distinguishes the two.

@@ -6,7 +6,7 @@ use crate::call::{Call, ServerCall};
 use crate::gate::{Fault, Gate};
 use crate::ids::PrincipalId;
 use crate::journal::artifact::ToolClass;
-use crate::journal::{Artifact, StateError, replay};
+use crate::journal::{StateError, replay};
 use crate::json::{Map, Value, canonical};
 use crate::ports::{Dossier, PolicyRequest, PolicyVerdict};
 use crate::run::Payload;
@@ -89,20 +89,16 @@ fn may_be_asked(gate: &Gate, principal_id: &PrincipalId, question: &Question) ->
 }
 
 fn question(gate: &Gate, dossier: &Dossier) -> Result<Option<Question>, StateError> {
-    for artifact in replay(&dossier.entries)?.artifacts {
-        if let Artifact::ToolCall(call) = artifact {
-            let name = ToolName::of(&call.call.tool_server, &call.call.tool_name).ok();
-            let tool = name.and_then(|name| gate.tools.tool(&name));
-            return Ok(match tool.map(|tool| tool.delivery.clone()) {
-                Some(Delivery::Query(status_tool)) => {
-                    let idempotency_key = call.idempotency_key.to_string();
-                    Some(Question { status_tool, idempotency_key })
-                }
-                Some(Delivery::HonoursKey | Delivery::Redispatch | Delivery::Ask) | None => None,
-            });
+    let Some(call) = replay(&dossier.entries)?.call else { return Ok(None) };
+    let name = ToolName::of(&call.call.tool_server, &call.call.tool_name).ok();
+    let tool = name.and_then(|name| gate.tools.tool(&name));
+    Ok(match tool.map(|tool| tool.delivery.clone()) {
+        Some(Delivery::Query(status_tool)) => {
+            let idempotency_key = call.idempotency_key.to_string();
+            Some(Question { status_tool, idempotency_key })
         }
-    }
-    Ok(None)
+        Some(Delivery::HonoursKey | Delivery::Redispatch | Delivery::Ask) | None => None,
+    })
 }
 
 /// The meaning of a status tool's answer: `{"status": "done", "result": …}` or `{"status": "not_done"}` in

@@ -187,11 +187,9 @@ impl Answer {
         let ending = run.ending.as_ref();
         let error_json = ending.and_then(|ending| ending.error_json.as_deref());
         let answer = Self {
-            proposal_id: match body.proposal_id.as_deref().map(ProposalId::parse) {
-                Some(Ok(id)) => Some(id),
-                Some(Err(_)) => return Err(changed()),
-                None => None,
-            },
+            proposal_id: (body.proposal_id.as_deref().map(ProposalId::parse))
+                .transpose()
+                .map_err(|_| changed())?,
             action: body.action.clone(),
             reply: Reply::Recorded(Recorded {
                 outcome: body.outcome,

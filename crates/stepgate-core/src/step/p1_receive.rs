@@ -22,17 +22,8 @@ pub(super) async fn receive(
     run_id: RunId,
     submission: Submission,
 ) -> Result<(Trail, Result<StepContext, Failure>), Fault> {
-    let Submission { session_id, principal_id, payload } = submission;
-    let (kept, context) = look(gate, payload);
-    let arrival = Arrival {
-        run_id,
-        session_id,
-        principal_id,
-        step_index: gate.store.next_step_index(session_id).await?,
-        received_at: gate.world.now(),
-        payload: kept,
-    };
-    Ok((Trail::begin(arrival), context))
+    let step_index = gate.store.next_step_index(submission.session_id).await?;
+    Ok(begin(gate, run_id, step_index, submission))
 }
 
 /// Begins a step that will not be recorded: the store is not used.
@@ -40,16 +31,19 @@ pub(super) fn rehearse(
     gate: &Gate,
     submission: &Submission,
 ) -> (Trail, Result<StepContext, Failure>) {
-    let Submission { session_id, principal_id, payload } = submission.clone();
-    let (kept, context) = look(gate, payload);
-    let arrival = Arrival {
-        run_id: RunId::new(gate.world.fresh_uuid()),
-        session_id,
-        principal_id,
-        step_index: 0,
-        received_at: gate.world.now(),
-        payload: kept,
-    };
+    begin(gate, RunId::new(gate.world.fresh_uuid()), 0, submission.clone())
+}
+
+fn begin(
+    gate: &Gate,
+    run_id: RunId,
+    step_index: u64,
+    submission: Submission,
+) -> (Trail, Result<StepContext, Failure>) {
+    let Submission { session_id, principal_id, payload } = submission;
+    let received_at = gate.world.now();
+    let (payload, context) = look(gate, payload);
+    let arrival = Arrival { run_id, session_id, principal_id, step_index, received_at, payload };
     (Trail::begin(arrival), context)
 }
 

@@ -10,8 +10,9 @@ use crate::call::{Call, ServerCall};
 use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
+use crate::grant::BoundCall;
 use crate::idempotency::Binding;
-use crate::ids::{IdempotencyKey, ProposalId};
+use crate::ids::{IdempotencyKey, PrincipalId, ProposalId};
 use crate::json::{Map, Value};
 
 /// Arguments that keep the action's contract: from here on there is a call to decide on.
@@ -119,6 +120,22 @@ fn judge(binding: Binding, asked: Digest) -> Stop {
 }
 
 impl ValidatedArgs {
+    /// The call as an approval or a grant is bound to it.
+    pub(super) fn bound<'a>(
+        &'a self,
+        principal_id: &'a PrincipalId,
+        executor_id: Option<&'a str>,
+    ) -> BoundCall<'a> {
+        BoundCall {
+            args: &self.args,
+            executor_id,
+            principal_id,
+            tool_definition_digest: self.call.definition_digest(),
+            tool_name: self.call.tool_name(),
+            tool_server: self.call.tool_server(),
+        }
+    }
+
     /// The binding that the key gets when the journal opens.
     pub(super) fn binding(&self, trail: &Trail) -> Binding {
         Binding {

@@ -34,8 +34,7 @@ use crate::tool::Standing;
 
 pub use person::Person;
 
-pub(super) use cap::{applied, tighten};
-pub(crate) use person::approved_digest;
+pub(super) use cap::tighten;
 pub(super) use person::authorize_by_person;
 
 /// A call that was permitted. EXECUTE takes nothing else.

@@ -131,10 +131,8 @@ pub(super) async fn settle_doubt(
         }
         Settlement::Failed => {
             let detail = Some(format!("resolved by {resolved_by}"));
-            (
-                "failed",
-                Some(Effect::Failed(Failed { detail, ..ExecutionFailure::ToolFailed.into() })),
-            )
+            let failed = Failed { detail, ..ExecutionFailure::ToolFailed.into() };
+            ("failed", Some(Effect::Failed(failed)))
         }
         Settlement::Redispatch => (Settlement::REDISPATCH, None),
     };

@@ -96,41 +96,17 @@ async fn write(gate: &Gate, commit: StepCommit) -> Result<(), StoreError> {
             }
             Err(error) => error,
         };
-        match error {
-            StoreError::Unavailable(_) if attempts_left > 0 => {
-                gate.world.pause(gate.limits.record_retry_pause).await;
-            }
-            StoreError::Unavailable(_)
-            | StoreError::AnswerLost(_)
-            | StoreError::State(_)
-            | StoreError::KeyTaken
-            | StoreError::AlreadyDecided
-            | StoreError::UnknownSession(_)
-            | StoreError::Broken(_) => return Err(error),
+        if attempts_left == 0 || !matches!(error, StoreError::Unavailable(_)) {
+            return Err(error);
         }
+        gate.world.pause(gate.limits.record_retry_pause).await;
     }
 }
 
 fn closing_event(failure: Option<&Failure>) -> EventType {
-    match failure {
+    match failure.map(Failure::code) {
         None => EventType::ToolSucceeded,
-        Some(Failure::PolicyViolation(_) | Failure::RefusedAtExecution(_)) => {
-            EventType::PolicyViolation
-        }
-        Some(
-            Failure::EmptyPayload
-            | Failure::PayloadTooLarge
-            | Failure::InvalidJson(_)
-            | Failure::SchemaVersionIncompatible(_)
-            | Failure::InvalidProposal(_)
-            | Failure::CommandExecution
-            | Failure::ActionNotAllowed
-            | Failure::InvalidArgs(_)
-            | Failure::IdempotencyConflict
-            | Failure::DeniedByOperator { .. }
-            | Failure::ApprovalExpired
-            | Failure::TooManyApprovals(_)
-            | Failure::Execution(..),
-        ) => EventType::ToolFailed,
+        Some("POLICY_VIOLATION") => EventType::PolicyViolation,
+        Some(_) => EventType::ToolFailed,
     }
 }

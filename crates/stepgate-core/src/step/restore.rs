@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::gate::{Fault, Gate};
 use crate::ids::{IdempotencyKey, RunId};
 use crate::journal::artifact::{ToolCall, ToolClass};
-use crate::journal::{Artifact, Journal, StateCode, StateError};
+use crate::journal::{Journal, StateCode, StateError};
 use crate::json::{Value, strict};
 use crate::machine::State;
 use crate::ports::Dossier;
@@ -95,19 +95,11 @@ fn rebuild(gate: &Gate, dossier: &Dossier) -> Result<Restored, StateError> {
         Journal::continued(arrival.run_id, arrival.session_id, replayed.tail, replayed.references);
     let mut trail = Trail::restored(dossier, journal);
     let args = proposal(gate, &mut trail, dossier)?;
-    let (mut sent, mut caps) = (None, BTreeMap::new());
-    for artifact in &replayed.artifacts {
-        match artifact {
-            Artifact::ActionRequest(request) if request.meta.asked_digest != args.asked => {
-                return Err(StateError::checksum("the payload is not what was asked"));
-            }
-            Artifact::SupervisorDecision(decision) => {
-                caps = p6_authorize::applied(decision.meta.cap.as_ref());
-            }
-            Artifact::ToolCall(call) => sent = Some(as_sent(args.clone(), &caps, call)?),
-            Artifact::ActionRequest(_) | Artifact::ToolEffect(_) => {}
-        }
+    if replayed.request.is_some_and(|request| request.meta.asked_digest != args.asked) {
+        return Err(StateError::checksum("the payload is not what was asked"));
     }
+    let caps = replayed.decision.map(|decision| decision.meta.caps()).unwrap_or_default();
+    let sent = replayed.call.map(|call| as_sent(args.clone(), &caps, &call)).transpose()?;
     Ok(Restored { trail, args, state, caps, sent })
 }
 

@@ -94,9 +94,7 @@ pub(super) fn broken(
     body: Digest,
     link: Link,
 ) -> Option<Problem> {
-    let before = Head { number: link.number.wrapping_sub(1), digest: link.prev };
-    let number_is_possible = link.number > 0;
-    if number_is_possible && Link::after(&before, session_id, kind, run_id, body) == link {
+    if link.links(session_id, kind, run_id, body) {
         return None;
     }
     let about = run_id.map_or_else(String::new, |run_id| format!(" of run {run_id}"));

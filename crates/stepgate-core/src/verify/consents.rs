@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::consents::{Recorded, RecordedGrant};
+use crate::consent_cache::{Recorded, RecordedGrant};
 use crate::event::EventType;
-use crate::grant::GrantedCall;
+use crate::grant::BoundCall;
 use crate::ids::PrincipalId;
 use crate::journal::artifact::{
     ActionRequest, DecisionMeta, EffectStatus, SupervisorDecision, ToolCall,
 };
-use crate::journal::{Artifact, replay};
+use crate::journal::{Replayed, replay};
 use crate::limits::Limits;
 use crate::ports::{Dossier, LinkedEvent};
 
@@ -18,26 +18,18 @@ use super::{Problem, place_of};
 
 /// What does not follow from the grants and votes. A journal that does not replay is reported elsewhere.
 pub(super) fn check(dossier: &Dossier, recorded: &Recorded) -> Vec<Problem> {
-    let (mut request, mut decision, mut call, mut is_refused) = (None, None, None, false);
-    let is_usual = dossier.approval.is_none() && !has_used(&dossier.events);
-    let artifacts = match is_usual {
-        // The journal of almost every run: it is not replayed a second time.
-        true => Vec::new(),
-        false => {
-            replay(&dossier.entries).map_or_else(|_| Vec::new(), |replayed| replayed.artifacts)
-        }
-    };
-    for artifact in artifacts {
-        match artifact {
-            Artifact::ActionRequest(it) => request = Some(it),
-            Artifact::SupervisorDecision(it) => decision = Some(it),
-            Artifact::ToolCall(it) => call = Some(it),
-            // A call that recovery refused was not sent: nothing had to cover it.
-            Artifact::ToolEffect(it) => is_refused = it.outcome.status == EffectStatus::Denied,
-        }
+    // Almost every run: its journal is not replayed a second time.
+    if dossier.approval.is_none() && !has_used(&dossier.events) {
+        return Vec::new();
     }
+    let Ok(Replayed { request: Some(request), decision: Some(decision), call, effect, .. }) =
+        replay(&dossier.entries)
+    else {
+        return Vec::new();
+    };
+    // A call that recovery refused was not sent: nothing had to cover it.
+    let is_refused = effect.is_some_and(|effect| effect.outcome.status == EffectStatus::Denied);
     let call = call.filter(|_| !is_refused);
-    let (Some(request), Some(decision)) = (request, decision) else { return Vec::new() };
     let place = place_of("journal", dossier.run.arrival.run_id);
     let mut problems = Vec::new();
     if !has_its_votes(&decision.meta, recorded) {
@@ -74,16 +66,8 @@ fn is_granted(
     let Some(RecordedGrant { grant, .. }) = recorded.grants.get(&grant_id) else { return false };
     let is_one = |number: u64| (1..=grant.uses_max.min(Limits::GRANT_USES_MAX)).contains(&number);
     // A step that has not got to its call yet is checked when it has.
-    let covers = call.is_none_or(|call| {
-        grant.covers(GrantedCall {
-            args: &call.call.args,
-            executor_id: call.meta.executor_id.as_deref(),
-            principal_id: &request.meta.principal_id,
-            tool_definition_digest: call.meta.tool_definition_digest,
-            tool_name: &call.call.tool_name,
-            tool_server: &call.call.tool_server,
-        })
-    });
+    let principal_id = &request.meta.principal_id;
+    let covers = call.is_none_or(|call| grant.covers(BoundCall::sent(principal_id, call)));
     decision.meta.grant_use.is_some_and(is_one) && decision.ts() < grant.expires_at && covers
 }
 

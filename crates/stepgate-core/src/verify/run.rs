@@ -1,24 +1,23 @@
 //! One run: its journal, record and row and the rows around them, each checked against the others.
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
 
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus};
 use crate::call::exceeds;
 use crate::digest::Digest;
 use crate::event::{self, Event, EventType};
 use crate::failure::{ExecutionFailure, Outcome, Phase};
-use crate::grant::use_event_id;
-use crate::ids::{ArtifactId, IdempotencyKey, PrincipalId, ProposalId};
+use crate::grant::{BoundCall, use_event_id};
+use crate::ids::{ArtifactId, IdempotencyKey, ProposalId};
 use crate::journal::artifact::{DecisionMeta, Invocation, RequestMeta, ToolEffect};
-use crate::journal::{Artifact, Checkpoint, Replayed, StateError, decided_after_ms, replay};
+use crate::journal::{Checkpoint, Replayed, StateError, decided_after_ms, replay};
 use crate::json::{Value, canonical};
 use crate::machine::State;
 use crate::ports::{Dossier, LinkedEvent};
 use crate::record::{Record, RecordBody, args_summary};
 use crate::run::{Run, Status};
 use crate::session::{self, Link, LinkKind};
-use crate::step::{Readable, approved_digest, asked_digest, response_of};
+use crate::step::{Readable, asked_digest, response_of};
 
 use super::{Problem, chain, place_of};
 
@@ -98,7 +97,8 @@ pub(super) fn links(dossier: &Dossier) -> Vec<(LinkKind, Link, Digest)> {
 fn opening(dossier: &Dossier) -> impl Iterator<Item = &LinkedEvent> {
     let mut is_over = false;
     dossier.events.iter().take_while(move |linked| {
-        let is_opening = !is_over && linked.link.is_none() && opens(linked.event.event_type);
+        let opens = part(linked.event.event_type) == Part::Opens;
+        let is_opening = !is_over && linked.link.is_none() && opens;
         // The use of a grant is committed before the call.
         is_over = linked.event.event_type == EventType::GrantUsed;
         is_opening
@@ -110,17 +110,29 @@ pub(crate) fn opening_digest(dossier: &Dossier) -> Digest {
     event::digest_of(opening(dossier).map(|linked| &linked.event))
 }
 
-/// Whether an event of this type is committed with the opening of a run.
-fn opens(event_type: EventType) -> bool {
+/// What an event of a type means for the checks of its run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// It is committed with the opening of the run.
+    Opens,
+    /// It is the last that the record covers.
+    Closes,
+    /// It gives this status to the approval.
+    Decides(ApprovalStatus),
+    /// None of these.
+    Other,
+}
+
+fn part(event_type: EventType) -> Part {
     match event_type {
-        EventType::ToolCalled | EventType::ApprovalRequested | EventType::GrantUsed => true,
-        EventType::ToolSucceeded
-        | EventType::ToolFailed
-        | EventType::PolicyViolation
-        | EventType::ApprovalGranted
-        | EventType::ApprovalDenied
-        | EventType::ApprovalExpired
-        | EventType::ToolReplayed
+        EventType::ToolCalled | EventType::ApprovalRequested | EventType::GrantUsed => Part::Opens,
+        EventType::ToolSucceeded | EventType::ToolFailed | EventType::PolicyViolation => {
+            Part::Closes
+        }
+        EventType::ApprovalGranted => Part::Decides(ApprovalStatus::Approved),
+        EventType::ApprovalDenied => Part::Decides(ApprovalStatus::Denied),
+        EventType::ApprovalExpired => Part::Decides(ApprovalStatus::Expired),
+        EventType::ToolReplayed
         | EventType::ToolRedispatched
         | EventType::RunRecovered
         | EventType::LateResult
@@ -140,78 +152,13 @@ fn opens(event_type: EventType) -> bool {
         | EventType::TurnWaiting
         | EventType::TurnToolEnded
         | EventType::TurnContinued
-        | EventType::TurnFailed => false,
+        | EventType::TurnFailed => Part::Other,
     }
 }
 
-/// Whether an event of this type is the last that a record covers.
-fn closes(event_type: EventType) -> bool {
-    match event_type {
-        EventType::ToolSucceeded | EventType::ToolFailed | EventType::PolicyViolation => true,
-        EventType::ToolCalled
-        | EventType::ApprovalRequested
-        | EventType::ApprovalGranted
-        | EventType::ApprovalDenied
-        | EventType::ApprovalExpired
-        | EventType::ToolReplayed
-        | EventType::ToolRedispatched
-        | EventType::RunRecovered
-        | EventType::LateResult
-        | EventType::RunResolved
-        | EventType::RunNeedsPerson
-        | EventType::PartNeedsPerson
-        | EventType::ApprovalVoted
-        | EventType::GrantCreated
-        | EventType::GrantUsed
-        | EventType::GrantRevoked
-        | EventType::SessionOpened
-        | EventType::ToolAccepted
-        | EventType::PolicyLoaded
-        | EventType::TokenCreated
-        | EventType::TokenRevoked
-        | EventType::TurnOpened
-        | EventType::TurnAnswered
-        | EventType::TurnWaiting
-        | EventType::TurnToolEnded
-        | EventType::TurnContinued
-        | EventType::TurnFailed => false,
-    }
-}
-
-/// The status that an event of this type gives to an approval, where it decides one.
-fn decided(event_type: EventType) -> Option<ApprovalStatus> {
-    match event_type {
-        EventType::ApprovalGranted => Some(ApprovalStatus::Approved),
-        EventType::ApprovalDenied => Some(ApprovalStatus::Denied),
-        EventType::ApprovalExpired => Some(ApprovalStatus::Expired),
-        EventType::ToolCalled
-        | EventType::ToolSucceeded
-        | EventType::ToolFailed
-        | EventType::PolicyViolation
-        | EventType::ApprovalRequested
-        | EventType::ToolReplayed
-        | EventType::ToolRedispatched
-        | EventType::RunRecovered
-        | EventType::LateResult
-        | EventType::RunResolved
-        | EventType::RunNeedsPerson
-        | EventType::PartNeedsPerson
-        | EventType::ApprovalVoted
-        | EventType::GrantCreated
-        | EventType::GrantUsed
-        | EventType::GrantRevoked
-        | EventType::SessionOpened
-        | EventType::ToolAccepted
-        | EventType::PolicyLoaded
-        | EventType::TokenCreated
-        | EventType::TokenRevoked
-        | EventType::TurnOpened
-        | EventType::TurnAnswered
-        | EventType::TurnWaiting
-        | EventType::TurnToolEnded
-        | EventType::TurnContinued
-        | EventType::TurnFailed => None,
-    }
+/// The index of the event that closes the run.
+fn closing(dossier: &Dossier) -> Option<usize> {
+    dossier.events.iter().position(|linked| part(linked.event.event_type) == Part::Closes)
 }
 
 /// Whether a run had this latency. In records of older versions it includes the person's time.
@@ -227,8 +174,7 @@ fn is_latency(latency_ms: u64, body: &RecordBody, replayed: &Replayed) -> bool {
 /// The events up to the closing one; later events have links of their own.
 fn covered_by_record(dossier: &Dossier) -> impl Iterator<Item = &Event> {
     let events = dossier.events.iter().map(|linked| &linked.event);
-    let closing = dossier.events.iter().position(|linked| closes(linked.event.event_type));
-    events.take(closing.map_or(usize::MAX, |closing| closing + 1))
+    events.take(closing(dossier).map_or(usize::MAX, |closing| closing + 1))
 }
 
 /// Checks on one run, and what they found.
@@ -303,54 +249,42 @@ impl<'a> Problems<'a> {
 
     /// The call is the request, lowered by the caps that the decision names.
     fn call(&mut self, replayed: &Replayed) {
-        let (mut asked, mut cap) = (None, None);
-        for artifact in &replayed.artifacts {
-            match artifact {
-                Artifact::ActionRequest(request) => asked = Some(&request.proposal),
-                Artifact::SupervisorDecision(decision) => cap = decision.meta.cap.as_ref(),
-                Artifact::ToolCall(call) => {
-                    let follows = asked.is_some_and(|asked| is_lowered(asked, cap, &call.call));
-                    self.expect("journal", follows, "the call");
-                }
-                Artifact::ToolEffect(_) => {}
-            }
-        }
+        let Replayed { request: Some(request), call: Some(call), decision, .. } = replayed else {
+            return;
+        };
+        let cap = decision.as_ref().and_then(|decision| decision.meta.cap.as_ref());
+        self.expect("journal", is_lowered(&request.proposal, cap, &call.call), "the call");
     }
 
     /// The journal names the run's session, principal and request.
     pub(crate) fn journal(&mut self, replayed: &Replayed) {
         let arrival = &self.run.arrival;
-        for artifact in &replayed.artifacts {
-            let (trace_id, plan_id) = artifact.place();
-            let is_ours = trace_id == arrival.run_id && plan_id == arrival.session_id;
+        let is_ours = replayed.place == Some((arrival.run_id, arrival.session_id));
+        // A problem for each artifact: replay has proven that all have one place.
+        for _ in &replayed.references {
             self.expect("journal", is_ours, "the place of an artifact");
-            if let Artifact::ActionRequest(request) = artifact {
-                let RequestMeta { asked_digest: asked, principal_id } = &request.meta;
-                let tool = &request.proposal.action();
-                let args = &request.proposal.args;
-                self.expect("journal", *principal_id == arrival.principal_id, "principal_id");
-                self.expect("journal", *asked == asked_digest(tool, args), "asked_digest");
-                let asks_what_came = self.run.tool_name.as_deref() == Some(tool)
-                    && self.run.input_json.as_deref() == Some(&canonical::text_of(args));
-                self.expect("tool_runs", asks_what_came, "tool_name or input_json");
-            }
         }
+        let Some(request) = &replayed.request else { return };
+        let RequestMeta { asked_digest: asked, principal_id } = &request.meta;
+        let (tool, args) = (&request.proposal.action(), &request.proposal.args);
+        self.expect("journal", *principal_id == arrival.principal_id, "principal_id");
+        self.expect("journal", *asked == asked_digest(tool, args), "asked_digest");
+        let asks_what_came = self.run.tool_name.as_deref() == Some(tool)
+            && self.run.input_json.as_deref() == Some(&canonical::text_of(args));
+        self.expect("tool_runs", asks_what_came, "tool_name or input_json");
     }
 
     /// The payload is the request that the journal names, under the same key.
     pub(crate) fn payload(&mut self, replayed: &Replayed) {
+        let Some(request) = &replayed.request else { return };
         let readable = self.readable();
         let id: Option<&ProposalId> = readable.and_then(|it| it.proposal.id.as_ref());
         let key = id.map(|id| IdempotencyKey::of(&self.run.arrival.principal_id, id));
         let action = readable.and_then(|it| it.proposal.action.as_ref());
         let asks_the_same = action == self.run.tool_name.as_ref()
             && readable.and_then(|it| it.args_text.as_ref()) == self.run.input_json.as_ref();
-        for artifact in &replayed.artifacts {
-            if let Artifact::ActionRequest(request) = artifact {
-                self.expect("tool_runs", request.idempotency_key == key, "the payload's id");
-                self.expect("tool_runs", asks_the_same, "payload");
-            }
-        }
+        self.expect("tool_runs", request.idempotency_key == key, "the payload's id");
+        self.expect("tool_runs", asks_the_same, "payload");
     }
 
     pub(crate) fn checkpoints(
@@ -402,12 +336,7 @@ impl<'a> Problems<'a> {
         let end = tail.state.map(|_| tail.entry_digest);
         self.expect("records", body.last_entry_digest == end, "last_entry_digest");
         self.expect("records", outcome_fits(tail.state, body.outcome), "outcome");
-        let effect = replayed.artifacts.iter().find_map(|artifact| match artifact {
-            Artifact::ToolEffect(effect) => Some(effect),
-            Artifact::ActionRequest(_)
-            | Artifact::SupervisorDecision(_)
-            | Artifact::ToolCall(_) => None,
-        });
+        let effect = replayed.effect.as_ref();
         let output = ending.output_json.as_ref().map(|text| Digest::of_bytes(text.as_bytes()));
         self.expect("tool_runs", output == effect.and_then(kept_digest), "output_json");
         let guaranteed = effect.and_then(|effect| effect.meta.guarantee);
@@ -477,8 +406,7 @@ impl<'a> Problems<'a> {
         // were.
         let are_whole = dossier.has_what_its_events_saw(replayed.tail.sequence_number);
         self.expect("journal", are_whole, "the absence of an entry that an event tells of");
-        let closing = dossier.events.iter().position(|linked| closes(linked.event.event_type));
-        let after = closing.map_or(dossier.events.len(), |closing| closing + 1);
+        let after = closing(dossier).map_or(dossier.events.len(), |closing| closing + 1);
         let later_are_linked = dossier.events.iter().skip(after).all(|later| later.link.is_some());
         self.expect("events", later_are_linked, "an event after the record without a link");
         let links = dossier.events.iter().filter_map(|linked| linked.link);
@@ -502,21 +430,16 @@ impl<'a> Problems<'a> {
         self.decision(dossier);
         let asked = dossier.approval.as_ref().map(|approval| approval.context.read());
         let asked = asked.and_then(|asked| self.note("approvals", asked));
-        for artifact in &replayed.artifacts {
-            match artifact {
-                Artifact::SupervisorDecision(decision) => {
-                    let meta = &decision.meta;
-                    let follows = follows_from(meta, dossier.approval.as_ref(), asked);
-                    self.expect("approvals", follows, "the decision");
-                    self.expect("events", uses(dossier) == used_by(meta), "the use of a grant");
-                }
-                Artifact::ToolCall(call) => {
-                    let bound = || approved_digest(&self.run.arrival.principal_id, call);
-                    let is_approved = asked.is_none_or(|asked| asked.call_digest == bound());
-                    self.expect("approvals", is_approved, "the call");
-                }
-                Artifact::ActionRequest(_) | Artifact::ToolEffect(_) => {}
-            }
+        if let Some(decision) = &replayed.decision {
+            let meta = &decision.meta;
+            let follows = follows_from(meta, dossier.approval.as_ref(), asked);
+            self.expect("approvals", follows, "the decision");
+            self.expect("events", uses(dossier) == used_by(meta), "the use of a grant");
+        }
+        if let Some(call) = &replayed.call {
+            let bound = BoundCall::sent(&self.run.arrival.principal_id, call);
+            let is_approved = asked.is_none_or(|asked| asked.call_digest == Digest::of(&bound));
+            self.expect("approvals", is_approved, "the call");
         }
     }
 
@@ -527,7 +450,10 @@ impl<'a> Problems<'a> {
         let told: Vec<(ApprovalStatus, Option<&str>)> = events
             .filter_map(|event| {
                 let digest = event.payload.get("approval_digest").and_then(Value::as_str);
-                Some((decided(event.event_type)?, digest))
+                match part(event.event_type) {
+                    Part::Decides(status) => Some((status, digest)),
+                    Part::Opens | Part::Closes | Part::Other => None,
+                }
             })
             .collect();
         let holds = match &dossier.approval {
@@ -544,13 +470,7 @@ impl<'a> Problems<'a> {
     }
 
     fn binding(&mut self, dossier: &Dossier, replayed: &Replayed, is_over: bool) {
-        let request = replayed.artifacts.iter().find_map(|artifact| match artifact {
-            Artifact::ActionRequest(request) => Some(request),
-            Artifact::SupervisorDecision(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_) => {
-                None
-            }
-        });
-        match (&dossier.binding, request) {
+        match (&dossier.binding, &replayed.request) {
             (None, None) => {}
             (Some(binding), Some(request)) => {
                 let holds = Some(&binding.idempotency_key) == request.idempotency_key.as_ref()
@@ -600,15 +520,11 @@ fn has_its_people(
     let is_approved = approval.is_some_and(|it| it.status == ApprovalStatus::Approved);
     let required = asked.filter(|_| is_approved).map_or(&[][..], |asked| &asked.required);
     let quorum = required.iter().map(|required| required.quorum).max().unwrap_or(0);
-    let is_named = |people: &BTreeSet<PrincipalId>| {
-        meta.approver_id.as_ref().is_some_and(|approver| people.contains(approver))
-    };
+    let people = &meta.approver_ids;
+    let is_named = meta.approver_id.as_ref().is_some_and(|approver| people.contains(approver));
     match required.is_empty() {
-        true => meta.approver_ids.is_empty(),
-        false => {
-            is_named(&meta.approver_ids)
-                && u32::try_from(meta.approver_ids.len()).is_ok_and(|people| people >= quorum)
-        }
+        true => people.is_empty(),
+        false => is_named && u32::try_from(people.len()).is_ok_and(|people| people >= quorum),
     }
 }
 
@@ -686,24 +602,14 @@ fn is_summary(value: &Value, summary: &Value) -> bool {
 
 /// The one outcome, seen from the machine (decision 19).
 fn outcome_fits(state: Option<State>, outcome: Outcome) -> bool {
-    match (state, outcome) {
-        (Some(State::Completed), Outcome::Success)
-        | (Some(State::Failed), Outcome::ExecutionError | Outcome::Denied)
-        | (Some(State::Denied), Outcome::Denied)
-        | (None, Outcome::ValidationError | Outcome::Denied) => true,
-        (
-            None
-            | Some(
-                State::Pending
-                | State::Authorized
-                | State::Executing
-                | State::Completed
-                | State::Failed
-                | State::Denied,
-            ),
-            Outcome::Success | Outcome::ValidationError | Outcome::Denied | Outcome::ExecutionError,
-        ) => false,
-    }
+    let possible: &[Outcome] = match state {
+        Some(State::Completed) => &[Outcome::Success],
+        Some(State::Failed) => &[Outcome::ExecutionError, Outcome::Denied],
+        Some(State::Denied) => &[Outcome::Denied],
+        None => &[Outcome::ValidationError, Outcome::Denied],
+        Some(State::Pending | State::Authorized | State::Executing) => &[],
+    };
+    possible.contains(&outcome)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ fn every_trace_replays_to_its_state_and_checkpoint() {
     for trace in &vectors.traces {
         let log: Vec<_> = trace.log.iter().map(Row::appended).collect();
         let replayed = replay(&log).unwrap();
-        assert_eq!(replayed.artifacts.len(), log.len());
+        assert_eq!(replayed.references.len(), log.len());
         let state = &trace.state;
         assert_eq!(replayed.tail.state, Some(state.current_state), "{}", trace.name);
         assert_eq!(replayed.tail.entry_digest, state.last_entry_digest, "{}", trace.name);

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
@@ -54,7 +54,7 @@ pub fn is_available() -> bool {
 
 /// Gives up every right of this thread, and of the processes that it starts, beneath these directories, and
 /// the right to signal processes outside its Landlock domain.
-pub(super) fn keep_away_from(hidden: &[&Path]) -> io::Result<Wall> {
+pub(super) fn keep_away_from(hidden: &[PathBuf]) -> io::Result<Wall> {
     if hidden.is_empty() {
         return Ok(Wall::Stands);
     }
@@ -79,7 +79,8 @@ pub(super) fn keep_away_from(hidden: &[&Path]) -> io::Result<Wall> {
             if let (Some(remaining), Some((neighbour, rights))) = (left.checked_sub(1), open(&path))
             {
                 left = remaining;
-                ruleset = allow(ruleset, neighbour, rights)?;
+                let rule = PathBeneath::new(neighbour, rights);
+                ruleset = ruleset.add_rule(rule).map_err(io::Error::other)?;
             }
         }
     }
@@ -123,12 +124,4 @@ fn open(path: &Path) -> Option<(OwnedFd, BitFlags<AccessFs>)> {
         | FileType::BlockDevice
         | FileType::Unknown => Some((entry, AccessFs::from_file(NEWEST))),
     }
-}
-
-fn allow(
-    ruleset: RulesetCreated,
-    neighbour: OwnedFd,
-    rights: BitFlags<AccessFs>,
-) -> io::Result<RulesetCreated> {
-    ruleset.add_rule(PathBeneath::new(neighbour, rights)).map_err(io::Error::other)
 }

@@ -18,7 +18,7 @@ use stepgate_core::digest::{Digest, Digesting};
 use stepgate_core::path::TEMPORARY_PREFIX;
 
 use super::identity::Identity;
-use super::resolve::{Root, kind, kind_of, stat_of, stat_of_open};
+use super::resolve::{Root, joined, kind, kind_of, stat_of, stat_of_open};
 use super::{SandboxError, SandboxLimits};
 
 /// Limit of the walks. A sandbox that never stops changing is copied as the last walk found it.
@@ -187,8 +187,7 @@ impl Copy<'_> {
             if name == "." || name == ".." || name.starts_with(TEMPORARY_PREFIX) {
                 continue;
             }
-            let path =
-                if beneath.is_empty() { name.to_owned() } else { format!("{beneath}/{name}") };
+            let path = joined(beneath, name);
             match kind_of(&reader, &entry) {
                 Ok(FileType::Directory) => waiting.push(path),
                 Ok(FileType::RegularFile) => match stat_of(reader.fd()?, name) {

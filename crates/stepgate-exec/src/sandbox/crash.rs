@@ -50,24 +50,6 @@ impl CrashPoint {
         Self::CreateMade,
         Self::CreateParentSynced,
     ];
-
-    /// The point's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WriteTemporaryCreated => "write_file.temporary_created",
-            Self::WriteTemporaryFilled => "write_file.temporary_filled",
-            Self::WriteTemporarySynced => "write_file.temporary_synced",
-            Self::WriteRenamed => "write_file.renamed",
-            Self::WriteDirectorySynced => "write_file.directory_synced",
-            Self::DeleteUnlinked => "delete_file.unlinked",
-            Self::DeleteDirectorySynced => "delete_file.directory_synced",
-            Self::RenameRenamed => "rename_file.renamed",
-            Self::RenameDestinationSynced => "rename_file.destination_synced",
-            Self::RenameSourceSynced => "rename_file.source_synced",
-            Self::CreateMade => "create_directory.made",
-            Self::CreateParentSynced => "create_directory.parent_synced",
-        }
-    }
 }
 
 /// What a hook answers.
@@ -92,22 +74,16 @@ pub(super) struct CrashPoints(std::sync::Mutex<Option<CrashHook>>);
 #[cfg(feature = "crashpoints")]
 impl CrashPoints {
     pub(super) fn set(&self, hook: Option<CrashHook>) {
-        *self.hook() = hook;
+        *locked(&self.0) = hook;
     }
 
     pub(super) fn pass(&self, point: CrashPoint) -> Result<(), ActionError> {
         // Cloned, so that a hook that blocks does not block other threads at their crash points.
-        let hook = self.hook().clone();
+        let hook = locked(&self.0).clone();
         match hook.map_or(AtCrashPoint::GoOn, |hook| hook(point)) {
             AtCrashPoint::GoOn => Ok(()),
-            AtCrashPoint::Crash => {
-                Err(ActionError::Unknown(format!("crash point {}", point.name())))
-            }
+            AtCrashPoint::Crash => Err(ActionError::Unknown(format!("crash point {point:?}"))),
         }
-    }
-
-    fn hook(&self) -> std::sync::MutexGuard<'_, Option<CrashHook>> {
-        locked(&self.0)
     }
 }
 

@@ -9,7 +9,6 @@
 //! | a file that may be the recorded one | leaves it, and a person decides what became of the call |
 
 use rustix::fs::AtFlags;
-use rustix::io::Errno;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::SandboxPath;
 
@@ -17,7 +16,7 @@ use super::crash::CrashPoint;
 use super::error::ActionError;
 use super::identity::Likeness;
 use super::recorded::{IN_DOUBT, Recorded};
-use super::resolve::{Dentry, Root, Seen};
+use super::resolve::{CHANGE, Dentry, Root};
 
 /// Deletes the file. `recorded` is the file that was there before a first dispatch that may have acted.
 pub(super) fn delete_file(
@@ -25,7 +24,7 @@ pub(super) fn delete_file(
     path: &SandboxPath,
     recorded: Option<Recorded>,
 ) -> Result<(), ActionError> {
-    let place = root.place_to_change(path, ExecutionFailure::FileNotFound);
+    let place = root.place(path, CHANGE, ExecutionFailure::FileNotFound);
     let Some(recorded) = recorded else { return delete(root, &place?) };
     match (recorded.at(&place)?, place) {
         (Likeness::Same, place) => delete(root, &place?),
@@ -37,17 +36,9 @@ pub(super) fn delete_file(
 }
 
 fn delete(root: &Root, place: &Dentry<'_>) -> Result<(), ActionError> {
-    match place.look()? {
-        Seen::Nothing => return Err(ActionError::Failed(ExecutionFailure::FileNotFound)),
-        Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
-        Seen::File => {}
-    }
-    rustix::fs::unlinkat(&place.directory, place.name, AtFlags::empty()).map_err(|errno| {
-        match errno {
-            Errno::NOENT => ActionError::Failed(ExecutionFailure::FileNotFound),
-            other => ActionError::from(other),
-        }
-    })?;
+    place.expect_file()?;
+    rustix::fs::unlinkat(&place.directory, place.name, AtFlags::empty())
+        .map_err(ActionError::acting_on_file)?;
     root.crash_point(CrashPoint::DeleteUnlinked)?;
     place.sync()?;
     root.crash_point(CrashPoint::DeleteDirectorySynced)

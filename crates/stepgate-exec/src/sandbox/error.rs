@@ -5,7 +5,6 @@ use stepgate_core::failure::ExecutionFailure;
 
 use super::rule;
 
-/// Why an action has no result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ActionError {
     /// A sandbox rule refuses it.
@@ -28,17 +27,18 @@ impl ActionError {
         }
     }
 
+    /// The meaning of an error of a call that deletes or renames a file.
+    pub(super) fn acting_on_file(errno: Errno) -> Self {
+        match errno {
+            Errno::NOENT => Self::Failed(ExecutionFailure::FileNotFound),
+            other => Self::from(other),
+        }
+    }
+
     /// Whether this means that there is nothing at the path.
     pub(super) fn is_absence(&self) -> bool {
-        match self {
-            Self::Failed(failure) => matches!(
-                failure,
-                ExecutionFailure::FileNotFound
-                    | ExecutionFailure::PathNotFound
-                    | ExecutionFailure::NotADirectory
-            ),
-            Self::Refused(_) | Self::Unknown(_) => false,
-        }
+        use ExecutionFailure::{FileNotFound, NotADirectory, PathNotFound};
+        matches!(self, Self::Failed(FileNotFound | PathNotFound | NotADirectory))
     }
 }
 

@@ -39,11 +39,9 @@ pub struct Identity {
 /// Whether a file is the one that was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Likeness {
-    /// It is.
     Same,
     /// It is not, or there is none.
     Other,
-    /// It cannot be determined.
     Unsure,
 }
 

@@ -14,7 +14,7 @@ use stepgate_core::json::canonical;
 use stepgate_core::path::{SandboxPath, TEMPORARY_PREFIX};
 
 use super::error::ActionError;
-use super::resolve::{Root, kind_of};
+use super::resolve::{LOOK, Root, kind_of};
 
 pub(super) fn list_files(root: &Root, path: &SandboxPath) -> Result<String, ActionError> {
     let directory = match root.open_directory(path.beneath()) {
@@ -42,9 +42,8 @@ fn why_not(root: &Root, path: &SandboxPath, errno: Errno) -> ActionError {
     if errno != Errno::NOTDIR {
         return stop;
     }
-    let look =
-        root.place_to_look(path, ExecutionFailure::PathNotFound).and_then(|place| place.look());
-    match look {
+    let place = root.place(path, LOOK, ExecutionFailure::PathNotFound);
+    match place.and_then(|place| place.look()) {
         Err(refused @ ActionError::Refused(_)) => refused,
         Ok(_) | Err(ActionError::Failed(_) | ActionError::Unknown(_)) => stop,
     }

@@ -2,7 +2,7 @@
 //! committed. The text of a path is enough as a key, because links are never followed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stepgate_core::lock::locked;
@@ -25,7 +25,7 @@ pub(super) struct Locks(Arc<Mutex<HashMap<SandboxPath, Entry>>>);
 struct Entry {
     lock: Arc<AsyncMutex<()>>,
     /// How many callers hold it or wait for it. The last one removes the entry.
-    tickets: usize,
+    callers: usize,
 }
 
 impl Locks {
@@ -36,44 +36,34 @@ impl Locks {
         paths.dedup();
         let mut held = Vec::with_capacity(paths.len());
         for path in paths {
-            let (lock, ticket) = self.ticket(path);
-            let guard = lock.lock_owned().await;
-            held.push(PathLock { _guard: guard, _ticket: ticket });
+            let mut path_lock = PathLock { guard: None, path: path.clone(), locks: self.clone() };
+            let lock = {
+                let mut entries = locked(&self.0);
+                let entry = entries.entry(path.clone()).or_default();
+                entry.callers += 1;
+                Arc::clone(&entry.lock)
+            };
+            path_lock.guard = Some(lock.lock_owned().await);
+            held.push(path_lock);
         }
         held
     }
-
-    fn ticket(&self, path: &SandboxPath) -> (Arc<AsyncMutex<()>>, Ticket) {
-        let mut entries = self.entries();
-        let entry = entries.entry(path.clone()).or_default();
-        entry.tickets += 1;
-        let ticket = Ticket { path: path.clone(), locks: self.clone() };
-        (Arc::clone(&entry.lock), ticket)
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<SandboxPath, Entry>> {
-        locked(&self.0)
-    }
 }
 
-/// A locked path. The guard is released first: fields drop in declaration order.
+/// A path that is locked or waited for. A caller that stops waiting drops it too.
 pub(super) struct PathLock {
-    _guard: OwnedMutexGuard<()>,
-    _ticket: Ticket,
-}
-
-/// One holder of, or waiter for, a path's lock. A caller that stops waiting drops it too.
-struct Ticket {
+    guard: Option<OwnedMutexGuard<()>>,
     path: SandboxPath,
     locks: Locks,
 }
 
-impl Drop for Ticket {
+impl Drop for PathLock {
     fn drop(&mut self) {
-        let mut entries = self.locks.entries();
+        drop(self.guard.take());
+        let mut entries = locked(&self.locks.0);
         if let Some(entry) = entries.get_mut(&self.path) {
-            entry.tickets -= 1;
-            if entry.tickets == 0 {
+            entry.callers -= 1;
+            if entry.callers == 0 {
                 entries.remove(&self.path);
             }
         }

@@ -12,7 +12,6 @@
 //! is no file. Journals of earlier builds have only the first two, and none of them for a file that is
 //! written.
 
-use rustix::fs::{OFlags, Statx};
 use serde_json::json;
 use stepgate_core::action::CoreCall;
 use stepgate_core::digest::Digest;
@@ -22,8 +21,8 @@ use stepgate_core::path::SandboxPath;
 
 use super::error::ActionError;
 use super::identity::Identity;
-use super::read_file::read_up_to;
-use super::resolve::{Root, Seen, judge};
+use super::read_file::content_of;
+use super::resolve::{LOOK, Root, Seen};
 use super::rule;
 
 /// Checks the call's paths and reads what a second dispatch will need; the error is the rule that refuses
@@ -87,7 +86,6 @@ pub(super) fn foregone(call: &CoreCall, pre_state: Option<&Value>) -> Option<Exe
 /// What was at the path of a file to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// Nothing.
     Nothing,
     /// A file with this content.
     Content(Digest),
@@ -120,9 +118,12 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, ActionError> {
             }
         }
         CoreCall::WriteFile { path, .. } => Some(match seen(root, path)? {
-            Stood::Nothing => json!({ "exists": false, "sha256": null }),
-            Stood::Directory => json!({ "exists": true, "sha256": null }),
-            file @ Stood::File(_) => with(identity(&file), "sha256", json!(digest(root, path)?)),
+            Seen::Nothing => json!({ "exists": false, "sha256": null }),
+            Seen::Directory => json!({ "exists": true, "sha256": null }),
+            file @ Seen::File(_) => {
+                let place = root.place(path, LOOK, ExecutionFailure::FileNotFound)?;
+                with(identity(&file), "sha256", json!(content_of(root, &place)?))
+            }
         }),
         CoreCall::CreateDirectory { path } => Some(exists(&seen(root, path)?)),
         CoreCall::DeleteFile { path } => Some(identity(&seen(root, path)?)),
@@ -133,42 +134,28 @@ fn look(root: &Root, call: &CoreCall) -> Result<Option<Value>, ActionError> {
     })
 }
 
-/// What is at a path, after the rules were checked, with the attributes of a file.
-enum Stood {
-    Nothing,
-    Directory,
-    File(Box<Statx>),
-}
-
-fn seen(root: &Root, path: &SandboxPath) -> Result<Stood, ActionError> {
+/// What is at a path, after the rules were checked.
+fn seen(root: &Root, path: &SandboxPath) -> Result<Seen, ActionError> {
     if path.is_root() {
-        return Ok(Stood::Directory);
+        return Ok(Seen::Directory);
     }
-    let found =
-        root.place_to_look(path, ExecutionFailure::PathNotFound).and_then(|place| place.stat());
-    let stat = match found {
-        Ok(Some(stat)) => stat,
-        Ok(None) => return Ok(Stood::Nothing),
-        Err(stop) if stop.is_absence() => return Ok(Stood::Nothing),
-        Err(stop) => return Err(stop),
-    };
-    Ok(match judge(&stat)? {
-        Seen::Nothing => Stood::Nothing,
-        Seen::Directory => Stood::Directory,
-        Seen::File => Stood::File(Box::new(stat)),
-    })
+    let place = root.place(path, LOOK, ExecutionFailure::PathNotFound);
+    match place.and_then(|place| place.look()) {
+        Err(stop) if stop.is_absence() => Ok(Seen::Nothing),
+        seen => seen,
+    }
 }
 
-fn exists(stood: &Stood) -> Value {
-    json!({ "exists": !matches!(stood, Stood::Nothing) })
+fn exists(seen: &Seen) -> Value {
+    json!({ "exists": !matches!(seen, Seen::Nothing) })
 }
 
-fn identity(stood: &Stood) -> Value {
-    let file = match stood {
-        Stood::Nothing | Stood::Directory => json!({ "device": null, "inode": null }),
-        Stood::File(stat) => json!(Identity::to_record(stat)),
+fn identity(seen: &Seen) -> Value {
+    let file = match seen {
+        Seen::Nothing | Seen::Directory => json!({ "device": null, "inode": null }),
+        Seen::File(stat) => json!(Identity::to_record(stat)),
     };
-    with(file, "exists", json!(!matches!(stood, Stood::Nothing)))
+    with(file, "exists", json!(!matches!(seen, Seen::Nothing)))
 }
 
 fn with(mut recorded: Value, name: &str, field: Value) -> Value {
@@ -176,18 +163,4 @@ fn with(mut recorded: Value, name: &str, field: Value) -> Value {
         fields.insert(name.to_owned(), field);
     }
     recorded
-}
-
-/// The file's digest, for the record. None for a file that cannot be read or is over the size limit: then
-/// its identity alone tells whether it was replaced.
-fn digest(root: &Root, path: &SandboxPath) -> Result<Option<Digest>, ActionError> {
-    let place = root.place_to_look(path, ExecutionFailure::FileNotFound)?;
-    let read = place
-        .open_file(OFlags::RDONLY)
-        .and_then(|(file, _)| read_up_to(file, root.limits.file_bytes_max));
-    match read {
-        Ok(bytes) => Ok(Some(Digest::of_bytes(&bytes))),
-        Err(ActionError::Failed(_)) => Ok(None),
-        Err(stop @ (ActionError::Refused(_) | ActionError::Unknown(_))) => Err(stop),
-    }
 }

@@ -6,15 +6,16 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::OFlags;
 use serde_json::json;
+use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::json::canonical;
 use stepgate_core::path::SandboxPath;
 
 use super::error::ActionError;
-use super::resolve::Root;
+use super::resolve::{Dentry, LOOK, Root};
 
 pub(super) fn read_file(root: &Root, path: &SandboxPath) -> Result<String, ActionError> {
-    let place = root.place_to_look(path, ExecutionFailure::FileNotFound)?;
+    let place = root.place(path, LOOK, ExecutionFailure::FileNotFound)?;
     let (file, _) = place.open_file(OFlags::RDONLY)?;
     let bytes = read_up_to(file, root.limits.file_bytes_max)?;
     let content =
@@ -28,9 +29,22 @@ const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
 /// Whether reading is short: the file is small, or does not exist.
 pub(super) fn is_short(root: &Root, path: &SandboxPath) -> bool {
-    root.place_to_look(path, ExecutionFailure::FileNotFound)
-        .and_then(|place| place.size())
-        .is_ok_and(|size| size.is_none_or(|size| size <= SMALL_BYTES_MAX))
+    root.place(path, LOOK, ExecutionFailure::FileNotFound)
+        .and_then(|place| place.stat())
+        .is_ok_and(|stat| stat.is_none_or(|stat| stat.stx_size <= SMALL_BYTES_MAX))
+}
+
+/// The digest of the file's content. None for a file that cannot be read or is over the size limit: then its
+/// identity alone tells whether it was replaced.
+pub(super) fn content_of(root: &Root, place: &Dentry<'_>) -> Result<Option<Digest>, ActionError> {
+    let read = place
+        .open_file(OFlags::RDONLY)
+        .and_then(|(file, _)| read_up_to(file, root.limits.file_bytes_max));
+    match read {
+        Ok(bytes) => Ok(Some(Digest::of_bytes(&bytes))),
+        Err(ActionError::Failed(_)) => Ok(None),
+        Err(stop @ (ActionError::Refused(_) | ActionError::Unknown(_))) => Err(stop),
+    }
 }
 
 /// The whole file, if it has at most this many bytes. The size that the host reports is not enough: the file

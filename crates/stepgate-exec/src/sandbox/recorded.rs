@@ -20,12 +20,8 @@ pub(super) enum Recorded {
 }
 
 impl Recorded {
-    /// Whether anything is known about it.
     pub(super) fn is_known(&self) -> bool {
-        match self {
-            Self::File(_) | Self::Gone => true,
-            Self::Unknown(_) => false,
-        }
+        !matches!(self, Self::Unknown(_))
     }
 
     /// Whether the file is at a place. An error means that this cannot be determined: an error that stops
@@ -49,11 +45,7 @@ impl Recorded {
 
     /// Whether the file at a place has the same inode and modification time: see [`Identity::looks_like`].
     pub(super) fn seems_to_be_at(&self, place: &Result<Dentry<'_>, ActionError>) -> bool {
-        match (self, place) {
-            (Self::File(file), Ok(place)) => {
-                place.file().is_ok_and(|now| now.is_some_and(|now| file.looks_like(&now)))
-            }
-            (Self::File(_) | Self::Gone | Self::Unknown(_), _) => false,
-        }
+        let (Self::File(file), Ok(place)) = (self, place) else { return false };
+        place.file().is_ok_and(|now| now.is_some_and(|now| file.looks_like(&now)))
     }
 }

@@ -21,7 +21,7 @@ use super::crash::CrashPoint;
 use super::error::ActionError;
 use super::identity::Likeness;
 use super::recorded::{IN_DOUBT, Recorded};
-use super::resolve::{Dentry, Root, Seen};
+use super::resolve::{CHANGE, Dentry, Root, Seen};
 
 /// Renames the file. `recorded` is the source file before a first dispatch that may have acted.
 pub(super) fn rename_file(
@@ -30,8 +30,8 @@ pub(super) fn rename_file(
     destination: &SandboxPath,
     recorded: Option<Recorded>,
 ) -> Result<(), ActionError> {
-    let from = root.place_to_change(source, ExecutionFailure::FileNotFound);
-    let to = root.place_to_change(destination, ExecutionFailure::PathNotFound);
+    let from = root.place(source, CHANGE, ExecutionFailure::FileNotFound);
+    let to = root.place(destination, CHANGE, ExecutionFailure::PathNotFound);
     let Some(recorded) = recorded else { return move_file(root, from, to) };
     if recorded == Recorded::Gone {
         // The restored sandbox never had the file, so no rename happened there. Its fate in the original
@@ -63,15 +63,11 @@ fn move_file(
     to: Result<Dentry<'_>, ActionError>,
 ) -> Result<(), ActionError> {
     let from = from?;
-    match from.look()? {
-        Seen::Nothing => return Err(ActionError::Failed(ExecutionFailure::FileNotFound)),
-        Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
-        Seen::File => {}
-    }
+    from.expect_file()?;
     let to = to?;
     match to.look()? {
         Seen::Nothing => {}
-        Seen::File | Seen::Directory => {
+        Seen::File(_) | Seen::Directory => {
             return Err(ActionError::Failed(ExecutionFailure::AlreadyExists));
         }
     }
@@ -93,7 +89,7 @@ fn rename(
     match unless_taken(from, to) {
         // Some file systems do not support the flag, such as NFS and many in user space.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_onto_own_file(from, to),
-        renamed => renamed.map_err(renaming),
+        renamed => renamed.map_err(ActionError::acting_on_file),
     }
 }
 
@@ -114,14 +110,7 @@ fn rename_onto_own_file(from: &Dentry<'_>, to: &Dentry<'_>) -> Result<(), Action
         // If the removal fails, an empty file stays at the destination; no content is lost.
         let _ = rustix::fs::unlinkat(&to.directory, to.name, AtFlags::empty());
     }
-    renamed.map_err(renaming)
-}
-
-fn renaming(errno: Errno) -> ActionError {
-    match errno {
-        Errno::NOENT => ActionError::Failed(ExecutionFailure::FileNotFound),
-        other => ActionError::from(other),
-    }
+    renamed.map_err(ActionError::acting_on_file)
 }
 
 #[cfg(test)]

@@ -21,11 +21,11 @@ use super::{SandboxError, SandboxLimits, rule};
 const RESOLVE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Opens a directory only as a starting point. Needs no right to read it.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// Opens a directory only as a starting point, to read the state in it. Needs no right to read it.
+pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Opens a directory to read it, or to change it and sync it.
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(super) const CHANGE: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Flags for every open of a file: a fifo does not block, and a terminal does not become the controlling
 /// one.
@@ -65,7 +65,7 @@ impl Root {
 
     /// Opens a directory by its path relative to the root, to read it.
     pub(super) fn open_directory(&self, beneath: &str) -> Result<OwnedFd, Errno> {
-        open_beneath(&self.handle, beneath, DIRECTORY)
+        open_beneath(&self.handle, beneath, CHANGE)
     }
 
     /// Opens whatever is at a path relative to the root, to read it.
@@ -73,25 +73,9 @@ impl Root {
         open_beneath(&self.handle, beneath, OFlags::RDONLY | FILE)
     }
 
-    /// The place of the path's last component, to read its state. An absent parent is `missing`.
-    pub(super) fn place_to_look<'a>(
-        &self,
-        path: &'a SandboxPath,
-        missing: ExecutionFailure,
-    ) -> Result<Dentry<'a>, ActionError> {
-        self.place(path, LOOK, missing)
-    }
-
-    /// The place of the path's last component, to change it. An absent parent is `missing`.
-    pub(super) fn place_to_change<'a>(
-        &self,
-        path: &'a SandboxPath,
-        missing: ExecutionFailure,
-    ) -> Result<Dentry<'a>, ActionError> {
-        self.place(path, DIRECTORY, missing)
-    }
-
-    fn place<'a>(
+    /// The place of the path's last component, to [`LOOK`] at it or to [`CHANGE`] it. An absent parent is
+    /// `missing`.
+    pub(super) fn place<'a>(
         &self,
         path: &'a SandboxPath,
         access: OFlags,
@@ -115,6 +99,11 @@ fn open_beneath(handle: &OwnedFd, beneath: &str, flags: OFlags) -> Result<OwnedF
     rustix::fs::openat2(handle, beneath, flags, Mode::empty(), RESOLVE)
 }
 
+/// The path of a name in a directory beneath the root, whose own path is empty.
+pub(super) fn joined(beneath: &str, name: &str) -> String {
+    if beneath.is_empty() { name.to_owned() } else { format!("{beneath}/{name}") }
+}
+
 /// One name in one open directory. Every change goes through the directory's handle, so it happens in the
 /// directory that was checked, whatever happens to the path meanwhile.
 pub(super) struct Dentry<'a> {
@@ -128,9 +117,13 @@ impl Dentry<'_> {
         self.stat()?.map_or(Ok(Seen::Nothing), |stat| judge(&stat))
     }
 
-    /// Its size, if there is something.
-    pub(super) fn size(&self) -> Result<Option<u64>, ActionError> {
-        Ok(self.stat()?.map(|stat| stat.stx_size))
+    /// Fails where there is no regular file.
+    pub(super) fn expect_file(&self) -> Result<(), ActionError> {
+        match self.look()? {
+            Seen::Nothing => Err(ActionError::Failed(ExecutionFailure::FileNotFound)),
+            Seen::Directory => Err(ActionError::Failed(ExecutionFailure::NotAFile)),
+            Seen::File(_) => Ok(()),
+        }
     }
 
     /// The regular file there, without checking the rules.
@@ -152,15 +145,11 @@ impl Dentry<'_> {
     /// device, which could already have an effect on it.
     pub(super) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Statx), ActionError> {
         for _ in 0..OPEN_ATTEMPTS_MAX {
-            match self.look()? {
-                Seen::Nothing => return Err(ActionError::Failed(ExecutionFailure::FileNotFound)),
-                Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
-                Seen::File => {}
-            }
+            self.expect_file()?;
             let file = open_beneath(&self.directory, self.name, FILE | access)
                 .map_err(|errno| ActionError::resolving(errno, ExecutionFailure::FileNotFound))?;
             let stat = stat_of_open(&file)?;
-            if matches!(judge(&stat)?, Seen::File) && self.has_only_this_name(&stat)? {
+            if matches!(judge(&stat)?, Seen::File(_)) && self.has_only_this_name(&stat)? {
                 return Ok((file, stat));
             }
         }
@@ -185,7 +174,7 @@ impl Dentry<'_> {
 
     /// Opens the directory there, to read or change it.
     pub(super) fn open_directory(&self) -> Result<OwnedFd, Errno> {
-        open_beneath(&self.directory, self.name, DIRECTORY)
+        open_beneath(&self.directory, self.name, CHANGE)
     }
 
     /// Makes the changes in the directory durable. If that fails after a change, it is unknown whether the
@@ -199,23 +188,19 @@ impl Dentry<'_> {
     }
 }
 
-/// What is at a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Nothing.
     Nothing,
     /// A regular file with one name.
-    File,
-    /// A directory.
+    File(Box<Statx>),
     Directory,
 }
 
 /// The rules about what may be at a path.
-pub(super) fn judge(stat: &Statx) -> Result<Seen, ActionError> {
+fn judge(stat: &Statx) -> Result<Seen, ActionError> {
     match kind(stat) {
         FileType::Directory => Ok(Seen::Directory),
         FileType::RegularFile if stat.stx_nlink > 1 => Err(ActionError::Refused(rule::HARD_LINK)),
-        FileType::RegularFile => Ok(Seen::File),
+        FileType::RegularFile => Ok(Seen::File(Box::new(*stat))),
         FileType::Symlink => Err(ActionError::Refused(rule::SYMBOLIC_LINK)),
         FileType::Fifo
         | FileType::Socket
@@ -235,7 +220,6 @@ pub(super) fn stat_of_open(open: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(open, c"", AtFlags::EMPTY_PATH, ASKED)
 }
 
-/// The file type.
 pub(super) fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }

@@ -42,7 +42,6 @@ fn try_lock(root: &Root, number: u64) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// The name of a lock's file.
 fn name(number: u64) -> String {
     format!("{TEMPORARY_PREFIX}lock-{number:02x}")
 }

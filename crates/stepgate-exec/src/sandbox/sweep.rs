@@ -9,7 +9,7 @@ use stepgate_core::path::{COMPONENTS_MAX, PATH_BYTES_MAX, TEMPORARY_PREFIX};
 
 use super::SandboxError;
 use super::mark;
-use super::resolve::{Root, kind_of};
+use super::resolve::{Root, joined, kind_of};
 use super::shared;
 
 /// In a directory that several processes write, a younger file is not treated as left behind.
@@ -30,10 +30,10 @@ pub(super) fn sweep(root: &Root, age_min: Duration) -> Result<u64, SandboxError>
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
             Err(errno) => return Err(failed(errno)),
         };
-        let found = sweep_directory(directory, age_min).map_err(failed)?;
-        removed += found.removed;
+        let (count, directories) = sweep_directory(directory, age_min).map_err(failed)?;
+        removed += count;
         if depth < COMPONENTS_MAX {
-            let paths = found.directories.iter().map(|name| join(&beneath, name));
+            let paths = directories.iter().map(|name| joined(&beneath, name));
             waiting.extend(
                 paths.filter(|path| path.len() <= PATH_BYTES_MAX).map(|path| (path, depth + 1)),
             );
@@ -42,12 +42,8 @@ pub(super) fn sweep(root: &Root, age_min: Duration) -> Result<u64, SandboxError>
     Ok(removed)
 }
 
-struct Found {
-    removed: u64,
-    directories: Vec<String>,
-}
-
-fn sweep_directory(directory: OwnedFd, age_min: Duration) -> Result<Found, Errno> {
+/// Sweeps one directory: how many files were removed, and the directories in it.
+fn sweep_directory(directory: OwnedFd, age_min: Duration) -> Result<(u64, Vec<String>), Errno> {
     let mut reader = Dir::new(directory)?;
     let mut temporary = Vec::new();
     let mut directories = Vec::new();
@@ -83,7 +79,7 @@ fn sweep_directory(directory: OwnedFd, age_min: Duration) -> Result<Found, Errno
             Err(errno) => return Err(errno),
         }
     }
-    Ok(Found { removed, directories })
+    Ok((removed, directories))
 }
 
 /// Whether a file was last written at least this long ago. False for a file that no longer exists.
@@ -97,8 +93,4 @@ fn is_older(reader: &Dir, name: &str, age_min: Duration) -> Result<bool, Errno> 
     };
     let written = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
     Ok(SystemTime::now().duration_since(written).is_ok_and(|age| age >= age_min))
-}
-
-fn join(beneath: &str, name: &str) -> String {
-    if beneath.is_empty() { name.to_owned() } else { format!("{beneath}/{name}") }
 }

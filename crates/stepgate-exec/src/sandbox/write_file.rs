@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::Write;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
-use stepgate_core::digest::Digest;
 use stepgate_core::failure::ExecutionFailure;
 use stepgate_core::path::{SandboxPath, TEMPORARY_PREFIX};
 use uuid::Uuid;
@@ -17,9 +16,9 @@ use super::crash::CrashPoint;
 use super::error::ActionError;
 use super::identity::Likeness;
 use super::pre_state::Before;
-use super::read_file::read_up_to;
+use super::read_file::{content_of, read_up_to};
 use super::recorded::{IN_DOUBT, Recorded};
-use super::resolve::{Dentry, Root, Seen};
+use super::resolve::{CHANGE, Dentry, Root, Seen};
 
 /// What a second dispatch compares with.
 pub(super) struct First {
@@ -38,7 +37,7 @@ pub(super) fn write_file(
     content: &str,
     first: Option<First>,
 ) -> Result<(), ActionError> {
-    let place = root.place_to_change(path, ExecutionFailure::PathNotFound);
+    let place = root.place(path, CHANGE, ExecutionFailure::PathNotFound);
     if let Some(first) = first
         && is_done(root, &place, content, &first)?
     {
@@ -48,7 +47,7 @@ pub(super) fn write_file(
     let mode = match place.look()? {
         Seen::Nothing => None,
         Seen::Directory => return Err(ActionError::Failed(ExecutionFailure::NotAFile)),
-        Seen::File => Some(mode_of_writable(&place)?),
+        Seen::File(_) => Some(mode_of_writable(&place)?),
     };
     if !u64::try_from(content.len()).is_ok_and(|bytes| bytes <= root.limits.file_bytes_max) {
         return Err(ActionError::Failed(ExecutionFailure::FileTooLarge));
@@ -87,7 +86,7 @@ fn is_done(
         (Seen::Nothing, Before::Content(_) | Before::Something) => in_doubt(),
         (Seen::Directory, Before::Something | Before::Unknown) => Ok(false),
         (Seen::Directory, Before::Nothing | Before::Content(_)) => in_doubt(),
-        (Seen::File, before) => {
+        (Seen::File(_), before) => {
             let Ok(there) = place else { return in_doubt() };
             if holds(there, content)? {
                 return Ok(true);
@@ -122,18 +121,6 @@ fn holds(place: &Dentry<'_>, content: &str) -> Result<bool, ActionError> {
             Ok(true)
         }
         Ok(_) | Err(ActionError::Failed(_)) => Ok(false),
-        Err(stop @ (ActionError::Refused(_) | ActionError::Unknown(_))) => Err(stop),
-    }
-}
-
-/// The digest of the file's content; none where it cannot be read.
-fn content_of(root: &Root, place: &Dentry<'_>) -> Result<Option<Digest>, ActionError> {
-    let read = place
-        .open_file(OFlags::RDONLY)
-        .and_then(|(file, _)| read_up_to(file, root.limits.file_bytes_max));
-    match read {
-        Ok(bytes) => Ok(Some(Digest::of_bytes(&bytes))),
-        Err(ActionError::Failed(_)) => Ok(None),
         Err(stop @ (ActionError::Refused(_) | ActionError::Unknown(_))) => Err(stop),
     }
 }

@@ -26,11 +26,9 @@ enum State {
 /// Whether a call may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may.
     Pass,
     /// It may, as the trial that shows whether the server works again.
     Trial,
-    /// It may not.
     Refused,
 }
 
@@ -63,7 +61,6 @@ impl Breaker {
         self.state = State::Closed { failures: 0 };
     }
 
-    /// The server did not answer.
     pub(crate) fn failed(&mut self, now: Instant) {
         let failures = match self.state {
             State::Closed { failures } => failures.saturating_add(1),
@@ -82,10 +79,7 @@ impl Breaker {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        match self.state {
-            State::Open { .. } | State::HalfOpen { .. } => true,
-            State::Closed { .. } => false,
-        }
+        !matches!(self.state, State::Closed { .. })
     }
 }
 

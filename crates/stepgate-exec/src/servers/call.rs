@@ -18,7 +18,6 @@ use super::mcp::{Connection, Pending, ServerAnswer};
 use super::outcome;
 use super::progress::Listener;
 use super::server::{ConnectionState, Server};
-use super::spec::ServerLimits;
 
 /// The detail of a call's record when the breaker is open.
 const BREAKER_OPEN: &str = "BREAKER_OPEN";
@@ -39,7 +38,7 @@ impl Drop for Turn {
 }
 
 /// The failure of a call that was not sent.
-fn unavailable(detail: impl Into<String>) -> Failed {
+pub(super) fn unavailable(detail: impl Into<String>) -> Failed {
     let detail = Some(outcome::shortened(&detail.into()));
     Failed { detail, ..ExecutionFailure::Unavailable.into() }
 }
@@ -148,13 +147,12 @@ fn listen(
     sending: &Sending,
     late: &Late,
 ) {
-    let ServerLimits { late_wait, .. } = server.spec.limits;
     let permit = Arc::clone(&server.late_permits).try_acquire_owned();
     let (late, run_id) = (Arc::clone(late), sending.run_id);
     tokio::spawn(async move {
         connection.cancel(&pending, "the time of the call is over").await;
         let Ok(_permit) = permit else { return };
-        let answer = pending.late_answer(late_wait).await;
+        let answer = pending.late_answer().await;
         if let Some((succeeded, result_digest)) = answer.and_then(outcome::of_late) {
             late(LateResult { run_id, succeeded, result_digest });
         }

@@ -24,20 +24,16 @@ pub(super) struct Entry {
     pub(super) state: State,
 }
 
-/// Whether a tool is offered.
 #[derive(Clone)]
 pub(super) enum State {
     /// The configuration gives it no mode.
     Unclassified,
     /// The configuration turns it off.
     TurnedOff,
-    /// It cannot be offered, with the reason.
     Unusable(StartError),
-    /// It is offered.
     Offered(Offer),
 }
 
-/// A tool that is offered.
 #[derive(Clone)]
 pub(super) struct Offer {
     pub(super) tool: Arc<Tool>,
@@ -51,9 +47,9 @@ pub(super) struct Offer {
 pub(super) struct Catalog {
     entries: BTreeMap<String, Entry>,
     /// Entries of the list that are not tools.
-    unread: Vec<NoDefinition>,
-    /// Whether a list was ever read.
-    is_known: bool,
+    pub(super) unread: Vec<NoDefinition>,
+    /// Whether a list was ever read: otherwise nothing is known about the server's tools.
+    pub(super) is_known: bool,
     /// The server's own instructions for models.
     pub(super) instructions: Option<String>,
 }
@@ -79,10 +75,11 @@ impl Catalog {
         now.check_redacted(spec)?;
         now.check_status_tools(spec);
         before.retain(|name, _| !now.entries.contains_key(name));
-        for (name, Entry { definition, state }) in before {
-            if let State::Offered(offer) = state {
-                let state = State::Offered(offer.with(Standing::Gone));
-                now.entries.insert(name, Entry { definition, state });
+        for (name, mut entry) in before {
+            if let State::Offered(offer) = &mut entry.state {
+                let gone = Tool { standing: Standing::Gone, ..Tool::clone(&offer.tool) };
+                offer.tool = Arc::new(gone);
+                now.entries.insert(name, entry);
             }
         }
         Ok(now)
@@ -111,20 +108,18 @@ impl Catalog {
         pins: &Pins,
     ) -> Result<(), StartError> {
         let is_pinned =
-            |tool: &str| ToolName::of(&spec.name, tool).is_ok_and(|name| pins.has(&name));
+            |tool: &str| ToolName::of(&spec.name, tool).is_ok_and(|name| pins.get(&name).is_some());
         let is_unread = |tool: &str| self.unread.iter().any(|it| it.name.as_deref() == Some(tool));
         let is_known = |tool: &str| {
             let is_listed = self.entries.contains_key(tool) || before.contains_key(tool);
             is_listed || is_unread(tool) || is_pinned(tool)
         };
-        match spec.tools.keys().find(|tool| !is_known(tool)) {
-            None => Ok(()),
-            Some(tool) => Err(StartError::UnknownTool {
-                server: spec.name.clone(),
-                tool: tool.clone(),
-                known: self.entries.keys().cloned().collect(),
-            }),
-        }
+        let Some(tool) = spec.tools.keys().find(|tool| !is_known(tool)) else { return Ok(()) };
+        Err(StartError::UnknownTool {
+            server: spec.name.clone(),
+            tool: tool.clone(),
+            known: self.entries.keys().cloned().collect(),
+        })
     }
 
     /// At least one tool must have each argument that the server's table redacts.
@@ -138,19 +133,15 @@ impl Catalog {
         }
         let mut redacted = spec.tool.redacted.iter().flatten();
         let is_known = |name: &&String| arguments.iter().any(|arguments| arguments.has(name));
-        match redacted.find(|name| !is_known(name)) {
-            None => Ok(()),
-            Some(argument) => {
-                let known: BTreeSet<&String> =
-                    arguments.iter().flat_map(|arguments| &arguments.named).collect();
-                Err(StartError::Redacted {
-                    server: spec.name.clone(),
-                    tool: None,
-                    argument: argument.clone(),
-                    known: known.into_iter().cloned().collect(),
-                })
-            }
-        }
+        let Some(argument) = redacted.find(|name| !is_known(name)) else { return Ok(()) };
+        let known: BTreeSet<&String> =
+            arguments.iter().flat_map(|arguments| &arguments.named).collect();
+        Err(StartError::Redacted {
+            server: spec.name.clone(),
+            tool: None,
+            argument: argument.clone(),
+            known: known.into_iter().cloned().collect(),
+        })
     }
 
     /// Turns off every tool whose status tool cannot be used.
@@ -189,23 +180,10 @@ impl Catalog {
         self.entries.get(name.tool())
     }
 
-    /// Entries of the list that are not tools.
-    pub(super) fn unread(&self) -> &[NoDefinition] {
-        &self.unread
-    }
-
-    /// Whether a list was ever read: otherwise nothing is known about the server's tools.
-    pub(super) fn is_known(&self) -> bool {
-        self.is_known
-    }
-
     /// The first tool that cannot be offered, and why.
     pub(super) fn first_unusable(&self, spec: &ServerSpec) -> Option<StartError> {
-        let unread = self.unread.first().map(|unread| StartError::Start {
-            server: spec.name.clone(),
-            why: unread.why.clone(),
-            stderr: vec![],
-        });
+        let unread = self.unread.first();
+        let unread = unread.map(|unread| StartError::start(&spec.name, unread.why.clone()));
         let unusable = self.entries.values().find_map(|entry| match &entry.state {
             State::Unusable(error) => Some(error.clone()),
             State::Unclassified | State::TurnedOff | State::Offered(_) => None,
@@ -221,15 +199,8 @@ impl Catalog {
         self.entry(name)?.offer()
     }
 
-    /// Compares a tool with its accepted definition.
-    pub(super) fn compare(&mut self, name: &ToolName, spec: &ServerSpec, pins: &Pins) {
-        if let Some(entry) = self.entries.get_mut(name.tool()) {
-            entry.compare(spec, pins);
-        }
-    }
-
     /// Compares every tool with its accepted definition.
-    pub(super) fn compare_all(&mut self, spec: &ServerSpec, pins: &Pins) {
+    pub(super) fn compare(&mut self, spec: &ServerSpec, pins: &Pins) {
         self.entries.values_mut().for_each(|entry| entry.compare(spec, pins));
     }
 }
@@ -244,22 +215,12 @@ impl Entry {
 
     fn compare(&mut self, spec: &ServerSpec, pins: &Pins) {
         let State::Offered(offer) = &mut self.state else { return };
-        match offer.tool.standing {
-            Standing::Gone => {}
-            Standing::Accepted | Standing::Changed | Standing::New => {
-                let (standing, definition_digest) =
-                    pins.standing(&offer.tool.name, &self.definition, spec.pin);
-                let tool = Tool { standing, definition_digest, ..Tool::clone(&offer.tool) };
-                offer.tool = Arc::new(tool);
-            }
+        if offer.tool.standing != Standing::Gone {
+            let (standing, definition_digest) =
+                pins.standing(&offer.tool.name, &self.definition, spec.pin);
+            let tool = Tool { standing, definition_digest, ..Tool::clone(&offer.tool) };
+            offer.tool = Arc::new(tool);
         }
-    }
-}
-
-impl Offer {
-    fn with(self, standing: Standing) -> Self {
-        let tool = Tool { standing, ..Tool::clone(&self.tool) };
-        Self { tool: Arc::new(tool), ..self }
     }
 }
 
@@ -289,7 +250,7 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
     };
     let delivery = delivery(spec, &definition.name, mode, said.delivery)?;
     let (input, output) = promises(definition).map_err(|SchemaError(why)| unusable(why))?;
-    let arguments = input.arguments().clone();
+    let arguments = input.arguments.clone();
     check_redacted(spec, &definition.name, &arguments)?;
     let (standing, definition_digest) = pins.standing(&name, definition, spec.pin);
     let tool = Tool {
@@ -309,15 +270,14 @@ fn state(spec: &ServerSpec, definition: &Definition, pins: &Pins) -> Result<Stat
 /// The tool must have each argument that its own table redacts.
 fn check_redacted(spec: &ServerSpec, tool: &str, arguments: &Arguments) -> Result<(), StartError> {
     let redacted = spec.tools.get(tool).and_then(|tool| tool.redacted.as_ref());
-    match redacted.into_iter().flatten().find(|name| !arguments.has(name)) {
-        None => Ok(()),
-        Some(argument) => Err(StartError::Redacted {
-            server: spec.name.clone(),
-            tool: Some(tool.to_owned()),
-            argument: argument.clone(),
-            known: arguments.named.iter().cloned().collect(),
-        }),
-    }
+    let mut redacted = redacted.into_iter().flatten();
+    let Some(argument) = redacted.find(|name| !arguments.has(name)) else { return Ok(()) };
+    Err(StartError::Redacted {
+        server: spec.name.clone(),
+        tool: Some(tool.to_owned()),
+        argument: argument.clone(),
+        known: arguments.named.iter().cloned().collect(),
+    })
 }
 
 /// The compiled input and output schemas of a tool.

@@ -1,7 +1,6 @@
 //! The process of a tool server: its environment, the end of its standard error, and how it is ended.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,8 +12,8 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::spec::{STDERR_LINE_BYTES_MAX, STDERR_LINES_MAX};
-use crate::launcher::{self, Launcher};
+use super::spec::{END_WAIT, STDERR_BYTES_PER_SECOND_MAX, STDERR_LINE_BYTES_MAX, STDERR_LINES_MAX};
+use crate::launcher;
 
 /// The variables of our own environment that a tool server gets.
 const PASSED_ON: [&str; 3] = ["PATH", "HOME", "LANG"];
@@ -29,37 +28,26 @@ pub(super) struct Child {
 }
 
 /// The server's standard input and output.
-pub(super) struct Ends {
-    pub(super) stdin: ChildStdin,
-    pub(super) stdout: ChildStdout,
-}
-
-/// What to start.
-pub(super) struct Start<'a> {
-    pub(super) launcher: &'a Launcher,
-    pub(super) hidden: &'a [PathBuf],
-    pub(super) command: &'a str,
-    pub(super) args: &'a [String],
-    pub(super) env: &'a BTreeMap<String, String>,
-    pub(super) directory: Option<&'a PathBuf>,
-    pub(super) stderr_bytes_per_second_max: usize,
+pub(crate) struct Ends {
+    pub(crate) stdin: ChildStdin,
+    pub(crate) stdout: ChildStdout,
 }
 
 impl Child {
-    pub(super) fn start(start: &Start<'_>) -> std::io::Result<(Self, Ends)> {
-        let mut command = Command::new(&start.launcher.program);
+    /// Starts a command in a process group of its own, with this environment and little of ours.
+    pub(super) fn start(
+        command: std::process::Command,
+        env: BTreeMap<String, String>,
+    ) -> std::io::Result<(Self, Ends)> {
+        let mut command = Command::from(command);
         command
-            .args(start.launcher.arguments(start.hidden, start.command, start.args))
             .env_clear()
             .envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-            .envs(start.env)
+            .envs(env)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        if let Some(directory) = start.directory {
-            command.current_dir(directory);
-        }
         let mut process = command.spawn()?;
         let missing = || std::io::Error::other("a pipe is missing");
         let stdin = process.stdin.take().ok_or_else(missing)?;
@@ -68,9 +56,8 @@ impl Child {
         let last_words = LastWords::default();
         let (told, flood) = watch::channel(None);
         let heard = last_words.clone();
-        let bytes_max = start.stderr_bytes_per_second_max;
         let stderr = tokio::spawn(async move {
-            if let Err(why) = heard.listen(stderr, bytes_max).await {
+            if let Err(why) = heard.listen(stderr).await {
                 told.send_replace(Some(why));
             }
         });
@@ -93,9 +80,9 @@ impl Child {
     }
 
     /// Waits for the process to end by itself, and kills it where it does not.
-    pub(super) async fn leave(mut self, wait: Duration) {
+    pub(super) async fn leave(mut self) {
         // The launcher ends the whole group when the command has ended.
-        let _ = tokio::time::timeout(wait, self.process.wait()).await;
+        let _ = tokio::time::timeout(END_WAIT, self.process.wait()).await;
     }
 
     /// Ends the process, and returns the last lines of its standard error.
@@ -149,11 +136,7 @@ impl LastWords {
 
     /// Reads to the end, and keeps the beginning of each line. The error says that the output exceeds the
     /// rate limit.
-    async fn listen(
-        self,
-        stderr: impl AsyncRead + Unpin,
-        bytes_per_second_max: usize,
-    ) -> Result<(), String> {
+    async fn listen(self, stderr: impl AsyncRead + Unpin) -> Result<(), String> {
         const WINDOW: Duration = Duration::from_secs(1);
         let mut reader = BufReader::new(stderr);
         let mut line = Vec::new();
@@ -175,9 +158,9 @@ impl LastWords {
                 (since, bytes) = (Instant::now(), 0);
             }
             bytes = bytes.saturating_add(used);
-            if bytes > bytes_per_second_max {
+            if bytes > STDERR_BYTES_PER_SECOND_MAX {
                 return Err(format!(
-                    "it wrote more than {bytes_per_second_max} bytes a second to its standard error"
+                    "it wrote more than {STDERR_BYTES_PER_SECOND_MAX} bytes a second to its standard error"
                 ));
             }
         }

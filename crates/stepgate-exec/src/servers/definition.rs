@@ -2,7 +2,6 @@
 
 mod canonical;
 
-use serde::Serialize;
 use stepgate_core::digest::Digest;
 use stepgate_core::json::{Map, Value};
 
@@ -30,25 +29,13 @@ pub(crate) struct Definition {
 /// An entry of a list of tools that is not a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NoDefinition {
-    /// Its name, if it has one.
     pub(crate) name: Option<String>,
     pub(crate) why: String,
 }
 
-/// The fields that the digest covers: everything that tells a model, or a person, what the tool is.
-#[derive(Serialize)]
-struct Pinned<'a> {
-    annotations: Option<&'a Value>,
-    description: Option<&'a Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    icons: Option<&'a Value>,
-    #[serde(rename = "inputSchema")]
-    input_schema: Option<&'a Value>,
-    name: Option<&'a Value>,
-    #[serde(rename = "outputSchema")]
-    output_schema: Option<&'a Value>,
-    title: Option<&'a Value>,
-}
+/// The members that the digest covers: everything that tells a model, or a person, what the tool is.
+const PINNED: [&str; 7] =
+    ["annotations", "description", "icons", "inputSchema", "name", "outputSchema", "title"];
 
 impl Definition {
     /// Reads one entry of a list of tools.
@@ -75,18 +62,21 @@ impl Definition {
             Some(_) => return Err(refused("its outputSchema is not an object".to_owned())),
         };
         let annotated = present(members, "annotations").and_then(|it| it.get("title")?.as_str());
-        let icons = present(members, "icons");
-        let pinned = pinned(members, icons);
+        let pinned = pinned(members);
+        let mut earlier = pinned.clone();
+        if let Value::Object(earlier) = &mut earlier {
+            earlier.shift_remove("icons");
+        }
         Ok(Self {
             name: name.clone(),
             title: said("title")?.or_else(|| annotated.map(str::to_owned)),
             description: said("description")?,
             input_schema: input_schema.clone(),
             output_schema,
-            icons: icons.cloned(),
+            icons: present(members, "icons").cloned(),
             meta: present(members, "_meta").cloned(),
             digest: Digest::of(&pinned),
-            earlier_digest: Digest::of(&self::pinned(members, None)),
+            earlier_digest: Digest::of(&earlier),
             pinned,
         })
     }
@@ -97,18 +87,13 @@ fn present<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a Value>
     members.get(name).filter(|value| !value.is_null())
 }
 
-fn pinned(members: &Map<String, Value>, icons: Option<&Value>) -> Value {
-    let pinned = Pinned {
-        annotations: present(members, "annotations"),
-        description: present(members, "description"),
-        icons,
-        input_schema: present(members, "inputSchema"),
-        name: present(members, "name"),
-        output_schema: present(members, "outputSchema"),
-        title: present(members, "title"),
-    };
-    // It consists of JSON values under plain names, which always have a JSON form.
-    serde_json::to_value(&pinned).unwrap_or_default()
+/// Everything that is pinned. A member that is absent is null, except icons: earlier versions did not pin them.
+fn pinned(members: &Map<String, Value>) -> Value {
+    let pinned = PINNED.into_iter().filter_map(|name| match present(members, name) {
+        None if name == "icons" => None,
+        member => Some((name.to_owned(), member.cloned().unwrap_or_default())),
+    });
+    Value::Object(pinned.collect())
 }
 
 #[cfg(test)]

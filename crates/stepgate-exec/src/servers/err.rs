@@ -2,22 +2,18 @@
 
 /// Why a tool server, or one of its tools, is off. If the server is required, the gateway does not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum StartError {
     /// A name that no server can have, or that two servers have.
     #[error(
         "`{server}` cannot be the name of a tool server: one to 32 of a-z, 0-9, `_` and `-`, not \
          `core`, and each once; rename [servers.{server}]"
     )]
-    Name {
-        /// As configured.
-        server: String,
-    },
+    Name { server: String },
     /// It does not run, does not answer, or does not list its tools.
     #[error("the tool server `{server}` did not start: {why}{}", last_words(.stderr))]
     Start {
-        /// The server.
         server: String,
-        /// What happened.
         why: String,
         /// The last lines of its standard error.
         stderr: Vec<String>,
@@ -27,21 +23,13 @@ pub enum StartError {
         "the tool server `{server}` has a tool `{tool}`: generic command execution cannot be enabled, \
          and it is never offered"
     )]
-    CommandExecution {
-        /// The server.
-        server: String,
-        /// As the server spells it.
-        tool: String,
-    },
-    /// The configuration names a tool that it does not have.
+    CommandExecution { server: String, tool: String },
     #[error(
         "the tool server `{server}` has no tool `{tool}`: correct or remove [servers.{server}.tools]; \
          it has {}", named(.known)
     )]
     UnknownTool {
-        /// The server.
         server: String,
-        /// As configured.
         tool: String,
         /// The tools that it has.
         known: Vec<String>,
@@ -53,58 +41,37 @@ pub enum StartError {
         owner(.server, .tool.as_deref()), whose(.tool.as_deref()), named(.known)
     )]
     Redacted {
-        /// The server.
         server: String,
         /// The tool whose table names it; none where the server's table does.
         tool: Option<String>,
-        /// As configured.
         argument: String,
         /// The arguments that exist.
         known: Vec<String>,
     },
-    /// The tool writes, and the configuration does not say what happens to a call in doubt.
     #[error(
         "the tool `{server}.{tool}` writes, and nothing says what becomes of a call in doubt: set \
          `honours_key = true` if the server acts once per key, or `in_doubt` to \"redispatch\", \
          \"query\" or \"ask\", in [servers.{server}] or for the tool"
     )]
-    NoDelivery {
-        /// The server.
-        server: String,
-        /// The tool.
-        tool: String,
-    },
-    /// The configured status tool cannot be used.
+    NoDelivery { server: String, tool: String },
     #[error(
         "the tool `{server}.{tool}` names `{status_tool}` as its status tool, and that {why}: \
          `status_tool` must be a tool of the same server with mode \"read_only\""
     )]
-    StatusTool {
-        /// The server.
-        server: String,
-        /// The tool.
-        tool: String,
-        /// As configured.
-        status_tool: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The tool should be offered, but its definition cannot be used.
+    StatusTool { server: String, tool: String, status_tool: String, why: &'static str },
     #[error(
         "the tool `{tool}` of the server `{server}` cannot be offered: {why}; set its `mode` to \"off\", \
          or correct the server"
     )]
-    Definition {
-        /// The server.
-        server: String,
-        /// As the server spells it.
-        tool: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    Definition { server: String, tool: String, why: String },
 }
 
 impl StartError {
+    /// The server was not started, and no process says why.
+    pub(super) fn start(server: &str, why: String) -> Self {
+        Self::Start { server: server.to_owned(), why, stderr: Vec::new() }
+    }
+
     /// The error without the names of the server and the tool, with the last lines of standard error.
     pub(super) fn in_short(&self) -> String {
         const LAST_WORDS_MAX: usize = 3;

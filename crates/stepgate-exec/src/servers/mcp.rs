@@ -11,7 +11,6 @@ mod stdio;
 mod tap;
 
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
@@ -26,11 +25,11 @@ use rmcp::transport::Transport;
 use rmcp::{Peer, RoleClient, ServiceExt};
 use stepgate_core::json::{Map, Value};
 use stepgate_core::lock::locked;
-use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{Notify, oneshot};
 
+use super::child::Ends;
 use super::progress::Listener;
-use super::spec::ServerLimits;
+use super::spec::{LATE_WAIT, ServerLimits, WRITE_WAIT};
 use tap::{Slot, Tap};
 
 pub(crate) use http::Endpoint;
@@ -52,19 +51,16 @@ pub(crate) struct Pending {
 }
 
 impl Connection {
-    /// Connects over the standard input and output of a process.
     pub(crate) async fn over_stdio(
-        stdin: ChildStdin,
-        stdout: ChildStdout,
+        ends: Ends,
         limits: &ServerLimits,
         list_changed: Arc<Notify>,
     ) -> Result<Self, String> {
         let tap = Arc::new(Tap::new(limits, list_changed));
-        let pipe = stdio::Pipe::new(stdin, stdout, Arc::clone(&tap), limits);
+        let pipe = stdio::Pipe::new(ends, Arc::clone(&tap), limits.message_bytes_max);
         Self::shake_hands(pipe, tap, limits).await
     }
 
-    /// Connects over streamable HTTP.
     pub(crate) async fn over_http(
         endpoint: Endpoint,
         limits: &ServerLimits,
@@ -155,7 +151,7 @@ impl Connection {
         let params = CancelledNotificationParam::new(id, Some(reason.to_owned()));
         let told = self.peer.send_notification(CancelledNotification::new(params).into());
         // Best effort: a server that does not read will not notice.
-        let _ = tokio::time::timeout(self.limits.write_wait, told).await;
+        let _ = tokio::time::timeout(WRITE_WAIT, told).await;
     }
 
     /// Returns when the connection is closed, with the reason.
@@ -163,7 +159,6 @@ impl Connection {
         self.tap.closed().await
     }
 
-    /// Whether the server broke the protocol or a rate limit.
     pub(crate) fn has_misbehaved(&self) -> bool {
         self.tap.has_misbehaved()
     }
@@ -199,13 +194,10 @@ impl Pending {
     /// Waits for the answer without a timeout. It can be called again after it was interrupted.
     pub(crate) async fn answer(&mut self) -> ServerAnswer {
         let lost = || ServerAnswer::Lost("the connection ended".to_owned());
-        if self.sent.is_terminated() {
-            return (&mut self.answer).await.unwrap_or_else(|_| lost());
-        }
         tokio::select! {
             biased;
             answer = &mut self.answer => answer.unwrap_or_else(|_| lost()),
-            sent = &mut self.sent => match sent {
+            sent = &mut self.sent, if !self.sent.is_terminated() => match sent {
                 // The answer bypasses the SDK, and arrives before the SDK's own.
                 Ok(Ok(_)) | Err(_) => (&mut self.answer).await.unwrap_or_else(|_| lost()),
                 Ok(Err(error)) => match self.answer.try_recv() {
@@ -217,7 +209,7 @@ impl Pending {
     }
 
     /// Waits for an answer after the timeout, whatever the SDK reports.
-    pub(crate) async fn late_answer(self, wait: Duration) -> Option<ServerAnswer> {
-        tokio::time::timeout(wait, self.answer).await.ok()?.ok()
+    pub(crate) async fn late_answer(self) -> Option<ServerAnswer> {
+        tokio::time::timeout(LATE_WAIT, self.answer).await.ok()?.ok()
     }
 }

@@ -132,7 +132,7 @@ pub(super) fn tools_of(server: &Server) -> Vec<Off> {
         };
         Some(off(&entry.definition.name, reason))
     });
-    let unread = catalog.unread().iter().map(|unread| {
+    let unread = catalog.unread.iter().map(|unread| {
         off(unread.name.as_deref().unwrap_or("?"), Reason::Unusable(unread.why.clone()))
     });
     entries.chain(unread).collect()

@@ -9,7 +9,6 @@ use super::mcp::ServerAnswer;
 use super::schema::Output;
 use super::spec::DETAIL_BYTES_MAX;
 
-/// The outcome of a call.
 pub(super) struct Outcome {
     pub(super) effect: Effect,
     /// Whether the server answered: then the breaker counts no failure of the connection.
@@ -22,31 +21,26 @@ pub(super) fn of(
     output: Option<&Output>,
     output_bytes_max: usize,
 ) -> Outcome {
-    let failed = |failure, detail: String, in_doubt| Failed {
-        failure,
-        detail: Some(shortened(&detail)),
-        said: Said::Nothing,
-        in_doubt,
+    let failed = |failure, detail: String, said, in_doubt| {
+        Effect::Failed(Failed { failure, detail: Some(shortened(&detail)), said, in_doubt })
     };
     let (effect, is_answered) = match answer {
         ServerAnswer::Result(result) => (of_result(result, output, output_bytes_max), true),
-        ServerAnswer::Error(said, _) => {
-            let result = error_result(&said);
+        ServerAnswer::Error(why, _) => {
+            let result = error_result(&why);
             let is_kept = result.len() <= output_bytes_max;
-            let failed = failed(ExecutionFailure::ToolFailed, said, false);
             let said = if is_kept { Said::Error(result) } else { Said::Nothing };
-            (Effect::Failed(Failed { said, ..failed }), true)
+            (failed(ExecutionFailure::ToolFailed, why, said, false), true)
         }
         ServerAnswer::Unreadable(why, digest) => {
-            let failed = failed(ExecutionFailure::OutputInvalid, why, true);
             let said = digest.map_or(Said::Nothing, Said::Unusable);
-            (Effect::Failed(Failed { said, ..failed }), true)
+            (failed(ExecutionFailure::OutputInvalid, why, said, true), true)
         }
         ServerAnswer::NotSent(why) => {
-            (Effect::Failed(failed(ExecutionFailure::Unavailable, why, false)), false)
+            (failed(ExecutionFailure::Unavailable, why, Said::Nothing, false), false)
         }
         ServerAnswer::Lost(why) => {
-            (Effect::Failed(failed(ExecutionFailure::ToolFailed, why, true)), false)
+            (failed(ExecutionFailure::ToolFailed, why, Said::Nothing, true), false)
         }
     };
     Outcome { effect, is_answered }
@@ -156,11 +150,7 @@ pub(super) fn shortened(text: &str) -> String {
 
 /// At most this many bytes of a server's text, in whole characters.
 pub(super) fn shortened_to(text: &str, bytes_max: usize) -> String {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default().to_owned()
+    text.get(..text.floor_char_boundary(bytes_max)).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

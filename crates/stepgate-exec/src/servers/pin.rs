@@ -2,7 +2,7 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use stepgate_core::digest::Digest;
 use stepgate_core::json::Value;
@@ -30,15 +30,6 @@ pub struct Beside {
     pub instructions: Option<Digest>,
 }
 
-impl Beside {
-    pub(super) fn of(definition: &Definition, instructions: Option<&str>) -> Self {
-        Self {
-            meta: definition.meta.as_ref().map(Digest::of),
-            instructions: instructions.map(Digest::of),
-        }
-    }
-}
-
 impl Pin {
     /// A pin, with the definition where it was stored. A definition that does not have the digest is
     /// dropped.
@@ -50,7 +41,10 @@ impl Pin {
     pub(super) fn of(definition: &Definition, instructions: Option<&str>) -> Self {
         let is_kept = definition.pinned.to_string().len() <= DEFINITION_BYTES_MAX;
         let kept = is_kept.then(|| definition.pinned.clone());
-        let beside = Beside::of(definition, instructions);
+        let beside = Beside {
+            meta: definition.meta.as_ref().map(Digest::of),
+            instructions: instructions.map(Digest::of),
+        };
         Self { digest: definition.digest, definition: kept, beside }
     }
 
@@ -86,36 +80,28 @@ impl Pins {
         Self(Arc::new(Mutex::new(pins)))
     }
 
-    fn pins(&self) -> MutexGuard<'_, BTreeMap<ToolName, Pin>> {
-        locked(&self.0)
-    }
-
-    pub(super) fn has(&self, name: &ToolName) -> bool {
-        self.pins().contains_key(name)
-    }
-
     /// Whether any tool of this server was ever accepted.
     pub(super) fn has_any_of(&self, server: &str) -> bool {
-        self.pins().keys().any(|name| name.server() == server)
+        locked(&self.0).keys().any(|name| name.server() == server)
     }
 
     pub(super) fn pin(&self, name: ToolName, pin: Pin) {
-        self.pins().insert(name, pin);
+        locked(&self.0).insert(name, pin);
     }
 
     pub(super) fn get(&self, name: &ToolName) -> Option<Pin> {
-        self.pins().get(name).cloned()
+        locked(&self.0).get(name).cloned()
     }
 
     /// Whether the `_meta` of a definition is the accepted one.
     pub(super) fn has_meta(&self, name: &ToolName, meta: &Value) -> bool {
-        self.pins().get(name).is_some_and(|pin| pin.beside.meta == Some(Digest::of(meta)))
+        locked(&self.0).get(name).is_some_and(|pin| pin.beside.meta == Some(Digest::of(meta)))
     }
 
     /// Whether a tool of this server was accepted while the server gave these instructions.
     pub(super) fn has_instructions(&self, server: &str, instructions: &str) -> bool {
         let digest = Some(Digest::of(instructions));
-        let pins = self.pins();
+        let pins = locked(&self.0);
         let mut of_server = pins.iter().filter(|(name, _)| name.server() == server);
         of_server.any(|(_, pin)| pin.beside.instructions == digest)
     }

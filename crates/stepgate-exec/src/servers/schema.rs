@@ -25,7 +25,7 @@ const BACKTRACKS_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Input {
     judge: Judge,
-    arguments: Arguments,
+    pub(crate) arguments: Arguments,
 }
 
 /// The contract of a tool's structured result: its output schema, unchanged.
@@ -52,11 +52,6 @@ impl Input {
         let closed = close::closed(&schema, &outline, draft)?;
         let judge = Judge::new(&closed, draft, &outline)?;
         Ok(Self { judge, arguments: Arguments::of(&outline)? })
-    }
-
-    /// The names of the arguments.
-    pub(crate) fn arguments(&self) -> &Arguments {
-        &self.arguments
     }
 }
 

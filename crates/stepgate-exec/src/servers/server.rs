@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use stepgate_core::json::Value;
 use stepgate_core::lock::{self, locked};
 use stepgate_core::tool::ToolName;
@@ -12,18 +14,17 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::breaker::Breaker;
 use super::catalog::Catalog;
-use super::child::{Child, Ends, Start};
+use super::child::Child;
 use super::err::StartError;
 use super::mcp::{Connection, Endpoint};
 use super::off::{self, News, Off, Reason, Tell};
 use super::pin::Pins;
-use super::spec::{Pinning, Secret, ServerSpec, Transport};
+use super::spec::{Pinning, RELIST_PAUSE, RESTART_RESET, Secret, ServerSpec, Transport};
 use crate::launcher::Launcher;
 
 /// Why a server whose first attempt is not finished cannot be called.
 const STARTING: &str = "it is still starting";
 
-/// One tool server.
 pub(super) struct Server {
     pub(super) spec: ServerSpec,
     pub(super) catalog: RwLock<Catalog>,
@@ -44,16 +45,12 @@ pub(super) enum ConnectionState {
     Down(String),
 }
 
+type Connecting<'a> = BoxFuture<'a, Result<Connection, String>>;
+
 /// A connection, and the process behind it if we started it.
 struct Link {
     connection: Arc<Connection>,
     child: Option<Child>,
-}
-
-/// The other end: a started process, or an address.
-enum Far {
-    Process(Box<Child>, Ends),
-    Elsewhere(Endpoint),
 }
 
 impl Server {
@@ -132,22 +129,11 @@ impl Server {
 
     /// Connects and reads the list of tools, within the start timeout.
     async fn connect(&self) -> Result<Link, StartError> {
-        let refused =
-            |why: String, stderr| StartError::Start { server: self.spec.name.clone(), why, stderr };
         let limits = &self.spec.limits;
-        let (child, ends, endpoint) = match self.far().map_err(|why| refused(why, vec![]))? {
-            Far::Process(child, ends) => (Some(*child), Some(ends), None),
-            Far::Elsewhere(endpoint) => (None, None, Some(endpoint)),
-        };
+        let (child, connecting) =
+            self.open().map_err(|why| StartError::start(&self.spec.name, why))?;
         let speak = async {
-            let news = Arc::clone(&self.list_changed);
-            let connection = match (ends, endpoint) {
-                (Some(ends), _) => {
-                    Connection::over_stdio(ends.stdin, ends.stdout, limits, news).await?
-                }
-                (None, Some(endpoint)) => Connection::over_http(endpoint, limits, news).await?,
-                (None, None) => return Err("it has neither a process nor a URL".to_owned()),
-            };
+            let connection = connecting.await?;
             let list = connection.list().await?;
             Ok((connection, list))
         };
@@ -167,28 +153,28 @@ impl Server {
                     Some(child) => child.end().await,
                     None => vec![],
                 };
-                Err(refused(why, stderr))
+                Err(StartError::Start { server: self.spec.name.clone(), why, stderr })
             }
         }
     }
 
-    /// Starts the server's process, or reads its address, with the current values of its secrets.
-    fn far(&self) -> Result<Far, String> {
+    /// Starts the server's process, or reads its address, with the current values of its secrets. The future
+    /// connects to it.
+    fn open(&self) -> Result<(Option<Child>, Connecting<'_>), String> {
+        let (limits, list_changed) = (&self.spec.limits, Arc::clone(&self.list_changed));
         match &self.spec.transport {
-            Transport::Http { url, headers } => Endpoint::read(url, headers).map(Far::Elsewhere),
+            Transport::Http { url, headers } => {
+                let endpoint = Endpoint::read(url, headers)?;
+                Ok((None, Connection::over_http(endpoint, limits, list_changed).boxed()))
+            }
             Transport::Stdio { command, args, env, directory } => {
-                let start = Start {
-                    launcher: &self.launcher,
-                    hidden: &self.spec.hidden,
-                    command,
-                    args,
-                    env: &exposed(env)?,
-                    directory: directory.as_ref(),
-                    stderr_bytes_per_second_max: self.spec.limits.stderr_bytes_per_second_max,
-                };
-                let (child, ends) = Child::start(&start)
+                let mut command = self.launcher.command(&self.spec.hidden, command, args);
+                if let Some(directory) = directory {
+                    command.current_dir(directory);
+                }
+                let (child, ends) = Child::start(command, exposed(env)?)
                     .map_err(|error| format!("it cannot be launched: {error}"))?;
-                Ok(Far::Process(Box::new(child), ends))
+                Ok((Some(child), Connection::over_stdio(ends, limits, list_changed).boxed()))
             }
         }
     }
@@ -204,7 +190,7 @@ impl Server {
                     why = self.attend(&link) => why,
                     () = stopped(&mut stop) => {
                         self.state.send_replace(ConnectionState::Down("it was stopped".to_owned()));
-                        return link.leave(self.spec.limits.end_wait).await;
+                        return link.leave().await;
                     }
                 };
                 if link.connection.has_misbehaved() || link.has_flooded() {
@@ -212,7 +198,7 @@ impl Server {
                     self.breaker().trip(Instant::now());
                 }
                 self.down(why);
-                if up_since.elapsed() >= self.spec.limits.restart_reset {
+                if up_since.elapsed() >= RESTART_RESET {
                     pause = self.spec.limits.restart_pause_min;
                 }
             }
@@ -261,7 +247,7 @@ impl Server {
                     // Rate limit: a list that changes all the time must not keep this task busy.
                     tokio::select! {
                         why = link.ended() => return why,
-                        () = tokio::time::sleep(self.spec.limits.relist_pause) => {}
+                        () = tokio::time::sleep(RELIST_PAUSE) => {}
                     }
                 }
             }
@@ -304,11 +290,11 @@ impl Server {
         let read = tokio::task::spawn_blocking(move || before.read(&spec, &list, &pins)).await;
         let mut read = read.unwrap_or_else(|stopped| {
             let why = format!("its list of tools was not read: {stopped}");
-            Err(StartError::Start { server: self.spec.name.clone(), why, stderr: vec![] })
+            Err(StartError::start(&self.spec.name, why))
         })?;
         let mut catalog = lock::write(&self.catalog);
         // An operator may have accepted a tool meanwhile.
-        read.compare_all(&self.spec, &self.pins);
+        read.compare(&self.spec, &self.pins);
         read.instructions = instructions;
         *catalog = read;
         Ok(())
@@ -317,19 +303,14 @@ impl Server {
     /// Whether this is the `_meta` that was accepted with the tool. Where only names and types are pinned,
     /// any is accepted.
     pub(super) fn accepts_meta(&self, name: &ToolName, meta: &Value) -> bool {
-        match self.spec.pin {
-            Pinning::Definition => self.pins.has_meta(name, meta),
-            Pinning::NamesAndTypes => true,
-        }
+        self.spec.pin == Pinning::NamesAndTypes || self.pins.has_meta(name, meta)
     }
 
     /// Whether a tool was accepted while the server gave these instructions. Where only names and types are
     /// pinned, any are accepted.
     pub(super) fn accepts_instructions(&self, instructions: &str) -> bool {
-        match self.spec.pin {
-            Pinning::Definition => self.pins.has_instructions(&self.spec.name, instructions),
-            Pinning::NamesAndTypes => true,
-        }
+        self.spec.pin == Pinning::NamesAndTypes
+            || self.pins.has_instructions(&self.spec.name, instructions)
     }
 
     pub(super) fn state(&self) -> ConnectionState {
@@ -355,11 +336,10 @@ impl Link {
     }
 
     /// Closes the connection, and lets the process end by itself if it can.
-    async fn leave(self, wait: Duration) {
-        let Self { connection, child } = self;
-        connection.end();
-        if let Some(child) = child {
-            child.leave(wait).await;
+    async fn leave(self) {
+        self.connection.end();
+        if let Some(child) = self.child {
+            child.leave().await;
         }
     }
 }

@@ -173,16 +173,12 @@ pub struct ServerLimits {
     pub permit_wait: Duration,
     /// Timeout of a start: process, handshake and list of tools.
     pub start_wait: Duration,
-    /// Timeout of a write to the server.
-    pub write_wait: Duration,
     /// Longest result of a tool.
     pub output_bytes_max: usize,
     /// Longest message of any kind. Also the rate limit, in bytes a second, of unsolicited messages.
     pub message_bytes_max: usize,
     /// Rate limit of unsolicited messages, per second.
     pub unasked_per_second_max: u32,
-    /// Most bytes a second on its standard error.
-    pub stderr_bytes_per_second_max: usize,
     /// Most tools.
     pub tools_max: usize,
     /// Most pages of the list of tools.
@@ -191,20 +187,12 @@ pub struct ServerLimits {
     pub breaker_failures_max: u32,
     /// How long the breaker stays open.
     pub breaker_pause: Duration,
-    /// How long to wait for a result after its timeout.
-    pub late_wait: Duration,
     /// Most late results that are waited for at the same time.
     pub late_max: usize,
-    /// How long a server may take to end by itself before it is killed.
-    pub end_wait: Duration,
-    /// Shortest pause between two reads of a changing list of tools.
-    pub relist_pause: Duration,
     /// First backoff before a server is restarted; it doubles.
     pub restart_pause_min: Duration,
     /// Longest backoff.
     pub restart_pause_max: Duration,
-    /// How long a server must stay up until the backoff is reset.
-    pub restart_reset: Duration,
 }
 
 impl ServerLimits {
@@ -229,32 +217,38 @@ impl Default for ServerLimits {
             concurrency: 8,
             permit_wait: Duration::from_secs(5),
             start_wait: Duration::from_secs(30),
-            write_wait: Duration::from_secs(10),
             output_bytes_max: Self::OUTPUT_BYTES,
             message_bytes_max: Self::OUTPUT_BYTES + Self::ENVELOPE_BYTES,
             unasked_per_second_max: 1000,
-            stderr_bytes_per_second_max: 8 * 1024 * 1024,
             tools_max: 512,
             pages_max: 64,
             breaker_failures_max: 5,
             breaker_pause: Duration::from_secs(10),
-            late_wait: Duration::from_secs(600),
             late_max: 64,
-            end_wait: Duration::from_secs(2),
-            relist_pause: Duration::from_secs(1),
             restart_pause_min: Duration::from_millis(100),
             restart_pause_max: Duration::from_secs(30),
-            restart_reset: Duration::from_secs(60),
         }
     }
 }
 
+/// Timeout of a write to the server.
+pub(crate) const WRITE_WAIT: Duration = Duration::from_secs(10);
+/// How long to wait for a result after its timeout.
+pub(crate) const LATE_WAIT: Duration = Duration::from_secs(600);
+/// How long a server may take to end by itself before it is killed.
+pub(crate) const END_WAIT: Duration = Duration::from_secs(2);
+/// Shortest pause between two reads of a changing list of tools.
+pub(crate) const RELIST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a server must stay up until the backoff is reset.
+pub(crate) const RESTART_RESET: Duration = Duration::from_secs(60);
 /// Longest secret in a file.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
 /// Longest definition of a tool that is kept with its pin. A longer one is pinned by its digest alone.
 pub(crate) const DEFINITION_BYTES_MAX: usize = 256 * 1024;
 /// How much of a line beyond the longest message is read and discarded before the server is stopped.
 pub(crate) const DROPPED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most bytes a second on its standard error.
+pub(crate) const STDERR_BYTES_PER_SECOND_MAX: usize = 8 * 1024 * 1024;
 /// Last lines of a server's standard error that are kept for messages, and the longest of them.
 pub(crate) const STDERR_LINES_MAX: usize = 64;
 pub(crate) const STDERR_LINE_BYTES_MAX: usize = 512;

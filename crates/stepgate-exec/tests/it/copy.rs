@@ -173,7 +173,7 @@ async fn check_effect(
     assert!(sandbox.answers_for("sandbox@b") && !sandbox.answers_for("sandbox@c"));
     let again = sandbox.dispatch(&call, Some(&pre_state), Dispatch::Again).await;
     assert_eq!((again, tree(&back)), (effect, files(after)), "{call:?}, acted: {has_acted}");
-    sandbox.forget_earlier();
+    sandbox.set_earlier(None);
     assert!(!sandbox.answers_for("sandbox-1"));
 }
 

@@ -5,8 +5,8 @@ use stepgate_core::action::Action;
 
 use super::{Offered, Source};
 
-/// A core action as clients see it.
-pub(super) fn offered(action: Action) -> Offered {
+/// A core action as a tool.
+pub fn core(action: Action) -> Offered {
     let (description, members) = contract(action);
     Offered {
         name: action.name().to_owned(),

@@ -23,20 +23,11 @@ impl Control {
             .map(|it| ((it.server.as_str(), it.tool.as_str()), it.definition_digest))
             .collect();
         let mut findings: Vec<Finding> = self.off().iter().map(|off| of(off, &digests)).collect();
-        if let Some(why) = self.policy_trouble() {
+        if let Some(why) = &*lock::locked(&self.policy_trouble) {
             let directory = self.policies.display().to_string();
-            findings.push(Finding::new(Kind::PolicyNotLoaded, &directory, &why, None));
+            findings.push(Finding::new(Kind::PolicyNotLoaded, &directory, why, None));
         }
         findings
-    }
-
-    /// Why the policy files are not in force, if they are not.
-    pub fn policy_trouble(&self) -> Option<String> {
-        lock::locked(&self.policy_trouble).clone()
-    }
-
-    pub(super) fn set_policy_trouble(&self, why: Option<String>) {
-        *lock::locked(&self.policy_trouble) = why;
     }
 }
 

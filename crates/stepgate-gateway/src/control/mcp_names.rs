@@ -55,11 +55,7 @@ impl<'a> McpNames<'a> {
 
 /// Whether it has a mode and its present definition is accepted.
 fn can_be_called(listed: &ListedTool) -> bool {
-    listed.mode.is_some()
-        && match listed.standing {
-            Some(Standing::Accepted) => true,
-            Some(Standing::Changed | Standing::New | Standing::Gone) | None => false,
-        }
+    listed.mode.is_some() && listed.standing == Some(Standing::Accepted)
 }
 
 /// Replaces characters that the model APIs do not accept, and shortens the name to their limit.

@@ -3,16 +3,13 @@
 use std::collections::BTreeMap;
 
 use stepgate_core::event::EventType;
-use stepgate_core::gate::{Fault, Gate, SYSTEM_PRINCIPAL};
-use stepgate_core::ids::PrincipalId;
+use stepgate_core::gate::{Fault, Gate};
 use stepgate_core::json::Value;
-use stepgate_core::ports::{EventQuery, Store};
+use stepgate_core::ports::Store;
+use stepgate_core::system;
 use stepgate_core::tool::ToolName;
 use stepgate_exec::servers::{Beside, Pin, Servers};
 use tokio::sync::{Mutex, MutexGuard};
-
-/// Events per page.
-const EVENTS_PAGE: usize = 1000;
 
 /// Accepted definitions, by tool.
 pub type Pins = BTreeMap<ToolName, Pin>;
@@ -57,20 +54,9 @@ async fn accepted_after(store: &dyn Store, after: u64) -> Result<(Pins, u64), Fa
     if looked_at <= after {
         return Ok((Pins::new(), after));
     }
-    let mut query = EventQuery {
-        after,
-        principal_id: Some(PrincipalId::parse(SYSTEM_PRINCIPAL)?),
-        event_types: vec![EventType::ToolAccepted],
-        loose_only: true,
-        limit: EVENTS_PAGE,
-    };
-    let mut pins = Pins::new();
-    loop {
-        let page = store.events(query.clone()).await?;
-        let Some(last) = page.last() else { return Ok((pins, query.after.max(looked_at))) };
-        query.after = last.position;
-        pins.extend(page.iter().filter_map(|placed| pin(&placed.event.payload)));
-    }
+    let events = system::events_since(store, &[EventType::ToolAccepted], after).await?;
+    let last = events.last().map_or(looked_at, |placed| placed.position.max(looked_at));
+    Ok((events.iter().filter_map(|placed| pin(&placed.event.payload)).collect(), last))
 }
 
 fn pin(payload: &Value) -> Option<(ToolName, Pin)> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use stepgate_core::digest::Digest;
 use stepgate_core::gate::Gate;
+use stepgate_core::lock;
 use stepgate_exec::servers::Servers;
 use stepgate_policy::ToolShape;
 use stepgate_policy::limits::FILE_BYTES_MAX;
@@ -89,7 +90,7 @@ pub(super) async fn reload(gate: &Gate, control: &Arc<Control>, tools: &[ToolSha
     if let Some(why) = &trouble {
         error!("policies not reloaded: {why}\nthe ones before stay in force");
     }
-    control.set_policy_trouble(trouble);
+    *lock::locked(&control.policy_trouble) = trouble;
 }
 
 /// Loads the policies. The error says why those before stay in force.

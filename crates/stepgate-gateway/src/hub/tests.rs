@@ -43,7 +43,7 @@ fn every_watcher_hears_for_itself_and_one_that_joins_hears_the_latest() {
 fn what_nobody_watches_is_kept_by_nobody() {
     let (hub, run_id) = (Hub::new(), run());
     hub.progress(said(run_id, 1.0));
-    assert_eq!(hub.watched(), 0);
+    assert_eq!(hub.watched_runs().len(), 0);
     let mut watch = hub.watch(run_id);
     assert_eq!(watch.progressed().now_or_never(), None);
 }
@@ -56,5 +56,5 @@ async fn a_watcher_is_woken_by_what_its_tool_says() {
     tokio::task::yield_now().await;
     hub.progress(said(run_id, 1.0));
     assert_eq!(waiting.await.unwrap(), said(run_id, 1.0));
-    assert_eq!(hub.watched(), 0);
+    assert_eq!(hub.watched_runs().len(), 0);
 }

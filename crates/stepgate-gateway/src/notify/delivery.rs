@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use stepgate_core::event::{Event, EventType};
 use stepgate_core::ids::ApprovalId;
-use stepgate_core::json::Value;
 use stepgate_core::ports::{Cursor, EventQuery, PlacedEvent, Store, StoreError, World};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,7 +17,7 @@ use tracing::{error, info, warn};
 use super::channel::{Channel, Trouble};
 use super::counts::count;
 use super::cursor_of;
-use super::message::{Message, readable};
+use super::message::{Message, approval_of, readable};
 use super::settings::ReceiverSettings;
 use super::timers::{Timer, Timers};
 use crate::service::{Service, wait_until_set};
@@ -185,11 +184,7 @@ impl Delivery {
     async fn handle(&mut self, placed: &PlacedEvent, timers: &mut Timers) -> Result<(), Stop> {
         let PlacedEvent { position, event } = placed;
         if !timers.is_empty() && event.event_type == EventType::ApprovalRequested {
-            let id = event.payload.get("approval_id").and_then(Value::as_str);
-            let approval = match id.and_then(|id| id.parse().ok()) {
-                Some(id) => readable(self.store.approval(id).await)?,
-                None => None,
-            };
+            let approval = approval_of(&*self.store, event).await?;
             // Those from before the start were found among the open approvals.
             let is_new = *position > self.started_at;
             approval.iter().for_each(|approval| timers.add(approval, is_new));

@@ -163,12 +163,8 @@ impl Message {
             url: public_url.map(|url| format!("{url}/")),
             ..View::default()
         };
-        let approval = match text("approval_id").and_then(|id| id.parse().ok()) {
-            Some(id) => readable(store.approval(id).await)?,
-            None => None,
-        };
-        if let Some(approval) = &approval {
-            view = view.with_approval(approval, public_url);
+        if let Some(approval) = approval_of(store, event).await? {
+            view = view.with_approval(&approval, public_url);
         } else if let Some(run_id) = run_id
             && let Some(known) = readable(store.recall(run_id).await)?
         {
@@ -218,6 +214,16 @@ fn without_directories(subject: &str) -> &str {
         true => subject.rsplit('/').find(|part| !part.is_empty()).unwrap_or(subject),
         false => subject,
     }
+}
+
+/// The approval that an event names, if it names one that can be read.
+pub(super) async fn approval_of(
+    store: &dyn Store,
+    event: &Event,
+) -> Result<Option<Approval>, StoreError> {
+    let id = event.payload.get("approval_id").and_then(Value::as_str);
+    let Some(id) = id.and_then(|id| id.parse().ok()) else { return Ok(None) };
+    readable(store.approval(id).await)
 }
 
 /// A row that does not verify is left out; `verify` reports it.

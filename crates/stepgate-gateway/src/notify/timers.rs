@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::ids::ApprovalId;
-use stepgate_core::ports::{ApprovalQuery, Store, StoreError};
+use stepgate_core::ports::{Store, StoreError};
 use stepgate_core::time::Timestamp;
 
 use super::message::Message;
 use super::settings::ReceiverSettings;
 use super::{cursor_of, ms};
-
-/// Page size when the open approvals are read. Only their times are kept.
-const OPEN_AT_ONCE: usize = 64;
+use crate::service::each_open_approval;
 
 /// When a message is due.
 #[derive(Clone, Debug)]
@@ -104,20 +102,10 @@ impl Timers {
     ) -> Result<Self, StoreError> {
         let timers = timers.into_iter().map(|(timer, reached)| Timer { reached, ..timer });
         let mut started = Self { timers: timers.collect(), due: BTreeSet::new() };
-        if started.timers.is_empty() {
-            return Ok(started);
+        if !started.timers.is_empty() {
+            each_open_approval(store, |approval| started.add(approval, false)).await?;
         }
-        let mut query = ApprovalQuery {
-            status: Some(ApprovalStatus::Pending),
-            limit: OPEN_AT_ONCE,
-            ..ApprovalQuery::default()
-        };
-        loop {
-            let page = store.approvals(query.clone()).await?;
-            page.iter().for_each(|approval| started.add(approval, false));
-            let Some(oldest) = page.last() else { return Ok(started) };
-            query.before = Some(oldest.approval_id);
-        }
+        Ok(started)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -12,15 +12,13 @@ use stepgate_core::parts::Finding;
 use stepgate_core::ports::{ApprovalQuery, StoreError, Unreached};
 use tracing::warn;
 
-use super::{Service, wait_until_set};
+use super::{Service, each_open_approval, wait_until_set};
 use crate::attention::{Attention, NeedObject};
 
 /// Most approvals in the list, the oldest ones. The counts are of all.
 pub const APPROVALS_MAX: usize = 100;
 /// Approvals per read: one can be megabytes long.
 const APPROVALS_AT_ONCE: usize = 8;
-/// Page size when approvals of quarantined runs are counted.
-const PAGE: usize = 64;
 /// How often the parts are looked at. A part that is well again by then is not told.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -78,16 +76,13 @@ impl Service {
         if quarantined.is_empty() {
             return Ok(open);
         }
-        let status = Some(ApprovalStatus::Pending);
-        let mut query = ApprovalQuery { status, limit: PAGE, ..ApprovalQuery::default() };
-        loop {
-            let page = self.gate.store.approvals(query.clone()).await?;
-            let Some(last) = page.last() else { return Ok(open) };
-            query.before = Some(last.approval_id);
-            for _ in page.iter().filter(|it| quarantined.contains(&it.tool_run_id)) {
+        let without = |approval: &Approval| {
+            if quarantined.contains(&approval.tool_run_id) {
                 open = open.saturating_sub(1);
             }
-        }
+        };
+        each_open_approval(&*self.gate.store, without).await?;
+        Ok(open)
     }
 
     /// The oldest approvals that a person can decide on, after this one.

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use stepgate_core::approval::{Approval, ApprovalStatus};
 use stepgate_core::ids::ApprovalId;
-use stepgate_core::ports::{ApprovalQuery, StoreError};
+use stepgate_core::ports::{ApprovalQuery, Store, StoreError};
 use stepgate_core::step::{Person, Refused};
 use stepgate_core::time::Timestamp;
 use tracing::warn;
 
 use super::{Service, quarantine_of, wait_until_set};
 
-/// Page size when the open approvals are read. Only their expiry times are kept.
+/// Page size when the open approvals are read.
 const OPEN_AT_ONCE: usize = 64;
 /// Longest sleep: the system clock may be set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
@@ -92,16 +92,22 @@ async fn open(service: &Service) -> Due {
 }
 
 async fn read_open(service: &Service) -> Result<Due, StoreError> {
-    let mut query = ApprovalQuery {
-        status: Some(ApprovalStatus::Pending),
-        limit: OPEN_AT_ONCE,
-        ..ApprovalQuery::default()
-    };
     let mut due = Due::new();
+    each_open_approval(&*service.gate.store, |approval| remember(&mut due, approval)).await?;
+    Ok(due)
+}
+
+/// Reads every open approval, the newest first. Keeps only one page at a time: an approval can be megabytes long.
+pub(crate) async fn each_open_approval(
+    store: &dyn Store,
+    mut each: impl FnMut(&Approval),
+) -> Result<(), StoreError> {
+    let status = Some(ApprovalStatus::Pending);
+    let mut query = ApprovalQuery { status, limit: OPEN_AT_ONCE, ..ApprovalQuery::default() };
     loop {
-        let approvals = service.gate.store.approvals(query.clone()).await?;
-        approvals.iter().for_each(|approval| remember(&mut due, approval));
-        let Some(oldest) = approvals.last() else { return Ok(due) };
+        let page = store.approvals(query.clone()).await?;
+        page.iter().for_each(&mut each);
+        let Some(oldest) = page.last() else { return Ok(()) };
         query.before = Some(oldest.approval_id);
     }
 }
@@ -115,23 +121,13 @@ fn remember(due: &mut Due, approval: &Approval) {
 
 /// Expires one approval. An error means: retry.
 async fn expire(service: &Arc<Service>, id: ApprovalId) -> Result<(), ()> {
-    match service.decide(id, Person::Nobody).await {
-        Ok(_)
-        | Err(
-            Refused::AlreadyDecided
-            | Refused::NoSuchApproval
-            | Refused::NotInDoubt
-            | Refused::OwnRequest
-            | Refused::NotAnApprover
-            | Refused::MorePeople
-            | Refused::LinkedApprover(_)
-            | Refused::OutOfReach,
-        ) => Ok(()),
-        // It does not verify. It was reported as needing a person, and a retry would not help.
-        Err(ref refused) if quarantine_of(refused).is_some() => Ok(()),
-        Err(Refused::Fault(fault)) => {
-            warn!(approval_id = %id, "approval {id} has expired and cannot be ended yet: {fault}");
-            Err(())
-        }
+    let decided = service.decide(id, Person::Nobody).await;
+    // One that does not verify was reported as needing a person, and a retry would not help.
+    if let Err(refused @ Refused::Fault(fault)) = &decided
+        && quarantine_of(refused).is_none()
+    {
+        warn!(approval_id = %id, "approval {id} has expired and cannot be ended yet: {fault}");
+        return Err(());
     }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use stepgate_core::ports::StoreError;
@@ -54,17 +54,11 @@ impl Service {
 }
 
 fn write(probe: &Path) -> io::Result<()> {
-    let removed = Removed(probe.to_owned());
-    let mut file = File::create(&removed.0)?;
-    file.write_all(&[0; PROBE_BYTES])?;
-    file.sync_data()
-}
-
-/// Removes the file when dropped, even if the write failed.
-struct Removed(PathBuf);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        let _removed = fs::remove_file(&self.0);
-    }
+    let written = File::create(probe).and_then(|mut file| {
+        file.write_all(&[0; PROBE_BYTES])?;
+        file.sync_data()
+    });
+    // Removed also where the write failed.
+    let _removed = fs::remove_file(probe);
+    written
 }

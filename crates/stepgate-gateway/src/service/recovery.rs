@@ -146,11 +146,18 @@ async fn leaves_something(service: &Service, index: usize) -> bool {
 async fn pass(service: &Service, index: usize) -> Result<Report, Fault> {
     let Some((scope, turn)) = service.scopes.get(index) else { return Ok(Report::default()) };
     let _turn = turn.lock().await;
-    let report = recover::recover(&service.gate, scope.clone()).await?;
-    if let Err(fault) = attention::tell(&service.gate, &report).await {
+    let report = recover_and_tell(&service.gate, scope.clone()).await?;
+    service.log_runs_needing_person().await;
+    Ok(report)
+}
+
+/// Recovers the runs of a scope, and makes durable which of them need a person. Where that is not possible now, the
+/// next recovery does it.
+pub(crate) async fn recover_and_tell(gate: &Gate, scope: Scope) -> Result<Report, Fault> {
+    let report = recover::recover(gate, scope).await?;
+    if let Err(fault) = attention::tell(gate, &report).await {
         warn!("which runs need a person is written down later: {fault}");
     }
-    service.log_runs_needing_person().await;
     Ok(report)
 }
 

@@ -3,7 +3,7 @@ use serde_json::json;
 use stepgate_core::action::InvalidArgs;
 use stepgate_core::approvers::Groups;
 use stepgate_core::call::ServerCall;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Parked};
@@ -116,11 +116,11 @@ async fn a_watch_leaves_nothing_behind() {
     let hub = Hub::new();
     let run_id = RunId::new(uuid::Uuid::now_v7());
     let (first, second) = (hub.watch(run_id), hub.watch(run_id));
-    assert_eq!(hub.watched(), 1);
+    assert_eq!(hub.watched_runs().len(), 1);
     drop(first);
-    assert_eq!(hub.watched(), 1);
+    assert_eq!(hub.watched_runs().len(), 1);
     drop(second);
-    assert_eq!(hub.watched(), 0);
+    assert_eq!(hub.watched_runs().len(), 0);
 }
 
 #[tokio::test]

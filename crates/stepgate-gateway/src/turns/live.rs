@@ -47,32 +47,16 @@ impl Live {
 
     /// The session, once the turn is durable: it comes with the first progress.
     pub fn session_id(&self) -> Option<SessionId> {
-        match self.heard().first() {
-            Some(Progress::Opened { session_id, .. }) => Some(*session_id),
-            Some(
-                Progress::Text(_)
-                | Progress::Answered
-                | Progress::Calling { .. }
-                | Progress::Waiting(_)
-                | Progress::Called { .. },
-            )
-            | None => None,
-        }
+        let heard = self.heard();
+        let Some(Progress::Opened { session_id, .. }) = heard.first() else { return None };
+        Some(*session_id)
     }
 
     /// What the turn waits for now outside itself, such as a person's decision.
     pub fn waiting(&self) -> Option<Waiting> {
-        match self.heard().last() {
-            Some(Progress::Waiting(waiting)) => Some(waiting.clone()),
-            Some(
-                Progress::Opened { .. }
-                | Progress::Text(_)
-                | Progress::Answered
-                | Progress::Calling { .. }
-                | Progress::Called { .. },
-            )
-            | None => None,
-        }
+        let heard = self.heard();
+        let Some(Progress::Waiting(waiting)) = heard.last() else { return None };
+        Some(waiting.clone())
     }
 
     /// How it ended.

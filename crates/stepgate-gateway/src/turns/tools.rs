@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stepgate_agent::ports::{OfferedTool, Tools};
+use stepgate_agent::model::Offer;
+use stepgate_agent::ports::Tools;
 use stepgate_core::gate::Fault;
 use stepgate_core::ids::{PrincipalId, RunId, SessionId};
 use stepgate_core::ports::StoreError;
@@ -18,18 +19,12 @@ use crate::service::Service;
 const WAIT: Duration = Duration::from_secs(5);
 
 pub(super) struct ServiceTools {
-    service: Arc<Service>,
-}
-
-impl ServiceTools {
-    pub(super) fn new(service: Arc<Service>) -> Self {
-        Self { service }
-    }
+    pub(super) service: Arc<Service>,
 }
 
 #[async_trait]
 impl Tools for ServiceTools {
-    fn offered(&self, principal_id: &PrincipalId) -> Vec<OfferedTool> {
+    fn offered(&self, principal_id: &PrincipalId) -> Vec<Offer> {
         catalog::for_model(&self.service, principal_id)
     }
 

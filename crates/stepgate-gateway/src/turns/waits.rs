@@ -117,7 +117,7 @@ async fn go_on(conversations: Arc<Conversations>, wait: Wait) {
             return;
         }
         let turn_id = wait.turn_id;
-        warn!(%turn_id, "turn {turn_id} cannot go on yet: {}", why(&stop));
+        warn!(%turn_id, "turn {turn_id} cannot go on yet: {stop}");
         tokio::select! {
             () = tokio::time::sleep(TRY_AGAIN) => {}
             () = wait_until_set(&mut leaving) => return,
@@ -134,21 +134,8 @@ async fn take_up(conversations: &Arc<Conversations>, wait: &Wait) -> Result<(), 
         return Ok(());
     }
     let Some(request) = waits::take_up(&conversations.agent, wait).await? else { return Ok(()) };
-    let (principal_id, key, envelope) =
-        (request.principal_id, request.correlation_id, request.envelope);
-    while conversations.begin(principal_id.clone(), key.clone(), envelope.clone()).is_none() {
+    while conversations.begin(request.clone()).is_none() {
         tokio::time::sleep(TRY_AGAIN).await;
     }
     Ok(())
-}
-
-fn why(stop: &Stop) -> String {
-    match stop {
-        Stop::Fault(fault) => fault.to_string(),
-        Stop::Invoke(result) => {
-            let messages: Vec<_> =
-                result.errors.iter().map(|error| error.message.clone()).collect();
-            messages.join("; ")
-        }
-    }
 }

@@ -2,12 +2,9 @@
 
 mod view;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use stepgate_core::approval::ApprovalStatus;
@@ -17,12 +14,10 @@ use stepgate_core::run::Word;
 use stepgate_core::step::{self, Refused};
 use stepgate_gateway::service::Decided;
 
-use super::trouble::Trouble;
-use super::visitor::Visitor;
-use super::{form, html, inbox, question};
+use super::form::Sent;
+use super::{Trouble, Visit, Visitor, form, html, inbox, question};
 use crate::approvals::Decision;
-use crate::routes::{Id, Params};
-use crate::{App, Problem};
+use crate::{App, Id, Params, Problem};
 
 use view::{ApprovalPage, Extras, Notice};
 
@@ -37,8 +32,7 @@ pub(super) struct ShowParams {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<ApprovalId>, Problem>,
     Params(params): Params<ShowParams>,
 ) -> Result<Response, Trouble> {
@@ -69,7 +63,7 @@ async fn next_notice(app: &App, decided: ApprovalId) -> Result<Option<Notice>, T
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DecisionForm {
+pub(super) struct DecisionForm {
     csrf: String,
     decision: Decision,
     #[serde(default)]
@@ -92,13 +86,10 @@ enum Back {
 
 /// Decides as `POST /v1/approvals/{id}/approve` and `deny` do, then redirects.
 pub(super) async fn decide(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<ApprovalId>, Problem>,
-    headers: HeaderMap,
-    body: Body,
+    Sent(DecisionForm { csrf, decision, note, back }): Sent<DecisionForm>,
 ) -> Result<Response, Trouble> {
-    let DecisionForm { csrf, decision, note, back } = form::read(&app, &headers, body).await?;
     visitor.may_change(&csrf)?;
     let Ok(Id(id)) = id else { return Err(Trouble::no_such("approval")) };
     let note = match form::note(&note) {

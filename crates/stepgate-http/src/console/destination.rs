@@ -22,7 +22,9 @@ impl Destination {
             && text.starts_with('/')
             && !text.contains("//")
             && text.chars().all(is_plain)
-            && PAGES.iter().any(|(method, page)| *method == "GET" && routes::fits(page, text));
+            && PAGES
+                .iter()
+                .any(|(page, methods)| methods.starts_with("GET") && routes::fits(page, text));
         (is_ours && !matches!(text, "/login" | "/live")).then(|| Self(text.to_owned()))
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use similar::{ChangeTag, TextDiff};
 
-use super::text::Text;
+use super::Text;
 
 /// Longest text that is compared. Comparing takes longer than proportional time.
 const BYTES_MAX: usize = 128 * 1024;

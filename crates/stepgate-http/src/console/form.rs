@@ -1,56 +1,39 @@
 //! Reads a page's form, with the limits of every body, and only from our own pages.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Form, FromRequest, Request};
-use axum::http::{HeaderMap, Method, Uri, header};
+use axum::http::{HeaderMap, Uri};
 use serde::de::DeserializeOwned;
 
-use super::trouble::Trouble;
+use super::Trouble;
 use crate::{App, Problem, approvals, body};
 
 /// Longest form: a note with every byte escaped, or a proposal to try.
 const FORM_BYTES_MAX: usize = 32 * 1024;
 
 /// Longest form with policies: one file of policies with every byte escaped.
-const POLICIES_BYTES_MAX: usize = 3 * stepgate_policy::limits::FILE_BYTES_MAX;
+pub(super) const POLICIES_BYTES_MAX: usize = 3 * stepgate_policy::limits::FILE_BYTES_MAX;
 
-/// Reads a form that was sent from one of our pages.
-pub(super) async fn read<T: DeserializeOwned>(
-    app: &App,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<T, Trouble> {
-    read_up_to(app, headers, body, FORM_BYTES_MAX).await
-}
+/// A form that was sent from one of our pages.
+pub(super) struct Sent<T, const BYTES_MAX: usize = FORM_BYTES_MAX>(pub(super) T);
 
-/// Reads a form with policies.
-pub(super) async fn read_policies<T: DeserializeOwned>(
-    app: &App,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<T, Trouble> {
-    read_up_to(app, headers, body, POLICIES_BYTES_MAX).await
-}
+impl<T: DeserializeOwned, const BYTES_MAX: usize> FromRequest<Arc<App>> for Sent<T, BYTES_MAX> {
+    type Rejection = Trouble;
 
-async fn read_up_to<T: DeserializeOwned>(
-    app: &App,
-    headers: &HeaderMap,
-    body: Body,
-    bytes_max: usize,
-) -> Result<T, Trouble> {
-    if !is_from_here(app, headers) {
-        return Err(Trouble::foreign_origin());
-    }
-    let bytes = body::bytes(app, body, bytes_max).await?;
-    let mut request = Request::new(Body::from(bytes.to_vec()));
-    *request.method_mut() = Method::POST;
-    if let Some(kind) = headers.get(header::CONTENT_TYPE) {
-        request.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
-    }
-    match Form::<T>::from_request(request, &()).await {
-        Ok(Form(form)) => Ok(form),
-        // The error is not passed on: it could repeat a token that was sent in the wrong field.
-        Err(_) => Err(Problem::malformed("the form is not one of ours").into()),
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Trouble> {
+        let (parts, body) = request.into_parts();
+        if !is_from_here(app, &parts.headers) {
+            return Err(Trouble::foreign_origin());
+        }
+        let bytes = body::bytes(app, body, BYTES_MAX).await?;
+        let request = Request::from_parts(parts, Body::from(bytes.to_vec()));
+        match Form::<T>::from_request(request, &()).await {
+            Ok(Form(form)) => Ok(Self(form)),
+            // The error is not passed on: it could repeat a token that was sent in the wrong field.
+            Err(_) => Err(Problem::malformed("the form is not one of ours").into()),
+        }
     }
 }
 

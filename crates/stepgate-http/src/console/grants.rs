@@ -1,12 +1,9 @@
 //! `/grants`: calls that operators approved in advance; and the form that makes a grant from an approval.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use askama::Template;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,13 +15,10 @@ use stepgate_core::limits::Limits;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::text::hidden;
 
-use super::moment::{Moment, duration, left};
-use super::text::{Shown, Text, kind};
-use super::trouble::Trouble;
-use super::visitor::{Visitor, VisitorRole};
-use super::{Frame, Tab, form, html};
-use crate::routes::Id;
-use crate::{App, Problem};
+use super::form::Sent;
+use super::text::kind;
+use super::{Frame, Moment, Shown, Tab, Text, Trouble, Visit, Visitor, duration, form, html, left};
+use crate::{App, Id, Problem};
 
 /// The lives that the form offers, in minutes. Those above the limit are left out.
 const LIVES: [(u64, &str); 5] = [
@@ -47,22 +41,16 @@ struct GrantsPage {
 }
 
 struct GrantRow {
-    grant_id: ArtifactId,
-    principal: Text,
+    standing: GrantStanding,
     tool: Text,
     conditions: Vec<ConditionRow>,
-    used: u64,
-    uses_max: u64,
-    granted_by: Text,
     note: Option<Shown>,
-    approval_id: ApprovalId,
     created: Moment,
     expires: Moment,
     left: String,
     status: &'static str,
     class: &'static str,
     is_active: bool,
-    revoked_by: Option<Text>,
 }
 
 /// What an argument must be, in words.
@@ -89,8 +77,7 @@ impl ConditionRow {
 }
 
 impl GrantRow {
-    fn of(standing: &GrantStanding, now: Timestamp) -> Self {
-        let GrantStanding { grant_id, grant, created_at, used, revocation } = standing;
+    fn of(standing: GrantStanding, now: Timestamp) -> Self {
         let status = standing.status(now);
         let (words, class) = match status {
             GrantStatus::Active => ("active", "good"),
@@ -98,67 +85,47 @@ impl GrantRow {
             GrantStatus::Expired => ("expired", "denied"),
             GrantStatus::Revoked => ("revoked", "bad"),
         };
-        let conditions =
-            grant.args.iter().map(|(name, condition)| ConditionRow::of(name, condition));
+        let grant = &standing.grant;
+        let conditions = grant.args.iter();
         Self {
-            grant_id: *grant_id,
-            principal: Text::of(grant.principal_id.as_str()),
             tool: Text::of(&grant.action()),
-            conditions: conditions.collect(),
-            used: *used,
-            uses_max: grant.uses_max,
-            granted_by: Text::of(grant.granted_by.as_str()),
+            conditions: conditions.map(|(name, it)| ConditionRow::of(name, it)).collect(),
             note: grant.note.as_deref().map(Shown::of),
-            approval_id: grant.approval_id,
-            created: Moment::of(*created_at),
+            created: Moment::of(standing.created_at),
             expires: Moment::of(grant.expires_at),
             left: left(grant.expires_at, now),
             status: words,
             class,
             is_active: status == GrantStatus::Active,
-            revoked_by: revocation.as_ref().map(|it| Text::of(it.revoked_by.as_str())),
+            standing,
         }
     }
 }
 
 /// Every grant: those that can be used first, then the newest first.
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
-) -> Result<Response, Trouble> {
+pub(super) async fn list(Visit(app, visitor): Visit) -> Result<Response, Trouble> {
     let gate = &app.service.gate;
     let now = gate.world.now();
-    let standings = consent::grants(gate).await?;
-    let mut grants: Vec<GrantRow> =
-        standings.iter().map(|standing| GrantRow::of(standing, now)).collect();
+    let grants = consent::grants(gate).await?.into_iter();
+    let mut grants: Vec<_> = grants.map(|standing| GrantRow::of(standing, now)).collect();
     grants.sort_by_key(|grant| !grant.is_active);
-    let csrf = operator_csrf(&visitor);
+    let csrf = visitor.operator_csrf();
     let frame = Frame::at(Tab::Grants, "Grants", &visitor);
     Ok(html(StatusCode::OK, &GrantsPage { frame, csrf, grants }))
 }
 
-fn operator_csrf(visitor: &Visitor) -> Option<String> {
-    match visitor.role {
-        VisitorRole::Operator => Some(visitor.csrf.clone()),
-        VisitorRole::Auditor => None,
-    }
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RevokeForm {
+pub(super) struct RevokeForm {
     csrf: String,
     grant_id: ArtifactId,
 }
 
 /// Revokes a grant. One that is revoked already stays so.
 pub(super) async fn revoke(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
-    headers: HeaderMap,
-    body: Body,
+    Visit(app, visitor): Visit,
+    Sent(RevokeForm { csrf, grant_id }): Sent<RevokeForm>,
 ) -> Result<Response, Trouble> {
-    let RevokeForm { csrf, grant_id } = form::read(&app, &headers, body).await?;
     visitor.may_change(&csrf)?;
     consent::revoke_grant(&app.service.gate, grant_id, visitor.principal_id.clone()).await?;
     Ok(Redirect::to("/grants").into_response())
@@ -192,8 +159,7 @@ struct ArgumentChoice {
 }
 
 pub(super) async fn ask(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<ApprovalId>, Problem>,
 ) -> Result<Response, Trouble> {
     let approval = approved(&app, id).await?;
@@ -215,7 +181,7 @@ fn page(
     status: StatusCode,
     notice: Option<String>,
 ) -> Result<Response, Trouble> {
-    let csrf = operator_csrf(visitor).ok_or_else(|| Trouble::from(Problem::forbidden()))?;
+    let csrf = visitor.operator_csrf().ok_or_else(|| Trouble::from(Problem::forbidden()))?;
     let context = approval.context.read().map_err(stepgate_core::gate::Fault::from)?;
     let life_max_ms = app.service.gate.limits.grant_life_max_ms;
     let lives = LIVES.map(|(minutes, words)| (minutes * 60_000, words.to_owned()));
@@ -258,13 +224,10 @@ fn choices(args: &Value) -> Vec<ArgumentChoice> {
 
 /// Makes the grant that the form describes. If it cannot be made, the form is shown again with the reason.
 pub(super) async fn create(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<ApprovalId>, Problem>,
-    headers: HeaderMap,
-    body: Body,
+    Sent(fields): Sent<Vec<(String, String)>>,
 ) -> Result<Response, Trouble> {
-    let fields: Vec<(String, String)> = form::read(&app, &headers, body).await?;
     let fields: HashMap<String, String> = fields.into_iter().collect();
     let field = |name: &str| fields.get(name).map_or("", String::as_str);
     visitor.may_change(field("csrf"))?;

@@ -1,21 +1,13 @@
 //! `/health`: this process, its nodes, and the last ten minutes as small plots.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use stepgate_core::attention::Kind;
 use stepgate_core::ports::Node;
 use stepgate_core::time::Timestamp;
 
-use super::moment::{Moment, ago, duration};
-use super::text::{Shown, Text};
-use super::trouble::Trouble;
-use super::visitor::Visitor;
-use super::{Frame, Tab, html};
-use crate::App;
+use super::{Frame, Moment, Shown, Tab, Text, Trouble, Visit, ago, duration, html};
 use crate::history::{SAMPLE, Sample};
 
 /// The size of a plot, in its own units.
@@ -54,10 +46,7 @@ struct NodeRow {
     policy: Option<String>,
 }
 
-pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
-) -> Result<Response, Trouble> {
+pub(super) async fn show(Visit(app, visitor): Visit) -> Result<Response, Trouble> {
     let store = &app.service.gate.store;
     let attention = app.service.attention_counts().await?;
     let open = attention.by_kind.get(&Kind::Approval).copied().unwrap_or_default();

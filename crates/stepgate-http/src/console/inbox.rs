@@ -1,11 +1,7 @@
 //! `/`: everything that needs a person, oldest first, and the buttons to decide.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use stepgate_core::approval::{Approval, ApprovalContext};
@@ -21,17 +17,14 @@ use stepgate_core::tool::ToolName;
 use stepgate_gateway::attention::{Attention, NeedObject};
 use stepgate_gateway::text::shortened;
 
-use super::moment::{Moment, ago, left};
+use super::form::Sent;
 use super::question::{Question, tool_path};
-use super::text::{Shown, Text};
-use super::trouble::Trouble;
-use super::visitor::{Visitor, VisitorRole};
-use super::{Frame, Tab, form, html};
+use super::{
+    Frame, Moment, Shown, Tab, Text, Trouble, Visit, Visitor, VisitorRole, ago, form, html, left,
+};
 use crate::approvals::{self, Decision};
-use crate::routes::Params;
-use crate::{App, Problem};
+use crate::{App, Params, Problem};
 
-/// Most approvals on the page.
 const SHOWN_MAX: usize = 25;
 /// Longest approval that is shown in full. A longer one is decided on its own page.
 const IN_FULL_BYTES_MAX: usize = 8 * 1024;
@@ -59,7 +52,6 @@ struct InboxPage {
 struct Ask {
     /// The oldest of them.
     approval_id: ApprovalId,
-    /// The others.
     equal: Vec<ApprovalId>,
     tool: Text,
     principal: Text,
@@ -94,8 +86,7 @@ pub(super) struct PageParams {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     Params(PageParams { after }): Params<PageParams>,
 ) -> Result<Response, Trouble> {
     page(&app, &visitor, StatusCode::OK, Vec::new(), after).await
@@ -103,12 +94,10 @@ pub(super) async fn show(
 
 /// Decides on the approvals that the visitor chose, each by its id.
 pub(super) async fn decide(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
-    headers: HeaderMap,
-    body: Body,
+    Visit(app, visitor): Visit,
+    Sent(fields): Sent<Vec<(String, String)>>,
 ) -> Result<Response, Trouble> {
-    let chosen = Chosen::of(form::read::<Vec<(String, String)>>(&app, &headers, body).await?)?;
+    let chosen = Chosen::of(fields)?;
     visitor.may_change(&chosen.csrf)?;
     let nothing =
         |words: &str| page(&app, &visitor, StatusCode::BAD_REQUEST, vec![words.to_owned()], None);
@@ -138,7 +127,6 @@ pub(super) async fn decide(
     page(&app, &visitor, StatusCode::OK, notices, None).await
 }
 
-/// Why a decision was not accepted.
 fn why_not(refused: &Refused) -> &'static str {
     match refused {
         Refused::AlreadyDecided => "it was decided before.",
@@ -207,17 +195,13 @@ async fn page(
     for equal in joined(open.iter().take(SHOWN_MAX)) {
         asks.extend(ask(app, visitor, &equal, now).await?);
     }
-    let csrf = match visitor.role {
-        VisitorRole::Operator => Some(visitor.csrf.clone()),
-        VisitorRole::Auditor => None,
-    };
     let last = open.get(SHOWN_MAX - 1).filter(|_| open.len() > SHOWN_MAX);
     let (title, heading) = headings(counts.values().sum());
     let page = InboxPage {
         frame: Frame::at(Tab::Inbox, title, visitor),
         heading,
         notices,
-        csrf,
+        csrf: visitor.operator_csrf(),
         asks,
         more: last.map(|last| last.approval_id),
         needs: others.map(|need| Need::of(need, now)).collect(),

@@ -4,14 +4,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::{Stream, stream};
 use stepgate_gateway::service::wait_until_set;
 use tokio::sync::watch;
 
-use super::visitor::Visitor;
+use super::{Visit, Visitor};
 use crate::App;
 
 /// Shortest time between two messages: under load a page is refreshed so often and not more.
@@ -22,8 +21,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const LIFE_MAX: Duration = Duration::from_secs(300);
 
 pub(super) async fn follow(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let following = Following {
         pulse: app.service.hub.pulse(),

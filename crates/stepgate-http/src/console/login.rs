@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use askama::Template;
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -13,11 +12,10 @@ use serde::Deserialize;
 use tracing::warn;
 
 use super::destination::Destination;
-use super::trouble::Trouble;
-use super::visitor::{OptionalVisitor, VisitorRole, set_cookie};
-use super::{Frame, form, html};
-use crate::routes::Params;
-use crate::{App, Peer, Problem};
+use super::form::Sent;
+use super::visitor::set_cookie;
+use super::{Frame, Trouble, Visitor, VisitorRole, html};
+use crate::{App, Params, Peer, Problem};
 
 #[derive(Template)]
 #[template(path = "login.html")]
@@ -37,7 +35,7 @@ pub(super) struct Asked {
 
 /// Shows the form; redirects a visitor who is already logged in to the requested page.
 pub(super) async fn ask(
-    OptionalVisitor(visitor): OptionalVisitor,
+    visitor: Option<Extension<Visitor>>,
     asked: Result<Params<Asked>, Problem>,
     headers: HeaderMap,
 ) -> Response {
@@ -65,7 +63,7 @@ fn login_page(refusal: Option<&'static str>, next: Option<Destination>) -> Login
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LoginForm {
+pub(super) struct LoginForm {
     token: String,
     #[serde(default)]
     next: String,
@@ -74,11 +72,9 @@ struct LoginForm {
 pub(super) async fn log_in(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
-    OptionalVisitor(before): OptionalVisitor,
-    headers: HeaderMap,
-    body: Body,
+    before: Option<Extension<Visitor>>,
+    Sent(LoginForm { token, next }): Sent<LoginForm>,
 ) -> Result<Response, Trouble> {
-    let LoginForm { token, next } = form::read(&app, &headers, body).await?;
     let next = Destination::parse(&next);
     let token = app.service.tokens.authenticate(token.trim(), app.service.gate.world.now()).ok();
     let role = token.as_ref().map(|token| VisitorRole::of(token.role));
@@ -98,7 +94,7 @@ pub(super) async fn log_in(
         };
         return Ok(html(status, &login_page(Some(why), next)));
     };
-    if let Some(before) = before {
+    if let Some(Extension(before)) = before {
         app.logins.end(&before);
     }
     let is_live = |token_id| app.service.is_live(token_id);
@@ -109,21 +105,17 @@ pub(super) async fn log_in(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LogoutForm {
+pub(super) struct LogoutForm {
     csrf: String,
 }
 
 pub(super) async fn log_out(
     State(app): State<Arc<App>>,
-    OptionalVisitor(visitor): OptionalVisitor,
-    headers: HeaderMap,
-    body: Body,
+    visitor: Option<Extension<Visitor>>,
+    Sent(LogoutForm { csrf }): Sent<LogoutForm>,
 ) -> Result<Response, Trouble> {
-    let LogoutForm { csrf } = form::read(&app, &headers, body).await?;
-    if let Some(visitor) = visitor {
-        if !visitor.made(&csrf) {
-            return Err(Trouble::foreign_form());
-        }
+    if let Some(Extension(visitor)) = visitor {
+        visitor.sent(&csrf)?;
         app.logins.end(&visitor);
     }
     Ok(leading_to("/login", &set_cookie(&app, None)))

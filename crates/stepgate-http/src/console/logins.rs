@@ -9,7 +9,7 @@ use stepgate_core::ids::{ArtifactId, PrincipalId};
 use stepgate_core::lock;
 use stepgate_gateway::tokens::random_text;
 
-use super::visitor::{Visitor, VisitorRole};
+use super::{Visitor, VisitorRole};
 use crate::ServeLimits;
 
 /// Most logins at one time. Above that the least recently used one ends.
@@ -99,14 +99,12 @@ impl Logins {
         })
     }
 
-    /// Whether a login is still valid.
     pub(super) fn is_open(&self, visitor: &Visitor, is_live: impl Fn(ArtifactId) -> bool) -> bool {
         let open = self.open();
         let login = open.get(&visitor.login);
         login.is_some_and(|it| self.is_good(it, Instant::now()) && is_live(it.token_id))
     }
 
-    /// Ends a login.
     pub(super) fn end(&self, visitor: &Visitor) {
         self.open().remove(&visitor.login);
     }

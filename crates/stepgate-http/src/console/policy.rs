@@ -1,11 +1,7 @@
 //! `/policy`: the rules in force, and what they would decide on a proposal.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use stepgate_core::digest::Digest;
@@ -14,10 +10,8 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_core::run::Payload;
 use stepgate_policy::{Effect, Explanation, Outcome, PolicySet};
 
-use super::text::{Shown, Text};
-use super::trouble::Trouble;
-use super::visitor::Visitor;
-use super::{Frame, Tab, form, html};
+use super::form::Sent;
+use super::{Frame, Shown, Tab, Text, Trouble, Visit, Visitor, html};
 use crate::policy::{self, Evaluation, VerdictWord};
 use crate::{App, Problem};
 
@@ -35,7 +29,6 @@ struct PolicyPage {
     tried: Option<Tried>,
 }
 
-/// A rule of the set.
 struct RuleRow {
     name: Text,
     effect: &'static str,
@@ -45,7 +38,6 @@ struct RuleRow {
     text: Shown,
 }
 
-/// What would be decided.
 struct Tried {
     class: &'static str,
     words: &'static str,
@@ -69,13 +61,13 @@ const EXAMPLE: &str = r#"{
   "reasoning": "to see what policy says"
 }"#;
 
-pub(super) async fn show(State(app): State<Arc<App>>, visitor: Visitor) -> Response {
+pub(super) async fn show(Visit(app, visitor): Visit) -> Response {
     html(StatusCode::OK, &page(&app, &visitor, String::new(), EXAMPLE.to_owned(), None))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TryForm {
+pub(super) struct TryForm {
     csrf: String,
     principal: String,
     proposal: String,
@@ -83,15 +75,10 @@ struct TryForm {
 
 /// Tries a proposal. Nothing is executed or recorded, so auditors may do it too.
 pub(super) async fn evaluate(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
-    headers: HeaderMap,
-    body: Body,
+    Visit(app, visitor): Visit,
+    Sent(TryForm { csrf, principal, proposal }): Sent<TryForm>,
 ) -> Result<Response, Trouble> {
-    let TryForm { csrf, principal, proposal } = form::read(&app, &headers, body).await?;
-    if !visitor.made(&csrf) {
-        return Err(Trouble::foreign_form());
-    }
+    visitor.sent(&csrf)?;
     let as_whom = match principal.trim() {
         "" => visitor.principal_id.clone(),
         name => PrincipalId::parse(name).map_err(|_| Problem::malformed("this is no principal"))?,

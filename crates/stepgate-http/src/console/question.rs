@@ -13,12 +13,13 @@ use stepgate_core::journal::artifact::{ActionRequest, RiskLevel};
 use stepgate_core::journal::{Artifact, StateError};
 use stepgate_core::json::strict;
 use stepgate_core::ports::{Dispatch, Dossier, Effect, Failed};
+use stepgate_core::record::RecordBody;
 use stepgate_core::time::Timestamp;
 use stepgate_core::tool::{Standing, ToolName};
 
 use super::difference::Difference;
-use super::moment::{Moment, left};
-use super::text::{Shown, Text, kind};
+use super::text::kind;
+use super::{Moment, Shown, Text, left};
 use crate::App;
 
 /// Longest wait for a file that another call may be changing.
@@ -45,7 +46,6 @@ pub(super) struct Question {
     pub(super) left: String,
 }
 
-/// An argument of the call.
 pub(super) struct Argument {
     pub(super) name: Text,
     pub(super) kind: &'static str,
@@ -89,7 +89,6 @@ impl Question {
     }
 }
 
-/// The agent's original request.
 pub(super) fn request(dossier: &Dossier) -> Result<ActionRequest, StateError> {
     match dossier.entries.first().map(|entry| entry.prove()).transpose()? {
         Some(Artifact::ActionRequest(request)) => Ok(request),
@@ -103,6 +102,12 @@ pub(super) fn reasoning(dossier: &Dossier) -> Option<String> {
     let payload = std::str::from_utf8(&dossier.run.arrival.payload.bytes).ok()?;
     let proposal = strict::stored(payload).ok()?;
     proposal.get("reasoning")?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// Error code and detail of the record of a step that did not succeed.
+pub(super) fn failure(body: &RecordBody) -> Option<(Text, Option<Shown>)> {
+    let code = body.error_code.as_deref()?;
+    Some((Text::of(code), body.detail.as_deref().map(Shown::of)))
 }
 
 /// Default values that the tool uses for arguments that the call omits.

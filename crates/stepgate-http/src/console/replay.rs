@@ -1,11 +1,7 @@
 //! `/policy/replay`: what an edited set of policies would have decided on recorded history.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use stepgate_core::history::Ruling;
@@ -14,10 +10,8 @@ use stepgate_core::ports::StoreError;
 use stepgate_gateway::replay::{self, Change, Replayed};
 use stepgate_policy::PolicySet;
 
-use super::text::{Shown, Text};
-use super::trouble::Trouble;
-use super::visitor::Visitor;
-use super::{Frame, Tab, form, html};
+use super::form::{POLICIES_BYTES_MAX, Sent};
+use super::{Frame, Shown, Tab, Text, Trouble, Visit, Visitor, html};
 use crate::{App, Problem};
 
 /// Most recorded decisions that are asked again.
@@ -86,7 +80,7 @@ fn words(ruling: &Ruling) -> String {
 }
 
 /// The form, with the policies in force.
-pub(super) async fn ask(State(app): State<Arc<App>>, visitor: Visitor) -> Response {
+pub(super) async fn ask(Visit(app, visitor): Visit) -> Response {
     let set = app.service.control.as_ref().map(|control| control.policy.current());
     let policies = set.map(|set| set.text()).unwrap_or_default();
     html(StatusCode::OK, &page(&visitor, policies, Vec::new(), None))
@@ -94,22 +88,17 @@ pub(super) async fn ask(State(app): State<Arc<App>>, visitor: Visitor) -> Respon
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReplayForm {
+pub(super) struct ReplayForm {
     csrf: String,
     policies: String,
 }
 
 /// Asks recorded decisions again. Nothing is executed or recorded, so auditors may do it too.
 pub(super) async fn replay(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
-    headers: HeaderMap,
-    body: Body,
+    Visit(app, visitor): Visit,
+    Sent(ReplayForm { csrf, policies }): Sent<ReplayForm, POLICIES_BYTES_MAX>,
 ) -> Result<Response, Trouble> {
-    let ReplayForm { csrf, policies } = form::read_policies(&app, &headers, body).await?;
-    if !visitor.made(&csrf) {
-        return Err(Trouble::foreign_form());
-    }
+    visitor.sent(&csrf)?;
     let Some(control) = app.service.control.clone() else {
         return Err(Problem::internal().into());
     };

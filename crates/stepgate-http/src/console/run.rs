@@ -2,12 +2,8 @@
 
 mod view;
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::{Deserialize, Serialize};
 use stepgate_core::attention;
@@ -19,16 +15,14 @@ use stepgate_core::journal::Entry;
 use stepgate_core::ports::{Dossier, StoreError};
 use stepgate_core::step::Settlement;
 
-use super::trouble::Trouble;
-use super::visitor::Visitor;
-use super::{form, html};
-use crate::routes::Id;
-use crate::{App, Problem};
+use super::form::Sent;
+use super::{Trouble, Visit, html};
+use crate::runs::Settled;
+use crate::{App, Id, Problem};
 use view::RunPage;
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<RunId>, Problem>,
 ) -> Result<Response, Trouble> {
     let dossier = dossier(&app, id).await?;
@@ -41,29 +35,17 @@ pub(super) async fn show(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SettleForm {
+pub(super) struct SettleForm {
     csrf: String,
     settlement: Settled,
 }
 
-/// What a person found out about a call in doubt.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Settled {
-    Succeeded,
-    Failed,
-    Redispatch,
-}
-
 /// Settles a call in doubt, as `POST /v1/runs/{id}/resolve` does.
 pub(super) async fn settle(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<RunId>, Problem>,
-    headers: HeaderMap,
-    body: Body,
+    Sent(SettleForm { csrf, settlement }): Sent<SettleForm>,
 ) -> Result<Response, Trouble> {
-    let SettleForm { csrf, settlement } = form::read(&app, &headers, body).await?;
     visitor.may_change(&csrf)?;
     let Ok(Id(run_id)) = id else { return Err(Trouble::no_such("run")) };
     let settlement = match settlement {
@@ -97,8 +79,7 @@ struct ChainRecord {
 }
 
 pub(super) async fn chain(
-    State(app): State<Arc<App>>,
-    _: Visitor,
+    Visit(app, _): Visit,
     id: Result<Id<RunId>, Problem>,
 ) -> Result<Json<Chain>, Trouble> {
     let Dossier { entries, record, .. } = dossier(&app, id).await?;
@@ -111,8 +92,7 @@ pub(super) async fn chain(
 
 /// The run as a file that anyone can verify.
 pub(super) async fn export(
-    State(app): State<Arc<App>>,
-    _: Visitor,
+    Visit(app, _): Visit,
     id: Result<Id<RunId>, Problem>,
 ) -> Result<Response, Trouble> {
     let dossier = dossier(&app, id).await?;

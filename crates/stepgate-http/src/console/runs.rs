@@ -1,27 +1,18 @@
 //! `/runs`: the runs, newest first, with filters.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Deserialize;
-use stepgate_core::ids::{PrincipalId, RunId, SessionId};
+use serde::{Deserialize, Serialize};
+use stepgate_core::ids::{PrincipalId, RunId};
 use stepgate_core::ports::{RunQuery, RunText, StoreError};
-use stepgate_core::run::{Run, Status};
+use stepgate_core::run::{Arrival, Run, Status};
 use stepgate_core::time::Timestamp;
 
-use super::moment::{Moment, ago, duration};
-use super::text::Text;
-use super::trouble::Trouble;
-use super::visitor::Visitor;
-use super::{Frame, Tab, html};
-use crate::App;
-use crate::routes::Params;
+use super::{Frame, Moment, Tab, Text, Trouble, Visit, ago, duration, html};
 use crate::runs::TEXT_BYTES_MAX;
+use crate::{App, Params};
 
-/// Runs on a page.
 const ROWS: usize = 50;
 /// Longest tool name in the table.
 const NAME_CHARS_MAX: usize = 60;
@@ -40,7 +31,7 @@ struct RunsPage {
 }
 
 /// The filters as the form has them. A field that was left empty filters nothing.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Filters {
     status: String,
@@ -53,13 +44,9 @@ pub(super) struct Filters {
     before: String,
 }
 
-/// A run in a table.
 pub(super) struct RunRow {
-    pub(super) run_id: RunId,
+    pub(super) arrival: Arrival,
     pub(super) tool: Text,
-    pub(super) principal: Text,
-    pub(super) session_id: SessionId,
-    pub(super) step_index: u64,
     pub(super) status: StatusWord,
     pub(super) at: Moment,
     pub(super) age: String,
@@ -73,8 +60,7 @@ pub(super) struct StatusWord {
 }
 
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     Params(filters): Params<Filters>,
 ) -> Result<Response, Trouble> {
     let now = app.service.gate.world.now();
@@ -82,7 +68,7 @@ pub(super) async fn list(
         Ok(query) => (read(&app, query, now).await?, None),
         Err(complaint) => (Vec::new(), Some(complaint)),
     };
-    let oldest = rows.last().filter(|_| rows.len() == ROWS).map(|row| row.run_id);
+    let oldest = rows.last().filter(|_| rows.len() == ROWS).map(|row| row.arrival.run_id);
     let page = RunsPage {
         frame: Frame::at(Tab::Runs, "Runs", &visitor),
         older: oldest.map(|oldest| filters.older_than(oldest)),
@@ -98,7 +84,6 @@ pub(super) async fn list(
     Ok(html(status, &page))
 }
 
-/// Runs as rows of a table.
 pub(super) async fn read(
     app: &App,
     query: RunQuery,
@@ -139,19 +124,10 @@ impl Filters {
 
     /// The query string of the page after this one.
     fn older_than(&self, oldest: RunId) -> String {
-        let oldest = oldest.to_string();
-        let fields = [
-            ("status", &self.status),
-            ("tool", &self.tool),
-            ("principal", &self.principal),
-            ("session", &self.session),
-            ("since", &self.since),
-            ("until", &self.until),
-            ("text", &self.text),
-            ("before", &oldest),
-        ];
-        let fields = fields.iter().filter_map(|(name, value)| {
-            chosen(value).map(|value| format!("{name}={}", escaped(value)))
+        let filters = Self { before: oldest.to_string(), ..self.clone() };
+        let filters = serde_json::to_value(filters).unwrap_or_default();
+        let fields = filters.as_object().into_iter().flatten().filter_map(|(name, value)| {
+            chosen(value.as_str()?).map(|value| format!("{name}={}", escaped(value)))
         });
         fields.collect::<Vec<_>>().join("&")
     }
@@ -182,17 +158,14 @@ fn escaped(text: &str) -> String {
 
 impl RunRow {
     pub(super) fn of(run: &Run, now: Timestamp) -> Self {
-        let arrival = &run.arrival;
         let tool = run.tool_name.as_deref().unwrap_or("not readable");
+        let received_at = run.arrival.received_at;
         Self {
-            run_id: arrival.run_id,
+            arrival: run.arrival.clone(),
             tool: Text::of(&stepgate_gateway::text::shortened(tool, NAME_CHARS_MAX)),
-            principal: Text::of(arrival.principal_id.as_str()),
-            session_id: arrival.session_id,
-            step_index: arrival.step_index,
             status: StatusWord::of(run.status),
-            at: Moment::of(arrival.received_at),
-            age: ago(arrival.received_at, now),
+            at: Moment::of(received_at),
+            age: ago(received_at, now),
             took: run.ending.as_ref().map(|ending| duration(ending.latency_ms)),
         }
     }

@@ -1,29 +1,19 @@
 //! `/sessions`: the conversations of agents, and the end of each chain.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
-use stepgate_core::digest::Digest;
 use stepgate_core::ids::{PrincipalId, SessionId};
 use stepgate_core::ports::{RunQuery, SessionQuery, TurnQuery};
 use stepgate_core::session::{Session, SessionKind};
 use stepgate_core::time::Timestamp;
 
-use super::moment::{Moment, ago};
 use super::runs::{self, RunRow};
-use super::text::Text;
-use super::trouble::Trouble;
 use super::turns::TurnRow;
-use super::visitor::Visitor;
-use super::{Frame, Tab, html};
-use crate::routes::{Id, Params};
-use crate::{App, Problem};
+use super::{Frame, Moment, Tab, Trouble, Visit, ago, html};
+use crate::{Id, Params, Problem};
 
-/// Sessions on a page.
 const ROWS: usize = 50;
 
 #[derive(Template)]
@@ -40,20 +30,16 @@ struct SessionsPage {
 #[template(path = "session.html")]
 struct SessionPage {
     frame: Frame,
-    session: SessionRow,
+    row: SessionRow,
     rows: Vec<RunRow>,
     turns: Vec<TurnRow>,
 }
 
 struct SessionRow {
-    session_id: SessionId,
-    principal: Text,
+    session: Session,
     kind: &'static str,
     opened: Moment,
     age: String,
-    last_step_index: u64,
-    head_number: u64,
-    head_digest: Digest,
 }
 
 #[derive(Default, Deserialize)]
@@ -64,8 +50,7 @@ pub(super) struct Filters {
 }
 
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     Params(filters): Params<Filters>,
 ) -> Result<Response, Trouble> {
     let now = app.service.gate.world.now();
@@ -84,14 +69,13 @@ pub(super) async fn list(
         frame: Frame::at(Tab::Sessions, "Sessions", &visitor),
         principal: filters.principal,
         older: sessions.last().filter(|_| sessions.len() == ROWS).map(|last| last.session_id),
-        rows: sessions.iter().map(|session| SessionRow::of(session, now)).collect(),
+        rows: sessions.into_iter().map(|session| SessionRow::of(session, now)).collect(),
     };
     Ok(html(StatusCode::OK, &page))
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<SessionId>, Problem>,
 ) -> Result<Response, Trouble> {
     let Ok(Id(session_id)) = id else { return Err(Trouble::no_such("session")) };
@@ -105,7 +89,7 @@ pub(super) async fn show(
     let turns = store.opened_turns(query).await?;
     let page = SessionPage {
         frame: Frame::at(Tab::Sessions, "Session", &visitor),
-        session: SessionRow::of(&session, now),
+        row: SessionRow::of(session, now),
         rows,
         turns: turns.iter().filter_map(|opened| TurnRow::of(opened, now)).collect(),
     };
@@ -113,20 +97,12 @@ pub(super) async fn show(
 }
 
 impl SessionRow {
-    fn of(session: &Session, now: Timestamp) -> Self {
-        Self {
-            session_id: session.session_id,
-            principal: Text::of(session.principal_id.as_str()),
-            kind: match session.kind {
-                SessionKind::System => "operators' acts",
-                SessionKind::Default => "the principal's default",
-                SessionKind::Named => "named",
-            },
-            opened: Moment::of(session.ts),
-            age: ago(session.ts, now),
-            last_step_index: session.last_step_index,
-            head_number: session.head.number,
-            head_digest: session.head.digest,
-        }
+    fn of(session: Session, now: Timestamp) -> Self {
+        let kind = match session.kind {
+            SessionKind::System => "operators' acts",
+            SessionKind::Default => "the principal's default",
+            SessionKind::Named => "named",
+        };
+        Self { kind, opened: Moment::of(session.ts), age: ago(session.ts, now), session }
     }
 }

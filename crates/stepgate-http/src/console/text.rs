@@ -9,14 +9,11 @@ const SHORT_CHARS: usize = 280;
 /// Most lines that are shown without a click.
 const SHORT_LINES: usize = 8;
 
-/// A piece of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Plain text.
     Plain(String),
     /// The number of an invisible character.
     Hidden(String),
-    /// A line break.
     Break,
 }
 

@@ -1,11 +1,7 @@
 //! `/tools`: what agents can call, which definitions are accepted, and what changed.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,13 +11,10 @@ use stepgate_core::tool::{Standing, ToolName};
 use stepgate_exec::servers::{ListedServer, ListedTool, ServerState};
 
 use super::difference::Difference;
+use super::form::Sent;
 use super::question::tool_path;
-use super::text::{Shown, Text};
-use super::trouble::Trouble;
-use super::visitor::{Visitor, VisitorRole};
-use super::{Frame, Tab, form, html};
-use crate::routes::Id;
-use crate::{App, Problem, tools};
+use super::{Frame, Shown, Tab, Text, Trouble, Visit, html};
+use crate::{Id, Problem, tools};
 
 #[derive(Template)]
 #[template(path = "tools.html")]
@@ -68,7 +61,7 @@ struct ToolPage {
     meta: Option<Shown>,
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>, visitor: Visitor) -> Response {
+pub(super) async fn list(Visit(app, visitor): Visit) -> Response {
     let control = app.service.control.as_ref();
     let listing = control.map(|control| control.servers.listing()).unwrap_or_default();
     let servers = control.map(|control| control.servers.servers()).unwrap_or_default();
@@ -117,8 +110,7 @@ impl ToolRow {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<ToolName>, Problem>,
 ) -> Result<Response, Trouble> {
     let Ok(Id(name)) = id else { return Err(Trouble::no_such("tool")) };
@@ -127,12 +119,7 @@ pub(super) async fn show(
     let compared = compared.ok_or_else(|| Trouble::no_such("tool"))?;
     let present_digest = compared.present.as_ref().map(Digest::of);
     let is_unaccepted = present_digest.is_some() && present_digest != compared.accepted_digest;
-    let accept = match visitor.role {
-        VisitorRole::Operator if is_unaccepted => {
-            present_digest.map(|digest| (visitor.csrf.clone(), digest))
-        }
-        VisitorRole::Operator | VisitorRole::Auditor => None,
-    };
+    let accept = visitor.operator_csrf().zip(present_digest).filter(|_| is_unaccepted);
     let pretty = |value: &Value| format!("{value:#}");
     let change = match (&compared.accepted, &compared.present) {
         (Some(accepted), Some(present)) if is_unaccepted => {
@@ -158,20 +145,17 @@ pub(super) async fn show(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AcceptForm {
+pub(super) struct AcceptForm {
     csrf: String,
     definition_digest: Digest,
 }
 
 /// Accepts the definition that the page showed. If the server has changed it meanwhile, nothing is accepted.
 pub(super) async fn accept(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<ToolName>, Problem>,
-    headers: HeaderMap,
-    body: Body,
+    Sent(AcceptForm { csrf, definition_digest }): Sent<AcceptForm>,
 ) -> Result<Response, Trouble> {
-    let AcceptForm { csrf, definition_digest } = form::read(&app, &headers, body).await?;
     visitor.may_change(&csrf)?;
     let Ok(Id(name)) = id else { return Err(Trouble::no_such("tool")) };
     tools::accept_as(&app, &visitor.principal_id, &name, Some(definition_digest)).await?;

@@ -9,7 +9,6 @@ use stepgate_gateway::text::printable;
 use super::{Frame, html};
 use crate::Problem;
 
-/// An error page.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     status: StatusCode,
@@ -64,7 +63,6 @@ impl Trouble {
         Self::new(StatusCode::FORBIDDEN, "This form is not good any more", words)
     }
 
-    /// An auditor sent a form that changes something.
     pub(super) fn only_looks() -> Self {
         let words = "Nothing was done: auditors look, and operators decide.";
         Self::new(StatusCode::FORBIDDEN, "You may not do that", words)

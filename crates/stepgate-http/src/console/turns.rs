@@ -1,26 +1,18 @@
 //! `/turns/{id}`: a turn of the agent: what was asked, what the model answered, and which calls it made.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::Value;
 use stepgate_agent::invoke::InvokeError;
 use stepgate_agent::response::{Response as Answer, Usage};
 use stepgate_agent::turn::TurnId;
-use stepgate_agent::view::ListedTurn;
+use stepgate_agent::view;
 use stepgate_core::event::Event;
 use stepgate_core::time::Timestamp;
 
-use super::moment::{Moment, ago};
-use super::text::{Shown, Text};
-use super::trouble::Trouble;
-use super::visitor::Visitor;
-use super::{Frame, Tab, html};
-use crate::routes::Id;
-use crate::{App, Problem, turns};
+use super::{Frame, Moment, Shown, Tab, Text, Trouble, Visit, ago, html};
+use crate::{Id, Problem, turns};
 
 #[derive(Template)]
 #[template(path = "turn.html")]
@@ -64,8 +56,7 @@ struct Failure {
 }
 
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
-    visitor: Visitor,
+    Visit(app, visitor): Visit,
     id: Result<Id<TurnId>, Problem>,
 ) -> Result<Response, Trouble> {
     let Ok(Id(turn_id)) = id else { return Err(Trouble::no_such("turn")) };
@@ -124,14 +115,14 @@ fn json(text: &str) -> Shown {
 
 impl TurnRow {
     /// None if the event cannot be read; `verify` reports it.
-    pub(super) fn of(opened: &Event, now: Timestamp) -> Option<Self> {
-        let turn = ListedTurn::of(opened).ok()?;
+    pub(super) fn of(event: &Event, now: Timestamp) -> Option<Self> {
+        let (turn_id, opened) = view::opened(event).ok()?;
         Some(Self {
-            turn_id: turn.turn_id,
-            previous: turn.previous,
-            opened: Moment::of(turn.ts),
-            age: ago(turn.ts, now),
-            instructions: turn.instructions.as_deref().map(Shown::of),
+            turn_id,
+            previous: opened.previous,
+            opened: Moment::of(event.ts),
+            age: ago(event.ts, now),
+            instructions: opened.envelope.instructions.as_deref().map(Shown::of),
         })
     }
 }

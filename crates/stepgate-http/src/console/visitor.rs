@@ -1,5 +1,6 @@
 //! The visitor of a page: the person whom the login cookie names, as operator or auditor. Agents cannot log in.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{FromRequestParts, Request};
@@ -11,9 +12,9 @@ use stepgate_core::ids::PrincipalId;
 use stepgate_gateway::tokens::Role;
 use subtle::ConstantTimeEq;
 
+use super::Trouble;
 use super::destination::Destination;
 use super::logins::VisitBy;
-use super::trouble::Trouble;
 use crate::{App, Problem};
 
 /// Most cookies of our name that are tried: other programs on the same host may set cookies of this name too.
@@ -63,18 +64,27 @@ impl VisitorRole {
 impl Visitor {
     /// Checks a form that changes something: it has this login's CSRF token, and the visitor is an operator.
     pub(super) fn may_change(&self, csrf: &str) -> Result<(), Trouble> {
-        if !self.made(csrf) {
-            return Err(Trouble::foreign_form());
-        }
+        self.sent(csrf)?;
         match self.role {
             VisitorRole::Operator => Ok(()),
             VisitorRole::Auditor => Err(Trouble::only_looks()),
         }
     }
 
-    /// Whether a form has this login's CSRF token. Compares in constant time.
-    pub(super) fn made(&self, csrf: &str) -> bool {
-        self.csrf.as_bytes().ct_eq(csrf.as_bytes()).into()
+    /// Checks that a form has this login's CSRF token. Compares in constant time.
+    pub(super) fn sent(&self, csrf: &str) -> Result<(), Trouble> {
+        match self.csrf.as_bytes().ct_eq(csrf.as_bytes()).into() {
+            true => Ok(()),
+            false => Err(Trouble::foreign_form()),
+        }
+    }
+
+    /// The CSRF token for a form that only operators get.
+    pub(super) fn operator_csrf(&self) -> Option<String> {
+        match self.role {
+            VisitorRole::Operator => Some(self.csrf.clone()),
+            VisitorRole::Auditor => None,
+        }
     }
 }
 
@@ -126,13 +136,15 @@ pub(super) fn set_cookie(app: &App, value: Option<&str>) -> String {
     format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}")
 }
 
-/// Without a login, a page redirects to the login, and a form does nothing.
-impl<S: Sync> FromRequestParts<S> for Visitor {
+/// The app, and the visitor of a page. Without a login, a page redirects to the login, and a form does nothing.
+pub(super) struct Visit(pub(super) Arc<App>, pub(super) Visitor);
+
+impl FromRequestParts<Arc<App>> for Visit {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
-        if let Some(visitor) = parts.extensions.get::<Self>() {
-            return Ok(visitor.clone());
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Response> {
+        if let Some(visitor) = parts.extensions.get::<Visitor>() {
+            return Ok(Self(Arc::clone(app), visitor.clone()));
         }
         let next = Destination::parse(parts.uri.path());
         let login = next.as_ref().map_or("/login".to_owned(), Destination::after_login);
@@ -140,19 +152,5 @@ impl<S: Sync> FromRequestParts<S> for Visitor {
             Method::GET | Method::HEAD => Redirect::to(&login).into_response(),
             _ => Trouble::not_logged_in(login).into_response(),
         })
-    }
-}
-
-/// The visitor, if one is logged in.
-pub(super) struct OptionalVisitor(pub(super) Option<Visitor>);
-
-impl<S: Sync> FromRequestParts<S> for OptionalVisitor {
-    type Rejection = std::convert::Infallible;
-
-    async fn from_request_parts(
-        parts: &mut Parts,
-        _: &S,
-    ) -> Result<Self, std::convert::Infallible> {
-        Ok(Self(parts.extensions.get::<Visitor>().cloned()))
     }
 }

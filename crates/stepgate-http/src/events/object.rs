@@ -20,30 +20,16 @@ use crate::App;
 
 /// An event.
 #[derive(Serialize)]
-pub(crate) struct EventObject {
-    event_id: ArtifactId,
-    event_type: EventType,
-    payload: Value,
-    run_id: Option<RunId>,
-    sequence_number: u64,
-    session_id: SessionId,
-    ts: Timestamp,
-}
+#[serde(transparent)]
+pub(crate) struct EventObject(Event);
 
 impl EventObject {
     /// The event as stored. The request of an approval says everything that a person is asked, and where.
     pub(crate) fn of(app: &App, event: &Event, approval: Option<&Approval>) -> Self {
         let requested = approval.filter(|_| event.event_type == EventType::ApprovalRequested);
         let requested = requested.and_then(|approval| ApprovalRequested::of(app, event, approval));
-        Self {
-            event_id: event.event_id,
-            event_type: event.event_type,
-            payload: requested.map_or_else(|| event.payload.clone(), payload::value),
-            run_id: event.run_id,
-            sequence_number: event.sequence_number,
-            session_id: event.session_id,
-            ts: event.ts,
-        }
+        let payload = requested.map_or_else(|| event.payload.clone(), payload::value);
+        Self(Event { payload, ..event.clone() })
     }
 }
 

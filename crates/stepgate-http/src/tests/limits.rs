@@ -5,7 +5,7 @@ use crate::page;
 async fn a_handler_that_panics_ends_its_own_request_alone() {
     let house = House::new().await;
     let handler = axum::routing::get(async || -> StatusCode { panic!("by a test") });
-    let route = Route::new("GET", "/panics", Access::Reader, handler, "panic", "Panic");
+    let route = Route::new("GET", "/panics", Access::Reader, handler).named("panic", "Panic");
     let public_url = PublicUrl::parse("http://127.0.0.1:7420").unwrap();
     let (service, limits) = (house.app.service.clone(), ServeLimits::default());
     let app = App::new(service, limits, public_url, AccessLog::Silent, vec![route]);

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response, Sse};
 use futures_util::stream;
 use serde_json::{Value, json};
 use stepgate_agent::ports::Progress;
+use stepgate_agent::turn::ToolEnded;
 use stepgate_gateway::turns::Live;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -59,7 +60,7 @@ struct Hearing {
 impl Hearing {
     async fn next(&mut self) -> Option<Event> {
         loop {
-            if self.is_over || !self.is_still_good() {
+            if self.is_over || !self.caller.is_live(&self.app) {
                 return None;
             }
             self.changes.borrow_and_update();
@@ -94,12 +95,6 @@ impl Hearing {
             Err(stop) => event("error", &value_of(stop)),
         })
     }
-
-    /// Whether the token is still valid: a stream ends with its token.
-    fn is_still_good(&self) -> bool {
-        let is_good = |token| self.app.service.is_live(token);
-        self.caller.token_id.is_none_or(is_good)
-    }
 }
 
 fn event(name: &str, data: &Value) -> Event {
@@ -113,12 +108,12 @@ fn event_of(progress: &Progress) -> Event {
         }
         Progress::Text(text) => event("text", &json!({ "text": text })),
         Progress::Answered => event("answered", &json!({})),
-        Progress::Calling { tool_call_id, action, arguments_json } => event(
+        Progress::Calling(call) => event(
             "tool_call",
             &json!({
-                "toolCallId": tool_call_id,
-                "action": action,
-                "argumentsJson": arguments_json,
+                "toolCallId": call.tool_call_id,
+                "action": call.action,
+                "argumentsJson": call.arguments_json,
             }),
         ),
         Progress::Waiting(waiting) => event(
@@ -129,7 +124,7 @@ fn event_of(progress: &Progress) -> Event {
                 "approvalId": waiting.approval_id,
             }),
         ),
-        Progress::Called { tool_call_id, run_id, outcome } => event(
+        Progress::Called(ToolEnded { tool_call_id, run_id, outcome }) => event(
             "tool_result",
             &json!({ "toolCallId": tool_call_id, "runId": run_id, "outcome": outcome }),
         ),

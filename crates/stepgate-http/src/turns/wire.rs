@@ -8,8 +8,10 @@ use stepgate_agent::envelope::{
 use stepgate_agent::invoke::InvokeError;
 use stepgate_agent::ports::Waiting;
 use stepgate_agent::response::Response;
+use stepgate_agent::stop::Stop;
 use stepgate_agent::turn::TurnId;
-use stepgate_agent::view::{ListedTurn, Standing, TurnView};
+use stepgate_agent::view::{self, Standing};
+use stepgate_core::event::Event;
 use stepgate_core::ids::{ApprovalId, PrincipalId, RunId, SessionId};
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::turns::{Live, Look};
@@ -85,23 +87,24 @@ const INSTRUCTIONS_CHARS_MAX: usize = 200;
 #[derive(Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Turns {
-    turns: Vec<ListedTurnObject>,
+    turns: Vec<ListedTurn>,
     /// Cursor of the next page; none on the last page.
     next_before: Option<TurnId>,
 }
 
 impl Turns {
-    pub(super) fn of(turns: &[ListedTurn], is_full: bool) -> Self {
+    /// The turns that these events opened.
+    pub(super) fn of(events: &[Event], is_full: bool) -> Result<Self, Stop> {
+        let turns: Vec<_> = events.iter().map(ListedTurn::of).collect::<Result<_, _>>()?;
         let next_before = turns.last().filter(|_| is_full).map(|turn| turn.turn_id);
-        Self { turns: turns.iter().map(ListedTurnObject::of).collect(), next_before }
+        Ok(Self { turns, next_before })
     }
 }
 
 /// A turn in a list. `GET /v1/agent/turns/{id}` has its state.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "ListedTurn")]
 #[serde(rename_all = "camelCase")]
-struct ListedTurnObject {
+struct ListedTurn {
     session_id: SessionId,
     turn_id: TurnId,
     ts: Timestamp,
@@ -112,17 +115,18 @@ struct ListedTurnObject {
     instructions: Option<String>,
 }
 
-impl ListedTurnObject {
-    fn of(turn: &ListedTurn) -> Self {
-        let beginning = |text: &String| text.chars().take(INSTRUCTIONS_CHARS_MAX).collect();
-        Self {
-            session_id: turn.session_id,
-            turn_id: turn.turn_id,
-            ts: turn.ts,
-            idempotency_key: turn.correlation_id.clone(),
-            previous_turn_id: turn.previous,
-            instructions: turn.instructions.as_ref().map(beginning),
-        }
+impl ListedTurn {
+    fn of(event: &Event) -> Result<Self, Stop> {
+        let (turn_id, opened) = view::opened(event)?;
+        let beginning = |text: String| text.chars().take(INSTRUCTIONS_CHARS_MAX).collect();
+        Ok(Self {
+            session_id: event.session_id,
+            turn_id,
+            ts: event.ts,
+            idempotency_key: opened.correlation_id,
+            previous_turn_id: opened.previous,
+            instructions: opened.envelope.instructions.map(beginning),
+        })
     }
 }
 
@@ -172,40 +176,28 @@ impl TurnState {
 }
 
 impl TurnObject {
-    pub(super) fn of(view: &TurnView, look: Look) -> Self {
-        let mut object = Self {
-            session_id: view.session_id,
-            turn_id: view.turn_id,
-            state: TurnState::InProgress,
-            approval_id: None,
-            run_id: None,
-            response: None,
-            errors: None,
+    pub(super) fn of(Look { turn_id, session_id, standing, is_live }: Look) -> Self {
+        let (state, waiting, response, errors) = match standing {
+            Standing::Open if is_live => (TurnState::InProgress, None, None, None),
+            Standing::Open => (TurnState::Stopped, None, None, None),
+            Standing::Waiting(waiting) => match waiting.approval_id {
+                Some(_) => (TurnState::ApprovalRequired, Some(waiting), None, None),
+                None => (TurnState::InProgress, Some(waiting), None, None),
+            },
+            Standing::Answered(response) => match response.tool_calls {
+                None => (TurnState::Final, None, Some(*response), None),
+                Some(_) => (TurnState::ClientToolsRequired, None, Some(*response), None),
+            },
+            Standing::Failed(result) => (TurnState::Failed, None, None, Some(result.errors)),
         };
-        match look {
-            Look::UnderWay => {}
-            Look::Stopped => object.state = TurnState::Stopped,
-            Look::Waiting(waiting) => {
-                if waiting.approval_id.is_some() {
-                    object.state = TurnState::ApprovalRequired;
-                }
-                object.approval_id = waiting.approval_id;
-                object.run_id = Some(waiting.run_id);
-            }
-            Look::Ended(Standing::Answered(response)) => {
-                let is_last = response.tool_calls.is_none();
-                object.state = match is_last {
-                    true => TurnState::Final,
-                    false => TurnState::ClientToolsRequired,
-                };
-                object.response = Some(*response);
-            }
-            Look::Ended(Standing::Failed(result)) => {
-                object.state = TurnState::Failed;
-                object.errors = Some(result.errors);
-            }
-            Look::Ended(Standing::Asking | Standing::Calling(_)) => {}
+        Self {
+            session_id,
+            turn_id,
+            state,
+            approval_id: waiting.as_ref().and_then(|waiting| waiting.approval_id),
+            run_id: waiting.map(|waiting| waiting.run_id),
+            response,
+            errors,
         }
-        object
     }
 }

@@ -40,22 +40,21 @@ fn tool() -> ToolShape {
     }
 }
 
-fn prepared() -> (Vocabulary, Schema, HashMap<String, Entry>) {
-    let vocabulary = Vocabulary::new().unwrap();
+fn prepared() -> (Schema, HashMap<String, Entry>) {
     let tools = [tool()];
     let shapes = vec![shape::of_args(&tools[0].input_schema)];
     let schema = of_tools(&tools, &shapes).unwrap();
-    let entries = index(&vocabulary, &[], &tools, shapes).unwrap();
-    (vocabulary, schema, entries)
+    let entries = index(&[], &tools, shapes).unwrap();
+    (schema, entries)
 }
 
 /// Asserts that Cedar accepts the questions under the schema.
 fn assert_kept(call: &Call) {
-    thread_local!(static PREPARED: (Vocabulary, Schema, HashMap<String, Entry>) = prepared());
-    PREPARED.with(|(vocabulary, schema, entries)| {
+    thread_local!(static PREPARED: (Schema, HashMap<String, Entry>) = prepared());
+    PREPARED.with(|(schema, entries)| {
         let principal_id = PrincipalId::parse("agent").unwrap();
         let Entry { action, subject, .. } = &entries[call.name()];
-        let asked = asked(vocabulary, action, subject, &principal_id, call);
+        let asked = asked(action, subject, &principal_id, call);
         let Asked { questions, .. } = asked.unwrap();
         assert!(!questions.is_empty());
         for CedarQuestion { request, entities, resource } in questions {

@@ -12,12 +12,13 @@ use stepgate_core::ids::{
 use stepgate_core::journal::{ExecutionState, StateCode, Tail};
 use stepgate_core::ports::{
     ApprovalChange, ApprovalQuery, Counts, Dossier, EventQuery, KeyChange, LinkedEvent,
-    PlacedEvent, Recollection, RunQuery, SessionQuery, StoreError, TurnQuery, Unfinished,
+    PlacedEvent, Recollection, RunQuery, SessionQuery, TurnQuery, Unfinished,
 };
 use stepgate_core::record::Record;
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Head, Link, Session, SessionKind};
 
+use crate::Result;
 use crate::plan::{
     Chain, NewRun, Rows, RunChange, SealedChange, Trace, View, Write, is_only_one, plan, refusal,
 };
@@ -25,8 +26,8 @@ use crate::plan::{
 /// Every row.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    sessions: BTreeMap<SessionId, Seat>,
-    runs: HashMap<RunId, Dossier>,
+    pub(super) sessions: BTreeMap<SessionId, Seat>,
+    pub(super) runs: HashMap<RunId, Dossier>,
     /// Runs in the order of their arrival.
     order: Vec<RunId>,
     approvals: HashMap<ApprovalId, RunId>,
@@ -35,21 +36,21 @@ pub(super) struct Data {
     keys: HashMap<IdempotencyKey, RunId>,
     events: HashSet<ArtifactId>,
     /// Every event in the order of its arrival: the n-th has the position n.
-    history: Vec<Event>,
+    pub(super) history: Vec<Event>,
     /// Those that belong to no run, with their positions.
-    loose: Vec<(u64, LinkedEvent)>,
+    pub(super) loose: Vec<(u64, LinkedEvent)>,
 }
 
 /// A session, with the further columns of its row.
 #[derive(Debug)]
-struct Seat {
-    session: Session,
+pub(super) struct Seat {
+    pub(super) session: Session,
     number: usize,
 }
 
 impl Data {
     /// Plans a write and applies it, or refuses all of it.
-    pub(super) fn write(&mut self, write: &Write) -> Result<Option<Session>, StoreError> {
+    pub(super) fn write(&mut self, write: &Write) -> Result<Option<Session>> {
         let rows = plan(write, &mut Looking(self))?;
         self.refuse_repeated_events(&rows)?;
         let answer = rows.answer.clone();
@@ -58,7 +59,7 @@ impl Data {
     }
 
     /// The check that a unique index on event ids makes in the SQL engines.
-    fn refuse_repeated_events(&self, rows: &Rows<'_>) -> Result<(), StoreError> {
+    fn refuse_repeated_events(&self, rows: &Rows<'_>) -> Result<()> {
         let mut fresh = HashSet::new();
         for (event, _) in &rows.events {
             if self.events.contains(&event.event_id) || !fresh.insert(event.event_id) {
@@ -141,15 +142,9 @@ impl Data {
         }
     }
 
-    pub(super) fn state(&self, run_id: RunId) -> Result<Option<ExecutionState>, StoreError> {
-        let Some(trace) = self.trace(run_id) else {
-            return Ok(None);
-        };
-        Ok(ExecutionState::of(run_id, trace.session_id, &trace.tail))
-    }
-
-    pub(super) fn dossier(&self, run_id: RunId) -> Option<Dossier> {
-        self.runs.get(&run_id).cloned()
+    pub(super) fn state(&self, run_id: RunId) -> Option<ExecutionState> {
+        let trace = self.trace(run_id)?;
+        ExecutionState::of(run_id, trace.session_id, &trace.tail)
     }
 
     pub(super) fn recall(&self, run_id: RunId) -> Option<Recollection> {
@@ -177,15 +172,6 @@ impl Data {
         Some(first.session.clone())
     }
 
-    pub(super) fn sessions(&self) -> Vec<Session> {
-        let session = |seat: &Seat| seat.session.clone();
-        self.sessions.values().map(session).collect()
-    }
-
-    pub(super) fn last_step_index(&self, session_id: SessionId) -> Option<u64> {
-        Some(self.sessions.get(&session_id)?.session.last_step_index)
-    }
-
     pub(super) fn binding(&self, key: &IdempotencyKey) -> Option<Binding> {
         self.runs.get(self.keys.get(key)?)?.binding.clone()
     }
@@ -196,24 +182,17 @@ impl Data {
     }
 
     pub(super) fn runs(&self, query: &RunQuery) -> Vec<Run> {
-        let older = match query.before {
-            None => self.order.as_slice(),
-            Some(before) => {
-                let at = self.order.iter().position(|run_id| *run_id == before);
-                self.order.get(..at.unwrap_or(0)).unwrap_or(&[])
-            }
-        };
+        let older = older(&self.order, query.before, |run_id| *run_id);
         let is_asked_for = |run: &&Run| {
             let session_id = run.arrival.session_id;
             let session = query.session_id.is_none_or(|id| session_id == id)
                 && self.is_in_session_of(query.principal_id.as_ref(), session_id);
             let status = query.status.is_none_or(|status| run.status == status);
-            let name = query.tool_name.as_ref();
             let came = run.arrival.received_at;
             let time = query.since.is_none_or(|since| came >= since)
                 && query.until.is_none_or(|until| came < until);
             let text = query.text.as_ref().is_none_or(|text| text.matches(run));
-            let name = name.is_none_or(|name| run.tool_name.as_ref() == Some(name));
+            let name = query.tool_name.is_none() || query.tool_name == run.tool_name;
             session && status && name && time && text
         };
         let newest_first = older.iter().rev().filter_map(|run_id| self.runs.get(run_id));
@@ -257,31 +236,19 @@ impl Data {
 
     pub(super) fn session_page(&self, query: &SessionQuery) -> Vec<Session> {
         let mut seats: Vec<&Seat> = self.sessions.values().collect();
-        seats.sort_by_key(|seat| std::cmp::Reverse(seat.number));
-        let older = match query.before {
-            None => seats.as_slice(),
-            Some(before) => {
-                let at = seats.iter().position(|seat| seat.session.session_id == before);
-                at.and_then(|at| seats.get(at + 1..)).unwrap_or_default()
-            }
-        };
+        seats.sort_by_key(|seat| seat.number);
+        let older = older(&seats, query.before, |seat| seat.session.session_id);
         let principal_id = query.principal_id.as_ref();
         let is_asked_for = |session: &&Session| {
             principal_id.is_none_or(|id| session.principal_id == *id)
                 && fits(query.id_prefix.as_ref(), &session.session_id)
         };
-        let sessions = older.iter().map(|seat| &seat.session).filter(is_asked_for);
+        let sessions = older.iter().rev().map(|seat| &seat.session).filter(is_asked_for);
         sessions.take(query.limit).cloned().collect()
     }
 
     pub(super) fn opened_turns(&self, query: &TurnQuery) -> Vec<Event> {
-        let older = match query.before {
-            None => self.history.as_slice(),
-            Some(before) => {
-                let at = self.history.iter().position(|event| event.event_id == before);
-                self.history.get(..at.unwrap_or(0)).unwrap_or_default()
-            }
-        };
+        let older = older(&self.history, query.before, |event| event.event_id);
         let is_asked_for = |event: &&Event| {
             event.event_type == EventType::TurnOpened
                 && fits(query.id_prefix.as_ref(), &event.event_id)
@@ -289,11 +256,6 @@ impl Data {
                 && self.is_in_session_of(query.principal_id.as_ref(), event.session_id)
         };
         older.iter().rev().filter(is_asked_for).take(query.limit).cloned().collect()
-    }
-
-    pub(super) fn events_by_id(&self, event_ids: &[ArtifactId]) -> Vec<Event> {
-        let is_asked_for = |event: &&Event| event_ids.contains(&event.event_id);
-        self.history.iter().filter(is_asked_for).cloned().collect()
     }
 
     pub(super) fn events(&self, query: &EventQuery) -> Vec<PlacedEvent> {
@@ -307,11 +269,6 @@ impl Data {
         };
         let placed = (1..).zip(&self.history).filter(is_asked_for).take(query.limit);
         placed.map(|(position, event)| PlacedEvent { position, event: event.clone() }).collect()
-    }
-
-    /// The last position of an event.
-    pub(super) fn last_position(&self) -> u64 {
-        self.history.len() as u64
     }
 
     /// Whether a session belongs to this principal; true where no principal is given.
@@ -334,11 +291,6 @@ impl Data {
                     && approval.as_ref().is_some_and(is_pending),
             })
             .collect()
-    }
-
-    pub(super) fn loose_page(&self, after: u64, limit: usize) -> Vec<(u64, LinkedEvent)> {
-        let later = self.loose.iter().filter(|(position, _)| *position > after);
-        later.take(limit).cloned().collect()
     }
 
     pub(super) fn shared_keys(&self, limit: usize) -> Vec<IdempotencyKey> {
@@ -392,9 +344,7 @@ fn apply_to(dossier: &mut Dossier, rows: &Rows<'_>) {
     }
     if let Some(checkpoint) = rows.checkpoint {
         dossier.checkpoints.push(checkpoint.clone());
-        let number =
-            |checkpoint: &stepgate_core::journal::Checkpoint| checkpoint.checkpoint_sequence_number;
-        dossier.checkpoints.sort_by_key(number);
+        dossier.checkpoints.sort_by_key(|checkpoint| checkpoint.checkpoint_sequence_number);
     }
     match rows.approval {
         Some(ApprovalChange::Ask(approval) | ApprovalChange::Decide(approval)) => {
@@ -414,7 +364,8 @@ fn apply_to(dossier: &mut Dossier, rows: &Rows<'_>) {
     match rows.change {
         Some(RunChange::Status(_, status)) => dossier.run.status = status,
         Some(RunChange::End(Record { status, ending, .. })) => {
-            end(&mut dossier.run, *status, ending.clone());
+            dossier.run.status = *status;
+            dossier.run.ending = Some(ending.clone());
         }
         None => {}
     }
@@ -428,11 +379,6 @@ fn apply_to(dossier: &mut Dossier, rows: &Rows<'_>) {
     }
 }
 
-fn end(run: &mut Run, status: Status, ending: stepgate_core::run::Ending) {
-    run.status = status;
-    run.ending = Some(ending);
-}
-
 fn number(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
@@ -441,11 +387,11 @@ fn number(length: usize) -> u64 {
 struct Looking<'a>(&'a Data);
 
 impl View for Looking<'_> {
-    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError> {
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>> {
         Ok(self.0.trace(run_id))
     }
 
-    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError> {
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>> {
         let seat = self.0.sessions.get(&session_id);
         Ok(seat.map(|Seat { session: Session { head, last_step_index, .. }, .. }| Chain {
             head: *head,
@@ -453,41 +399,46 @@ impl View for Looking<'_> {
         }))
     }
 
-    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>> {
         Ok(self.0.session(session_id))
     }
 
-    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>> {
         let mut there = self.0.sessions.values().map(|seat| &seat.session);
         Ok(there.find(|there| is_only_one(there, asked)).cloned())
     }
 
-    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>> {
         Ok(self.0.runs.get(&run_id).map(|dossier| dossier.run.clone()))
     }
 
-    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         Ok(self.0.binding(key))
     }
 
-    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {
-        let binding = self.0.runs.get(&run_id).and_then(|dossier| dossier.binding.as_ref());
-        Ok(binding.map(|binding| binding.idempotency_key.clone()))
+    fn has_key(&mut self, run_id: RunId) -> Result<bool> {
+        Ok(self.0.runs.get(&run_id).is_some_and(|dossier| dossier.binding.is_some()))
     }
 
-    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>> {
         Ok(self.0.approval(approval_id))
     }
 
-    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError> {
-        let approval = self.0.runs.get(&run_id).and_then(|dossier| dossier.approval.as_ref());
-        Ok(approval.map(|approval| approval.approval_id))
+    fn has_approval(&mut self, run_id: RunId) -> Result<bool> {
+        Ok(self.0.runs.get(&run_id).is_some_and(|dossier| dossier.approval.is_some()))
     }
 
-    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError> {
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {
         let checkpoints = self.0.runs.get(&run_id).map_or(&[][..], |dossier| &dossier.checkpoints);
         Ok(checkpoints.iter().any(|there| there.checkpoint_sequence_number == number))
     }
+}
+
+/// The rows before the one with this id: all where no id is given, none where it is unknown.
+fn older<T, I: PartialEq>(rows: &[T], before: Option<I>, id: impl Fn(&T) -> I) -> &[T] {
+    let Some(before) = before else { return rows };
+    let at = rows.iter().position(|row| id(row) == before);
+    rows.get(..at.unwrap_or(0)).unwrap_or_default()
 }
 
 /// Whether an id begins with the prefix, where one is asked for.

@@ -8,6 +8,8 @@ use stepgate_core::run::Status;
 
 use super::{Trace, View, refusal};
 
+use crate::Result;
+
 /// The refusal of a write about a run that does not exist.
 pub(super) fn no_run(run_id: RunId) -> StoreError {
     refusal(StateCode::RecoveryFailed, format!("there is no run {run_id}"))
@@ -15,7 +17,7 @@ pub(super) fn no_run(run_id: RunId) -> StoreError {
 
 /// Every part of a commit must name the commit's own run and session: otherwise a part would be linked into
 /// a chain where no reader looks for it.
-pub(super) fn is_about_its_place(commit: &StepCommit) -> Result<(), StoreError> {
+pub(super) fn is_about_its_place(commit: &StepCommit) -> Result<()> {
     let place = commit.place;
     let elsewhere = |what: &str| {
         let detail = format!("{what} belongs to another run than {}", place.run_id);
@@ -68,7 +70,7 @@ pub(super) fn journal_goes_on(
     commit: &StepCommit,
     unhashed: Option<u64>,
     before: Option<&Trace>,
-) -> Result<Tail, StoreError> {
+) -> Result<Tail> {
     let mut tail = before.map_or(Tail::EMPTY, |trace| trace.tail);
     for Appended { entry, artifact } in &commit.entries {
         tail = tail.accept_hashed(entry)?;
@@ -93,7 +95,7 @@ pub(super) fn status_after(
     commit: &StepCommit,
     before: Option<&Trace>,
     tail: &Tail,
-) -> Result<Status, StoreError> {
+) -> Result<Status> {
     let run_id = commit.place.run_id;
     let invalid = |why: &str| {
         let detail = format!("run {run_id} {why}");
@@ -128,7 +130,7 @@ pub(super) fn checkpoint_fits(
     is_sound: bool,
     tail: &Tail,
     view: &mut impl View,
-) -> Result<(), StoreError> {
+) -> Result<()> {
     let Some(checkpoint) = &commit.checkpoint else {
         return Ok(());
     };
@@ -155,7 +157,7 @@ pub(super) fn checkpoint_fits(
 }
 
 /// A key is bound once, by a trace that has no other key, and settled once, by the trace that bound it.
-pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(), StoreError> {
+pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<()> {
     let run_id = commit.place.run_id;
     match &commit.key {
         None => Ok(()),
@@ -164,7 +166,7 @@ pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(
                 return Err(StoreError::KeyTaken);
             }
             // A run that opens with this commit has no key yet.
-            if commit.open.is_none() && view.key_of(run_id)?.is_some() {
+            if commit.open.is_none() && view.has_key(run_id)? {
                 let detail = format!("run {run_id} has bound another key");
                 return Err(refusal(StateCode::InvalidTransition, detail));
             }
@@ -181,18 +183,15 @@ pub(super) fn key_is_free(commit: &StepCommit, view: &mut impl View) -> Result<(
 }
 
 /// A run asks for one approval, and it is decided once: the compare of compare-and-set.
-pub(super) fn approval_is_open(
-    commit: &StepCommit,
-    view: &mut impl View,
-) -> Result<(), StoreError> {
+pub(super) fn approval_is_open(commit: &StepCommit, view: &mut impl View) -> Result<()> {
     let run_id = commit.place.run_id;
     match &commit.approval {
         None => Ok(()),
         Some(ApprovalChange::Ask(approval)) => {
             let is_question =
                 approval.status == ApprovalStatus::Pending && approval.resolution.is_none();
-            let is_first = view.approval_of(run_id)?.is_none()
-                && view.approval(approval.approval_id)?.is_none();
+            let is_first =
+                !view.has_approval(run_id)? && view.approval(approval.approval_id)?.is_none();
             if is_question && is_first {
                 Ok(())
             } else {
@@ -212,7 +211,7 @@ pub(super) fn approval_is_open(
 
 /// The original payload must be stored apart when its run is opened: later, the row would already have had
 /// it in plain text.
-pub(super) fn sealed_with_its_run(commit: &StepCommit) -> Result<(), StoreError> {
+pub(super) fn sealed_with_its_run(commit: &StepCommit) -> Result<()> {
     if commit.sealed.is_some() && commit.open.is_none() {
         let detail =
             format!("run {} is open, and its payload not to be sealed", commit.place.run_id);
@@ -221,7 +220,7 @@ pub(super) fn sealed_with_its_run(commit: &StepCommit) -> Result<(), StoreError>
     Ok(())
 }
 
-fn decides(asked: &Approval, decided: &Approval) -> Result<(), StoreError> {
+fn decides(asked: &Approval, decided: &Approval) -> Result<()> {
     if asked.status != ApprovalStatus::Pending {
         return Err(StoreError::AlreadyDecided);
     }

@@ -15,17 +15,15 @@ use stepgate_core::ports::Store;
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
-use super::cells::{escaped, plain};
+use super::PostgresStore;
+use super::cells::plain;
+use super::columns::{arrays, by_column};
 use super::error::{OpenError, while_opening};
-use super::link::Value;
 use super::open::{self, Address, Lines, PostgresOptions};
-use super::point::{Durability, Point};
-use super::schema::{self, SchemaState};
-use super::{PostgresStore, Readers, Source};
-use crate::announcer::Announcer;
-use crate::backup::{BackupError, Cell, CopiedTable, Kind, RowCounts, TABLES};
-use crate::locks::TraceLocks;
+use super::schema;
+use crate::backup::{BackupError, RowCounts};
 use crate::sqlite::backup::{Emptying, Filling};
+use crate::tables::{Cell, Column, Kind, SchemaState, TABLES, Table};
 
 impl From<OpenError> for BackupError {
     fn from(error: OpenError) -> Self {
@@ -55,7 +53,7 @@ impl PostgresStore {
         let mut filling = Filling::begin(to)?;
         let mut done = 0;
         for table in &TABLES {
-            let sql = format!("SELECT {} FROM {} ORDER BY position", table.names(), table.name);
+            let sql = table.select() + " ORDER BY position";
             let no_values: [&str; 0] = [];
             let rows = connection.query_raw(&sql, no_values).await.map_err(lift)?;
             let mut rows = pin!(rows);
@@ -100,7 +98,7 @@ impl PostgresStore {
                 let page = emptying.page(table, after)?;
                 let Some([Cell::Number(last), ..]) = page.last().map(Vec::as_slice) else { break };
                 after = *last;
-                let values = columns(table, &page);
+                let values = by_column(&table.typed(table.columns), page);
                 let values: Vec<_> = values.iter().map(|value| value.as_ref() as _).collect();
                 let statement = connection.prepare_cached(&sql).await.map_err(lift)?;
                 done += connection.execute(&statement, &values).await.map_err(lift)?;
@@ -109,14 +107,7 @@ impl PostgresStore {
         }
         connection.batch_execute(&counters()).await.map_err(lift)?;
         let connection = Arc::new(Mutex::new(connection));
-        let source = Source::OneMoment(Arc::clone(&connection));
-        let store = Self {
-            point: Point::new(lines, options.answer_wait, Durability::After),
-            readers: Readers { source, patience: options.answer_wait },
-            locks: TraceLocks::new(options.lock_wait),
-            desk: None,
-            announcer: Announcer::default(),
-        };
+        let store = Self::reading(Arc::clone(&connection), lines, &options);
         Ok(Restoring { store, connection, shown: address.shown })
     }
 }
@@ -151,85 +142,40 @@ fn silent(shown: &str, patience: Duration) -> BackupError {
 }
 
 /// A row in SQLite's form.
-fn cells(table: &CopiedTable, row: &Row) -> Result<Vec<Cell>, BackupError> {
-    let cell = |(index, (column, kind)): (usize, &(&'static str, Kind))| {
+fn cells(table: &Table, row: &Row) -> Result<Vec<Cell<'static>>, BackupError> {
+    let cell = |(index, (column, kind)): (usize, Column<'static>)| {
         let wrong = |why: String| BackupError::Row { table: table.name, column, why };
         let told = |error: tokio_postgres::Error| wrong(error.to_string());
         let text = || row.try_get::<_, Option<&str>>(index).map_err(told);
         let cell = match kind {
             Kind::Number => row.try_get::<_, Option<i64>>(index).map_err(told)?.map(Cell::Number),
-            Kind::Text => text()?.map(|text| Cell::Text(text.to_owned())),
+            Kind::Text => text()?.map(|text| Cell::Text(text.to_owned().into())),
             Kind::FreeText => {
-                text()?.map(|text| plain(text).map(Cell::Text)).transpose().map_err(wrong)?
+                let text = text()?.map(plain).transpose().map_err(wrong)?;
+                text.map(|text| Cell::Text(text.into()))
             }
-            Kind::Bytes => row.try_get::<_, Option<Vec<u8>>>(index).map_err(told)?.map(Cell::Bytes),
+            Kind::Bytes => {
+                let bytes = row.try_get::<_, Option<Vec<u8>>>(index).map_err(told)?;
+                bytes.map(|bytes| Cell::Bytes(bytes.into()))
+            }
         };
         Ok(cell.unwrap_or(Cell::Nothing))
     };
-    table.columns.iter().enumerate().map(cell).collect()
+    table.typed(table.columns).into_iter().enumerate().map(cell).collect()
 }
 
 /// Adds rows, given as one array for each column.
-fn insert(table: &CopiedTable) -> String {
-    let array = |kind: Kind| match kind {
-        Kind::Number => "bigint[]",
-        Kind::Text | Kind::FreeText => "text[]",
-        Kind::Bytes => "bytea[]",
-    };
-    let arrays: Vec<_> = (1..)
-        .zip(table.columns)
-        .map(|(number, (_, kind))| format!("${number}::{}", array(*kind)))
-        .collect();
+fn insert(table: &Table) -> String {
     let (further, values) = match table.name {
         "tool_runs" => (", owner, epoch", format!(", {OWNER}, 0")),
         _ => ("", String::new()),
     };
-    let names = table.names();
+    let (names, arrays) = (table.columns, arrays(&table.typed(table.columns)));
     format!(
         "INSERT INTO {} ({names}{further}) OVERRIDING SYSTEM VALUE
-         SELECT {names}{values} FROM unnest({}) AS carried ({names})",
-        table.name,
-        arrays.join(", ")
+         SELECT {names}{values} FROM unnest({arrays}) AS carried ({names})",
+        table.name
     )
-}
-
-/// The values of rows, column by column, in PostgreSQL's form.
-fn columns(table: &CopiedTable, rows: &[Vec<Cell>]) -> Vec<Value> {
-    let cells = |index: usize| rows.iter().map(move |row| row.get(index).unwrap_or(&Cell::Nothing));
-    let column = |(index, (_, kind)): (usize, &(&'static str, Kind))| -> Value {
-        match kind {
-            Kind::Number => Box::new(cells(index).map(number).collect::<Vec<_>>()),
-            Kind::Text => Box::new(cells(index).map(text).collect::<Vec<_>>()),
-            Kind::FreeText => {
-                let escaped = |cell| text(cell).map(|text| escaped(&text).into_owned());
-                Box::new(cells(index).map(escaped).collect::<Vec<_>>())
-            }
-            Kind::Bytes => Box::new(cells(index).map(bytes).collect::<Vec<_>>()),
-        }
-    };
-    table.columns.iter().enumerate().map(column).collect()
-}
-
-/// SQLite's tables are strict, so a cell has its column's type or is null.
-fn number(cell: &Cell) -> Option<i64> {
-    match cell {
-        Cell::Number(number) => Some(*number),
-        Cell::Nothing | Cell::Text(_) | Cell::Bytes(_) => None,
-    }
-}
-
-fn text(cell: &Cell) -> Option<String> {
-    match cell {
-        Cell::Text(text) => Some(text.clone()),
-        Cell::Nothing | Cell::Number(_) | Cell::Bytes(_) => None,
-    }
-}
-
-fn bytes(cell: &Cell) -> Option<Vec<u8>> {
-    match cell {
-        Cell::Bytes(bytes) => Some(bytes.clone()),
-        Cell::Nothing | Cell::Number(_) | Cell::Text(_) => None,
-    }
 }
 
 /// Sets the counters. Positions continue after the last one. Incarnations start at the present Unix time in
@@ -241,7 +187,7 @@ fn counters() -> String {
          SELECT setval(pg_get_serial_sequence('nodes', 'incarnation'),
                        extract(epoch FROM clock_timestamp())::bigint);",
     );
-    for CopiedTable { name, .. } in TABLES.iter().filter(|table| table.name != "events") {
+    for Table { name, .. } in TABLES.iter().filter(|table| table.name != "events") {
         sql.push_str(&format!(
             "SELECT setval(pg_get_serial_sequence('{name}', 'position'), max(position)) FROM {name};"
         ));

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use stepgate_core::ports::StoreError;
-
-use crate::rows::{Cells, Row, Table};
+use crate::Result;
+use crate::rows::{Cells, Row};
+use crate::tables::Table;
 
 impl Row for tokio_postgres::Row {
     fn text(&self, column: &str) -> Result<Option<&str>, String> {
@@ -25,21 +25,19 @@ impl Row for tokio_postgres::Row {
     }
 }
 
-/// Every row.
 pub(super) fn all<T>(
     rows: &[tokio_postgres::Row],
     table: Table,
-    read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
-) -> Result<Vec<T>, StoreError> {
+    read: impl Fn(&Cells<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
     rows.iter().map(|row| read(&Cells::of(row, table))).collect()
 }
 
-/// The first row.
 pub(super) fn one<T>(
     rows: &[tokio_postgres::Row],
     table: Table,
-    read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
-) -> Result<Option<T>, StoreError> {
+    read: impl Fn(&Cells<'_>) -> Result<T>,
+) -> Result<Option<T>> {
     rows.first().map(|row| read(&Cells::of(row, table))).transpose()
 }
 

@@ -1,44 +1,63 @@
-//! The columns that are read from each table, by name. `SELECT *` would fail on every running node when the
-//! next version adds a column: in PostgreSQL a prepared statement must return the same columns as when it
-//! was prepared.
+//! Rows as PostgreSQL takes many at once: an array for each column.
 
-/// `SELECT … FROM` a table.
-macro_rules! rows_of {
-    (sessions) => {
-        "SELECT session_id, principal_id, kind, ts, node_id, head_number, head_digest,
-           last_step_index FROM sessions"
+use super::cells::escaped;
+use super::link::Value;
+use crate::tables::{Cell, Column, Kind};
+
+/// The columns as arrays for `unnest`, which makes a row of each place in them.
+pub(super) fn arrays(columns: &[Column<'_>]) -> String {
+    let array = |kind: Kind| match kind {
+        Kind::Number => "bigint[]",
+        Kind::Text | Kind::FreeText => "text[]",
+        Kind::Bytes => "bytea[]",
     };
-    (tool_runs) => {
-        "SELECT position, tool_run_id, ts, session_id, principal_id, step_index, tool_name, status,
-           input_json, output_json, error_json, latency_ms, payload_bytes, payload FROM tool_runs"
-    };
-    (journal) => {
-        "SELECT trace_id, sequence_number, prev_entry_digest, entry_digest, ts, from_state,
-           to_state, artifact_type, artifact_id, artifact_digest, tool_call_id, idempotency_key,
-           artifact, link_number, link_prev, link_digest FROM journal"
-    };
-    (records) => {
-        "SELECT tool_run_id, record, record_digest, link_number, link_prev, link_digest FROM records"
-    };
-    (checkpoints) => {
-        "SELECT trace_id, checkpoint_sequence_number, checkpoint_state, checkpoint_digest, ts
-         FROM checkpoints"
-    };
-    (approvals) => {
-        "SELECT approval_id, tool_run_id, ts_requested, ts_resolved, status, approval_context_json,
-           approver_id, note FROM approvals"
-    };
-    (events) => {
-        "SELECT position, event_id, ts, session_id, tool_run_id, event_type, payload_json,
-           sequence_number, link_number, link_prev, link_digest FROM events"
-    };
-    (effects) => {
-        "SELECT idempotency_key, tool_server, tool_name, asked_digest, trace_id, settled
-         FROM effects"
-    };
-    (sealed_payloads) => {
-        "SELECT tool_run_id, payload FROM sealed_payloads"
-    };
+    let numbered = (1..).zip(columns);
+    let arrays: Vec<_> =
+        numbered.map(|(number, (_, kind))| format!("${number}::{}", array(*kind))).collect();
+    arrays.join(", ")
 }
 
-pub(super) use rows_of;
+/// The values of rows, an array for each column, in PostgreSQL's form.
+pub(super) fn by_column(columns: &[Column<'_>], rows: Vec<Vec<Cell<'_>>>) -> Vec<Value> {
+    let mut cells: Vec<Vec<Cell<'_>>> = vec![Vec::new(); columns.len()];
+    for row in rows {
+        for (column, cell) in cells.iter_mut().zip(row) {
+            column.push(cell);
+        }
+    }
+    let column = |((_, kind), cells): (&Column<'_>, Vec<Cell<'_>>)| -> Value {
+        let cells = cells.into_iter();
+        match kind {
+            Kind::Number => Box::new(cells.map(number).collect::<Vec<_>>()),
+            Kind::Text => Box::new(cells.map(text).collect::<Vec<_>>()),
+            Kind::FreeText => {
+                let escaped = |text: String| escaped(&text).into_owned();
+                Box::new(cells.map(|cell| text(cell).map(escaped)).collect::<Vec<_>>())
+            }
+            Kind::Bytes => Box::new(cells.map(bytes).collect::<Vec<_>>()),
+        }
+    };
+    columns.iter().zip(cells).map(column).collect()
+}
+
+/// A cell has its column's type or is null: SQLite's tables are strict, and so are our own rows.
+fn number(cell: Cell<'_>) -> Option<i64> {
+    match cell {
+        Cell::Number(number) => Some(number),
+        Cell::Nothing | Cell::Text(_) | Cell::Bytes(_) => None,
+    }
+}
+
+fn text(cell: Cell<'_>) -> Option<String> {
+    match cell {
+        Cell::Text(text) => Some(text.into_owned()),
+        Cell::Nothing | Cell::Number(_) | Cell::Bytes(_) => None,
+    }
+}
+
+fn bytes(cell: Cell<'_>) -> Option<Vec<u8>> {
+    match cell {
+        Cell::Bytes(bytes) => Some(bytes.into_owned()),
+        Cell::Nothing | Cell::Number(_) | Cell::Text(_) => None,
+    }
+}

@@ -4,6 +4,7 @@ use stepgate_core::ports::Cursor;
 
 use super::cells::escaped;
 use super::link::Query;
+use crate::tables::Cell;
 
 /// Takes a cursor, unless another living node has it: then there is no row. A reader may read twice, so a
 /// lease that is renewed at this moment does no harm.
@@ -14,30 +15,14 @@ pub(super) fn take(name: &str, first: u64, incarnation: i64) -> Query {
                   OR NOT EXISTS (SELECT 1 FROM nodes WHERE incarnation = there.owner
                                    AND expires_at > clock_timestamp())
                RETURNING reached";
-    let (name, first) = (name.to_owned(), number(first));
-    Query::new(sql, vec![Box::new(name), Box::new(first), Box::new(incarnation)])
+    Query::of(sql, [Cell::text_of(name), first.into(), Cell::Number(incarnation)])
 }
 
 /// Moves a cursor forward, if this node still has it.
 pub(super) fn step(cursor: &Cursor, incarnation: i64) -> Query {
     let sql = "UPDATE cursors SET reached = greatest(reached, $2), error = $3
                WHERE name = $1 AND owner = $4 RETURNING reached";
-    let error = cursor.error.as_deref().map(|error| escaped(error).into_owned());
-    let (name, reached) = (cursor.name.clone(), number(cursor.reached));
-    let values = vec![
-        Box::new(name) as _,
-        Box::new(reached) as _,
-        Box::new(error) as _,
-        Box::new(incarnation) as _,
-    ];
-    Query::new(sql, values)
-}
-
-/// Every cursor.
-pub(super) fn all() -> Query {
-    Query::new("SELECT name, reached, error FROM cursors ORDER BY name", Vec::new())
-}
-
-fn number(reached: u64) -> i64 {
-    i64::try_from(reached).unwrap_or(i64::MAX)
+    let error = cursor.error.as_deref().map(|error| Cell::text_of(escaped(error)));
+    let (name, reached) = (Cell::text_of(&cursor.name), cursor.reached.into());
+    Query::of(sql, [name, reached, error.into(), Cell::Number(incarnation)])
 }

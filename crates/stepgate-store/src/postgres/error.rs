@@ -13,155 +13,77 @@ const REFUSED: &str = "SG002";
 
 /// Why a store could not be opened. Each message gives the remedy.
 #[derive(Debug, thiserror::Error)]
+#[expect(
+    missing_docs,
+    reason = "`shown` is the URL without its password, and the messages say what the rest is"
+)]
 pub enum OpenError {
     /// The URL cannot be read.
     #[error(
         "`{shown}` is not the URL of a PostgreSQL database ({detail}); write it as postgres://USER@HOST:PORT/DATABASE"
     )]
-    Url {
-        /// The URL without its password.
-        shown: String,
-        /// What is wrong with it.
-        detail: String,
-    },
+    Url { shown: String, detail: String },
     /// The server does not answer.
     #[error(
         "PostgreSQL at `{shown}` does not answer ({detail}); check that the server runs, and the host and port"
     )]
-    Away {
-        /// The URL without its password.
-        shown: String,
-        /// What was reported.
-        detail: String,
-    },
+    Away { shown: String, detail: String },
     /// There is no TLS, or the server's certificate is not trusted.
     #[error(
         "PostgreSQL at `{shown}` cannot be trusted ({detail}); name the file with its certificate in SSL_CERT_FILE, or write sslmode=disable where nobody can listen"
     )]
-    Untrusted {
-        /// The URL without its password.
-        shown: String,
-        /// What is wrong with it.
-        detail: String,
-    },
+    Untrusted { shown: String, detail: String },
     /// The server refuses the credentials.
     #[error(
         "PostgreSQL at `{shown}` refuses these credentials ({detail}); check user, password and pg_hba.conf"
     )]
-    Credentials {
-        /// The URL without its password.
-        shown: String,
-        /// What the server says.
-        detail: String,
-    },
+    Credentials { shown: String, detail: String },
     /// The server has no such database.
     #[error("there is no database at `{shown}`; make it first, for example with `createdb`")]
-    NoDatabase {
-        /// The URL without its password.
-        shown: String,
-    },
+    NoDatabase { shown: String },
     /// The role may not make or use the tables.
     #[error(
         "the role of `{shown}` may not do what a store needs ({detail}); let it own the database, or grant it CREATE on the schema"
     )]
-    Permission {
-        /// The URL without its password.
-        shown: String,
-        /// What the server says.
-        detail: String,
-    },
+    Permission { shown: String, detail: String },
     /// The server is a standby, or set to read-only.
     #[error("PostgreSQL at `{shown}` is read-only; name the primary, or end its read-only mode")]
-    ReadOnly {
-        /// The URL without its password.
-        shown: String,
-    },
+    ReadOnly { shown: String },
     /// The disk is full.
     #[error("the disk of PostgreSQL at `{shown}` is full; free some space and start again")]
-    DiskFull {
-        /// The URL without its password.
-        shown: String,
-    },
+    DiskFull { shown: String },
     /// The server is too old.
     #[error("PostgreSQL {found} at `{shown}` is too old; {needed} or newer is needed")]
-    OldServer {
-        /// The URL without its password.
-        shown: String,
-        /// The server's version.
-        found: String,
-        /// The oldest version that is known to work.
-        needed: &'static str,
-    },
+    OldServer { shown: String, found: String, needed: &'static str },
     /// The server is configured so that it can lose acknowledged commits, or change what is written.
     #[error("PostgreSQL at `{shown}` has {setting} = {found}, and a store needs {needed}")]
-    Setting {
-        /// The URL without its password.
-        shown: String,
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        found: String,
-        /// What it must be.
-        needed: &'static str,
-    },
+    Setting { shown: String, setting: &'static str, found: String, needed: &'static str },
     /// The settings of a connection do not stay with it.
     #[error(
         "PostgreSQL at `{shown}` is behind a connection pooler that {detail}; name PostgreSQL itself, or a pooler that keeps one server connection for each client (PgBouncer: pool_mode = session) with the settings that docs/nodes.md names"
     )]
-    Pooler {
-        /// The URL without its password.
-        shown: String,
-        /// What the pooler does.
-        detail: &'static str,
-    },
+    Pooler { shown: String, detail: &'static str },
     /// The store was written by a newer Stepgate.
     #[error(
         "the store at `{shown}` has schema version {found}, and this Stepgate knows {supported}; use the newer Stepgate that wrote it"
     )]
-    NewerVersion {
-        /// The URL without its password.
-        shown: String,
-        /// The store's version.
-        found: i64,
-        /// The newest version that this build knows.
-        supported: i64,
-    },
+    NewerVersion { shown: String, found: i64, supported: i64 },
     /// The store needs a migration, but it was opened for reading only.
     #[error(
         "the store at `{shown}` has schema version {found}, older than {supported}; run a command that writes once, and it is brought up to date"
     )]
-    OlderVersion {
-        /// The URL without its password.
-        shown: String,
-        /// The store's version.
-        found: i64,
-        /// The version that this build reads.
-        supported: i64,
-    },
+    OlderVersion { shown: String, found: i64, supported: i64 },
     /// The schema has tables of the same names from another program.
     #[error(
         "the schema at `{shown}` has a table `{table}` of another program; name another database or schema"
     )]
-    Foreign {
-        /// The URL without its password.
-        shown: String,
-        /// One of its tables.
-        table: String,
-    },
+    Foreign { shown: String, table: String },
     /// There is no store to read.
     #[error("there is no store at `{shown}` yet; a command that writes makes it")]
-    Missing {
-        /// The URL without its password.
-        shown: String,
-    },
+    Missing { shown: String },
     /// Anything else that PostgreSQL reports.
     #[error("the store at `{shown}` cannot be opened: {detail}")]
-    Other {
-        /// The URL without its password.
-        shown: String,
-        /// What was reported.
-        detail: String,
-    },
+    Other { shown: String, detail: String },
 }
 
 /// The meaning of an error while a store is opened.

@@ -9,20 +9,18 @@ use stepgate_core::approval::Approval;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::{ApprovalId, IdempotencyKey, PrincipalId, RunId, SessionId};
 use stepgate_core::lease::Ownership;
-use stepgate_core::ports::{ApprovalChange, KeyChange, StoreError};
+use stepgate_core::ports::{ApprovalChange, KeyChange};
 use stepgate_core::run::{Run, Status};
 use stepgate_core::session::{Session, SessionKind, Uniqueness};
 use tokio_postgres::Row;
 
 use super::cells::all;
-use super::columns::rows_of;
 use super::link::Query;
-use super::read::trace_from;
+use super::read::{incomplete, trace_from, traces};
+use crate::Result;
 use crate::plan::{Chain, Rows, Trace, View, Write, is_only_one};
-use crate::rows::{
-    APPROVALS, CHECKPOINTS, EFFECTS, SESSIONS, TOOL_RUNS, approval_from, binding_from, run_from,
-    session_from,
-};
+use crate::rows::{approval_from, binding_from, run_from, session_from};
+use crate::tables::{APPROVALS, CHECKPOINTS, EFFECTS, SESSIONS, TOOL_RUNS};
 
 /// Limit of the cached open traces, and of the cached sessions. Beyond it the cache is cleared and filled
 /// again.
@@ -41,7 +39,8 @@ pub(super) enum Care {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     traces: HashMap<RunId, (Trace, Ownership)>,
-    chains: HashMap<SessionId, Chain>,
+    /// The state of the sessions.
+    pub(super) chains: HashMap<SessionId, Chain>,
     sessions: HashMap<SessionId, Session>,
     runs: HashMap<RunId, Run>,
     bindings: HashMap<IdempotencyKey, Binding>,
@@ -50,24 +49,12 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// The owner of a run.
     pub(super) fn ownership(&self, run_id: RunId) -> Option<Ownership> {
         self.traces.get(&run_id).map(|(_, ownership)| *ownership)
     }
 
-    /// The status of a run.
     pub(super) fn status(&self, run_id: RunId) -> Option<Status> {
         self.traces.get(&run_id).map(|(trace, _)| trace.status)
-    }
-
-    /// The state of all sessions.
-    pub(super) fn chains(&self) -> HashMap<SessionId, Chain> {
-        self.chains.clone()
-    }
-
-    /// The state of a session.
-    pub(super) fn chain_of(&self, session_id: SessionId) -> Option<Chain> {
-        self.chains.get(&session_id).copied()
     }
 
     /// Notes what a plan changes, for the later plans of the batch.
@@ -158,10 +145,9 @@ impl Facts {
     }
 
     /// Adds the rows that [`Needs::queries`] read.
-    pub(super) fn learn(&mut self, rows: &[Vec<Row>]) -> Result<(), StoreError> {
+    pub(super) fn learn(&mut self, rows: &[Vec<Row>]) -> Result<()> {
         let [sessions, traces, runs, effects, approvals, checkpoints] = rows else {
-            let why = "PostgreSQL answered another number of queries than were asked";
-            return Err(StoreError::Unavailable(why.into()));
+            return Err(incomplete());
         };
         for session in all(sessions, SESSIONS, session_from)? {
             let Session { session_id, head, last_step_index, .. } = session;
@@ -195,46 +181,44 @@ impl Facts {
 }
 
 impl View for Facts {
-    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError> {
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>> {
         Ok(self.traces.get(&run_id).map(|(trace, _)| *trace))
     }
 
-    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError> {
-        Ok(self.chain_of(session_id))
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>> {
+        Ok(self.chains.get(&session_id).copied())
     }
 
-    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>> {
         Ok(self.sessions.get(&session_id).cloned())
     }
 
-    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>> {
         let mut there = self.sessions.values();
         Ok(there.find(|there| is_only_one(there, asked)).cloned())
     }
 
-    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>> {
         Ok(self.runs.get(&run_id).cloned())
     }
 
-    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>> {
         Ok(self.bindings.get(key).cloned())
     }
 
-    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {
-        let binding = self.bindings.values().find(|binding| binding.trace_id == run_id);
-        Ok(binding.map(|binding| binding.idempotency_key.clone()))
+    fn has_key(&mut self, run_id: RunId) -> Result<bool> {
+        Ok(self.bindings.values().any(|binding| binding.trace_id == run_id))
     }
 
-    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>> {
         Ok(self.approvals.get(&approval_id).cloned())
     }
 
-    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError> {
-        let approval = self.approvals.values().find(|approval| approval.tool_run_id == run_id);
-        Ok(approval.map(|approval| approval.approval_id))
+    fn has_approval(&mut self, run_id: RunId) -> Result<bool> {
+        Ok(self.approvals.values().any(|approval| approval.tool_run_id == run_id))
     }
 
-    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError> {
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {
         Ok(self.checkpoints.contains(&(run_id, number)))
     }
 }
@@ -329,7 +313,6 @@ impl Needs {
         }
     }
 
-    /// Whether there is nothing to read.
     pub(super) fn is_empty(&self) -> bool {
         let Self { sessions, only, traces, runs, keys, approvals } = self;
         sessions.is_empty()
@@ -345,12 +328,27 @@ impl Needs {
     pub(super) fn queries(&self, care: Care) -> Vec<Query> {
         let texts = |ids: Vec<String>| Box::new(ids) as _;
         let strings = |ids: &BTreeSet<RunId>| ids.iter().map(ToString::to_string).collect();
-        let (sessions, traces) = match care {
-            Care::Trusting => (SESSIONS_SQL.to_owned(), TRACES_SQL.to_owned()),
-            Care::Doubting => {
-                (format!("{SESSIONS_SQL} FOR UPDATE"), format!("{TRACES_SQL} FOR UPDATE OF run"))
-            }
+        let (sessions, runs) = match care {
+            Care::Trusting => ("", ""),
+            Care::Doubting => (" FOR UPDATE", " FOR UPDATE OF run"),
         };
+        // A kind that is unique in the store is found for any principal.
+        let sessions = format!(
+            "{} WHERE session_id IN
+             (SELECT unnest($1::text[])
+              UNION SELECT there.session_id
+                FROM unnest($2::text[], $3::text[]) AS asked (principal, of_kind)
+                JOIN sessions AS there ON there.principal_id = principal AND there.kind = of_kind
+              UNION SELECT session_id FROM sessions WHERE kind = 'system' AND 'system' = ANY($3))
+             ORDER BY session_id{sessions}",
+            SESSIONS.select()
+        );
+        let traces = traces("run.tool_run_id = ANY($1) ORDER BY run.tool_run_id") + runs;
+        let effects = EFFECTS.select() + " WHERE idempotency_key = ANY($1) OR trace_id = ANY($2)";
+        let approvals =
+            APPROVALS.select() + " WHERE approval_id = ANY($1) OR tool_run_id = ANY($2)";
+        let checkpoints = "SELECT trace_id, checkpoint_sequence_number FROM checkpoints
+                           WHERE trace_id = ANY($1)";
         let session_ids = self.sessions.iter().map(ToString::to_string).collect();
         let principals = self.only.iter().map(|(principal, _)| principal.clone()).collect();
         let kinds = self.only.iter().map(|(_, kind)| (*kind).to_owned()).collect();
@@ -359,48 +357,16 @@ impl Needs {
         vec![
             Query::new(sessions, vec![texts(session_ids), texts(principals), texts(kinds)]),
             Query::new(traces, vec![texts(run_ids.clone())]),
-            Query::new(RUNS_SQL, vec![texts(strings(&self.runs))]),
             Query::new(
-                EFFECTS_SQL,
+                TOOL_RUNS.select() + " WHERE tool_run_id = ANY($1)",
+                vec![texts(strings(&self.runs))],
+            ),
+            Query::new(
+                effects,
                 vec![texts(self.keys.iter().cloned().collect()), texts(run_ids.clone())],
             ),
-            Query::new(APPROVALS_SQL, vec![texts(approval_ids), texts(run_ids.clone())]),
-            Query::new(CHECKPOINTS_SQL, vec![texts(run_ids)]),
+            Query::new(approvals, vec![texts(approval_ids), texts(run_ids.clone())]),
+            Query::new(checkpoints, vec![texts(run_ids)]),
         ]
     }
 }
-
-/// A kind that is unique in the store is found for any principal.
-const SESSIONS_SQL: &str = concat!(
-    rows_of!(sessions),
-    " WHERE session_id IN
-    (SELECT unnest($1::text[])
-     UNION SELECT there.session_id FROM unnest($2::text[], $3::text[]) AS asked (principal, of_kind)
-       JOIN sessions AS there ON there.principal_id = principal AND there.kind = of_kind
-     UNION SELECT session_id FROM sessions WHERE kind = 'system' AND 'system' = ANY($3))
-    ORDER BY session_id"
-);
-
-const TRACES_SQL: &str = concat!(
-    "SELECT run.tool_run_id, run.session_id AS run_session_id, run.status,
-    run.owner, run.epoch,
-    EXISTS (SELECT 1 FROM sealed_payloads AS sealed
-            WHERE sealed.tool_run_id = run.tool_run_id)::int::bigint AS is_sealed, entry.*
-    FROM tool_runs AS run LEFT JOIN LATERAL
-      (",
-    rows_of!(journal),
-    " WHERE trace_id = run.tool_run_id
-       ORDER BY sequence_number DESC LIMIT 1) AS entry ON true
-    WHERE run.tool_run_id = ANY($1) ORDER BY run.tool_run_id"
-);
-
-const RUNS_SQL: &str = concat!(rows_of!(tool_runs), " WHERE tool_run_id = ANY($1)");
-
-const EFFECTS_SQL: &str =
-    concat!(rows_of!(effects), " WHERE idempotency_key = ANY($1) OR trace_id = ANY($2)");
-
-const APPROVALS_SQL: &str =
-    concat!(rows_of!(approvals), " WHERE approval_id = ANY($1) OR tool_run_id = ANY($2)");
-
-const CHECKPOINTS_SQL: &str = "SELECT trace_id, checkpoint_sequence_number FROM checkpoints
-    WHERE trace_id = ANY($1)";

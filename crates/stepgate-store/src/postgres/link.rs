@@ -11,6 +11,8 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::error::{is_aftermath, is_outdated};
+use crate::select::Select;
+use crate::tables::Cell;
 
 /// Settings for statements by key: each is planned once, and uses an index whatever the server believes
 /// about the size of a table. A plan that was made for an empty table would otherwise scan the whole table
@@ -38,6 +40,28 @@ pub(super) struct Query {
 impl Query {
     pub(super) fn new(sql: impl Into<Cow<'static, str>>, values: Vec<Value>) -> Self {
         Self { sql: sql.into(), values }
+    }
+
+    pub(super) fn of(
+        sql: impl Into<Cow<'static, str>>,
+        values: impl IntoIterator<Item = Cell<'static>>,
+    ) -> Self {
+        Self::new(sql, values.into_iter().map(value).collect())
+    }
+}
+
+impl<T> From<Select<T>> for Query {
+    fn from(select: Select<T>) -> Self {
+        Self::of(select.sql, select.values)
+    }
+}
+
+fn value(cell: Cell<'static>) -> Value {
+    match cell {
+        Cell::Nothing => Box::new(None::<String>),
+        Cell::Number(number) => Box::new(number),
+        Cell::Text(text) => Box::new(text.into_owned()),
+        Cell::Bytes(bytes) => Box::new(bytes.into_owned()),
     }
 }
 

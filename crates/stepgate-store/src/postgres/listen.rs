@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::AsyncMessage;
 
-use super::link::{Around, send};
+use super::link::{Around, Query, send};
 use super::list;
 use super::open::Address;
 
@@ -79,7 +79,6 @@ impl Listener {
         Self { hearing, seen: AtomicI64::new(-1), pool, patience, listening }
     }
 
-    /// Stops listening.
     pub(super) fn stop(&self) {
         self.listening.abort();
     }
@@ -109,7 +108,7 @@ impl Listener {
     /// Whether there are events since the last poll.
     async fn has_more(&self) -> bool {
         let Ok(client) = self.pool.get().await else { return false };
-        let query = [list::last_position()];
+        let query = [Query::from(list::last_position())];
         let Ok(rows) = send(&client, Around::Nothing, &query, self.patience).await else {
             return false;
         };

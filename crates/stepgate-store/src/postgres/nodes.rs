@@ -14,17 +14,19 @@ use stepgate_core::ports::StoreError;
 use tokio::sync::Notify;
 use tokio_postgres::Row;
 
-use super::link::{IS_KEPT, Query, Value};
-use super::list::IS_UNFINISHED;
+use super::link::{IS_KEPT, Query};
 use super::open::PostgresOptions;
 use super::point::Point;
+use crate::Result;
 use crate::plan::refusal;
+use crate::search::IS_UNFINISHED;
+use crate::tables::Cell;
 
 /// Poll interval for a run that another node works on.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long an expired incarnation is kept: a day.
-const FORGOTTEN_AFTER_MS: f64 = 24.0 * 3600.0 * 1000.0;
+const FORGOTTEN_AFTER_MS: i64 = 24 * 3600 * 1000;
 
 /// What a node reports to the others about itself.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +37,9 @@ struct Told {
 
 impl Told {
     /// The two columns of the node's row.
-    fn columns(&self) -> [Value; 2] {
-        let executors = serde_json::Value::from(self.executor_ids.clone()).to_string();
-        [Box::new(self.policy_hash.map(|hash| hash.to_string())), Box::new(executors)]
+    fn columns(&self) -> [Cell<'static>; 2] {
+        let executors = serde_json::Value::from(self.executor_ids.clone());
+        [self.policy_hash.map(Cell::text_of).into(), Cell::text_of(executors)]
     }
 }
 
@@ -61,11 +63,10 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Registers this process.
     pub(super) async fn register(
         point: Arc<Point>,
         options: &PostgresOptions,
-    ) -> Result<Arc<Self>, StoreError> {
+    ) -> Result<Arc<Self>> {
         let node = Self {
             node_id: options.node_id.clone(),
             lease_time: options.lease,
@@ -80,16 +81,14 @@ impl Node {
         };
         node.become_another().await?;
         // If the cleanup fails now, the next node that registers does it.
-        let _forgotten = node.point.ask(long_gone()).await;
+        let _forgotten = node.ask(long_gone()).await;
         Ok(Arc::new(node))
     }
 
-    /// The node's name, the same for every incarnation.
     pub(super) fn node_id(&self) -> &str {
         &self.node_id
     }
 
-    /// The incarnation under which this node works now.
     pub(super) fn incarnation(&self) -> i64 {
         self.lease().incarnation
     }
@@ -98,12 +97,10 @@ impl Node {
         locked(&self.holder).lease()
     }
 
-    /// The node's own clock.
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// The claim that this node has on a run.
     pub(super) fn claim_on(&self, run_id: RunId) -> Option<Claim> {
         locked(&self.holder).claim_on(run_id)
     }
@@ -129,51 +126,47 @@ impl Node {
     pub(super) async fn leave(&self) {
         let sql = "UPDATE nodes SET expires_at = clock_timestamp() WHERE incarnation = $1";
         // If this fails, the other nodes notice when the lease expires.
-        let _said = self.point.ask(Query::new(sql, vec![Box::new(self.incarnation())])).await;
+        let _said = self.ask(Query::of(sql, [Cell::Number(self.incarnation())])).await;
         self.point.stop().await;
     }
 
     /// Reports to the others which policies are in force here.
-    pub(super) async fn tell_policy(&self, policy_hash: Digest) -> Result<(), StoreError> {
+    pub(super) async fn tell_policy(&self, policy_hash: Digest) -> Result<()> {
         locked(&self.told).policy_hash = Some(policy_hash);
         self.tell().await
     }
 
     /// Reports to the others which executors can be reached from here.
-    pub(super) async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<(), StoreError> {
+    pub(super) async fn tell_executors(&self, executor_ids: Vec<String>) -> Result<()> {
         locked(&self.told).executor_ids = executor_ids;
         self.tell().await
     }
 
     /// Records which sandbox an executor's name refers to, and returns the recorded one: the first.
-    pub(super) async fn claim_executor(
-        &self,
-        executor_id: &str,
-        mark: &str,
-    ) -> Result<String, StoreError> {
+    pub(super) async fn claim_executor(&self, executor_id: &str, mark: &str) -> Result<String> {
         // The update changes nothing. It waits for another node that claims the name at the same time, and
         // returns that node's mark.
         let sql = "INSERT INTO marks (executor_id, mark) VALUES ($1, $2)
                    ON CONFLICT (executor_id) DO UPDATE SET mark = marks.mark RETURNING mark";
-        let values: Vec<Value> = vec![Box::new(executor_id.to_owned()), Box::new(mark.to_owned())];
-        let rows = self.point.ask(Query::new(sql, values)).await?;
+        let values = [Cell::text_of(executor_id), Cell::text_of(mark)];
+        let rows = self.ask(Query::of(sql, values)).await?;
         let known = rows.first().and_then(|row| row.try_get(0).ok());
         known.ok_or_else(|| StoreError::Unavailable("PostgreSQL did not keep a mark".into()))
     }
 
     /// Runs a statement of this node's own bookkeeping; it is durable before the answer.
-    pub(super) async fn ask(&self, query: Query) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn ask(&self, query: Query) -> Result<Vec<Row>> {
         self.point.ask(query).await
     }
 
-    async fn tell(&self) -> Result<(), StoreError> {
+    async fn tell(&self) -> Result<()> {
         let [policy_hash, executors] = locked(&self.told).columns();
         let sql = "UPDATE nodes SET policy_hash = $2, executors = $3 WHERE incarnation = $1";
-        let values = vec![Box::new(self.incarnation()) as _, policy_hash, executors];
-        self.point.ask(Query::new(sql, values)).await.map(drop)
+        let values = [Cell::Number(self.incarnation()), policy_hash, executors];
+        self.ask(Query::of(sql, values)).await.map(drop)
     }
 
-    pub(super) async fn renew(&self) -> Result<(), StoreError> {
+    pub(super) async fn renew(&self) -> Result<()> {
         let (lease, asked) = (self.lease(), self.now());
         if !lease.is_good(asked) {
             return self.become_another().await;
@@ -181,18 +174,14 @@ impl Node {
         // Values that were written to an earlier incarnation's row are written again here.
         let [policy_hash, executors] = locked(&self.told).columns();
         let sql = format!(
-            "UPDATE nodes SET expires_at = clock_timestamp() + $2 * interval '1 millisecond',
+            "UPDATE nodes SET expires_at = clock_timestamp() + $2::bigint * interval '1 millisecond',
                policy_hash = $3, executors = $4
              WHERE incarnation = $1 AND expires_at > clock_timestamp()
              RETURNING 1::bigint, {IS_KEPT}"
         );
-        let values = vec![
-            Box::new(lease.incarnation) as _,
-            Box::new(self.lease_ms()) as _,
-            policy_hash,
-            executors,
-        ];
-        let rows = self.point.ask(Query::new(sql, values)).await?;
+        let incarnation = Cell::Number(lease.incarnation);
+        let values = [incarnation, self.lease_ms(), policy_hash, executors];
+        let rows = self.ask(Query::of(sql, values)).await?;
         if !locked(&self.holder).renewed(lease, asked, self.now(), !rows.is_empty()) {
             return self.become_another().await;
         }
@@ -200,21 +189,16 @@ impl Node {
         Ok(())
     }
 
-    async fn become_another(&self) -> Result<(), StoreError> {
+    async fn become_another(&self) -> Result<()> {
         let asked = self.now();
         let [policy_hash, executors] = locked(&self.told).columns();
         let sql = format!(
             "INSERT INTO nodes (node_id, expires_at, policy_hash, executors)
-             VALUES ($1, clock_timestamp() + $2 * interval '1 millisecond', $3, $4)
+             VALUES ($1, clock_timestamp() + $2::bigint * interval '1 millisecond', $3, $4)
              RETURNING incarnation, {IS_KEPT}"
         );
-        let values = vec![
-            Box::new(self.node_id.clone()) as _,
-            Box::new(self.lease_ms()) as _,
-            policy_hash,
-            executors,
-        ];
-        let rows = self.point.ask(Query::new(sql, values)).await?;
+        let values = [Cell::text_of(&self.node_id), self.lease_ms(), policy_hash, executors];
+        let rows = self.ask(Query::of(sql, values)).await?;
         let incarnation = rows.first().and_then(|row| row.try_get(0).ok());
         let unnamed = || StoreError::Unavailable("PostgreSQL did not number this node".into());
         let incarnation = incarnation.ok_or_else(unnamed)?;
@@ -223,13 +207,12 @@ impl Node {
         Ok(())
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a lease is seconds long")]
-    fn lease_ms(&self) -> f64 {
-        self.lease_time.as_millis() as f64
+    fn lease_ms(&self) -> Cell<'static> {
+        u64::try_from(self.lease_time.as_millis()).unwrap_or(u64::MAX).into()
     }
 
     /// Waits until a call of this run may be sent, at most as long as a renewal of the lease may take.
-    pub(super) async fn may_dispatch(&self, run_id: RunId) -> Result<(), StoreError> {
+    pub(super) async fn may_dispatch(&self, run_id: RunId) -> Result<()> {
         let deadline = tokio::time::Instant::now() + self.margin;
         loop {
             let renewed = self.renewed.notified();
@@ -246,7 +229,7 @@ impl Node {
     }
 
     /// Takes a run over, if it exists, is not over, and no other living node works on it.
-    pub(super) async fn claim(&self, run_id: RunId) -> Result<(), StoreError> {
+    pub(super) async fn claim(&self, run_id: RunId) -> Result<()> {
         if locked(&self.holder).has_claimed(run_id) {
             return Ok(());
         }
@@ -269,7 +252,7 @@ impl Node {
     }
 
     /// `Ownership::claimed_by`, as one statement.
-    async fn try_claim(&self, run_id: RunId) -> Result<Claiming, StoreError> {
+    async fn try_claim(&self, run_id: RunId) -> Result<Claiming> {
         let incarnation = self.incarnation();
         // No rows if there is nothing to claim; one row without an epoch if another node owns the run.
         //
@@ -295,8 +278,8 @@ impl Node {
                RETURNING tool_runs.epoch)
              SELECT (SELECT epoch FROM claimed) AS epoch, {IS_KEPT} FROM there"
         );
-        let values: Vec<_> = vec![Box::new(run_id.to_string()) as _, Box::new(incarnation) as _];
-        let rows = self.point.ask(Query::new(sql, values)).await?;
+        let values = [Cell::text_of(run_id), Cell::Number(incarnation)];
+        let rows = self.ask(Query::of(sql, values)).await?;
         let Some(row) = rows.first() else { return Ok(Claiming::NothingToClaim) };
         Ok(match row.try_get("epoch") {
             Ok(Some(epoch)) => Claiming::Claimed(Claim { incarnation, epoch }),
@@ -305,17 +288,13 @@ impl Node {
     }
 
     /// Releases a run that this node has not ended, so that other nodes can work on it.
-    pub(super) async fn disown(&self, run_id: RunId) -> Result<(), StoreError> {
+    pub(super) async fn disown(&self, run_id: RunId) -> Result<()> {
         let released = locked(&self.holder).release(run_id);
         let Some(Claim { incarnation, epoch }) = released else { return Ok(()) };
         let sql = "UPDATE tool_runs SET owner = NULL
                    WHERE tool_run_id = $1 AND owner = $2 AND epoch = $3";
-        let values: Vec<_> = vec![
-            Box::new(run_id.to_string()) as _,
-            Box::new(incarnation) as _,
-            Box::new(epoch) as _,
-        ];
-        self.point.ask(Query::new(sql, values)).await.map(drop)
+        let values = [Cell::text_of(run_id), Cell::Number(incarnation), Cell::Number(epoch)];
+        self.ask(Query::of(sql, values)).await.map(drop)
     }
 }
 
@@ -326,8 +305,8 @@ fn long_gone() -> Query {
         "DELETE FROM nodes USING
            (SELECT node_id, max(incarnation) AS last FROM nodes GROUP BY node_id) AS kept
          WHERE nodes.node_id = kept.node_id AND incarnation < kept.last
-           AND expires_at < clock_timestamp() - $1 * interval '1 millisecond'
+           AND expires_at < clock_timestamp() - $1::bigint * interval '1 millisecond'
            AND NOT EXISTS (SELECT 1 FROM tool_runs WHERE owner = incarnation AND {IS_UNFINISHED})"
     );
-    Query::new(sql, vec![Box::new(FORGOTTEN_AFTER_MS)])
+    Query::of(sql, [Cell::Number(FORGOTTEN_AFTER_MS)])
 }

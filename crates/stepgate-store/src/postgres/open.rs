@@ -19,8 +19,10 @@ use super::error::{OpenError, while_open, while_opening, while_waiting};
 use super::link::BY_KEYS;
 use super::point::Durability;
 use super::pooler;
-use super::schema::{self, SchemaState};
+use super::schema;
+use crate::Result;
 use crate::locks::LOCK_WAIT_DEFAULT;
+use crate::tables::SchemaState;
 
 /// The oldest PostgreSQL version that is tested.
 const SERVER_VERSION_MIN: (i64, &str) = (150_000, "15");
@@ -171,7 +173,7 @@ impl Lines {
 
     /// A connection for statements by key. For writes that must be durable before the answer, the server's
     /// settings are checked: it may be another server than at the start, or configured differently.
-    pub(super) async fn open(&self, durability: Durability) -> Result<ClientWrapper, StoreError> {
+    pub(super) async fn open(&self, durability: Durability) -> Result<ClientWrapper> {
         let opening = async {
             let fresh = self.pool.get().await.map_err(|error| while_waiting(&error))?;
             let fresh = Object::take(fresh);

@@ -15,6 +15,8 @@ use tokio_postgres::Row;
 use super::error;
 use super::link::{Around, Failed, Query, send};
 use super::open::Lines;
+use crate::Result;
+use crate::tables::Cell;
 
 /// Limit of the steps in progress on all nodes together. This many indexes are skipped where the database
 /// has lost the last index that it gave.
@@ -24,7 +26,7 @@ const UNDER_WAY_MAX: i64 = 100_000;
 const SESSIONS_MAX: usize = 10_000;
 
 /// The answer to a caller that waits for an index.
-type Given = Result<u64, StoreError>;
+type Given = Result<u64>;
 
 /// Callers that wait for an index of a session.
 #[derive(Debug, Default)]
@@ -61,13 +63,12 @@ impl Point {
         Arc::new(Self { lines, patience, durability, client, indexes: Mutex::default() })
     }
 
-    /// Closes the connection.
     pub(super) async fn stop(&self) {
         *self.client.lock().await = None;
     }
 
     /// Queries rows by a key.
-    pub(super) async fn ask(&self, query: Query) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn ask(&self, query: Query) -> Result<Vec<Row>> {
         let deadline = tokio::time::Instant::now() + self.patience;
         // A deadline for both: callers queue for the connection, and each in front may take as long as its
         // attempt to connect takes to fail.
@@ -90,7 +91,7 @@ impl Point {
     pub(super) async fn next_index(self: &Arc<Self>, session_id: SessionId) -> Given {
         let (caller, given) = oneshot::channel();
         let is_first = {
-            let mut indexes = self.indexes();
+            let mut indexes = locked(&self.indexes);
             make_room(&mut indexes);
             let waiting = indexes.entry(session_id).or_default();
             waiting.callers.push(caller);
@@ -108,7 +109,7 @@ impl Point {
     async fn give(self: Arc<Self>, session_id: SessionId) {
         loop {
             let (callers, highest) = {
-                let mut indexes = self.indexes();
+                let mut indexes = locked(&self.indexes);
                 let Some(waiting) = indexes.get_mut(&session_id) else { return };
                 if waiting.callers.is_empty() {
                     waiting.is_asked = false;
@@ -119,7 +120,7 @@ impl Point {
             let count = i64::try_from(callers.len()).unwrap_or(i64::MAX);
             let last = self.reserve(session_id, count, highest).await;
             let mut callers = callers;
-            if let Some(waiting) = self.indexes().get_mut(&session_id) {
+            if let Some(waiting) = locked(&self.indexes).get_mut(&session_id) {
                 match &last {
                     Ok(last) => waiting.highest = *last,
                     // Callers that came meanwhile would only wait for the same error.
@@ -139,21 +140,12 @@ impl Point {
 
     /// Reserves `count` indexes, and returns the last. They are higher than any index that a node was given,
     /// including those of this node that the database may have lost.
-    async fn reserve(
-        &self,
-        session_id: SessionId,
-        count: i64,
-        highest: i64,
-    ) -> Result<i64, StoreError> {
+    async fn reserve(&self, session_id: SessionId, count: i64, highest: i64) -> Result<i64> {
         let sql = "UPDATE step_indexes SET given = greatest(given, $3) + $2
                    WHERE session_id = $1 RETURNING given";
         loop {
-            let values: Vec<_> = vec![
-                Box::new(session_id.to_string()) as _,
-                Box::new(count) as _,
-                Box::new(highest) as _,
-            ];
-            let rows = self.ask(Query::new(sql, values)).await?;
+            let values = [Cell::text_of(session_id), Cell::Number(count), Cell::Number(highest)];
+            let rows = self.ask(Query::of(sql, values)).await?;
             if let Some(given) = rows.first().and_then(|row| row.try_get(0).ok()) {
                 return Ok(given);
             }
@@ -165,7 +157,7 @@ impl Point {
     /// gone, the server has crashed or another one took over, and steps with an earlier index may still be
     /// in progress on any node. Their possible indexes are skipped, and that is durable before the next
     /// index is given.
-    async fn number_again(&self, session_id: SessionId, highest: i64) -> Result<(), StoreError> {
+    async fn number_again(&self, session_id: SessionId, highest: i64) -> Result<()> {
         let sql = "WITH raised AS (
                      UPDATE sessions
                      SET step_index_floor = greatest(step_index_floor, last_step_index, $2) + $3
@@ -175,16 +167,13 @@ impl Point {
                    SELECT session_id, step_index_floor FROM raised WHERE durability = 'on'
                    ON CONFLICT (session_id) DO UPDATE
                    SET given = greatest(index.given, excluded.given) RETURNING given";
-        let values: Vec<_> = vec![
-            Box::new(session_id.to_string()) as _,
-            Box::new(highest) as _,
-            Box::new(UNDER_WAY_MAX) as _,
-        ];
-        let rows = self.ask(Query::new(sql, values)).await?;
+        let (highest, under_way) = (Cell::Number(highest), Cell::Number(UNDER_WAY_MAX));
+        let values = [Cell::text_of(session_id), highest, under_way];
+        let rows = self.ask(Query::of(sql, values)).await?;
         if rows.is_empty() { Err(StoreError::UnknownSession(session_id)) } else { Ok(()) }
     }
 
-    async fn client(&self) -> Result<Arc<ClientWrapper>, StoreError> {
+    async fn client(&self) -> Result<Arc<ClientWrapper>> {
         let mut client = self.client.lock().await;
         if let Some(there) = &*client
             && !there.is_closed()
@@ -201,10 +190,6 @@ impl Point {
         if client.as_ref().is_some_and(|there| Arc::ptr_eq(there, lost)) {
             *client = None;
         }
-    }
-
-    fn indexes(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Waiting>> {
-        locked(&self.indexes)
     }
 }
 

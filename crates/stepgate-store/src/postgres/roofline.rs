@@ -4,8 +4,6 @@
 //! counters, plans or conditions, in the same commits. Each client has a session of its own, so that no
 //! client waits for another.
 
-use std::fmt::Write;
-
 use deadpool_postgres::Object;
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -87,44 +85,35 @@ impl Scratch {
     }
 
     async fn script(&self, client: &Client, run: &str) -> Result<String, OpenError> {
-        let of = |table: &'static str, condition: &str| {
-            let condition = condition.to_owned();
-            async move { self.inserts(client, table, &condition, run).await }
-        };
-        let opened = of("journal", "link_number IS NOT NULL AND trace_id = '{}'").await?;
-        let mut script = String::from("\\set step :step + 1\nBEGIN;\n");
+        let (of_run, of_trace) = (format!("tool_run_id = '{run}'"), format!("trace_id = '{run}'"));
+        let of = async |table, condition: &str| self.inserts(client, table, condition).await;
+        let opened = of("journal", &format!("link_number IS NOT NULL AND {of_trace}")).await?;
         let ends = "event_type IN ('tool_succeeded', 'tool_failed', 'policy_violation')";
         let session = "UPDATE sessions SET head_number = head_number + 1, \
                        head_digest = repeat('a', 64), last_step_index = :step \
                        WHERE session_id = lpad((:client_id)::text, 36, '0');\n";
-        let run_row = of("tool_runs", "tool_run_id = '{}'").await?;
-        let effect = of("effects", "trace_id = '{}'").await?;
-        script.push_str(&run_row);
+        let mut script = String::from("\\set step :step + 1\nBEGIN;\n");
+        script += &of("tool_runs", &of_run).await?;
         if opened.is_empty() {
-            script.push_str(&of("journal", "trace_id = '{}'").await?);
-            script.push_str(&effect);
-            script.push_str(&of("events", "tool_run_id = '{}'").await?);
+            script += &of("journal", &of_trace).await?;
+            script += &of("effects", &of_trace).await?;
+            script += &of("events", &of_run).await?;
         } else {
-            script.push_str(&of("journal", "trace_id = '{}' AND sequence_number < 4").await?);
-            script.push_str(&effect);
-            let earlier = format!("tool_run_id = '{{}}' AND NOT {ends}");
-            script.push_str(&of("events", &earlier).await?);
-            script.push_str(session);
-            script.push_str("COMMIT;\nBEGIN;\n");
-            let _infallible = writeln!(
-                script,
-                "UPDATE tool_runs SET status = 'ok', latency_ms = 1 WHERE tool_run_id = {ID};\n\
-                 UPDATE effects SET settled = 1 WHERE idempotency_key = {ID};"
+            script += &of("journal", &format!("{of_trace} AND sequence_number < 4")).await?;
+            script += &of("effects", &of_trace).await?;
+            script += &of("events", &format!("{of_run} AND NOT {ends}")).await?;
+            script += session;
+            script += &format!(
+                "COMMIT;\nBEGIN;\n\
+                 UPDATE tool_runs SET status = 'ok', latency_ms = 1 WHERE tool_run_id = {ID};\n\
+                 UPDATE effects SET settled = 1 WHERE idempotency_key = {ID};\n"
             );
-            script.push_str(&of("journal", "trace_id = '{}' AND sequence_number = 4").await?);
-            let later = format!("tool_run_id = '{{}}' AND {ends}");
-            script.push_str(&of("events", &later).await?);
+            script += &of("journal", &format!("{of_trace} AND sequence_number = 4")).await?;
+            script += &of("events", &format!("{of_run} AND {ends}")).await?;
         }
-        script.push_str(&of("checkpoints", "trace_id = '{}'").await?);
-        script.push_str(&of("records", "tool_run_id = '{}'").await?);
-        script.push_str(session);
-        script.push_str("COMMIT;\n");
-        Ok(script)
+        script += &of("checkpoints", &of_trace).await?;
+        script += &of("records", &of_run).await?;
+        Ok(script + session + "COMMIT;\n")
     }
 
     /// The rows of a step as one statement, with new keys for every step.
@@ -133,10 +122,8 @@ impl Scratch {
         client: &Client,
         table: &'static str,
         condition: &str,
-        run: &str,
     ) -> Result<String, OpenError> {
         let lift = |error: tokio_postgres::Error| while_opening(&self.address.shown, &error);
-        let condition = condition.replace("{}", run);
         let sql = format!(
             "SELECT row_to_json(t)::text FROM {table} AS t WHERE {condition} ORDER BY position"
         );

@@ -7,6 +7,7 @@
 use tokio_postgres::Client;
 
 use super::error::{OpenError, while_opening};
+use crate::tables::SchemaState;
 
 /// The tables alone, without the triggers that refuse changes.
 pub(super) const TABLES_SQL: &str = include_str!("migrations/V0001__tables.sql");
@@ -31,15 +32,6 @@ const TABLES: [&str; 3] = ["tool_runs", "journal", "sessions"];
 /// The version that this build reads and writes.
 pub(super) fn supported_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
-}
-
-/// Whose schema this is, and its version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SchemaState {
-    /// It has none of our tables yet.
-    Empty,
-    /// A store of this version.
-    Store(i64),
 }
 
 /// Reads without changing anything: another program's tables stay as they are.
@@ -87,11 +79,7 @@ pub(super) async fn lay_out(client: &Client, shown: &str) -> Result<SchemaState,
     client.batch_execute(&lock).await.map_err(lift)?;
     // Another node may have migrated first: the state is read again under the lock.
     let before = state(client, shown).await?;
-    let done = match before {
-        SchemaState::Empty => 0,
-        SchemaState::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
-    };
-    for migration in MIGRATIONS.get(done..).unwrap_or(&[]) {
+    for migration in before.missing(&MIGRATIONS) {
         client.batch_execute(migration).await.map_err(lift)?;
     }
     let version = supported_version();

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 
 use stepgate_core::json::{Value, strict};
-use stepgate_core::ports::{StoreError, Unreached};
+use stepgate_core::ports::Unreached;
 use stepgate_core::time::Timestamp;
 
-use super::columns::rows_of;
 use super::link::Query;
-use super::list::IS_UNFINISHED;
+use crate::Result;
 use crate::rows::Cells;
+use crate::search::IS_UNFINISHED;
+use crate::select::Select;
+use crate::tables::{Cell, JOURNAL};
 
 /// Limit of the calls that are read, the oldest first. Beyond it the counts are too low, but what is listed
 /// does wait.
@@ -25,21 +27,21 @@ pub(super) struct Call {
 
 /// The calls without an effect, oldest first. This includes runs that a living node works on: a node that
 /// does not reach the executor holds the run for a moment, until it finds that out.
-pub(super) fn calls() -> Query {
+pub(super) fn calls() -> Select<Option<Call>> {
     let sql = format!(
         "SELECT entry.trace_id, entry.ts, entry.artifact FROM tool_runs CROSS JOIN LATERAL
            ({} WHERE trace_id = tool_run_id
             ORDER BY sequence_number DESC LIMIT 1) AS entry
          WHERE {IS_UNFINISHED} AND entry.artifact_type = 'tool_call'
          ORDER BY tool_runs.position LIMIT $1",
-        rows_of!(journal)
+        JOURNAL.select()
     );
-    Query::new(sql, vec![Box::new(CALLS_MAX)])
+    Select::new(JOURNAL, sql, vec![Cell::Number(CALLS_MAX)], call_from)
 }
 
 /// A call, from a row of [`calls`]. A call that cannot be parsed, or names no executor, is left out:
 /// `verify` reports it.
-pub(super) fn call_from(cells: &Cells<'_>) -> Result<Option<Call>, StoreError> {
+fn call_from(cells: &Cells<'_>) -> Result<Option<Call>> {
     let Ok(call) = strict::stored(cells.text("artifact")?) else { return Ok(None) };
     let named = call.get("meta").and_then(|meta| meta.get("executor_id")).and_then(Value::as_str);
     let Some(executor_id) = named.map(str::to_owned) else { return Ok(None) };
@@ -82,7 +84,7 @@ pub(super) struct LastNode {
 }
 
 /// One of [`last_nodes`].
-pub(super) fn last_node_from(cells: &Cells<'_>) -> Result<LastNode, StoreError> {
+pub(super) fn last_node_from(cells: &Cells<'_>) -> Result<LastNode> {
     Ok(LastNode {
         executor_id: cells.text("executor_id")?.to_owned(),
         node_id: cells.text("node_id")?.to_owned(),

@@ -25,7 +25,9 @@ use super::nodes::Node;
 use super::open::{Lines, PostgresOptions};
 use super::point::{Durability, told};
 use super::write::{Moved, Planned, Stamp, statements};
+use crate::Result;
 use crate::plan::{Chain, Rows, Trace, Write, WriteResult, plan};
+use crate::tables::Cell;
 
 /// Attempts of a write alone, if writes of other nodes interfere.
 const ALONE_MAX: usize = 3;
@@ -63,7 +65,6 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the task.
     pub(super) fn start(
         lines: Lines,
         node: Arc<Node>,
@@ -107,7 +108,6 @@ impl Writer {
     }
 }
 
-/// The state of the writing task.
 struct Writing {
     lines: Lines,
     node: Arc<Node>,
@@ -130,11 +130,8 @@ enum Trouble {
     Unknown(StoreError),
 }
 
-/// The result of a batch, for the writes that it decided.
-struct Done {
-    /// In the order of the writes; none for a write that must be tried again.
-    answers: Vec<Option<WriteResult>>,
-}
+/// The answers of a batch, in the order of the writes; none for a write that must be tried again.
+type Answers = Vec<Option<WriteResult>>;
 
 impl Writing {
     /// Writes until no caller can send any more, or the node leaves the store.
@@ -177,7 +174,7 @@ impl Writing {
                 return;
             }
             left = match self.attempt(&left, care).await {
-                Ok(done) => answer(left, done),
+                Ok(answers) => answer(left, answers),
                 Err(Trouble::Refused(_)) => left,
                 Err(Trouble::Away(error) | Trouble::Unknown(error)) => return refuse(left, &error),
             };
@@ -202,8 +199,8 @@ impl Writing {
                 return None;
             }
             match self.attempt(&batch, Care::Doubting).await {
-                Ok(done) => {
-                    batch = answer(batch, done);
+                Ok(answers) => {
+                    batch = answer(batch, answers);
                     refuse(batch, &StoreError::Unavailable("not decided".into()));
                     return None;
                 }
@@ -222,23 +219,18 @@ impl Writing {
     }
 
     /// Writes all of a batch in one transaction, or nothing.
-    async fn attempt(&mut self, batch: &[Job], care: Care) -> Result<Done, Trouble> {
+    async fn attempt(&mut self, batch: &[Job], care: Care) -> Result<Answers, Trouble> {
         let mut facts = match care {
             Care::Trusting => self.memory.about(batch.iter().map(|job| &job.write)),
             Care::Doubting => Facts::default(),
         };
         let attempted = self.transact(batch, care, &mut facts).await;
         match attempted {
-            Ok(done) => {
-                self.memory.absorb(facts);
-                Ok(done)
-            }
-            Err(trouble) => {
-                // After an error the cache is cleared, and everything is read again.
-                self.memory = Facts::default();
-                Err(trouble)
-            }
+            Ok(_) => self.memory.absorb(facts),
+            // After an error the cache is cleared, and everything is read again.
+            Err(_) => self.memory = Facts::default(),
         }
+        attempted
     }
 
     async fn transact(
@@ -246,11 +238,11 @@ impl Writing {
         batch: &[Job],
         care: Care,
         facts: &mut Facts,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Answers, Trouble> {
         let first = batch.iter().map(|job| job.deadline).min();
         let deadline = first.unwrap_or_else(Instant::now);
         self.learn(batch, care, facts, deadline).await?;
-        let before = facts.chains();
+        let before = facts.chains.clone();
         let (planned, answers) = self.plan(batch, care, facts);
         let moved = moved(&planned, &before, facts);
         let is_idle =
@@ -260,7 +252,7 @@ impl Writing {
             if care == Care::Doubting {
                 self.roll_back().await;
             }
-            return Ok(Done { answers });
+            return Ok(answers);
         }
         self.batches += 1;
         let stamp = Stamp { incarnation: self.node.incarnation(), batch: self.batches };
@@ -275,7 +267,7 @@ impl Writing {
                 self.node.note(run_id, after.claim());
             }
         }
-        Ok(Done { answers })
+        Ok(answers)
     }
 
     /// Reads the facts that the plans will need and the cache does not have.
@@ -316,7 +308,7 @@ impl Writing {
         batch: &'a [Job],
         care: Care,
         facts: &mut Facts,
-    ) -> (Vec<Planned<'a>>, Vec<Option<WriteResult>>) {
+    ) -> (Vec<Planned<'a>>, Answers) {
         let incarnation = self.node.incarnation();
         let mut planned = Vec::with_capacity(batch.len());
         let mut answers = Vec::with_capacity(batch.len());
@@ -390,7 +382,7 @@ impl Writing {
     async fn was_committed(&self, stamp: Stamp, deadline: Instant) -> Option<bool> {
         let sql = "SELECT last_batch FROM nodes WHERE incarnation = $1 FOR UPDATE";
         loop {
-            let query = Query::new(sql, vec![Box::new(stamp.incarnation)]);
+            let query = Query::of(sql, [Cell::Number(stamp.incarnation)]);
             let patience = self.patience_until(deadline);
             // A connection of its own: the server may have stopped accepting writes.
             if let Ok(client) = self.lines.open(Durability::After).await
@@ -413,7 +405,7 @@ impl Writing {
         left.clamp(ANSWER_WAIT_MIN.min(self.patience), self.patience)
     }
 
-    async fn connected(&mut self) -> Result<&ClientWrapper, StoreError> {
+    async fn connected(&mut self) -> Result<&ClientWrapper> {
         if self.client.as_ref().is_none_or(|client| client.is_closed()) {
             self.client = Some(self.lines.open(Durability::Before).await?);
         }
@@ -447,11 +439,7 @@ fn next_batch(waiting: &mut VecDeque<Job>, batch_jobs_max: usize) -> Vec<Job> {
 
 /// The fence: the present ownership of the run that a write is about, if the run exists and the caller owns
 /// it.
-fn fence(
-    job: &Job,
-    facts: &Facts,
-    incarnation: Incarnation,
-) -> Result<Option<Ownership>, StoreError> {
+fn fence(job: &Job, facts: &Facts, incarnation: Incarnation) -> Result<Option<Ownership>> {
     let commit = match &job.write {
         Write::Step(step) => step.commit(),
         Write::Event(_) | Write::Session(..) => return Ok(None),
@@ -485,15 +473,15 @@ fn moved(planned: &[Planned<'_>], before: &HashMap<SessionId, Chain>, after: &Fa
     sessions.dedup();
     let move_of = |session_id: SessionId| {
         let was = before.get(&session_id).copied().unwrap_or(Chain::EMPTY);
-        Some(Moved { session_id, before: was, after: after.chain_of(session_id)? })
+        Some(Moved { session_id, before: was, after: *after.chains.get(&session_id)? })
     };
     sessions.into_iter().filter_map(move_of).collect()
 }
 
 /// Answers the decided writes, and returns the others.
-fn answer(batch: Vec<Job>, done: Done) -> Vec<Job> {
+fn answer(batch: Vec<Job>, answers: Answers) -> Vec<Job> {
     let mut left = Vec::new();
-    for (job, answer) in batch.into_iter().zip(done.answers) {
+    for (job, answer) in batch.into_iter().zip(answers) {
         match answer {
             Some(answer) => {
                 // The caller may have been dropped.

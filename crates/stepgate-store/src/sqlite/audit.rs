@@ -9,40 +9,28 @@ use stepgate_core::approval::Approval;
 use stepgate_core::idempotency::Binding;
 use stepgate_core::ids::RunId;
 use stepgate_core::journal::{Appended, Checkpoint};
-use stepgate_core::ports::{Audited, Counts, Dossier, LinkedEvent, Moment, StoreError};
+use stepgate_core::ports::{Audited, Counts, Dossier, LinkedEvent, Moment};
 use stepgate_core::run::Run;
 use stepgate_core::session::Link;
 
-use super::cells::all;
-use super::read::until;
-use super::{error, list, read};
+use super::cells::{all, rows};
+use super::{list, read};
+use crate::Result;
 use crate::rows::{
-    APPROVALS, CHECKPOINTS, Cells, EFFECTS, EVENTS, JOURNAL, RECORDS, SealedRecord, TOOL_RUNS,
-    Table, appended_from, approval_from, binding_from, checkpoint_from, event_from, run_from,
-    sealed_record_from,
+    Cells, SealedRecord, appended_from, approval_from, binding_from, checkpoint_from, event_from,
+    run_from, sealed_record_from,
+};
+use crate::select::{self, Read, Select};
+use crate::tables::{
+    APPROVALS, CHECKPOINTS, Cell, EFFECTS, EVENTS, JOURNAL, RECORDS, TOOL_RUNS, Table, integer,
 };
 
 /// The store as it is now, with the last position of each table.
-pub(super) fn moment(connection: &Connection) -> Result<Moment, StoreError> {
-    let last = |table: &str| {
-        let sql = format!("SELECT coalesce(max(position), 0) FROM {table}");
-        let last = connection.query_row(&sql, [], |row| row.get::<_, i64>(0));
-        let last = last.map_err(|error| error::while_open(&error))?;
-        Ok::<_, StoreError>(u64::try_from(last).unwrap_or(0))
-    };
+pub(super) fn moment(connection: &Connection) -> Result<Moment> {
     Ok(Moment {
-        sessions: read::sessions(connection),
+        sessions: all(connection, select::sessions()),
         counts: list::counts(connection),
-        last: Counts {
-            runs: last("tool_runs")?,
-            entries: last("journal")?,
-            records: last("records")?,
-            checkpoints: last("checkpoints")?,
-            events: last("events")?,
-            approvals: last("approvals")?,
-            bindings: last("effects")?,
-            sessions: last("sessions")?,
-        },
+        last: list::counts_of(|table| list::number(connection, list::last_position(table)))?,
     })
 }
 
@@ -53,21 +41,18 @@ pub(super) fn page(
     last: &Counts,
     before: Option<RunId>,
     limit: usize,
-) -> Result<Vec<Audited>, StoreError> {
+) -> Result<Vec<Audited>> {
     let runs = runs(connection, last.runs, before, limit)?;
     let (Some(newest), Some(oldest)) = (runs.first(), runs.last()) else { return Ok(Vec::new()) };
     let span = Span { connection, newest: newest.position, oldest: oldest.position };
+    let number = "checkpoint_sequence_number";
     let mut rows = Rows {
-        entries: span.rows(JOURNAL, "sequence_number", until(last.entries, appended_from))?,
-        checkpoints: span.rows(
-            CHECKPOINTS,
-            "checkpoint_sequence_number",
-            until(last.checkpoints, checkpoint_from),
-        )?,
-        events: span.rows(EVENTS, "position", until(last.events, event_from))?,
-        approvals: span.rows(APPROVALS, "position", until(last.approvals, approval_from))?,
-        bindings: span.rows(EFFECTS, "position", until(last.bindings, binding_from))?,
-        records: span.rows(RECORDS, "position", until(last.records, sealed_record_from))?,
+        entries: span.rows(JOURNAL, "sequence_number", last.entries, appended_from)?,
+        checkpoints: span.rows(CHECKPOINTS, number, last.checkpoints, checkpoint_from)?,
+        events: span.rows(EVENTS, "position", last.events, event_from)?,
+        approvals: span.rows(APPROVALS, "position", last.approvals, approval_from)?,
+        bindings: span.rows(EFFECTS, "position", last.bindings, binding_from)?,
+        records: span.rows(RECORDS, "position", last.records, sealed_record_from)?,
     };
     let audited = |row: RunRow| {
         let run_id = row.run_id;
@@ -83,7 +68,7 @@ pub(super) fn page(
 struct RunRow {
     position: u64,
     run_id: RunId,
-    run: Result<Run, StoreError>,
+    run: Result<Run>,
 }
 
 fn runs(
@@ -91,19 +76,20 @@ fn runs(
     last: u64,
     before: Option<RunId>,
     limit: usize,
-) -> Result<Vec<RunRow>, StoreError> {
+) -> Result<Vec<RunRow>> {
     let sql = "SELECT * FROM tool_runs
-               WHERE position <= ifnull((SELECT position - 1 FROM tool_runs WHERE tool_run_id = ?1), ?2)
-               ORDER BY position DESC LIMIT ?3";
-    let before = before.map(|run_id| run_id.to_string());
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    all(connection, TOOL_RUNS, sql, (before, signed(last), limit), |cells| {
+               WHERE position <= ifnull((SELECT position - 1 FROM tool_runs WHERE tool_run_id = $1), $2)
+               ORDER BY position DESC LIMIT $3";
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    let values = vec![before.map(Cell::text_of).into(), last.into(), limit.into()];
+    let select = Select::new(TOOL_RUNS, sql, values, |cells| {
         Ok(RunRow {
             position: cells.number("position")?,
             run_id: cells.parsed("tool_run_id")?,
             run: run_from(cells),
         })
-    })
+    });
+    all(connection, select)
 }
 
 /// The runs of a page, by their positions.
@@ -114,24 +100,21 @@ struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// The rows of a table that belong to these runs.
-    fn rows<T>(
-        &self,
-        table: Table,
-        order: &str,
-        read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
-    ) -> Result<OfRuns<T>, StoreError> {
+    /// The rows of a table that belong to these runs. Those up to the last position count.
+    fn rows<T>(&self, table: Table, order: &str, last: u64, read: Read<T>) -> Result<OfRuns<T>> {
         let sql = rows_sql(table, order);
-        let params = [signed(self.oldest), signed(self.newest)];
-        let rows = all(self.connection, table, &sql, params, |cells| {
-            Ok((cells.number("run_position")?, read(cells)))
+        let positions = [integer(self.oldest), integer(self.newest)];
+        let counted =
+            |cells: &Cells<'_>| Ok((read(cells)?, u64::from(cells.number("position")? <= last)));
+        let rows = rows(self.connection, table, &sql, positions, usize::MAX, |cells| {
+            Ok((cells.number("run_position")?, counted(cells)))
         })?;
         Ok(OfRuns { rows: rows.into_iter().peekable() })
     }
 }
 
 fn rows_sql(table: Table, order: &str) -> String {
-    let Table { name, key } = table;
+    let Table { name, key, .. } = table;
     // CROSS JOIN makes the runs the outer loop, so the rows come in the order of the runs and by the index.
     format!(
         "SELECT its.*, runs.position AS run_position
@@ -143,34 +126,43 @@ fn rows_sql(table: Table, order: &str) -> String {
 
 /// Rows of runs, in the order of the runs. A row that cannot be parsed is a problem of its own run only.
 struct OfRuns<T> {
-    rows: Peekable<vec::IntoIter<(u64, Result<T, StoreError>)>>,
+    rows: Peekable<vec::IntoIter<(u64, Counted<T>)>>,
 }
 
-impl<T> OfRuns<(T, u64)> {
-    /// The rows of the next run, and how many of them existed at the moment.
-    fn of(&mut self, position: u64) -> Result<(Vec<T>, u64), StoreError> {
-        let mut rows = Vec::new();
+/// A row, and 1 if it existed at the moment, otherwise 0.
+type Counted<T> = Result<(T, u64)>;
+
+impl<T> OfRuns<T> {
+    /// The rows of the next run. Those that existed at the moment are added to `counted`.
+    fn of(&mut self, position: u64, counted: &mut u64) -> Result<Vec<T>> {
+        let mut found = Vec::new();
         while let Some((_, row)) = self.rows.next_if(|(run, _)| *run == position) {
-            rows.push(row);
+            found.push(row);
         }
-        Ok(read::unzip(rows.into_iter().collect::<Result<_, _>>()?))
+        let counted_row = |row: Counted<T>| {
+            let (row, count) = row?;
+            *counted += count;
+            Ok(row)
+        };
+        found.into_iter().map(counted_row).collect()
     }
 
-    /// The single row of the next run, and whether it existed at the moment.
-    fn one_of(&mut self, position: u64) -> Result<(Option<T>, u64), StoreError> {
-        let (rows, counted) = self.of(position)?;
-        Ok((rows.into_iter().next(), counted.min(1)))
+    /// The single row of the next run.
+    fn one_of(&mut self, position: u64, counted: &mut u64) -> Result<Option<T>> {
+        let rows = self.of(position, counted)?;
+        *counted = (*counted).min(1);
+        Ok(rows.into_iter().next())
     }
 }
 
 /// The rows of the page's runs, by table.
 struct Rows {
-    entries: OfRuns<((Appended, Option<Link>), u64)>,
-    checkpoints: OfRuns<(Checkpoint, u64)>,
-    events: OfRuns<(LinkedEvent, u64)>,
-    approvals: OfRuns<(Approval, u64)>,
-    bindings: OfRuns<(Binding, u64)>,
-    records: OfRuns<(SealedRecord, u64)>,
+    entries: OfRuns<(Appended, Option<Link>)>,
+    checkpoints: OfRuns<Checkpoint>,
+    events: OfRuns<LinkedEvent>,
+    approvals: OfRuns<Approval>,
+    bindings: OfRuns<Binding>,
+    records: OfRuns<SealedRecord>,
 }
 
 /// All rows of the next run, and how many of them existed at the moment.
@@ -179,45 +171,29 @@ fn dossier(
     last: &Counts,
     row: RunRow,
     rows: &mut Rows,
-) -> Result<(Dossier, Counts), StoreError> {
+) -> Result<(Dossier, Counts)> {
     let RunRow { position, run_id: _, run } = row;
+    let mut counts = Counts { runs: u64::from(position <= last.runs), ..Counts::default() };
     // Every table must advance to the next run, even if this one has an error.
-    let entries = rows.entries.of(position);
-    let checkpoints = rows.checkpoints.of(position);
-    let events = rows.events.of(position);
-    let approval = rows.approvals.one_of(position);
-    let binding = rows.bindings.one_of(position);
-    let record = rows.records.one_of(position);
-    let run = run?;
-    let ((entries, entry_rows), (checkpoints, checkpoint_rows)) = (entries?, checkpoints?);
-    let ((events, event_rows), (approval, approval_rows)) = (events?, approval?);
-    let ((binding, binding_rows), (record, record_rows)) = (binding?, record?);
-    let counts = Counts {
-        runs: u64::from(position <= last.runs),
-        entries: entry_rows,
-        records: record_rows,
-        checkpoints: checkpoint_rows,
-        events: event_rows,
-        approvals: approval_rows,
-        bindings: binding_rows,
-        sessions: 0,
-    };
+    let entries = rows.entries.of(position, &mut counts.entries);
+    let checkpoints = rows.checkpoints.of(position, &mut counts.checkpoints);
+    let events = rows.events.of(position, &mut counts.events);
+    let approval = rows.approvals.one_of(position, &mut counts.approvals);
+    let binding = rows.bindings.one_of(position, &mut counts.bindings);
+    let record = rows.records.one_of(position, &mut counts.records);
+    let (run, entries) = (run?, entries?);
     let dossier = Dossier {
         open_link: entries.first().and_then(|(_, link)| *link),
         entries: entries.into_iter().map(|(appended, _)| appended).collect(),
-        checkpoints,
-        approval,
-        binding,
-        events,
+        checkpoints: checkpoints?,
+        events: events?,
+        approval: approval?,
+        binding: binding?,
         sealed: read::sealed(connection, &run)?,
-        record: record.map(|record| record.of(&run)).transpose()?,
+        record: record?.map(|record| record.of(&run)).transpose()?,
         run,
     };
     Ok((dossier, counts))
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -11,10 +11,12 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
 
 use super::SqliteStore;
+use super::cells::into_values;
 use super::error::{OpenError, while_opening};
 use super::open::{self, SqliteOptions};
-use super::schema::{self, SchemaState};
-use crate::backup::{BackupError, Cell, CopiedTable, RowCounts, TABLES};
+use super::schema;
+use crate::backup::{BackupError, RowCounts};
+use crate::tables::{Cell, SchemaState, TABLES, Table};
 
 impl From<OpenError> for BackupError {
     fn from(error: OpenError) -> Self {
@@ -141,9 +143,8 @@ impl Filling {
     }
 
     /// Adds a row unchanged.
-    pub(crate) fn add(&mut self, table: &CopiedTable, row: &[Cell]) -> Result<(), OpenError> {
-        let places = vec!["?"; table.columns.len()].join(", ");
-        let sql = format!("INSERT INTO {} ({}) VALUES ({places})", table.name, table.names());
+    pub(crate) fn add(&mut self, table: &Table, row: &[Cell<'_>]) -> Result<(), OpenError> {
+        let sql = format!("INSERT {}", into_values(table, table.columns));
         let added = self
             .connection
             .prepare_cached(&sql)
@@ -159,7 +160,7 @@ impl Filling {
     }
 }
 
-impl ToSql for Cell {
+impl ToSql for Cell<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Nothing => ValueRef::Null,
@@ -191,14 +192,13 @@ impl Emptying {
     /// Rows after this position, in order. An empty page is the end.
     pub(crate) fn page(
         &self,
-        table: &CopiedTable,
+        table: &Table,
         after: i64,
-    ) -> Result<Vec<Vec<Cell>>, BackupError> {
+    ) -> Result<Vec<Vec<Cell<'static>>>, BackupError> {
         let lift = |error: rusqlite::Error| while_opening(&self.path, &error);
         let sql = format!(
             "SELECT {} FROM {} WHERE position > ? ORDER BY position LIMIT {PAGE_ROWS_MAX}",
-            table.names(),
-            table.name
+            table.columns, table.name
         );
         let mut statement = self.connection.prepare_cached(&sql).map_err(lift)?;
         let mut rows = statement.query([after]).map_err(lift)?;
@@ -215,19 +215,19 @@ impl Emptying {
     }
 }
 
-fn cells(table: &CopiedTable, row: &rusqlite::Row<'_>) -> Result<Vec<Cell>, BackupError> {
-    let cell = |(index, (column, _)): (usize, &(&'static str, _))| {
+fn cells(table: &Table, row: &rusqlite::Row<'_>) -> Result<Vec<Cell<'static>>, BackupError> {
+    let cell = |(index, column): (usize, &'static str)| {
         let wrong = |why: String| BackupError::Row { table: table.name, column, why };
         match row.get_ref(index).map_err(|error| wrong(error.to_string()))? {
             ValueRef::Null => Ok(Cell::Nothing),
             ValueRef::Integer(number) => Ok(Cell::Number(number)),
             ValueRef::Text(text) => match std::str::from_utf8(text) {
-                Ok(text) => Ok(Cell::Text(text.to_owned())),
+                Ok(text) => Ok(Cell::Text(text.to_owned().into())),
                 Err(error) => Err(wrong(error.to_string())),
             },
-            ValueRef::Blob(bytes) => Ok(Cell::Bytes(bytes.to_owned())),
+            ValueRef::Blob(bytes) => Ok(Cell::Bytes(bytes.to_owned().into())),
             ValueRef::Real(_) => Err(wrong("a fraction".into())),
         }
     };
-    table.columns.iter().enumerate().map(cell).collect()
+    table.columns.split(", ").enumerate().map(cell).collect()
 }

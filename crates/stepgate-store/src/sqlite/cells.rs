@@ -1,11 +1,13 @@
 //! The cells of a row in SQLite.
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Params};
-use stepgate_core::ports::StoreError;
+use rusqlite::{Connection, Params, params_from_iter};
 
 use super::error;
-use crate::rows::{Cells, Row, Table};
+use crate::Result;
+use crate::rows::{Cells, Row};
+use crate::select::Select;
+use crate::tables::Table;
 
 /// A row with the names of its columns. They are read once for each query: a look-up by name in SQLite for
 /// every cell takes longer than reading the cell.
@@ -74,38 +76,41 @@ fn cell<'a>(row: &'a NamedRow<'_>, column: &str) -> Result<ValueRef<'a>, String>
 }
 
 /// Every row that a query finds.
-pub(super) fn all<T>(
+pub(super) fn all<T>(connection: &Connection, select: Select<T>) -> Result<Vec<T>> {
+    let Select { table, sql, values, read } = select;
+    rows(connection, table, &sql, params_from_iter(values), usize::MAX, read)
+}
+
+/// The first row that a query finds.
+pub(super) fn one<T>(connection: &Connection, select: Select<T>) -> Result<Option<T>> {
+    let Select { table, sql, values, read } = select;
+    Ok(rows(connection, table, &sql, params_from_iter(values), 1, read)?.pop())
+}
+
+/// The first rows that a query finds, at most so many.
+pub(super) fn rows<T>(
     connection: &Connection,
     table: Table,
     sql: &str,
-    params: impl Params,
-    read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
-) -> Result<Vec<T>, StoreError> {
-    let lift = |error: rusqlite::Error| error::while_open(&error);
-    let mut statement = connection.prepare_cached(sql).map_err(lift)?;
+    values: impl Params,
+    rows_max: usize,
+    read: impl Fn(&Cells<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut statement =
+        connection.prepare_cached(&sql.replace('$', "?")).map_err(error::while_open)?;
     let columns = Columns::of(&statement);
-    let mut rows = statement.query(params).map_err(lift)?;
+    let mut rows = statement.query(values).map_err(error::while_open)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(lift)? {
+    while found.len() < rows_max
+        && let Some(row) = rows.next().map_err(error::while_open)?
+    {
         found.push(read(&Cells::of(&NamedRow { row, columns: &columns }, table))?);
     }
     Ok(found)
 }
 
-/// The first row that a query finds.
-pub(super) fn one<T>(
-    connection: &Connection,
-    table: Table,
-    sql: &str,
-    params: impl Params,
-    read: impl Fn(&Cells<'_>) -> Result<T, StoreError>,
-) -> Result<Option<T>, StoreError> {
-    let lift = |error: rusqlite::Error| error::while_open(&error);
-    let mut statement = connection.prepare_cached(sql).map_err(lift)?;
-    let columns = Columns::of(&statement);
-    let mut rows = statement.query(params).map_err(lift)?;
-    match rows.next().map_err(lift)? {
-        Some(row) => read(&Cells::of(&NamedRow { row, columns: &columns }, table)).map(Some),
-        None => Ok(None),
-    }
+/// The end of an INSERT of a whole row.
+pub(super) fn into_values(table: &Table, columns: &str) -> String {
+    let places = vec!["?"; columns.split(", ").count()].join(", ");
+    format!("INTO {} ({columns}) VALUES ({places})", table.name)
 }

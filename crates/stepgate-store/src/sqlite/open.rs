@@ -8,8 +8,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::{OpenError, while_opening};
-use super::schema::{self, SchemaState};
+use super::schema;
 use crate::locks::LOCK_WAIT_DEFAULT;
+use crate::tables::SchemaState;
 
 /// The first SQLite without the defect that can damage a write-ahead log on reset.
 const SQLITE_VERSION_MIN: (i32, &str) = (3_051_003, "3.51.3");

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
-use stepgate_core::ports::StoreError;
 
 use super::error::{OpenError, while_open, while_opening};
+use crate::tables::SchemaState;
+
+use crate::Result;
 
 /// "SGAT": marks a SQLite file as a Stepgate store.
 pub(super) const APPLICATION_ID: i64 = 0x5347_4154;
@@ -27,15 +29,6 @@ const MIGRATIONS: [&str; 6] = [
 /// The version that this build reads and writes.
 pub(super) fn supported_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
-}
-
-/// Whose file this is, and its version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SchemaState {
-    /// It is empty.
-    Empty,
-    /// A store of this version.
-    Store(i64),
 }
 
 /// Reads without changing anything: another program's file stays as it is.
@@ -63,11 +56,7 @@ pub(super) fn migrate(
     path: &Path,
     from: SchemaState,
 ) -> Result<(), OpenError> {
-    let done = match from {
-        SchemaState::Empty => 0,
-        SchemaState::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
-    };
-    let missing = MIGRATIONS.get(done..).unwrap_or(&[]);
+    let missing = from.missing(&MIGRATIONS);
     if missing.is_empty() {
         return Ok(());
     }
@@ -86,11 +75,11 @@ fn apply(connection: &mut Connection, missing: &[&str]) -> rusqlite::Result<()> 
 
 /// The differences between the schema and the migrations: a trigger that refuses changes, or a unique index,
 /// is missing or different. Without it the file can have been changed in ways that it would have refused.
-pub(super) fn differences(connection: &Connection) -> Result<Vec<String>, StoreError> {
-    let lift = |error: rusqlite::Error| while_open(&error);
-    let mut fresh = Connection::open_in_memory().map_err(lift)?;
-    apply(&mut fresh, &MIGRATIONS).map_err(lift)?;
-    let (expected, found) = (parts(&fresh).map_err(lift)?, parts(connection).map_err(lift)?);
+pub(super) fn differences(connection: &Connection) -> Result<Vec<String>> {
+    let mut fresh = Connection::open_in_memory().map_err(while_open)?;
+    apply(&mut fresh, &MIGRATIONS).map_err(while_open)?;
+    let (expected, found) =
+        (parts(&fresh).map_err(while_open)?, parts(connection).map_err(while_open)?);
     let mut differences = Vec::new();
     for (part, sql) in &expected {
         let (kind, name) = part;

@@ -23,10 +23,13 @@ use stepgate_core::session::{Session, Uniqueness};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 
+use super::cells::one;
 use super::open::SqliteOptions;
 use super::write::Statements;
 use super::{error, locked, read, write};
+use crate::Result;
 use crate::plan::{Chain, Rows, SealedChange, Trace, View, Write, WriteResult, plan};
+use crate::select;
 
 /// Limit of the cached open traces, and of the cached sessions. Beyond it the cache is cleared and filled
 /// again.
@@ -56,7 +59,6 @@ struct Desk {
 }
 
 impl Writer {
-    /// Starts the thread with its connection.
     pub(super) fn start(connection: Connection, options: &SqliteOptions) -> std::io::Result<Self> {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
         let writing = Writing {
@@ -98,8 +100,8 @@ impl Writer {
     /// touch the rows that batches write: those are cached.
     pub(super) async fn between_batches<T: Send + 'static>(
         &self,
-        statement: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        statement: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let desk = Arc::clone(&self.desk);
         let running = tokio::task::spawn_blocking(move || {
             let writing = locked(&desk.writing);
@@ -171,7 +173,6 @@ impl Desk {
     }
 }
 
-/// A batch that is durable.
 struct Done {
     answers: Vec<WriteResult>,
     fresh: Standings,
@@ -179,7 +180,6 @@ struct Done {
     has_erased: bool,
 }
 
-/// The state for writing.
 #[derive(Debug)]
 struct Writing {
     connection: Connection,
@@ -223,13 +223,13 @@ impl Writing {
     }
 
     /// Writes all of a batch in one transaction, or nothing.
-    fn attempt(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>, StoreError> {
+    fn attempt(&mut self, batch: &[Job]) -> Result<Vec<WriteResult>> {
         if let Some(why) = &self.broken {
             return Err(StoreError::Broken(why.clone()));
         }
         if !self.connection.is_autocommit() {
             // The batch before panicked in the middle of its transaction.
-            self.connection.execute_batch("ROLLBACK").map_err(|error| error::while_open(&error))?;
+            self.connection.execute_batch("ROLLBACK").map_err(error::while_open)?;
         }
         let done = match self.transact(batch) {
             Ok(done) => done,
@@ -258,13 +258,12 @@ impl Writing {
         self.has_erased = is_busy != Ok(0);
     }
 
-    fn transact(&self, batch: &[Job]) -> Result<Done, StoreError> {
-        let lift = |error: rusqlite::Error| error::while_open(&error);
+    fn transact(&self, batch: &[Job]) -> Result<Done> {
         let connection = &self.connection;
         connection
             .prepare_cached("BEGIN IMMEDIATE")
             .and_then(|mut begin| begin.execute([]))
-            .map_err(lift)?;
+            .map_err(error::while_open)?;
         let mut looking =
             Looking { connection, durable: &self.durable, fresh: Standings::default() };
         let mut statements = Statements::of_batch(connection);
@@ -281,18 +280,18 @@ impl Writing {
             };
             has_written |= !rows.is_empty();
             has_erased |= matches!(rows.sealed, Some(SealedChange::Erase(_)));
-            write::rows(&mut statements, &rows).map_err(lift)?;
+            write::rows(&mut statements, &rows).map_err(error::while_open)?;
             looking.note(&rows);
             answers.push(Ok(rows.answer));
         }
         let fresh = looking.fresh;
         for (session_id, chain) in &fresh.chains {
-            write::chain(&mut statements, *session_id, chain).map_err(lift)?;
+            write::chain(&mut statements, *session_id, chain).map_err(error::while_open)?;
         }
         drop(statements);
         let end = if has_written { "COMMIT" } else { "ROLLBACK" };
         let end = connection.prepare_cached(end).and_then(|mut end| end.execute([]));
-        end.map_err(|error| error::while_committing(&error))?;
+        end.map_err(error::while_committing)?;
         Ok(Done { answers, fresh, has_erased })
     }
 
@@ -396,14 +395,14 @@ impl Looking<'_> {
 }
 
 impl View for Looking<'_> {
-    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>, StoreError> {
+    fn trace(&mut self, run_id: RunId) -> Result<Option<Trace>> {
         match self.known(run_id) {
             Some(known) => Ok(Some(known.trace)),
             None => read::trace(self.connection, run_id),
         }
     }
 
-    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>, StoreError> {
+    fn chain(&mut self, session_id: SessionId) -> Result<Option<Chain>> {
         let fresh = self.fresh.chains.get(&session_id);
         match fresh.or_else(|| self.durable.chains.get(&session_id)) {
             Some(chain) => Ok(Some(*chain)),
@@ -411,59 +410,53 @@ impl View for Looking<'_> {
         }
     }
 
-    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>, StoreError> {
-        let Some(session) = read::session(self.connection, session_id)? else {
-            return Ok(None);
-        };
-        // The row's head is written at the end of the batch.
-        let head = self.chain(session_id)?.map_or(session.head, |chain| chain.head);
-        Ok(Some(Session { head, ..session }))
+    fn session(&mut self, session_id: SessionId) -> Result<Option<Session>> {
+        one(self.connection, select::session(session_id))
     }
 
-    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>, StoreError> {
+    fn only_session_like(&mut self, asked: &Session) -> Result<Option<Session>> {
         match asked.kind.uniqueness() {
             Uniqueness::None => Ok(None),
             Uniqueness::InStore | Uniqueness::ForPrincipal => {
-                read::session_of(self.connection, &asked.principal_id, asked.kind)
+                one(self.connection, select::session_of(&asked.principal_id, asked.kind))
             }
         }
     }
 
-    fn run(&mut self, run_id: RunId) -> Result<Option<Run>, StoreError> {
-        read::run(self.connection, run_id)
+    fn run(&mut self, run_id: RunId) -> Result<Option<Run>> {
+        one(self.connection, select::run(run_id))
     }
 
-    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>, StoreError> {
-        read::binding(self.connection, key)
+    fn binding(&mut self, key: &IdempotencyKey) -> Result<Option<Binding>> {
+        one(self.connection, select::binding(key))
     }
 
-    fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool, StoreError> {
+    fn is_bound(&mut self, key: &IdempotencyKey) -> Result<bool> {
         read::is_bound(self.connection, key)
     }
 
-    fn is_in_flight(&mut self, key: &IdempotencyKey, run_id: RunId) -> Result<bool, StoreError> {
+    fn is_in_flight(&mut self, key: &IdempotencyKey, run_id: RunId) -> Result<bool> {
         let in_flight = self.known(run_id).and_then(|known| known.in_flight.as_ref());
         if in_flight == Some(key) {
             return Ok(true);
         }
-        Ok(read::binding(self.connection, key)?.is_some_and(|binding| binding.is_in_flight(run_id)))
+        let binding = self.binding(key)?;
+        Ok(binding.is_some_and(|binding| binding.is_in_flight(run_id)))
     }
 
-    fn key_of(&mut self, run_id: RunId) -> Result<Option<IdempotencyKey>, StoreError> {
-        let binding = read::binding_of(self.connection, run_id)?;
-        Ok(binding.map(|binding| binding.idempotency_key))
+    fn has_key(&mut self, run_id: RunId) -> Result<bool> {
+        Ok(one(self.connection, select::binding_of(run_id))?.is_some())
     }
 
-    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        read::approval(self.connection, approval_id)
+    fn approval(&mut self, approval_id: ApprovalId) -> Result<Option<Approval>> {
+        one(self.connection, select::approval(approval_id))
     }
 
-    fn approval_of(&mut self, run_id: RunId) -> Result<Option<ApprovalId>, StoreError> {
-        let approval = read::approval_of(self.connection, run_id)?;
-        Ok(approval.map(|approval| approval.approval_id))
+    fn has_approval(&mut self, run_id: RunId) -> Result<bool> {
+        Ok(one(self.connection, select::approval_of(run_id))?.is_some())
     }
 
-    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool, StoreError> {
+    fn has_checkpoint(&mut self, run_id: RunId, number: u64) -> Result<bool> {
         if self.known(run_id).is_some_and(|known| known.is_unmarked) {
             return Ok(false);
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use stepgate_core::action::{CoreCall, InvalidArgs};
 use stepgate_core::approvers::Groups;
 use stepgate_core::call::ServerCall;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Outcome;
 use stepgate_core::gate::{Doubts, Extensions, Fault, Gate, Parked};
@@ -421,12 +421,8 @@ async fn a_decision_names_the_defaults_that_policy_saw_and_only_those() {
         stage.rule.0.lock().unwrap().defaults = seen.clone();
         let run_id = stage.read(id).await.unwrap().run_id;
         let dossier = stage.gate.store.dossier(run_id).await.unwrap().unwrap();
-        let artifacts = replay(&dossier.entries).unwrap().artifacts;
-        let defaults = artifacts.into_iter().find_map(|artifact| match artifact {
-            Artifact::SupervisorDecision(decision) => Some(decision.meta.defaults),
-            Artifact::ActionRequest(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_) => None,
-        });
-        assert_eq!(defaults, Some(expected));
+        let decision = replay(&dossier.entries).unwrap().decision;
+        assert_eq!(decision.map(|decision| decision.meta.defaults), Some(expected));
         seen.insert("/encoding".into(), json!("utf-8"));
     }
 }

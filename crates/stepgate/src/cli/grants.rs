@@ -39,7 +39,7 @@ Examples:
     Revoke {
         /// The grant's id, or its beginning, or `last` for the newest that can be used.
         #[arg(value_name = "ID")]
-        id: Named<GrantId>,
+        id: Named<ArtifactId>,
     },
 }
 
@@ -60,24 +60,6 @@ pub(crate) struct CreateGrantArgs {
     /// A note that is kept with the grant.
     #[arg(long)]
     pub(crate) note: Option<String>,
-}
-
-/// The id of a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GrantId(pub(crate) ArtifactId);
-
-impl FromStr for GrantId {
-    type Err = <ArtifactId as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
-impl std::fmt::Display for GrantId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 /// What an argument may be.

@@ -1,6 +1,5 @@
 //! How the command line names a run, an approval, a session, a turn or a token.
 
-use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use anyhow::anyhow;
@@ -31,16 +30,6 @@ impl<T: FromStr> FromStr for Named<T> {
         prefix.map_err(|_| {
             anyhow!("write an id, the beginning of one (8 characters or more), or `last`")
         })
-    }
-}
-
-impl<T: Display> Display for Named<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Last => f.write_str("last"),
-            Self::Whole(id) => id.fmt(f),
-            Self::Beginning(prefix) => f.write_str(prefix.as_str()),
-        }
     }
 }
 

@@ -1,34 +1,29 @@
 //! `stepgate approvals`: the approvals that wait for a person, and those that were decided.
 
 use anyhow::Context;
-use axum::http::Method;
 use serde_json::{Map, Value};
 use stepgate_core::event::EventType;
 use stepgate_core::ids::{ApprovalId, PrincipalId};
 use stepgate_core::time::Timestamp;
 
 use super::runs::instant;
-use super::times;
 use super::watch::Watch;
+use super::{print_one, times};
 use crate::cli::{ApprovalsArgs, Global};
-use crate::client::{As, Client, parameter};
+use crate::client::{Client, Role, parameter};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-pub(super) async fn approvals(
-    global: &Global,
-    data: &DataDir,
-    args: ApprovalsArgs,
-) -> anyhow::Result<u8> {
+pub(super) async fn approvals(data: &DataDir, args: ApprovalsArgs) -> anyhow::Result<u8> {
     if args.watch {
-        return watch(global, data, &args).await;
+        return watch(data, &args).await;
     }
-    let mut client = Client::of(global, data, As::Auditor).await?;
+    let mut client = Client::of(data, Role::Auditor).await?;
     let approvals = list(&mut client, &args).await?;
-    if approvals.is_empty() && !global.json {
+    if approvals.is_empty() && !data.global.json {
         show::say("no approvals")?;
     }
-    approvals.iter().try_for_each(|approval| tell(approval, global))?;
+    approvals.iter().try_for_each(|approval| tell(approval, &data.global))?;
     Ok(0)
 }
 
@@ -64,12 +59,12 @@ async fn list(client: &mut Client, args: &ApprovalsArgs) -> anyhow::Result<Vec<V
 }
 
 /// What waits, oldest first, and then what comes.
-async fn watch(global: &Global, data: &DataDir, args: &ApprovalsArgs) -> anyhow::Result<u8> {
+async fn watch(data: &DataDir, args: &ApprovalsArgs) -> anyhow::Result<u8> {
     // The stream is open before the list is read: nothing that is asked in between is missed.
-    let mut watch = Watch::begin(global, data).await?;
+    let mut watch = Watch::begin(data).await?;
     let mut waiting = list(&mut watch.client, args).await?;
     waiting.reverse();
-    waiting.iter().try_for_each(|approval| tell(approval, global))?;
+    waiting.iter().try_for_each(|approval| tell(approval, &data.global))?;
     let principal = args.principal.as_ref().map(PrincipalId::as_str);
     while let Some(event) = watch.next_of(&[EventType::ApprovalRequested]).await? {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
@@ -80,17 +75,14 @@ async fn watch(global: &Global, data: &DataDir, args: &ApprovalsArgs) -> anyhow:
             continue;
         }
         let id: ApprovalId = id.parse().context("an event names an approval without its id")?;
-        let reply = watch.client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
-        tell(&reply.json()?, global)?;
+        tell(&watch.client.get(&format!("/v1/approvals/{id}")).await?, &data.global)?;
     }
     Ok(0)
 }
 
 fn tell(approval: &Value, global: &Global) -> anyhow::Result<()> {
-    match global.json {
-        true => show::json(approval),
-        false => show::say(block(approval, times(global)).unwrap_or_else(|| unreadable(approval))),
-    }
+    let words = || block(approval, times(global)).unwrap_or_else(|| unreadable(approval));
+    print_one(approval, global, words)
 }
 
 /// The line for an approval that lacks a part. Its JSON shows what it has.

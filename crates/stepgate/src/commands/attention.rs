@@ -1,27 +1,22 @@
 //! `stepgate attention`: everything that needs a person, with the command for each.
 
 use anyhow::ensure;
-use axum::http::Method;
 use stepgate_core::attention::Kind;
 use stepgate_core::event::EventType;
 use stepgate_gateway::attention::{Attention, NeedObject};
 
-use super::times;
 use super::watch::Watch;
+use super::{print_one, times};
 use crate::cli::{AttentionArgs, Global};
-use crate::client::{As, Client};
+use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show;
 
-pub(super) async fn attention(
-    global: &Global,
-    data: &DataDir,
-    args: AttentionArgs,
-) -> anyhow::Result<u8> {
+pub(super) async fn attention(data: &DataDir, args: AttentionArgs) -> anyhow::Result<u8> {
     if args.watch {
-        return watch(global, data, &args).await;
+        return watch(data, &args).await;
     }
-    let mut client = match Client::elsewhere(global, data, As::Auditor).await? {
+    let mut client = match Client::elsewhere(data, Role::Auditor).await? {
         Some(client) => client,
         None => {
             let has_store = data.store_url(&data.load_config()?)?.is_some();
@@ -30,26 +25,26 @@ pub(super) async fn attention(
                 "there is nothing in `{}` yet, so nothing needs a person: `stepgate serve` begins",
                 data.root().display()
             );
-            Client::of(global, data, As::Auditor).await?
+            Client::of(data, Role::Auditor).await?
         }
     };
-    tell(&asked(&mut client, &args).await?, &args, global)?;
+    tell(&asked(&mut client, &args).await?, &args, &data.global)?;
     Ok(0)
 }
 
 /// What needs a person for the reason that is asked for.
 async fn asked(client: &mut Client, args: &AttentionArgs) -> anyhow::Result<Attention> {
-    let reply = client.ask(Method::GET, "/v1/attention", None).await?.json()?;
+    let reply = client.get("/v1/attention").await?;
     let mut found: Attention = serde_json::from_value(reply)?;
     found.attention.retain(|need| args.is_asked_for(&need.kind));
     Ok(found)
 }
 
 /// What needs a person now, and then what comes to need one.
-async fn watch(global: &Global, data: &DataDir, args: &AttentionArgs) -> anyhow::Result<u8> {
+async fn watch(data: &DataDir, args: &AttentionArgs) -> anyhow::Result<u8> {
     const TYPES: [EventType; 3] =
         [EventType::ApprovalRequested, EventType::RunNeedsPerson, EventType::PartNeedsPerson];
-    let mut watch = Watch::begin(global, data).await?;
+    let mut watch = Watch::begin(data).await?;
     let mut told: Vec<NeedObject> = Vec::new();
     loop {
         let Attention { attention, counts: _ } = asked(&mut watch.client, args).await?;
@@ -57,7 +52,8 @@ async fn watch(global: &Global, data: &DataDir, args: &AttentionArgs) -> anyhow:
             let key = |it: &NeedObject| (it.kind.clone(), it.subject.clone(), it.since);
             told.iter().any(|told| key(told) == key(need))
         };
-        attention.iter().filter(|need| !is_told(need)).try_for_each(|need| one(need, global))?;
+        let mut new = attention.iter().filter(|need| !is_told(need));
+        new.try_for_each(|need| one(need, &data.global))?;
         told = attention;
         if watch.next_of(&TYPES).await?.is_none() {
             return Ok(0);
@@ -66,10 +62,7 @@ async fn watch(global: &Global, data: &DataDir, args: &AttentionArgs) -> anyhow:
 }
 
 fn one(need: &NeedObject, global: &Global) -> anyhow::Result<()> {
-    match global.json {
-        true => show::json(need),
-        false => show::say(show::attention::block(need, times(global))),
-    }
+    print_one(need, global, || show::attention::block(need, times(global)))
 }
 
 fn tell(found: &Attention, args: &AttentionArgs, global: &Global) -> anyhow::Result<()> {

@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 use serde_json::json;
 use stepgate_core::digest::Digest;
 use stepgate_core::ports::{Sessions, World};
-use stepgate_core::verify::{self, SavedHead};
+use stepgate_core::verify::SavedHead;
 use stepgate_exec::{CopiedFile, Earlier, Identity, Now, SandboxCopy, Skipped};
 use stepgate_gateway::durable::{self, PRIVATE};
 use stepgate_gateway::world::RealWorld;
 use stepgate_store::{PostgresStore, RowCounts, SqliteStore};
 
-use super::verify::show_problems;
+use super::verify::verified;
 use crate::backup::manifest::{
     BackupFile, Engine, FORMAT, Manifest, SandboxPart, UnderWay, own_directory,
 };
@@ -27,7 +27,10 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::show;
 
-pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyhow::Result<u8> {
+const NOT_VERIFIED: &str = "the copy does not verify, so there is no backup: `stepgate verify` tells whether the store does; \
+     --no-verify keeps a copy of it as it is, as evidence: `stepgate restore` refuses it";
+
+pub(super) async fn backup(data: &DataDir, args: BackupArgs) -> anyhow::Result<u8> {
     let config = data.load_config()?;
     let copied = [data.sandbox(), data.policies(&config)];
     let target = Target::begin(&args.directory, &copied)?;
@@ -42,9 +45,11 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
         true => (None, Vec::new()),
     };
     files.extend(copy_policies(&data.policies(&config), &target)?);
-    files.extend(copy_config(data, &target)?);
+    if let Some(file) = data.config_file() {
+        files.push(copy_file(&file, CONFIG, &target)?);
+    }
     let heads = match args.no_verify {
-        false => verified(&copy).await?,
+        false => verified(&copy, &[], NOT_VERIFIED).await?.heads,
         true => heads(&copy).await?,
     };
     drop(copy);
@@ -66,7 +71,7 @@ pub(super) async fn backup(data: &DataDir, args: BackupArgs, json: bool) -> anyh
     };
     manifest.write(target.partial())?;
     let path = target.finish()?;
-    tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), !args.no_verify, json)?;
+    tell(&path, &manifest, Digest::of_bytes(text.as_bytes()), !args.no_verify, data.global.json)?;
     Ok(0)
 }
 
@@ -192,30 +197,11 @@ fn copy_policies(from: &Path, target: &Target) -> anyhow::Result<Vec<BackupFile>
     Ok(files)
 }
 
-fn copy_config(data: &DataDir, target: &Target) -> anyhow::Result<Option<BackupFile>> {
-    data.config_file().map(|file| copy_file(&file, CONFIG, target)).transpose()
-}
-
 fn copy_file(from: &Path, name: &str, target: &Target) -> anyhow::Result<BackupFile> {
     let shown = || format!("cannot read `{}`", from.display());
     let bytes = fs::read(from).with_context(shown)?;
     let mode = from.metadata().with_context(shown)?.permissions().mode() & 0o777;
     target.write(name, &bytes, mode)
-}
-
-/// Verifies the whole copy.
-async fn verified(copy: &SqliteStore) -> anyhow::Result<Vec<SavedHead>> {
-    let bar = progress("runs verified");
-    let report = verify::verify(copy, &[], |runs| bar.set_position(runs)).await?;
-    bar.finish_and_clear();
-    if report.problems.is_empty() {
-        return Ok(report.heads);
-    }
-    show_problems(&report.problems)?;
-    bail!(
-        "the copy does not verify, so there is no backup: `stepgate verify` tells whether the store does; \
-         --no-verify keeps a copy of it as it is, as evidence: `stepgate restore` refuses it"
-    );
 }
 
 async fn heads(copy: &SqliteStore) -> anyhow::Result<Vec<SavedHead>> {

@@ -85,21 +85,10 @@ struct Figure {
     verified_entries_per_second: Option<f64>,
 }
 
-pub(super) async fn bench(
-    args: BenchArgs,
-    store: Option<String>,
-    json: bool,
-) -> anyhow::Result<u8> {
-    let mut table = Table::new([
-        "ACTION",
-        "CLIENTS",
-        "STEPS/S",
-        "P50 MS",
-        "P99 MS",
-        "BARE/S",
-        "PART",
-        "VERIFIED/S",
-    ]);
+pub(super) async fn bench(data: &DataDir, args: BenchArgs) -> anyhow::Result<u8> {
+    const HEADER: [&str; 8] =
+        ["ACTION", "CLIENTS", "STEPS/S", "P50 MS", "P99 MS", "BARE/S", "PART", "VERIFIED/S"];
+    let mut table = Table::new(HEADER);
     for name in &args.actions {
         let load = Load::parse(name)?;
         for clients in &args.clients {
@@ -107,12 +96,13 @@ pub(super) async fn bench(
             let steps = (usize::try_from(args.steps)? * clients / 64).max(500);
             let sessions = usize::try_from(args.sessions)?;
             let run = Run { load, clients, steps, sessions };
-            let figure = measure(&args, store.as_deref(), name, run).await?;
-            if json {
+            let figure = measure(&args, data.global.store.as_deref(), name, run).await?;
+            if data.global.json {
                 show::json(&figure)?;
                 continue;
             }
             anstream::eprintln!("measured {name} with {clients} client(s)");
+            let verified = figure.verified_entries_per_second.map(|rate| format!("{rate:.0}"));
             table.add([
                 Cell::plain(&figure.action),
                 Cell::plain(figure.clients),
@@ -121,15 +111,11 @@ pub(super) async fn bench(
                 Cell::plain(format!("{:.2}", figure.latency_p99_ms)),
                 Cell::plain(format!("{:.0}", figure.roofline_steps_per_second)),
                 Cell::plain(format!("{:.0} %", figure.part_of_roofline * 100.0)),
-                Cell::plain(
-                    figure
-                        .verified_entries_per_second
-                        .map_or_else(|| "-".to_owned(), |per_second| format!("{per_second:.0}")),
-                ),
+                Cell::plain(verified.unwrap_or_else(|| "-".to_owned())),
             ]);
         }
     }
-    if !json {
+    if !data.global.json {
         show::say(table)?;
     }
     Ok(0)
@@ -223,9 +209,15 @@ async fn real_steps(data: DataDir, run: Run) -> anyhow::Result<Real> {
     let elapsed = start.elapsed();
     held.gate.store.leave().await;
     latencies.sort();
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    let per_second = latencies.len() as f64 / elapsed.as_secs_f64();
+    let per_second = rate(u64::try_from(latencies.len())?, elapsed);
     Ok(Real { per_second, latencies })
+}
+
+/// How many per second.
+fn rate(count: u64, elapsed: Duration) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let count = count as f64;
+    count / elapsed.as_secs_f64()
 }
 
 /// The default session, and further named ones up to the count.
@@ -243,9 +235,7 @@ async fn verified_entries(directory: &Path) -> anyhow::Result<f64> {
     let start = Instant::now();
     let report = verify::verify(&store, &[], |_| {}).await?;
     ensure!(report.problems.is_empty(), "the store does not verify: {:?}", report.problems);
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    let per_second = report.entries as f64 / start.elapsed().as_secs_f64();
-    Ok(per_second)
+    Ok(rate(report.entries, start.elapsed()))
 }
 
 /// The proposals of each client, ready to be sent.
@@ -335,9 +325,7 @@ async fn bare_rows(directory: &Path, clients: usize) -> anyhow::Result<f64> {
         })
     })
     .await??;
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    let per_second = steps as f64 / elapsed.as_secs_f64();
-    Ok(per_second)
+    Ok(rate(u64::try_from(steps)?, elapsed))
 }
 
 /// Makes this many durable file replacements, all at once.

@@ -14,27 +14,29 @@ use serde_json::{Value, json};
 use stepgate_agent::turn::TurnId;
 use stepgate_core::ids::{ApprovalId, SessionId};
 use stepgate_http::sse::{Events, Received};
+use stepgate_mcp::bridge::Exchange;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::watch;
 
-use super::find::{CANDIDATES_MAX, Wanted, find};
+use super::confirm::is_yes;
+use super::find::{CANDIDATES_MAX, SESSION, Wanted, find};
 use super::mcp::keep;
 use super::serve::Signals;
 use super::{FAULT, WAITING, approvals, times};
-use crate::cli::{ChatArgs, Global, Named};
+use crate::cli::{ChatArgs, Named};
 use crate::client::{self, Line};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 use tell::{Failure, Teller};
 
-pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> anyhow::Result<u8> {
+pub(super) async fn chat(data: &DataDir, args: ChatArgs) -> anyhow::Result<u8> {
     let (stop, stopped) = watch::channel(false);
-    let (agent, operator, keeper) = match client::remote(global)? {
+    let (agent, operator, keeper) = match client::remote(&data.global)? {
         // With --url there is one token, and a principal may not decide on its own requests.
         Some(target) => (Line::of_agent(target), None, None),
         None => {
             let keeper = keep(data, stopped).await?;
-            let operator = Line::of_operator(global, data)?;
+            let operator = Line::of_operator(data)?;
             (Line::of_agent(client::socket(data)), Some(operator), Some(keeper))
         }
     };
@@ -42,8 +44,8 @@ pub(super) async fn chat(global: &Global, data: &DataDir, args: ChatArgs) -> any
         agent,
         operator,
         input: BufReader::new(tokio::io::stdin()).lines(),
-        teller: Teller::new(global.json),
-        times: times(global),
+        teller: Teller::new(data.global.json),
+        times: times(&data.global),
         last: None,
         opened: None,
         unanswered: None,
@@ -113,7 +115,7 @@ impl Chat {
                 self.listed(&path, "sessions").await
             }
         };
-        let session = find(named, rows).await?;
+        let session = find(&SESSION, named, rows).await?;
         let path = format!("/v1/agent/turns?limit=1&session={session}");
         let turns = self.listed(&path, "turns").await?;
         let turn = turns.first().and_then(|turn| turn.get("turnId")?.as_str());
@@ -123,7 +125,7 @@ impl Chat {
 
     /// Rows that the agent may see.
     async fn listed(&self, path: &str, name: &str) -> anyhow::Result<Vec<Value>> {
-        let response = self.agent.send(Method::GET, path, &[], "").await?;
+        let response = self.agent.exchange(Method::GET, path, &[], Vec::new()).await?;
         let is_success = response.status().is_success();
         let body = body_of(response).await?;
         match body.get(name).and_then(Value::as_array) {
@@ -172,7 +174,8 @@ impl Chat {
             ("idempotency-key", key),
         ];
         let path = "/v1/agent/turns";
-        let response = self.agent.send(Method::POST, path, &headers, body.to_string()).await?;
+        let body = body.to_string().into_bytes();
+        let response = self.agent.exchange(Method::POST, path, &headers, body).await?;
         if response.status() != StatusCode::OK {
             let result = body_of(response).await?;
             return self.failed(&result);
@@ -191,7 +194,7 @@ impl Chat {
         let opened = self.opened.take().filter(|_| self.unanswered.is_some());
         let Some(Ok(turn_id)) = opened.map(|(_, turn)| turn.parse::<TurnId>()) else { return };
         let path = format!("/v1/agent/turns/{turn_id}/cancel");
-        let cancelling = self.agent.send(Method::POST, &path, &[], "");
+        let cancelling = self.agent.exchange(Method::POST, &path, &[], Vec::new());
         match tokio::time::timeout(GIVE_UP_WAIT, cancelling).await {
             Ok(Ok(answer)) if answer.status().is_success() => show::note("the turn is cancelled"),
             Ok(_) | Err(_) => show::note(format!("turn {turn_id} could not be cancelled")),
@@ -269,7 +272,7 @@ impl Chat {
         };
         let word = if is_yes(&line) { "approve" } else { "deny" };
         let path = format!("/v1/approvals/{approval}/{word}");
-        let response = operator.send(Method::POST, &path, &[], "").await?;
+        let response = operator.exchange(Method::POST, &path, &[], Vec::new()).await?;
         if !response.status().is_success() {
             let why = body_of(response).await?;
             let why = why.get("detail").and_then(Value::as_str).unwrap_or_default();
@@ -292,7 +295,7 @@ async fn card(
     times: Times,
 ) -> anyhow::Result<Option<String>> {
     let path = format!("/v1/approvals/{approval}");
-    let response = operator.send(Method::GET, &path, &[], "").await?;
+    let response = operator.exchange(Method::GET, &path, &[], Vec::new()).await?;
     if !response.status().is_success() {
         return Ok(None);
     }
@@ -302,10 +305,6 @@ async fn card(
 async fn body_of(response: Response<Body>) -> anyhow::Result<Value> {
     let body = response.into_body().collect().await.context("the answer broke off")?.to_bytes();
     serde_json::from_slice(&body).context("the answer is not JSON: is it a Stepgate?")
-}
-
-fn is_yes(line: &str) -> bool {
-    matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }
 
 /// Prints a prompt, if standard input is a terminal.

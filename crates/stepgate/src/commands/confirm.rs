@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{Context, bail};
 
-use crate::cli::{Global, Named};
-use crate::client::{As, Client};
+use crate::cli::Named;
+use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 
 /// When the person at the terminal is asked.
@@ -28,38 +28,39 @@ impl Asked {
 }
 
 /// A client that acts for the operator: with a token, or after the person at the terminal has agreed.
-pub(super) async fn operator(
-    global: &Global,
-    data: &DataDir,
-    question: &str,
-) -> anyhow::Result<Client> {
-    operator_shown(global, data, Asked::WithoutToken, async |client: &mut Client| {
+pub(super) async fn operator(data: &DataDir, question: &str) -> anyhow::Result<Client> {
+    let nothing = async |_: &mut Client| Ok(());
+    let question = async |client: &mut Client, &(): &()| {
         // Only to let the gateway check whether a person can be here.
         client.list("approvals", "&status=pending", None, 1).await?;
         Ok(question.to_owned())
-    })
-    .await
+    };
+    let asked = Asked::WithoutToken;
+    Ok(operator_about(data, asked, nothing, question).await?.0)
 }
 
-/// The same, but the question is made with the client: what the person sees before it is read first.
-pub(super) async fn operator_shown(
-    global: &Global,
+/// The same for what the command names, which `find` looks up once. The question is made with the client: what the
+/// person sees before it is read first.
+pub(super) async fn operator_about<T>(
     data: &DataDir,
     asked: Asked,
-    question: impl AsyncFnOnce(&mut Client) -> anyhow::Result<String>,
-) -> anyhow::Result<Client> {
-    let mut client = Client::of(global, data, As::Operator).await?;
+    find: impl AsyncFnOnce(&mut Client) -> anyhow::Result<T>,
+    question: impl AsyncFnOnce(&mut Client, &T) -> anyhow::Result<String>,
+) -> anyhow::Result<(Client, T)> {
+    let mut client = Client::of(data, Role::Operator).await?;
     if asked == Asked::WithoutToken && !client.is_at_terminal() {
-        return Ok(client);
+        let found = find(&mut client).await?;
+        return Ok((client, found));
     }
     let terminal = terminal(asked)?;
-    let question = question(&mut client).await?;
+    let found = find(&mut client).await?;
+    let question = question(&mut client, &found).await?;
     // Release the directory while the person reads: other processes may need it.
     drop(client);
     if !agrees(terminal, &question)? {
         bail!("nothing was changed");
     }
-    Client::of(global, data, As::Operator).await
+    Ok((Client::of(data, Role::Operator).await?, found))
 }
 
 /// The terminal itself: standard input may be a file, and standard output the file that receives a token.
@@ -81,5 +82,9 @@ fn agrees(mut terminal: File, question: &str) -> anyhow::Result<bool> {
     write!(terminal, "{question} [y/N] ").context("cannot write to the terminal")?;
     let mut line = String::new();
     BufReader::new(terminal).read_line(&mut line).context("cannot read from the terminal")?;
-    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    Ok(is_yes(&line))
+}
+
+pub(super) fn is_yes(line: &str) -> bool {
+    matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")
 }

@@ -7,7 +7,7 @@ use stepgate_core::ids::ApprovalId;
 
 use super::confirm::{self, Asked};
 use super::{approvals, find, times};
-use crate::cli::{DecideArgs, Global, Named};
+use crate::cli::{DecideArgs, Named};
 use crate::client::Client;
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
@@ -37,25 +37,19 @@ impl Decision {
 }
 
 pub(super) async fn decide(
-    global: &Global,
     data: &DataDir,
     args: DecideArgs,
     decision: Decision,
 ) -> anyhow::Result<u8> {
     // INVARIANT: each name is looked up once. What is shown and what is decided on have the same whole id, and what an
     // approval asks for never changes.
-    let mut ids = None;
-    let question = async |client: &mut Client| {
-        let ids = ids.insert(found(client, &args.ids).await?);
-        let shown = shown(client, ids, times(global)).await?;
+    let find = async |client: &mut Client| found(client, &args.ids).await;
+    let question = async |client: &mut Client, ids: &Vec<ApprovalId>| {
+        let shown = shown(client, ids, times(&data.global)).await?;
         Ok(format!("{shown}\n{}", decision.question(ids.len())))
     };
-    let mut client =
-        confirm::operator_shown(global, data, Asked::about(&args.ids), question).await?;
-    let ids = match ids {
-        Some(ids) => ids,
-        None => found(&mut client, &args.ids).await?,
-    };
+    let asked = Asked::about(&args.ids);
+    let (mut client, ids) = confirm::operator_about(data, asked, find, question).await?;
     let body = json!({ "decision": decision.as_str(), "ids": ids, "note": args.note });
     let reply = client.ask(Method::POST, "/v1/approvals/decide", Some(&body)).await?.json()?;
     let results = reply.get("results").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -64,7 +58,7 @@ pub(super) async fn decide(
         if result.get("error").is_some() {
             code = super::FAULT;
         }
-        if global.json {
+        if data.global.json {
             show::json(result)?;
         } else {
             tell(result)?;
@@ -80,7 +74,7 @@ async fn found(
 ) -> anyhow::Result<Vec<ApprovalId>> {
     let mut ids = Vec::with_capacity(named.len());
     for named in named {
-        let id = find::approval(client, named).await?;
+        let id = find::approval(client, named, "pending").await?;
         if !ids.contains(&id) {
             ids.push(id);
         }

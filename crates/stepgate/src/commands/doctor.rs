@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anstream::adapter::strip_str;
 use anyhow::{Context, ensure};
-use axum::http::Method;
 use serde::Serialize;
 use serde_json::Value;
 use stepgate_core::attention::{self, Reading};
@@ -19,8 +18,7 @@ use stepgate_http::server::Tls;
 use stepgate_policy::{Finding, Severity};
 use stepgate_store::sqlite::SqliteStore;
 
-use crate::cli::Global;
-use crate::client::{As, Client};
+use crate::client::{Client, Role};
 use crate::config::Config;
 use crate::data_dir::DataDir;
 
@@ -38,7 +36,7 @@ struct Check {
     detail: String,
 }
 
-pub(super) async fn doctor(global: &Global, data: &DataDir, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn doctor(data: &DataDir) -> anyhow::Result<u8> {
     let checks = [
         check("configuration", configuration(data)),
         check("data directory", directory(data)),
@@ -46,20 +44,20 @@ pub(super) async fn doctor(global: &Global, data: &DataDir, json: bool) -> anyho
         check("holder", Ok(holder(data))),
         check("database", database(data).await),
         check("sandbox", sandbox(data)),
-        check("policies", policies(global, data).await),
+        check("policies", policies(data).await),
         check("certificate", certificate(data)),
         check("model", model(data)),
         check("notifications", notifications(data)),
         check("tool servers", tool_servers(data)),
-        check("tools", tools(global, data).await),
+        check("tools", tools(data).await),
         check("interrupted runs", interrupted(data).await),
         check("attention", needing_a_person(data).await),
         check("tokens", tokens(data).await),
         check("executors", executors(data).await),
     ];
-    for Check { name, ok, detail } in &checks {
-        if json {
-            show::json(&Check { name, ok: *ok, detail: detail.clone() })?;
+    for check @ Check { name, ok, detail } in &checks {
+        if data.global.json {
+            show::json(check)?;
         } else {
             let (style, word) = if *ok { (show::GOOD, "ok   ") } else { (show::ERROR, "wrong") };
             let detail = show::printable_lines(detail);
@@ -137,12 +135,12 @@ fn sandbox(data: &DataDir) -> anyhow::Result<String> {
     Ok("paths are resolved by the kernel".into())
 }
 
-async fn policies(global: &Global, data: &DataDir) -> anyhow::Result<String> {
+async fn policies(data: &DataDir) -> anyhow::Result<String> {
     let directory = data.policies(&data.load_config()?);
     if !directory.exists() {
         return Ok("not there yet".into());
     }
-    let tools = super::policy::tools(global, data, &directory).await?;
+    let tools = super::policy::tools(data, &directory).await?;
     let checked = stepgate_policy::check(&directory, &tools);
     let is_error = |finding: &&Finding| finding.severity == Severity::Error;
     let errors: Vec<_> = checked.findings.iter().filter(is_error).map(Finding::to_string).collect();
@@ -195,14 +193,14 @@ fn tool_servers(data: &DataDir) -> anyhow::Result<String> {
 }
 
 /// What is off: according to the process that holds the directory, or else to the servers when they are started now.
-async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
+async fn tools(data: &DataDir) -> anyhow::Result<String> {
     let config = data.load_config()?;
     if config.servers.is_empty() {
         return Ok("no tool servers in the configuration".into());
     }
-    let off = match Client::elsewhere(global, data, As::Auditor).await? {
+    let off = match Client::elsewhere(data, Role::Auditor).await? {
         Some(mut client) => {
-            let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+            let reply = client.get("/v1/tools").await?;
             let off = reply.get("off").and_then(Value::as_array).cloned().unwrap_or_default();
             let message = |off: &Value| off.get("message")?.as_str().map(str::to_owned);
             off.iter().filter_map(message).collect()
@@ -221,10 +219,9 @@ async fn tools(global: &Global, data: &DataDir) -> anyhow::Result<String> {
 
 /// Starts the servers, lists their tools, and stops them. Nothing is recorded as accepted.
 async fn off_now(data: &DataDir, config: &Config) -> anyhow::Result<Vec<String>> {
-    let has_store = data.store_url(config)?.is_some() || data.database().exists();
-    let pins = match has_store {
-        true => pins::accepted(&*store::read(data).await?).await?,
-        false => pins::Pins::new(),
+    let pins = match store_of(data).await? {
+        Some(store) => pins::accepted(&*store).await?,
+        None => pins::Pins::new(),
     };
     let servers = start::servers(data, config, pins).await?;
     // Tools seen for the first time would be accepted by the next start.
@@ -292,11 +289,8 @@ async fn needing_a_person(data: &DataDir) -> anyhow::Result<String> {
 
 /// Tokens that expire soon: an expired token locks its principal out, and the gateway cannot warn its holder.
 async fn tokens(data: &DataDir) -> anyhow::Result<String> {
-    let is_elsewhere = data.store_url(&data.load_config()?)?.is_some();
-    if !is_elsewhere && !data.database().exists() {
-        return Ok("none".into());
-    }
-    let tokens = Tokens::load(&*store::read(data).await?).await?.list();
+    let Some(store) = store_of(data).await? else { return Ok("none".into()) };
+    let tokens = Tokens::load(&*store).await?.list();
     let soon = RealWorld.now().plus_ms(SOON_S * 1000);
     let ending = tokens.iter().filter_map(|token| {
         let at = token.expires_at.filter(|at| *at <= soon)?;

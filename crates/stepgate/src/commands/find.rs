@@ -2,13 +2,14 @@
 //!
 //! Every command uses this one resolver. Where the rows come from is up to the command: a gateway, or the store.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use stepgate_core::bundle::RunObject;
-use stepgate_core::ids::{ApprovalId, ArtifactId, IdPrefix, PrincipalId, RunId, SessionId};
+use stepgate_core::ids::{ApprovalId, IdPrefix, PrincipalId, RunId, SessionId};
 use stepgate_core::ports::{RunQuery, RunText, SessionQuery, Store};
 use stepgate_core::session::Session;
 
@@ -20,41 +21,56 @@ use crate::{show, start};
 pub(super) const CANDIDATES_MAX: u32 = 10;
 
 /// A kind of object that has an id.
-pub(super) trait Kind:
-    FromStr<Err: std::error::Error + Send + Sync + 'static> + Display + Copy
-{
+pub(super) struct Kind {
     /// For messages.
-    const NAME: &'static str;
+    pub(super) name: &'static str,
     /// The command that lists them.
-    const LISTED_BY: &'static str;
+    pub(super) listed_by: &'static str,
     /// The members of a row that tell what it is, its id first.
-    const MEMBERS: &'static [&'static str];
+    pub(super) members: &'static [&'static str],
 }
 
-impl Kind for RunId {
-    const NAME: &'static str = "run";
-    const LISTED_BY: &'static str = "stepgate runs";
-    const MEMBERS: &'static [&'static str] = &["tool_run_id", "ts", "principal_id", "tool_name"];
+pub(super) const RUN: Kind = Kind {
+    name: "run",
+    listed_by: "stepgate runs",
+    members: &["tool_run_id", "ts", "principal_id", "tool_name"],
+};
+
+const APPROVAL: Kind = Kind {
+    name: "approval",
+    listed_by: "stepgate approvals --status all",
+    members: &["approval_id", "ts_requested", "status"],
+};
+
+pub(super) const SESSION: Kind = Kind {
+    name: "session",
+    listed_by: "stepgate sessions",
+    members: &["session_id", "ts", "principal_id"],
+};
+
+impl Kind {
+    /// The id of a row; empty where it has none.
+    fn id<'a>(&self, row: &'a Value) -> &'a str {
+        self.members.first().and_then(|name| row.get(name)?.as_str()).unwrap_or_default()
+    }
+
+    fn parsed<T: Id>(&self, row: &Value) -> anyhow::Result<T> {
+        let parsed = self.id(row).parse();
+        parsed.with_context(|| format!("the gateway lists a {} without its id", self.name))
+    }
+
+    /// One line about a candidate.
+    fn candidate(&self, row: &Value) -> String {
+        let members = self.members.iter().filter_map(|name| row.get(name)?.as_str());
+        let line: String = members.map(|text| format!("  {}", show::printable(text))).collect();
+        format!("\n{line}")
+    }
 }
 
-impl Kind for ApprovalId {
-    const NAME: &'static str = "approval";
-    const LISTED_BY: &'static str = "stepgate approvals --status all";
-    const MEMBERS: &'static [&'static str] = &["approval_id", "ts_requested", "status"];
-}
+/// An id, of whatever kind.
+pub(super) trait Id: FromStr<Err: Error + Send + Sync + 'static> + Display + Copy {}
 
-impl Kind for SessionId {
-    const NAME: &'static str = "session";
-    const LISTED_BY: &'static str = "stepgate sessions";
-    const MEMBERS: &'static [&'static str] = &["session_id", "ts", "principal_id"];
-}
-
-/// The id of a token.
-impl Kind for ArtifactId {
-    const NAME: &'static str = "token";
-    const LISTED_BY: &'static str = "stepgate token list";
-    const MEMBERS: &'static [&'static str] = &["token_id", "created_at", "principal_id", "role"];
-}
+impl<T: FromStr<Err: Error + Send + Sync + 'static> + Display + Copy> Id for T {}
 
 /// What a resolver looks for.
 #[derive(Clone, Copy)]
@@ -67,33 +83,32 @@ pub(super) enum Wanted<'a> {
 }
 
 /// The one object that is meant. `rows` returns what is wanted as JSON, at most one more than [`CANDIDATES_MAX`].
-pub(super) async fn find<T: Kind>(
+pub(super) async fn find<T: Id>(
+    kind: &Kind,
     named: &Named<T>,
     rows: impl AsyncFnOnce(Wanted<'_>) -> anyhow::Result<Vec<Value>>,
 ) -> anyhow::Result<T> {
+    let Kind { name, listed_by, .. } = kind;
     let prefix = match named {
         Named::Whole(id) => return Ok(*id),
         Named::Last => {
             let rows = rows(Wanted::Newest).await?;
             let newest = rows.first().with_context(|| {
-                format!(
-                    "there is no {} that `last` could mean: `{}` lists them",
-                    T::NAME,
-                    T::LISTED_BY
-                )
+                format!("there is no {name} that `last` could mean: `{listed_by}` lists them")
             })?;
-            return id_of(newest);
+            return kind.parsed(newest);
         }
         Named::Beginning(prefix) => prefix,
     };
     let rows = rows(Wanted::Beginning(prefix)).await?;
-    let (name, prefix) = (T::NAME, prefix.as_str());
+    let prefix = prefix.as_str();
     match rows.as_slice() {
-        [] => bail!("no {name} begins with `{prefix}`: `{}` lists them", T::LISTED_BY),
-        [row] => id_of(row),
+        [] => bail!("no {name} begins with `{prefix}`: `{listed_by}` lists them"),
+        [row] => kind.parsed(row),
         rows => {
             let most = usize::try_from(CANDIDATES_MAX)?;
-            let mut listed: String = rows.iter().take(most).map(candidate::<T>).collect();
+            let mut listed: String =
+                rows.iter().take(most).map(|row| kind.candidate(row)).collect();
             if rows.len() > most {
                 listed.push_str("\n  and more");
             }
@@ -102,6 +117,25 @@ pub(super) async fn find<T: Kind>(
             )
         }
     }
+}
+
+/// The one of these rows that is meant, with its id; `newest` is what `last` means.
+pub(super) async fn among<'a, T: Id>(
+    kind: &Kind,
+    named: &Named<T>,
+    rows: &'a [Value],
+    newest: Option<&Value>,
+) -> anyhow::Result<(T, Option<&'a Value>)> {
+    let wanted = async |wanted: Wanted<'_>| {
+        Ok(match wanted {
+            Wanted::Newest => newest.into_iter().cloned().collect(),
+            Wanted::Beginning(prefix) => {
+                rows.iter().filter(|row| prefix.fits(&kind.id(row))).cloned().collect()
+            }
+        })
+    };
+    let id = find(kind, named, wanted).await?;
+    Ok((id, rows.iter().find(|row| kind.id(row) == id.to_string())))
 }
 
 /// Asks a gateway for rows of a list. `newest` is the filter for `last`; `by_id` is the parameter for the beginning of
@@ -130,7 +164,7 @@ pub(super) async fn session(
     let Some(named) = named else { return Ok(None) };
     let rows =
         async |wanted: Wanted<'_>| from_gateway(client, "sessions", "id_prefix", "", wanted).await;
-    find(named, rows).await.map(Some)
+    find(&SESSION, named, rows).await.map(Some)
 }
 
 /// The run that is meant, of those that the client may see. It may be of another principal than the caller, so whose
@@ -145,18 +179,20 @@ pub(super) async fn run(client: &mut Client, named: &Named<RunId>) -> anyhow::Re
         }
         Ok(rows)
     };
-    find(named, rows).await
+    find(&RUN, named, rows).await
 }
 
-/// The approval that is meant: `last` is the newest that waits.
+/// The approval that is meant: `last` is the newest with this status.
 pub(super) async fn approval(
     client: &mut Client,
     named: &Named<ApprovalId>,
+    status: &str,
 ) -> anyhow::Result<ApprovalId> {
+    let newest = format!("&status={status}");
     let rows = async |wanted: Wanted<'_>| {
-        from_gateway(client, "approvals", "id_prefix", "&status=pending", wanted).await
+        from_gateway(client, "approvals", "id_prefix", &newest, wanted).await
     };
-    find(named, rows).await
+    find(&APPROVAL, named, rows).await
 }
 
 /// The run that is meant, in the store: `last` is the newest of the agent as which `run`, `step`, `chat` and `mcp` act on
@@ -179,7 +215,7 @@ pub(super) async fn run_in(store: &dyn Store, named: &Named<RunId>) -> anyhow::R
         let row = |run| Ok(serde_json::to_value(RunObject::of(run))?);
         runs.iter().map(row).collect()
     };
-    find(named, rows).await
+    find(&RUN, named, rows).await
 }
 
 /// The session that is meant, in the store: of this principal, or of any.
@@ -200,19 +236,7 @@ pub(super) async fn session_in(
         let row = |it: &Session| json!({ "session_id": it.session_id, "ts": it.ts, "principal_id": it.principal_id });
         Ok(sessions.iter().map(row).collect())
     };
-    find(named, rows).await.map(Some)
-}
-
-fn id_of<T: Kind>(row: &Value) -> anyhow::Result<T> {
-    let id = T::MEMBERS.first().and_then(|name| row.get(name)?.as_str()).unwrap_or_default();
-    id.parse().with_context(|| format!("the gateway lists a {} without its id", T::NAME))
-}
-
-/// One line about a candidate.
-fn candidate<T: Kind>(row: &Value) -> String {
-    let members = T::MEMBERS.iter().filter_map(|name| row.get(name)?.as_str());
-    let line: String = members.map(|text| format!("  {}", show::printable(text))).collect();
-    format!("\n{line}")
+    find(&SESSION, named, rows).await.map(Some)
 }
 
 #[cfg(test)]

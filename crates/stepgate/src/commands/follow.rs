@@ -4,14 +4,13 @@ use serde_json::Value;
 use stepgate_http::sse::Received;
 
 use super::watch::Watch;
-use crate::cli::Global;
 use crate::data_dir::DataDir;
 use crate::show::{self, DIM};
 
-pub(super) async fn follow(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
-    let mut watch = Watch::begin(global, data).await?;
+pub(super) async fn follow(data: &DataDir) -> anyhow::Result<u8> {
+    let mut watch = Watch::begin(data).await?;
     while let Some(event) = watch.next().await? {
-        if global.json {
+        if data.global.json {
             let mut value: Value = serde_json::from_str(&event.data)?;
             if let Value::Object(members) = &mut value {
                 let position: u64 = event.id.parse()?;

@@ -1,7 +1,5 @@
 //! A gateway: a data directory that this process holds, and all its listeners.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +9,8 @@ use stepgate_gateway::control;
 use stepgate_gateway::notify;
 use stepgate_gateway::service::Service;
 use stepgate_gateway::turns::{self, Conversations};
-use stepgate_http::server::{Endpoint, Listeners, make_tokens};
-use stepgate_http::{AccessLog, App, PublicUrl, Scheme};
+use stepgate_http::server::{Endpoint, Listeners};
+use stepgate_http::{AccessLog, App, Scheme};
 use stepgate_mcp::Door;
 use tokio::task::JoinHandle;
 use tracing::warn;
@@ -25,8 +23,8 @@ use crate::start::{self, Held};
 pub(super) struct Gateway {
     pub(super) service: Arc<Service>,
     held: Held,
-    app: Arc<App>,
-    listeners: Listeners,
+    pub(super) app: Arc<App>,
+    pub(super) listeners: Listeners,
     reloading: JoinHandle<()>,
 }
 
@@ -69,21 +67,6 @@ impl Gateway {
         let (gate, control) = (held.gate.clone(), Arc::clone(&held.control));
         let reloading = tokio::spawn(control::keep_reloading(gate, control, pause));
         Ok(Self { service, held, app, listeners, reloading })
-    }
-
-    /// The address, with the port that the system assigned if the setting was 0.
-    pub(super) fn address(&self) -> std::io::Result<Option<SocketAddr>> {
-        self.listeners.address()
-    }
-
-    /// The URL by which browsers reach it.
-    pub(super) fn public_url(&self) -> &PublicUrl {
-        self.app.public_url()
-    }
-
-    /// The files of the operator's and the agent's tokens, created if they are missing.
-    pub(super) async fn tokens(&self, data: &DataDir) -> anyhow::Result<[PathBuf; 2]> {
-        make_tokens(&self.service, data.root()).await
     }
 
     /// Answers requests until `stop` completes.

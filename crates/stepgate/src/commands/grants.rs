@@ -7,62 +7,47 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use stepgate_core::action::proposed_name;
 use stepgate_core::grant::Condition;
-use stepgate_core::ids::{ApprovalId, IdPrefix};
+use stepgate_core::ids::{ApprovalId, ArtifactId};
 
 use super::confirm::{self, Asked};
-use super::find::{self, Kind, Wanted};
-use super::{past, times};
-use crate::cli::{
-    Allowance, CreateGrantArgs, Global, GrantId, GrantsArgs, GrantsCommand, Named, Span,
-};
-use crate::client::{As, Client};
+use super::find::{self, Kind};
+use super::{past, print_list, print_one, text, times};
+use crate::cli::{Allowance, CreateGrantArgs, GrantsArgs, GrantsCommand, Named, Span};
+use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Times};
 
-impl Kind for GrantId {
-    const NAME: &'static str = "grant";
-    const LISTED_BY: &'static str = "stepgate grants";
-    const MEMBERS: &'static [&'static str] = &["grant_id", "created_at", "principal_id", "tool"];
-}
+const GRANT: Kind = Kind {
+    name: "grant",
+    listed_by: "stepgate grants",
+    members: &["grant_id", "created_at", "principal_id", "tool"],
+};
 
-pub(super) async fn grants(
-    global: &Global,
-    data: &DataDir,
-    args: GrantsArgs,
-) -> anyhow::Result<u8> {
+pub(super) async fn grants(data: &DataDir, args: GrantsArgs) -> anyhow::Result<u8> {
     match args.command {
-        None => list(global, data, args.all).await?,
-        Some(GrantsCommand::Create(args)) => create(global, data, &args).await?,
-        Some(GrantsCommand::Revoke { id }) => revoke(global, data, &id).await?,
+        None => list(data, args.all).await?,
+        Some(GrantsCommand::Create(args)) => create(data, &args).await?,
+        Some(GrantsCommand::Revoke { id }) => revoke(data, &id).await?,
     }
     Ok(0)
 }
 
 async fn all(client: &mut Client) -> anyhow::Result<Vec<Value>> {
-    let reply = client.ask(Method::GET, "/v1/grants", None).await?.json()?;
+    let reply = client.get("/v1/grants").await?;
     Ok(reply.get("grants").and_then(Value::as_array).cloned().unwrap_or_default())
-}
-
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn is_active(grant: &Value) -> bool {
     text(grant, "status") == "active"
 }
 
-async fn list(global: &Global, data: &DataDir, with_past: bool) -> anyhow::Result<()> {
-    let mut client = Client::of(global, data, As::Auditor).await?;
+async fn list(data: &DataDir, with_past: bool) -> anyhow::Result<()> {
+    let mut client = Client::of(data, Role::Auditor).await?;
     let mut grants = all(&mut client).await?;
     grants.retain(|grant| with_past || is_active(grant));
-    if global.json {
-        return grants.iter().try_for_each(show::json);
-    }
-    if grants.is_empty() {
-        return show::say("no grants");
-    }
-    let times = times(global);
-    grants.iter().try_for_each(|grant| show::say(block(grant, times)))
+    let times = times(&data.global);
+    let blocks = || grants.iter().map(|grant| block(grant, times)).collect::<Vec<_>>().join("\n");
+    print_list(&grants, &data.global, "no grants", blocks)
 }
 
 /// A grant, with what it covers spelled out.
@@ -112,7 +97,7 @@ fn spelled_out(name: &str, condition: &Condition) -> String {
     }
 }
 
-async fn create(global: &Global, data: &DataDir, args: &CreateGrantArgs) -> anyhow::Result<()> {
+async fn create(data: &DataDir, args: &CreateGrantArgs) -> anyhow::Result<()> {
     let Span(life_s) = args.life;
     let mut allowed: BTreeMap<&str, &Condition> = BTreeMap::new();
     for Allowance { name, condition } in &args.allow {
@@ -121,12 +106,9 @@ async fn create(global: &Global, data: &DataDir, args: &CreateGrantArgs) -> anyh
             "`--allow` names `{name}` twice: an argument has one condition"
         );
     }
-    let mut found = None;
-    let question = async |client: &mut Client| {
-        let id = approval(client, &args.approval).await?;
-        found = Some(id);
-        let approval = client.ask(Method::GET, &format!("/v1/approvals/{id}"), None).await?;
-        let approval = approval.json()?;
+    let find = async |client: &mut Client| find::approval(client, &args.approval, "approved").await;
+    let question = async |client: &mut Client, id: &ApprovalId| {
+        let approval = client.get(&format!("/v1/approvals/{id}")).await?;
         ensure!(
             text(&approval, "status") == "approved",
             "approval {id} is {}: a grant is made from one that was approved",
@@ -137,11 +119,7 @@ async fn create(global: &Global, data: &DataDir, args: &CreateGrantArgs) -> anyh
         Ok(format!("{shown}\nallow {} calls like this for {life}?", args.uses))
     };
     let asked = Asked::about(std::slice::from_ref(&args.approval));
-    let mut client = confirm::operator_shown(global, data, asked, question).await?;
-    let approval_id = match found {
-        Some(id) => id,
-        None => approval(&mut client, &args.approval).await?,
-    };
+    let (mut client, approval_id) = confirm::operator_about(data, asked, find, question).await?;
     let body = json!({
         "approval_id": approval_id,
         "args": allowed,
@@ -150,18 +128,7 @@ async fn create(global: &Global, data: &DataDir, args: &CreateGrantArgs) -> anyh
         "note": args.note,
     });
     let made = client.ask(Method::POST, "/v1/grants", Some(&body)).await?.json()?;
-    match global.json {
-        true => show::json(&made),
-        false => show::say(block(&made, times(global))),
-    }
-}
-
-/// The approval that is meant: `last` is the newest that was approved.
-async fn approval(client: &mut Client, named: &Named<ApprovalId>) -> anyhow::Result<ApprovalId> {
-    let rows = async |wanted: Wanted<'_>| {
-        find::from_gateway(client, "approvals", "id_prefix", "&status=approved", wanted).await
-    };
-    find::find(named, rows).await
+    print_one(&made, &data.global, || block(&made, times(&data.global)))
 }
 
 /// Every argument of an approved call, with what the grant would allow for it.
@@ -178,45 +145,26 @@ fn what_is_granted(approval: &Value, allowed: &BTreeMap<&str, &Condition>) -> St
     show::printable(&head) + &lines
 }
 
-async fn revoke(global: &Global, data: &DataDir, named: &Named<GrantId>) -> anyhow::Result<()> {
-    let mut found = None;
-    let question = async |client: &mut Client| {
-        let (id, shown) = meant(client, named, times(global)).await?;
-        found = Some(id);
+async fn revoke(data: &DataDir, named: &Named<ArtifactId>) -> anyhow::Result<()> {
+    let find = async |client: &mut Client| meant(client, named, times(&data.global)).await;
+    let question = async |_: &mut Client, (_, shown): &(ArtifactId, String)| {
         Ok(format!("{shown}\nrevoke it?"))
     };
     let asked = Asked::about(std::slice::from_ref(named));
-    let mut client = confirm::operator_shown(global, data, asked, question).await?;
-    let id = match found {
-        Some(id) => id,
-        None => meant(&mut client, named, times(global)).await?.0,
-    };
+    let (mut client, (id, _)) = confirm::operator_about(data, asked, find, question).await?;
     let reply = client.ask(Method::DELETE, &format!("/v1/grants/{id}"), None).await?;
-    if !reply.status.is_success() {
-        return Err(reply.refusal());
-    }
+    reply.succeeded()?;
     show::say(format!("revoked {id}"))
 }
 
 /// The grant that is meant, and how it looks.
 async fn meant(
     client: &mut Client,
-    named: &Named<GrantId>,
+    named: &Named<ArtifactId>,
     times: Times,
-) -> anyhow::Result<(GrantId, String)> {
+) -> anyhow::Result<(ArtifactId, String)> {
     let grants = all(client).await?;
-    let rows = async |wanted: Wanted<'_>| {
-        let begins = |prefix: &IdPrefix| {
-            grants.iter().filter(|grant| prefix.fits(&text(grant, "grant_id"))).cloned().collect()
-        };
-        Ok(match wanted {
-            Wanted::Newest => {
-                grants.iter().find(|grant| is_active(grant)).cloned().into_iter().collect()
-            }
-            Wanted::Beginning(prefix) => begins(prefix),
-        })
-    };
-    let id = find::find(named, rows).await?;
-    let grant = grants.iter().find(|grant| text(grant, "grant_id") == id.to_string());
+    let newest = grants.iter().find(|grant| is_active(grant));
+    let (id, grant) = find::among(&GRANT, named, &grants, newest).await?;
     Ok((id, grant.map(|grant| block(grant, times)).unwrap_or_default()))
 }

@@ -11,16 +11,15 @@ use tracing::error;
 
 use super::gateway::Gateway;
 use super::serve::Signals;
-use crate::cli::Global;
 use crate::client::{self, Line};
 use crate::data_dir::DataDir;
 
 /// How often to check whether this process must take over the directory.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-pub(super) async fn mcp(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
+pub(super) async fn mcp(data: &DataDir) -> anyhow::Result<u8> {
     let (stop, stopped) = watch::channel(false);
-    let (line, mut keeper) = match client::remote(global)? {
+    let (line, mut keeper) = match client::remote(&data.global)? {
         Some(target) => (Line::of_agent(target), None),
         None => {
             let keeper = keep(data, stopped).await?;

@@ -8,7 +8,7 @@ use std::path::{self, Path, PathBuf};
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use crate::cli::{Global, McpClient as Client};
+use crate::cli::McpClient as Client;
 use crate::data_dir::DataDir;
 use crate::show;
 
@@ -19,15 +19,10 @@ const SERVER: &str = "stepgate";
 const TOKEN_VARIABLE: &str = "STEPGATE_TOKEN";
 
 /// Prints the configuration to standard output, and what to do with it to standard error.
-pub(super) fn config(
-    global: &Global,
-    data: &DataDir,
-    client: Client,
-    stdio: bool,
-) -> anyhow::Result<u8> {
+pub(super) fn config(data: &DataDir, client: Client, stdio: bool) -> anyhow::Result<u8> {
     let way = match client.speaks_http() && !stdio {
-        true => over_http(global, data)?,
-        false => as_program(global, data)?,
+        true => over_http(data)?,
+        false => as_program(data)?,
     };
     let snippet = client.snippet(&way);
     snippet.advice.into_iter().for_each(show::note);
@@ -36,28 +31,27 @@ pub(super) fn config(
 }
 
 /// For the gateway at `--url`, or the one of this data directory.
-fn over_http(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
+fn over_http(data: &DataDir) -> anyhow::Result<Way> {
     let in_file =
         |file: &Path| anyhow::Ok(format!("the content of `{}`", path::absolute(file)?.display()));
-    let (url, token) = match (&global.url, &global.token_file) {
+    let (url, token) = match (&data.global.url, &data.global.token_file) {
         (Some(url), Some(file)) => (url.clone(), in_file(file)?),
         (Some(url), None) => {
             (url.clone(), "a token of that gateway with the role `agent`".to_owned())
         }
         (None, file) => {
-            let serve = data.load_config()?.serve;
             let own = data.root().join("agent.token");
             let token = in_file(file.as_deref().unwrap_or(&own))?;
-            (serve.public_url(&serve.bind, serve.scheme()?)?.to_string(), token)
+            (data.load_config()?.serve.configured_url()?.to_string(), token)
         }
     };
     Ok(Way::Http { url, token })
 }
 
 /// For this program, started by the client.
-fn as_program(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
+fn as_program(data: &DataDir) -> anyhow::Result<Way> {
     let rooted = |path: &Path| anyhow::Ok(path::absolute(path)?.to_string_lossy().into_owned());
-    let mut args = match (&global.url, &global.token_file) {
+    let mut args = match (&data.global.url, &data.global.token_file) {
         (Some(url), Some(file)) => {
             vec!["--url".to_owned(), url.clone(), "--token-file".to_owned(), rooted(file)?]
         }
@@ -66,7 +60,7 @@ fn as_program(global: &Global, data: &DataDir) -> anyhow::Result<Way> {
         ),
         (None, _) => vec!["--data".to_owned(), rooted(data.root())?],
     };
-    if let (None, Some(file)) = (&global.url, &global.config) {
+    if let (None, Some(file)) = (&data.global.url, &data.global.config) {
         args.extend(["--config".to_owned(), rooted(file)?]);
     }
     args.push("mcp".to_owned());

@@ -4,26 +4,25 @@ use serde_json::json;
 use stepgate_core::ports::{Node, Unreached};
 
 use super::times;
-use crate::cli::Global;
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table, Times};
 use crate::store;
 
-pub(super) async fn nodes(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
+pub(super) async fn nodes(data: &DataDir) -> anyhow::Result<u8> {
     let store = store::read(data).await?;
     let (nodes, unreached) = (store.nodes().await?, store.unreached().await?);
-    if global.json {
+    if data.global.json {
         print_json(&nodes, &unreached)?;
         return Ok(0);
     }
     if nodes.is_empty() {
         show::say("no node has the store open; one in a data directory has no others")?;
     } else {
-        show::say(node_table(&nodes, times(global)))?;
+        show::say(node_table(&nodes, times(&data.global)))?;
     }
     if !unreached.is_empty() {
         show::say("\nthese runs wait for an executor that no living node reaches:\n")?;
-        show::say(unreached_table(&unreached, times(global)))?;
+        show::say(unreached_table(&unreached, times(&data.global)))?;
     }
     Ok(0)
 }
@@ -53,34 +52,31 @@ fn print_json(nodes: &[Node], unreached: &[Unreached]) -> anyhow::Result<()> {
 }
 
 fn node_table(nodes: &[Node], times: Times) -> Table<7> {
-    let mut table =
-        Table::new(["NODE", "NUMBER", "SINCE", "LEASE", "RUNS", "POLICIES", "EXECUTORS"]);
-    for node in nodes {
-        table.add([
-            Cell::plain(show::printable(&node.node_id)),
+    let header = ["NODE", "NUMBER", "SINCE", "LEASE", "RUNS", "POLICIES", "EXECUTORS"];
+    let row = |node: &Node| {
+        [
+            Cell::plain(&node.node_id),
             Cell::plain(node.incarnation),
             Cell::plain(times.past(node.started_at)),
             Cell::plain(lease(node)),
             Cell::plain(node.runs),
             Cell::plain(policies(node)),
-            Cell::plain(show::printable(&node.executor_ids.join(", "))),
-        ]);
-    }
-    table
+            Cell::plain(node.executor_ids.join(", ")),
+        ]
+    };
+    Table::of(header, nodes.iter().map(row))
 }
 
 fn unreached_table(unreached: &[Unreached], times: Times) -> Table<4> {
-    let mut table = Table::new(["EXECUTOR", "RUNS", "SINCE", "LAST NODE"]);
-    for waiting in unreached {
-        let last_node = waiting.last_node_id.as_deref().unwrap_or("unknown");
-        table.add([
-            Cell::alarming(show::printable(&waiting.executor_id)),
+    let row = |waiting: &Unreached| {
+        [
+            Cell::alarming(&waiting.executor_id),
             Cell::plain(waiting.runs),
             Cell::plain(times.past(waiting.since)),
-            Cell::plain(show::printable(last_node)),
-        ]);
-    }
-    table
+            Cell::plain(waiting.last_node_id.as_deref().unwrap_or("unknown")),
+        ]
+    };
+    Table::of(["EXECUTOR", "RUNS", "SINCE", "LAST NODE"], unreached.iter().map(row))
 }
 
 fn lease(node: &Node) -> String {

@@ -18,27 +18,21 @@ use super::FAULT;
 /// Most waiting messages that are counted; beyond it the list says "or more".
 const WAITING_MAX: usize = 1000;
 
-pub(super) async fn notify(
-    data: &DataDir,
-    command: NotifyCommand,
-    json: bool,
-) -> anyhow::Result<u8> {
+pub(super) async fn notify(data: &DataDir, command: NotifyCommand) -> anyhow::Result<u8> {
     let config = data.load_config()?;
     let settings = read(data, &config)?;
     if settings.receivers.is_empty() {
         bail!("no receiver is configured: add a [[notify]] to `{}`", data.config_shown());
     }
     match command {
-        NotifyCommand::Test { name } => test(settings, name.as_deref(), json).await,
-        NotifyCommand::List => list(data, &config, &settings, json).await,
+        NotifyCommand::Test { name } => test(settings, name.as_deref(), data.global.json).await,
+        NotifyCommand::List => list(data, &config, &settings).await,
     }
 }
 
 /// The receivers, as a gateway with this configuration would have them.
 fn read(data: &DataDir, config: &Config) -> anyhow::Result<NotifySettings> {
-    let serve = &config.serve;
-    let public_url = serve.public_url(&serve.bind, serve.scheme()?)?;
-    settings::receivers(data, config, Some(public_url.to_string()))
+    settings::receivers(data, config, Some(config.serve.configured_url()?.to_string()))
 }
 
 async fn test(settings: NotifySettings, name: Option<&str>, json: bool) -> anyhow::Result<u8> {
@@ -73,12 +67,8 @@ async fn test(settings: NotifySettings, name: Option<&str>, json: bool) -> anyho
     Ok(if results.iter().all(|(_, result)| result.is_ok()) { 0 } else { FAULT })
 }
 
-async fn list(
-    data: &DataDir,
-    config: &Config,
-    settings: &NotifySettings,
-    json: bool,
-) -> anyhow::Result<u8> {
+async fn list(data: &DataDir, config: &Config, settings: &NotifySettings) -> anyhow::Result<u8> {
+    let json = data.global.json;
     let store = store::read(data).await?;
     let cursors = store.cursors().await?;
     let mut table = Table::new(["NAME", "KIND", "POSITION", "WAITING", "LAST ERROR"]);

@@ -12,40 +12,34 @@ use stepgate_core::tool::{Mode, ToolName};
 use stepgate_gateway::control;
 use stepgate_policy::{Finding, Severity, ToolShape};
 
-use super::{FAULT, run};
-use crate::cli::{Global, PolicyArgs, PolicyCommand};
-use crate::client::{As, Client};
+use super::{FAULT, print_one, run};
+use crate::cli::PolicyCommand;
+use crate::client::{Client, Role, encoded};
 use crate::data_dir::DataDir;
 use crate::show;
 use crate::start;
 
-pub(super) async fn policy(
-    global: &Global,
-    data: &DataDir,
-    args: PolicyArgs,
-) -> anyhow::Result<u8> {
-    match args.command {
-        PolicyCommand::Check { directory } => check(global, data, directory.as_deref()).await,
+pub(super) async fn policy(data: &DataDir, command: PolicyCommand) -> anyhow::Result<u8> {
+    match command {
+        PolicyCommand::Check { directory } => check(data, directory.as_deref()).await,
         PolicyCommand::Explain { tool, pairs, args, principal } => {
             let arguments = match args {
                 Some(json) => serde_json::from_str(&json).context("--args is not JSON")?,
                 None => run::pairs(&tool, &pairs)?,
             };
-            explain(global, data, &tool, arguments, &principal).await
+            explain(data, &tool, arguments, &principal).await
         }
-        PolicyCommand::Replay { directory, limit } => {
-            replay::replay(global, data, &directory, limit).await
-        }
+        PolicyCommand::Replay { directory, limit } => replay::replay(data, &directory, limit).await,
     }
 }
 
-async fn check(global: &Global, data: &DataDir, directory: Option<&Path>) -> anyhow::Result<u8> {
+async fn check(data: &DataDir, directory: Option<&Path>) -> anyhow::Result<u8> {
     let config = data.load_config()?;
     let in_force = data.policies(&config);
     let directory = directory.unwrap_or(&in_force);
-    let tools = tools(global, data, directory).await?;
+    let tools = tools(data, directory).await?;
     let checked = stepgate_policy::check(directory, &tools);
-    if global.json {
+    if data.global.json {
         show::json(&checked)?;
     } else {
         for finding in &checked.findings {
@@ -74,13 +68,9 @@ fn line(finding: &Finding) -> String {
 
 /// The tools that policies can name: from the process that holds the directory, or else from the configured servers,
 /// started now. No policies are loaded for this, so that broken ones can be checked.
-pub(super) async fn tools(
-    global: &Global,
-    data: &DataDir,
-    directory: &Path,
-) -> anyhow::Result<Vec<ToolShape>> {
-    if let Some(mut client) = Client::elsewhere(global, data, As::Auditor).await? {
-        let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+pub(super) async fn tools(data: &DataDir, directory: &Path) -> anyhow::Result<Vec<ToolShape>> {
+    if let Some(mut client) = Client::elsewhere(data, Role::Auditor).await? {
+        let reply = client.get("/v1/tools").await?;
         let all = |name: &str| reply.get(name).and_then(Value::as_array).into_iter().flatten();
         let offered: Vec<ToolShape> = all("tools").filter_map(shape).collect();
         let is_off = |tool: &&Value| tool.get("trouble").is_some() || tool.get("off").is_some();
@@ -119,7 +109,6 @@ fn shape(tool: &Value) -> Option<ToolShape> {
 }
 
 async fn explain(
-    global: &Global,
     data: &DataDir,
     tool: &str,
     args: Value,
@@ -132,7 +121,7 @@ async fn explain(
         "action": tool,
         "args": args,
     });
-    let mut client = Client::of(global, data, As::Auditor).await?;
+    let mut client = Client::of(data, Role::Auditor).await?;
     let path = format!("/v1/policy/evaluate?principal={}", encoded(principal.as_str()));
     let reply = client.ask(Method::POST, &path, Some(&proposal)).await?;
     let reply = reply.json().with_context(|| {
@@ -140,22 +129,8 @@ async fn explain(
             "nothing can be decided on `{tool}` like this; `stepgate tools` lists what there is"
         )
     })?;
-    if global.json {
-        show::json(&reply)?;
-    } else {
-        show::say(explained(&reply))?;
-    }
+    print_one(&reply, &data.global, || explained(&reply))?;
     Ok(0)
-}
-
-/// A principal's name, escaped for a query.
-fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let encode = |byte: u8| match plain(byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
 }
 
 fn explained(reply: &Value) -> String {

@@ -4,13 +4,12 @@ use axum::http::Method;
 use stepgate_core::attention;
 use stepgate_gateway::attention::RecoveryObject;
 
-use crate::cli::Global;
-use crate::client::{As, Client};
+use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::{show, start};
 
-pub(super) async fn recover(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
-    let done = match Client::elsewhere(global, data, As::Auditor).await? {
+pub(super) async fn recover(data: &DataDir) -> anyhow::Result<u8> {
+    let done = match Client::elsewhere(data, Role::Auditor).await? {
         // The gateway holds the runs, so the gateway must recover them.
         Some(mut client) => {
             let reply = client.ask(Method::POST, "/v1/recover", None).await?.json()?;
@@ -21,7 +20,7 @@ pub(super) async fn recover(global: &Global, data: &DataDir) -> anyhow::Result<u
             RecoveryObject::of(&held.recovered, &attention::of(&held.gate).await?)
         }
     };
-    if global.json {
+    if data.global.json {
         show::json(&done)?;
     } else {
         print(&done)?;

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use serde_json::json;
 use stepgate_core::json::Value;
 use stepgate_core::ports::Store;
@@ -12,7 +12,6 @@ use stepgate_core::verify::{self, Report, SavedHead};
 use stepgate_exec::{Earlier, Identity, Moved, Now, file_at, files_in};
 use stepgate_store::{BackupError, PostgresStore, Restoring, SqliteStore};
 
-use super::verify::show_problems;
 use crate::backup::manifest::{Engine, Manifest, SandboxPart};
 use crate::backup::{
     Backup, CONFIG, DATABASE, POLICIES, SANDBOX, cannot_write, contents, files_under_way, progress,
@@ -28,7 +27,7 @@ const CONFIG_ASIDE: &str = "stepgate.toml.restored";
 /// Configuration keys that name files, in any table.
 const NAMES_FILES: [&str; 4] = ["file", "key_file", "tls_certificate", "tls_key"];
 
-pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn restore(data: &DataDir, args: RestoreArgs) -> anyhow::Result<u8> {
     let backup = Backup::open(&args.directory)?;
     let heads = backup.heads()?;
     let config = data.load_config()?;
@@ -62,7 +61,7 @@ pub(super) async fn restore(data: &DataDir, args: RestoreArgs, json: bool) -> an
         }
     };
     staging.finish()?;
-    tell(data, &args.directory, &backup, &report, json)?;
+    tell(data, &args.directory, &backup, &report)?;
     if extent == Extent::Everything {
         notes.extend(missing_files(data));
     }
@@ -255,13 +254,8 @@ fn files_named(key: &str, value: &Value, named: &mut Vec<(String, String)>) {
 
 /// Verifies the whole store, and that it ends where the backup does.
 async fn verified(store: &dyn Store, heads: &[SavedHead]) -> anyhow::Result<Report> {
-    let bar = progress("runs verified");
-    let report = verify::verify(store, heads, |runs| bar.set_position(runs)).await?;
-    bar.finish_and_clear();
-    if !report.problems.is_empty() {
-        show_problems(&report.problems)?;
-        bail!("what was restored does not verify, and is taken back; use another backup");
-    }
+    let why = "what was restored does not verify, and is taken back; use another backup";
+    let report = super::verify::verified(store, heads, why).await?;
     ensure!(
         ends_at(&report, heads),
         "what was restored does not end where the backup does, and is taken back; use another backup"
@@ -340,15 +334,9 @@ fn staying_as(manifest: &Manifest) -> Vec<String> {
     }
 }
 
-fn tell(
-    data: &DataDir,
-    from: &Path,
-    backup: &Backup,
-    report: &Report,
-    json: bool,
-) -> anyhow::Result<()> {
+fn tell(data: &DataDir, from: &Path, backup: &Backup, report: &Report) -> anyhow::Result<()> {
     let manifest = &backup.manifest;
-    if json {
+    if data.global.json {
         return show::json(&json!({
             "backup": from,
             "data": data.root(),

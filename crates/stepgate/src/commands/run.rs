@@ -8,43 +8,25 @@ use stepgate_core::tool::ToolName;
 use stepgate_exec::servers::{News, Off};
 use stepgate_gateway::control;
 
-use crate::cli::{Global, RunArgs};
-use crate::client::{As, Client};
-use crate::commands::{exit_code, find, reason, step};
+use crate::cli::RunArgs;
+use crate::commands::exit_code;
+use crate::commands::step::Taker;
 use crate::data_dir::DataDir;
 use crate::show;
-use crate::start::{self, Held};
+use crate::start::Held;
 
-pub(super) async fn run(global: &Global, data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
-    let payload = proposal(&args)?;
-    match Client::elsewhere(global, data, As::Agent).await? {
-        Some(mut client) => {
-            let session = find::session(&mut client, args.session.as_ref()).await?;
-            let sent = step::send(&mut client, session, payload).await?;
-            step::print(&sent.response)?;
-            how_to_go_on(&sent.response).into_iter().for_each(show::note);
-            if let Some(run_id) = sent.run_id {
-                reason::tell_elsewhere(global, data, run_id).await;
-            }
-            Ok(sent.code)
-        }
-        None => here(data, &args, payload).await,
+pub(super) async fn run(data: &DataDir, args: RunArgs) -> anyhow::Result<u8> {
+    let payload = Payload::whole(proposal(&args)?);
+    let mut taker = Taker::of(data, args.session.as_ref()).await?;
+    let taken = taker.take(payload).await?;
+    let is_denied = taken.code == exit_code(Word::Outcome(Outcome::Denied));
+    if let (Taker::Here { held, .. }, true) = (&taker, is_denied) {
+        tell_what_is_off(held, &args.tool);
     }
-}
-
-/// The same in this process, which holds the directory meanwhile.
-async fn here(data: &DataDir, args: &RunArgs, payload: Vec<u8>) -> anyhow::Result<u8> {
-    let held = start::hold_recovered(data).await?;
-    held.tell().await;
-    let session = step::session(&held, args.session.as_ref()).await?;
-    let answer = step::submit(&held, &session, Payload::whole(payload)).await?;
-    if answer.word() == Word::Outcome(Outcome::Denied) {
-        tell_what_is_off(&held, &args.tool);
-    }
-    step::answer(&answer)?;
-    how_to_go_on(&answer.body()).into_iter().for_each(show::note);
-    reason::tell_from(&*held.gate.store, answer.run_id).await;
-    Ok(exit_code(answer.word()))
+    taken.print()?;
+    how_to_go_on(&taken.response).into_iter().for_each(show::note);
+    taker.tell_reason(data, &taken).await;
+    Ok(taken.code)
 }
 
 /// Logs what is off in the server of a denied tool: that may be the reason.

@@ -16,93 +16,87 @@ use stepgate_gateway::world::RealWorld;
 
 use super::confirm::{self, Asked};
 use super::find::{self, Wanted};
-use super::{follow, step, times};
+use super::step::Taken;
+use super::{follow, print_list, times};
 use crate::cli::{Global, ListArgs, Named, OneRun, ResolveArgs, RunsArgs, RunsCommand, When};
-use crate::client::{As, Client, parameter};
+use crate::client::{Client, Role, parameter};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table, Times, timeline};
+use crate::store;
 
-pub(super) async fn runs(global: &Global, data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
+pub(super) async fn runs(data: &DataDir, args: RunsArgs) -> anyhow::Result<u8> {
+    let is_remote = data.global.url.is_some();
     match args.command {
-        Some(RunsCommand::Resolve(args)) => resolve(global, data, &args).await,
-        None if args.list.follow => follow::follow(global, data).await,
-        command if global.url.is_some() => {
-            let mut client = Client::of(global, data, As::Auditor).await?;
-            from_gateway(&mut client, command, args.list, global).await
+        Some(RunsCommand::Resolve(args)) => return resolve(data, &args).await,
+        None if args.list.follow => return follow::follow(data).await,
+        None if is_remote => list_from_gateway(data, &args.list).await?,
+        None => list_from_store(data, args.list).await?,
+        Some(RunsCommand::Show(one)) if is_remote => from_gateway(data, &one, "").await?,
+        Some(RunsCommand::Show(one)) => show_from_store(data, &one).await?,
+        Some(RunsCommand::Export(one)) if is_remote => from_gateway(data, &one, "/export").await?,
+        Some(RunsCommand::Export(one)) => {
+            let store = store::read(data).await?;
+            show::json(&Bundle::of(&dossier(&*store, &one).await?)?)?;
         }
-        command => from_store(&*crate::store::read(data).await?, command, args.list, global).await,
     }
+    Ok(0)
 }
 
 /// Reads the database directly, even if another process holds the directory.
-async fn from_store(
-    store: &dyn Store,
-    command: Option<RunsCommand>,
-    args: ListArgs,
-    global: &Global,
-) -> anyhow::Result<u8> {
-    match command {
-        None => {
-            let session_id = find::session_in(store, args.session.as_ref(), None).await?;
-            let before = match &args.before {
-                Some(named) => Some(find::run_in(store, named).await?),
-                None => None,
-            };
-            let query = RunQuery { session_id, before, ..query(args)? };
-            let runs = store.runs(query).await?;
-            let needs = attention(store).await?;
-            list(&runs.iter().map(ListedRun::of).collect::<Vec<_>>(), &needs, global)?;
-        }
-        Some(RunsCommand::Show(one)) => {
-            let dossier = dossier(store, &one).await?;
-            let needs = attention(store).await?;
-            let need = needs.iter().find(|need| need.run_id == Some(dossier.run.arrival.run_id));
-            if global.json {
-                show::json(&run_object::object(&dossier, need)?)?;
-            } else {
-                timeline::print(&dossier, need)?;
-            }
-        }
-        Some(RunsCommand::Export(one)) => {
-            let bundle = Bundle::of(&dossier(store, &one).await?)?;
-            show::json(&bundle)?;
-        }
-        Some(RunsCommand::Resolve(_)) => bail!("a call in doubt is resolved by its gateway"),
-    }
-    Ok(0)
+async fn list_from_store(data: &DataDir, args: ListArgs) -> anyhow::Result<()> {
+    let store = store::read(data).await?;
+    let session_id = find::session_in(&*store, args.session.as_ref(), None).await?;
+    let before = match &args.before {
+        Some(named) => Some(find::run_in(&*store, named).await?),
+        None => None,
+    };
+    let query = RunQuery {
+        before,
+        session_id,
+        principal_id: args.principal,
+        status: args.status.as_deref().and_then(Status::parse),
+        tool_name: args.tool,
+        since: instant(args.since),
+        until: instant(args.until),
+        text: args.text.as_deref().map(RunText::of),
+        limit: usize::try_from(args.limit)?,
+    };
+    let runs = store.runs(query).await?;
+    let needs = attention(&*store).await?;
+    list(&runs.iter().map(ListedRun::of).collect::<Vec<_>>(), &needs, &data.global)
 }
 
-/// Asks a remote gateway. A single run is printed as its JSON.
-async fn from_gateway(
-    client: &mut Client,
-    command: Option<RunsCommand>,
-    args: ListArgs,
-    global: &Global,
-) -> anyhow::Result<u8> {
-    let path = match command {
-        None => {
-            let session = find::session(client, args.session.as_ref()).await?;
-            let before = match &args.before {
-                Some(named) => Some(find::run(client, named).await?.to_string()),
-                None => None,
-            };
-            let runs = client.list("runs", &filter(&args, session), before, args.limit).await?;
-            let needs = client.ask(Method::GET, "/v1/runs?limit=1", None).await?.json()?;
-            let needs = needs.get("attention").cloned().unwrap_or_else(|| json!([]));
-            let needs: Vec<NeedObject> = serde_json::from_value(needs)?;
-            list(&serde_json::from_value::<Vec<ListedRun>>(Value::Array(runs))?, &needs, global)?;
-            return Ok(0);
-        }
-        Some(RunsCommand::Show(OneRun { run })) => {
-            format!("/v1/runs/{}", find::run(client, &run).await?)
-        }
-        Some(RunsCommand::Export(OneRun { run })) => {
-            format!("/v1/runs/{}/export", find::run(client, &run).await?)
-        }
-        Some(RunsCommand::Resolve(_)) => bail!("a call in doubt is resolved by its gateway"),
+async fn show_from_store(data: &DataDir, one: &OneRun) -> anyhow::Result<()> {
+    let store = store::read(data).await?;
+    let dossier = dossier(&*store, one).await?;
+    let needs = attention(&*store).await?;
+    let need = needs.iter().find(|need| need.run_id == Some(dossier.run.arrival.run_id));
+    match data.global.json {
+        true => show::json(&run_object::object(&dossier, need)?),
+        false => timeline::print(&dossier, need),
+    }
+}
+
+async fn list_from_gateway(data: &DataDir, args: &ListArgs) -> anyhow::Result<()> {
+    let client = &mut Client::of(data, Role::Auditor).await?;
+    let session = find::session(client, args.session.as_ref()).await?;
+    let before = match &args.before {
+        Some(named) => Some(find::run(client, named).await?.to_string()),
+        None => None,
     };
-    show::json(&client.ask(Method::GET, &path, None).await?.json()?)?;
-    Ok(0)
+    let runs = client.list("runs", &filter(args, session), before, args.limit).await?;
+    let needs = client.get("/v1/runs?limit=1").await?;
+    let needs = needs.get("attention").cloned().unwrap_or_else(|| json!([]));
+    let needs: Vec<NeedObject> = serde_json::from_value(needs)?;
+    let runs: Vec<ListedRun> = serde_json::from_value(Value::Array(runs))?;
+    list(&runs, &needs, &data.global)
+}
+
+/// Prints a single run, or a part of it, as the JSON of a remote gateway.
+async fn from_gateway(data: &DataDir, one: &OneRun, part: &str) -> anyhow::Result<()> {
+    let mut client = Client::of(data, Role::Auditor).await?;
+    let run_id = find::run(&mut client, &one.run).await?;
+    show::json(&client.get(&format!("/v1/runs/{run_id}{part}")).await?)
 }
 
 fn filter(args: &ListArgs, session: Option<SessionId>) -> String {
@@ -134,7 +128,7 @@ fn word(args: &ResolveArgs) -> &'static str {
 async fn unsettled(client: &mut Client, named: &Named<RunId>) -> anyhow::Result<RunId> {
     let rows = async |wanted: Wanted<'_>| match wanted {
         Wanted::Newest => {
-            let reply = client.ask(Method::GET, "/v1/attention", None).await?.json()?;
+            let reply = client.get("/v1/attention").await?;
             let Attention { attention, counts: _ } = serde_json::from_value(reply)?;
             let kinds = [Kind::InDoubt, Kind::Stuck].map(Kind::as_str);
             let newest = attention.iter().rev().find(|need| kinds.contains(&need.kind.as_str()));
@@ -142,7 +136,7 @@ async fn unsettled(client: &mut Client, named: &Named<RunId>) -> anyhow::Result<
         }
         Wanted::Beginning(_) => find::from_gateway(client, "runs", "text", "", wanted).await,
     };
-    find::find(named, rows).await
+    find::find(&find::RUN, named, rows).await
 }
 
 /// The call of a run, for the person who says what became of it. Nothing is cut.
@@ -157,18 +151,13 @@ async fn call(client: &mut Client, run_id: RunId) -> anyhow::Result<String> {
     Ok(format!("run {run_id}\n  who   {who}\n  what  {tool} {args}\n  why   {why}"))
 }
 
-async fn resolve(global: &Global, data: &DataDir, args: &ResolveArgs) -> anyhow::Result<u8> {
+async fn resolve(data: &DataDir, args: &ResolveArgs) -> anyhow::Result<u8> {
     let asked = Asked::about(std::slice::from_ref(&args.run));
-    let mut run_id = None;
-    let question = async |client: &mut Client| {
-        let run_id = *run_id.insert(unsettled(client, &args.run).await?);
-        Ok(format!("{}\nsettle its call as {}?", call(client, run_id).await?, word(args)))
+    let find = async |client: &mut Client| unsettled(client, &args.run).await;
+    let question = async |client: &mut Client, run_id: &RunId| {
+        Ok(format!("{}\nsettle its call as {}?", call(client, *run_id).await?, word(args)))
     };
-    let mut client = confirm::operator_shown(global, data, asked, question).await?;
-    let run_id = match run_id {
-        Some(run_id) => run_id,
-        None => unsettled(&mut client, &args.run).await?,
-    };
+    let (mut client, run_id) = confirm::operator_about(data, asked, find, question).await?;
     settle(&mut client, run_id, args).await
 }
 
@@ -179,31 +168,9 @@ async fn settle(client: &mut Client, run_id: RunId, args: &ResolveArgs) -> anyho
         members.insert("result".into(), result);
     }
     let path = format!("/v1/runs/{run_id}/resolve");
-    let reply = client.ask(Method::POST, &path, Some(&body)).await?;
-    let response = String::from_utf8_lossy(&reply.body).into_owned();
-    let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
-    let outcome = parsed.get("outcome").and_then(Value::as_str);
-    match outcome.and_then(super::exit_code_of) {
-        Some(code) => {
-            step::print(&response)?;
-            Ok(code)
-        }
-        None => Err(reply.refusal()),
-    }
-}
-
-fn query(args: ListArgs) -> anyhow::Result<RunQuery> {
-    Ok(RunQuery {
-        before: None,
-        session_id: None,
-        principal_id: args.principal,
-        status: args.status.as_deref().and_then(Status::parse),
-        tool_name: args.tool,
-        since: instant(args.since),
-        until: instant(args.until),
-        text: args.text.as_deref().map(RunText::of),
-        limit: usize::try_from(args.limit)?,
-    })
+    let taken = Taken::read(client.ask(Method::POST, &path, Some(&body)).await?)?;
+    taken.print()?;
+    Ok(taken.code)
 }
 
 /// Every run that needs a person.
@@ -213,20 +180,14 @@ async fn attention(store: &dyn Store) -> anyhow::Result<Vec<NeedObject>> {
 }
 
 fn list(runs: &[ListedRun], needs: &[NeedObject], global: &Global) -> anyhow::Result<()> {
-    if global.json {
-        return runs.iter().try_for_each(show::json);
-    }
-    if runs.is_empty() {
-        return show::say("no runs");
-    }
     let header = ["RUN", "TIME", "PRINCIPAL", "STEP", "TOOL", "STATUS", "MS", "WHAT"];
-    let (mut table, times) = (Table::new(header), times(global));
-    for run in runs {
-        table.add(row(run, times));
+    let times = times(global);
+    let table = || Table::of(header, runs.iter().map(|run| row(run, times)));
+    print_list(runs, global, "no runs", table)?;
+    if !global.json && !runs.is_empty() {
+        // Printed after the list, because these runs may be older than those listed.
+        needs.iter().map(show::attention::line).for_each(show::note);
     }
-    show::say(table)?;
-    // Printed after the list, because these runs may be older than those listed.
-    needs.iter().map(show::attention::line).for_each(show::note);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 use stepgate_gateway::service::wait_until_set;
 use stepgate_http::AccessLog;
-use stepgate_http::server::{Endpoint, PairFiles, Tls};
+use stepgate_http::server::{Endpoint, PairFiles, Tls, make_tokens};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
@@ -17,20 +17,18 @@ use crate::cli::ServeArgs;
 use crate::data_dir::DataDir;
 use crate::show;
 
-pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn serve(data: &DataDir, args: ServeArgs) -> anyhow::Result<u8> {
     let log = if args.quiet { AccessLog::Silent } else { AccessLog::Lines };
-    let data = match args.tls_key.clone() {
-        Some(key) => data.clone().with_secret(key),
-        None => data.clone(),
-    };
+    let mut data = data.clone();
+    data.secrets.extend(args.tls_key.clone());
     let endpoint = endpoint(&data, args).await?;
     let gateway = Gateway::open(&data, Some(&endpoint), log).await?;
-    let [operator, agent] = gateway.tokens(&data).await?;
-    let address = gateway.address()?.context("nothing is listened on")?;
+    let [operator, agent] = make_tokens(&gateway.service, data.root()).await?;
+    let address = gateway.listeners.address()?.context("nothing is listened on")?;
     // Registered before the greeting: a program that reads the greeting may send a signal at once.
     let mut signals = Signals::listen()?;
     let url = format!("{}://{address}", endpoint.scheme().as_str());
-    if json {
+    if data.global.json {
         show::json(&json!({
             "url": url,
             "data": std::path::absolute(data.root())?,
@@ -40,7 +38,7 @@ pub(super) async fn serve(data: &DataDir, args: ServeArgs, json: bool) -> anyhow
     } else {
         // A certificate is valid for a name, most likely the public one.
         let asked = match endpoint.tls {
-            Some(_) => gateway.public_url().to_string(),
+            Some(_) => gateway.app.public_url().to_string(),
             None => url.clone(),
         };
         greet(&url, &asked, data.root(), &operator, &agent)?;

@@ -2,38 +2,26 @@
 
 use serde_json::Value;
 
-use super::{past, times};
-use crate::cli::{Global, SessionsArgs};
-use crate::client::{As, Client, parameter};
+use super::{past, print_list, times};
+use crate::cli::SessionsArgs;
+use crate::client::{Client, Role, parameter};
 use crate::data_dir::DataDir;
-use crate::show::{self, Cell, Table};
+use crate::show::{Cell, Table};
 
-pub(super) async fn sessions(
-    global: &Global,
-    data: &DataDir,
-    args: &SessionsArgs,
-) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Auditor).await?;
+pub(super) async fn sessions(data: &DataDir, args: &SessionsArgs) -> anyhow::Result<u8> {
+    let mut client = Client::of(data, Role::Auditor).await?;
     let filter = parameter("principal", args.principal.as_ref());
     let sessions = client.list("sessions", &filter, None, args.limit).await?;
-    if global.json {
-        sessions.iter().try_for_each(show::json)?;
-        return Ok(0);
-    }
-    if sessions.is_empty() {
-        show::say("no sessions")?;
-        return Ok(0);
-    }
-    let mut table = Table::new(["SESSION", "OPENED", "PRINCIPAL", "KIND", "STEPS"]);
-    let times = times(global);
-    for session in &sessions {
-        let cell =
-            |name: &str| Cell::plain(session.get(name).and_then(Value::as_str).unwrap_or("-"));
+    let header = ["SESSION", "OPENED", "PRINCIPAL", "KIND", "STEPS"];
+    let times = times(&data.global);
+    let row = |session: &Value| {
         let steps = session.get("last_step_index").and_then(Value::as_u64).unwrap_or_default();
         let opened = Cell::plain(past(times, session, "ts"));
-        let [id, principal, kind] = ["session_id", "principal_id", "kind"].map(cell);
-        table.add([id, opened, principal, kind, Cell::plain(steps)]);
-    }
-    show::say(table)?;
+        let [id, principal, kind] =
+            ["session_id", "principal_id", "kind"].map(|name| Cell::member(session, name));
+        [id, opened, principal, kind, Cell::plain(steps)]
+    };
+    let table = || Table::of(header, sessions.iter().map(row));
+    print_list(&sessions, &data.global, "no sessions", table)?;
     Ok(0)
 }

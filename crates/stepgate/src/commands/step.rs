@@ -3,166 +3,157 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
-use stepgate_core::run::Payload;
-use stepgate_core::session::Session;
-use stepgate_core::step::{self, Answer, Submission};
-use stepgate_http::SESSION_HEADER;
-
 use axum::http::Method;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use stepgate_core::ids::{RunId, SessionId};
+use stepgate_core::run::Payload;
+use stepgate_gateway::service::Service;
+use stepgate_http::SESSION_HEADER;
 
-use super::{find, reason};
-use crate::cli::{Global, Named, StepArgs};
-use crate::client::{As, Client};
-use crate::commands::{exit_code, exit_code_of};
+use super::{exit_code, exit_code_of, find, reason, text};
+use crate::cli::{Named, StepArgs};
+use crate::client::{Client, Reply, Role};
 use crate::data_dir::DataDir;
 use crate::start::{self, Held};
 
-pub(super) async fn step(global: &Global, data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
+pub(super) async fn step(data: &DataDir, args: StepArgs) -> anyhow::Result<u8> {
     let (mut input, length) = open(&args.file)?;
-    if let Some(client) = Client::elsewhere(global, data, As::Agent).await? {
-        return elsewhere(global, client, data, &args, &mut *input).await;
-    }
-    let held = start::hold_recovered(data).await?;
-    held.tell().await;
-    let session = session(&held, args.session.as_ref()).await?;
-    if args.lines {
-        return lines(&held, &session, input, length).await;
-    }
-    let payload = read(&mut *input, End::Input, held.gate.limits.payload_bytes_max)
-        .context("cannot read the proposal")?;
-    let payload = payload.unwrap_or_else(|| Payload::whole([]));
-    let answered = submit(&held, &session, payload).await?;
-    answer(&answered)?;
-    reason::tell_from(&*held.gate.store, answered.run_id).await;
-    Ok(exit_code(answered.word()))
-}
-
-/// The session that a step of the local agent joins.
-pub(super) async fn session(
-    held: &Held,
-    named: Option<&Named<SessionId>>,
-) -> anyhow::Result<Session> {
-    let agent = start::local_agent()?;
-    let session_id = find::session_in(&*held.gate.store, named, Some(&agent)).await?;
-    Ok(held.session(session_id).await?)
-}
-
-/// Takes a payload through the gate. The step runs in its own task: dropping this future does not stop it.
-pub(super) async fn submit(
-    held: &Held,
-    session: &Session,
-    payload: Payload,
-) -> anyhow::Result<Answer> {
-    let gate = held.gate.clone();
-    let submission = Submission {
-        session_id: session.session_id,
-        principal_id: session.principal_id.clone(),
-        payload,
+    let mut taker = Taker::of(data, args.session.as_ref()).await?;
+    let (bytes_max, progress) = match &taker {
+        Taker::Here { held, .. } => (held.gate.limits.payload_bytes_max, progress(length)),
+        Taker::Elsewhere { .. } => (sent_bytes_max(data)?, ProgressBar::hidden()),
     };
-    Ok(tokio::spawn(async move { step::run(&gate, submission).await }).await??)
+    if args.lines {
+        return lines(&mut taker, &mut *input, bytes_max, &progress).await;
+    }
+    let payload = read(&mut *input, End::Input, bytes_max).context("cannot read the proposal")?;
+    let taken = taker.take(payload.unwrap_or_else(|| Payload::whole([]))).await?;
+    taken.print()?;
+    taker.tell_reason(data, &taken).await;
+    Ok(taken.code)
 }
 
-/// The same, if another process executes the steps.
-async fn elsewhere(
-    global: &Global,
-    mut client: Client,
-    data: &DataDir,
-    args: &StepArgs,
-    input: &mut (dyn BufRead + Send),
-) -> anyhow::Result<u8> {
-    // The gate records the beginning of a payload that is too long, and counts the rest up to the limit on bodies.
-    // So a longer one is cut here at that limit, and the gate still refuses it as too long.
+/// The gate records the beginning of a payload that is too long, and counts the rest up to the limit on bodies. So a
+/// longer one is cut here at that limit, and the gate still refuses it as too long.
+fn sent_bytes_max(data: &DataDir) -> anyhow::Result<usize> {
     let config = data.load_config()?;
     let most = usize::try_from(config.serve_limits().body_bytes_max)?;
     let is_too_long = most > config.limits().payload_bytes_max;
-    let bytes_max = if is_too_long { most } else { most.saturating_add(1) };
-    let end = if args.lines { End::Line } else { End::Input };
-    let session = find::session(&mut client, args.session.as_ref()).await?;
-    let mut last = None;
-    while let Some(payload) = read(input, end, bytes_max).context("cannot read the proposal")? {
-        let sent = send(&mut client, session, payload.bytes.to_vec()).await?;
-        print(&sent.response)?;
-        last = Some(sent);
-    }
-    if args.lines {
-        return Ok(0);
-    }
-    let sent = match last {
-        Some(sent) => sent,
-        None => {
-            let sent = send(&mut client, session, Vec::new()).await?;
-            print(&sent.response)?;
-            sent
-        }
-    };
-    if let Some(run_id) = sent.run_id {
-        reason::tell_elsewhere(global, data, run_id).await;
-    }
-    Ok(sent.code)
+    Ok(if is_too_long { most } else { most.saturating_add(1) })
 }
 
-/// The answer of a gateway to a proposal.
-pub(super) struct Sent {
+/// What takes the steps of a command: the gateway that serves, or the same service in this process.
+pub(super) enum Taker {
+    Elsewhere { client: Client, session: Option<SessionId> },
+    Here { held: Box<Held>, service: Arc<Service>, session: SessionId },
+}
+
+impl Taker {
+    /// With the session that the steps join.
+    pub(super) async fn of(
+        data: &DataDir,
+        named: Option<&Named<SessionId>>,
+    ) -> anyhow::Result<Self> {
+        if let Some(mut client) = Client::elsewhere(data, Role::Agent).await? {
+            let session = find::session(&mut client, named).await?;
+            return Ok(Self::Elsewhere { client, session });
+        }
+        let held = start::hold_recovered(data).await?;
+        held.tell().await;
+        let agent = start::local_agent()?;
+        let named = find::session_in(&*held.gate.store, named, Some(&agent)).await?;
+        let session = held.session(named).await?.session_id;
+        let service = held.service().await?;
+        Ok(Self::Here { held: Box::new(held), service, session })
+    }
+
+    /// Takes a payload through the gate.
+    pub(super) async fn take(&mut self, payload: Payload) -> anyhow::Result<Taken> {
+        match self {
+            Self::Elsewhere { client, session } => send(client, *session, payload).await,
+            Self::Here { held: _, service, session } => {
+                let agent = start::local_agent()?;
+                let answer = service.submit(agent, Some(*session), payload, Duration::ZERO).await?;
+                Ok(Taken {
+                    response: answer.body(),
+                    code: exit_code(answer.word()),
+                    run_id: Some(answer.run_id),
+                    what: format!("run {}", answer.run_id),
+                })
+            }
+        }
+    }
+
+    /// Prints why the step was refused.
+    pub(super) async fn tell_reason(&self, data: &DataDir, taken: &Taken) {
+        let Some(run_id) = taken.run_id else { return };
+        let record = match self {
+            Self::Elsewhere { .. } => reason::from_gateway(data, run_id).await.ok().flatten(),
+            Self::Here { held, .. } => reason::from_store(&*held.gate.store, run_id).await,
+        };
+        reason::tell(run_id, record);
+    }
+}
+
+/// The answer to a proposal.
+pub(super) struct Taken {
     pub(super) response: String,
     /// The exit code.
     pub(super) code: u8,
-    pub(super) run_id: Option<RunId>,
+    run_id: Option<RunId>,
+    /// What was recorded, for people.
+    what: String,
 }
 
-/// Sends a proposal to the gateway.
-pub(super) async fn send(
-    client: &mut Client,
-    session: Option<SessionId>,
-    payload: Vec<u8>,
-) -> anyhow::Result<Sent> {
-    let mut headers = vec![("content-type", "application/json".to_owned())];
-    headers.extend(session.map(|session| (SESSION_HEADER, session.to_string())));
-    let reply = client.send(Method::POST, "/v1/steps", &headers, payload).await?;
-    let response = String::from_utf8(reply.body.to_vec()).context("the answer is not text")?;
-    let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
-    match parsed.get("outcome").and_then(Value::as_str).and_then(exit_code_of) {
-        Some(code) => Ok(Sent { response, code, run_id: reply.run_id }),
-        None => Err(reply.refusal()),
+impl Taken {
+    /// The response of a gateway.
+    pub(super) fn read(reply: Reply) -> anyhow::Result<Self> {
+        let response = String::from_utf8(reply.body.to_vec()).context("the answer is not text")?;
+        let parsed: Value = serde_json::from_str(&response).unwrap_or_default();
+        let code = exit_code_of(text(&parsed, "outcome")).ok_or_else(|| reply.refusal())?;
+        Ok(Self { response, code, run_id: reply.run_id, what: "the step".to_owned() })
+    }
+
+    /// Prints the response. Unlike everywhere else, a closed standard output is an error: the step is done, and the
+    /// caller must learn that its response was lost.
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", self.response).and_then(|()| out.flush()).with_context(|| {
+            format!("{} is recorded, and its response cannot be written", self.what)
+        })
     }
 }
 
-/// Prints a response received from a gateway.
-pub(super) fn print(response: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{response}")
-        .and_then(|()| out.flush())
-        .context("the step is recorded, and its response cannot be written")
-}
-
-/// Prints a response. Unlike everywhere else, a closed standard output is an error: the step is done, and the caller
-/// must learn that its response was lost.
-pub(super) fn answer(answer: &Answer) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", answer.body()).and_then(|()| out.flush()).with_context(|| {
-        format!("run {} is recorded, and its response cannot be written", answer.run_id)
-    })
+/// Sends a proposal to the gateway.
+async fn send(
+    client: &mut Client,
+    session: Option<SessionId>,
+    payload: Payload,
+) -> anyhow::Result<Taken> {
+    let mut headers = vec![("content-type", "application/json".to_owned())];
+    headers.extend(session.map(|session| (SESSION_HEADER, session.to_string())));
+    let body = payload.bytes.to_vec();
+    Taken::read(client.send(Method::POST, "/v1/steps", &headers, body).await?)
 }
 
 /// Every line is one payload, even an empty one, so that line n of the output answers line n of the input.
 async fn lines(
-    held: &Held,
-    session: &Session,
-    mut input: Box<dyn BufRead + Send>,
-    length: Option<u64>,
+    taker: &mut Taker,
+    input: &mut (dyn BufRead + Send),
+    bytes_max: usize,
+    progress: &ProgressBar,
 ) -> anyhow::Result<u8> {
-    let progress = progress(length);
-    let bytes_max = held.gate.limits.payload_bytes_max;
     while let Some(line) =
-        read(&mut *input, End::Line, bytes_max).context("cannot read the next proposal")?
+        read(input, End::Line, bytes_max).context("cannot read the next proposal")?
     {
         progress.inc(line.length.saturating_add(1));
         // Written at once, so that every printed response is recorded, and a recorded one is printed soon.
-        answer(&submit(held, session, line).await?)?;
+        taker.take(line).await?.print()?;
     }
     progress.finish_and_clear();
     Ok(0)

@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 use stepgate_core::tool::ToolName;
 
 use super::confirm;
-use crate::cli::{Global, ToolsArgs, ToolsCommand};
-use crate::client::{As, Client};
+use crate::cli::ToolsCommand;
+use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 
 /// Characters of a definition's digest that are shown, and that are enough to name it.
 const DEFINITION_CHARS: usize = 12;
 
-pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> anyhow::Result<u8> {
-    match args.command {
+pub(super) async fn tools(data: &DataDir, command: Option<ToolsCommand>) -> anyhow::Result<u8> {
+    match command {
         None => {
-            let mut client = Client::of(global, data, As::Auditor).await?;
-            let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
-            list(&reply, global.json)?;
+            let mut client = Client::of(data, Role::Auditor).await?;
+            let reply = client.get("/v1/tools").await?;
+            list(&reply, data.global.json)?;
         }
         Some(ToolsCommand::Diff { name }) => {
-            let mut client = Client::of(global, data, As::Auditor).await?;
+            let mut client = Client::of(data, Role::Auditor).await?;
             let path = format!("/v1/tools/{}", name.as_str().replace('/', "%2F"));
             let compared = client.ask(Method::GET, &path, None).await?;
             let compared = compared
                 .json()
                 .map_err(|error| error.context(format!("there is no tool `{name}`")))?;
-            match global.json {
+            match data.global.json {
                 true => show::json(&compared)?,
                 false => tell_diff(&name, &compared)?,
             }
@@ -39,7 +39,7 @@ pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> a
             let listed: Vec<_> = names.iter().map(ToolName::as_str).collect();
             let question =
                 format!("accept {} as `stepgate tools diff` shows it?", listed.join(", "));
-            let mut client = confirm::operator(global, data, &question).await?;
+            let mut client = confirm::operator(data, &question).await?;
             for name in names {
                 let path = format!("/v1/tools/{}/accept", name.as_str().replace('/', "%2F"));
                 let seen = match &definition {
@@ -50,7 +50,7 @@ pub(super) async fn tools(global: &Global, data: &DataDir, args: ToolsArgs) -> a
                 let accepted = accepted
                     .json()
                     .map_err(|error| error.context(format!("`{name}` is not accepted")))?;
-                if global.json {
+                if data.global.json {
                     show::json(&accepted)?;
                 } else {
                     let digest = accepted.get("definition_digest").and_then(Value::as_str);
@@ -68,7 +68,7 @@ async fn seen(client: &mut Client, name: &ToolName, definition: &str) -> anyhow:
         definition.len() >= DEFINITION_CHARS,
         "--definition has at least {DEFINITION_CHARS} characters"
     );
-    let reply = client.ask(Method::GET, "/v1/tools", None).await?.json()?;
+    let reply = client.get("/v1/tools").await?;
     let tools = reply.get("tools").and_then(Value::as_array);
     let is_named = |tool: &&Value| tool.get("name").is_some_and(|it| it == name.as_str());
     let named = tools.into_iter().flatten().find(is_named);

@@ -22,8 +22,7 @@ use tokio::time::timeout;
 
 use super::decide::{Decision, standing};
 use super::{approvals, times};
-use crate::cli::Global;
-use crate::client::{As, Client};
+use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show::Times;
 use feed::{Feed, Snapshot};
@@ -35,18 +34,18 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Longest wait for an answer.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-pub(super) async fn top(global: &Global, data: &DataDir) -> anyhow::Result<u8> {
-    let elsewhere = async |role| Client::elsewhere(global, data, role).await;
+pub(super) async fn top(data: &DataDir) -> anyhow::Result<u8> {
+    let elsewhere = async |role| Client::elsewhere(data, role).await;
     let (Some(reader), Some(operator)) =
-        (elsewhere(As::Auditor).await?, elsewhere(As::Operator).await?)
+        (elsewhere(Role::Auditor).await?, elsewhere(Role::Operator).await?)
     else {
         bail!(
             "no process serves this directory: start `stepgate serve`, or name a gateway with --url"
         );
     };
     let mut signals = Signals::listen()?;
-    let place = global.url.clone().unwrap_or_else(|| data.root().display().to_string());
-    let mut top = Top { view: View::new(place), operator, times: times(global) };
+    let place = data.global.url.clone().unwrap_or_else(|| data.root().display().to_string());
+    let mut top = Top { view: View::new(place), operator, times: times(&data.global) };
     let refresh = Arc::new(Notify::new());
     let mut told = begin_feed(reader, Arc::clone(&refresh));
     let mut screen = Screen::open()?;
@@ -123,7 +122,7 @@ impl Top {
     /// Everything that is decided on.
     async fn read(&mut self, id: ApprovalId) -> anyhow::Result<String> {
         let path = format!("/v1/approvals/{id}");
-        let approval = self.operator.ask(Method::GET, &path, None).await?.json()?;
+        let approval = self.operator.get(&path).await?;
         if approval.get("status").and_then(Value::as_str) != Some("pending") {
             bail!("approval {id} no longer waits");
         }

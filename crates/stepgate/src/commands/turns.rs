@@ -2,33 +2,25 @@
 
 use serde_json::Value;
 
-use super::{find, past, times};
-use crate::cli::{Global, TurnsArgs};
-use crate::client::{As, Client, parameter};
+use super::{find, past, print_list, times};
+use crate::cli::TurnsArgs;
+use crate::client::{Client, Role, parameter};
 use crate::data_dir::DataDir;
-use crate::show::{self, Cell, Table};
+use crate::show::{Cell, Table};
 
-pub(super) async fn turns(global: &Global, data: &DataDir, args: &TurnsArgs) -> anyhow::Result<u8> {
-    let mut client = Client::of(global, data, As::Auditor).await?;
+pub(super) async fn turns(data: &DataDir, args: &TurnsArgs) -> anyhow::Result<u8> {
+    let mut client = Client::of(data, Role::Auditor).await?;
     let session = find::session(&mut client, args.session.as_ref()).await?;
     let session = parameter("session", session.as_ref());
     let filter = session + &parameter("principal", args.principal.as_ref());
     let turns = client.list("agent/turns", &filter, None, args.limit).await?;
-    if global.json {
-        turns.iter().try_for_each(show::json)?;
-        return Ok(0);
-    }
-    if turns.is_empty() {
-        show::say("no turns")?;
-        return Ok(0);
-    }
-    let mut table = Table::new(["TURN", "OPENED", "SESSION", "WHAT"]);
-    let times = times(global);
-    for turn in &turns {
-        let cell = |name: &str| Cell::plain(turn.get(name).and_then(Value::as_str).unwrap_or("-"));
-        let [id, session, what] = ["turnId", "sessionId", "instructions"].map(cell);
-        table.add([id, Cell::plain(past(times, turn, "ts")), session, what]);
-    }
-    show::say(table)?;
+    let times = times(&data.global);
+    let row = |turn: &Value| {
+        let [id, session, what] =
+            ["turnId", "sessionId", "instructions"].map(|name| Cell::member(turn, name));
+        [id, Cell::plain(past(times, turn, "ts")), session, what]
+    };
+    let table = || Table::of(["TURN", "OPENED", "SESSION", "WHAT"], turns.iter().map(row));
+    print_list(&turns, &data.global, "no turns", table)?;
     Ok(0)
 }

@@ -9,15 +9,17 @@ use indicatif::ProgressBar;
 use serde_json::json;
 use stepgate_core::bundle::Bundle;
 use stepgate_core::json::strict::{self, Integers};
+use stepgate_core::ports::Store;
 use stepgate_core::verify::{self, Problem, Report, SavedHead};
 
+use crate::backup::progress;
 use crate::cli::VerifyArgs;
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 
-pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn verify(data: &DataDir, args: VerifyArgs) -> anyhow::Result<u8> {
     if let Some(file) = &args.bundle {
-        return bundle(file, json);
+        return bundle(file, data.global.json);
     }
     let saved = match &args.heads {
         Some(file) => heads(file)?,
@@ -31,7 +33,7 @@ pub(super) async fn verify(data: &DataDir, args: VerifyArgs, json: bool) -> anyh
     };
     let report = verify::verify(&*store, &saved, |runs| progress.set_position(runs)).await?;
     progress.finish_and_clear();
-    if json {
+    if data.global.json {
         show::json(&report)?;
     } else {
         tell(&report, saved.len())?;
@@ -80,7 +82,23 @@ fn tell(report: &Report, saved: usize) -> anyhow::Result<()> {
     show::say(table)
 }
 
-pub(super) fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
+/// Verifies a whole store that a command has made. Where it does not verify, shows the problems and fails with `why`.
+pub(super) async fn verified(
+    store: &dyn Store,
+    heads: &[SavedHead],
+    why: &'static str,
+) -> anyhow::Result<Report> {
+    let bar = progress("runs verified");
+    let report = verify::verify(store, heads, |runs| bar.set_position(runs)).await?;
+    bar.finish_and_clear();
+    if !report.problems.is_empty() {
+        show_problems(&report.problems)?;
+        bail!(why);
+    }
+    Ok(report)
+}
+
+fn show_problems(problems: &[Problem]) -> anyhow::Result<()> {
     let count = problems.len();
     show::say(format!("{}not verified:{:#} {count} problem(s)", show::ERROR, show::ERROR))?;
     for Problem { place, what } in problems {

@@ -5,8 +5,7 @@ use serde_json::Value;
 use stepgate_core::event::EventType;
 use stepgate_http::sse::{Events, Received};
 
-use crate::cli::Global;
-use crate::client::{As, Client};
+use crate::client::{Client, Role};
 use crate::data_dir::DataDir;
 use crate::show;
 
@@ -20,8 +19,8 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Begins with the next event.
-    pub(super) async fn begin(global: &Global, data: &DataDir) -> anyhow::Result<Self> {
-        let elsewhere = async || Client::elsewhere(global, data, As::Auditor).await;
+    pub(super) async fn begin(data: &DataDir) -> anyhow::Result<Self> {
+        let elsewhere = async || Client::elsewhere(data, Role::Auditor).await;
         let (Some(mut stream), Some(client)) = (elsewhere().await?, elsewhere().await?) else {
             bail!(
                 "no process serves this directory: start `stepgate serve`, or name a gateway with --url"

@@ -11,6 +11,8 @@ use stepgate_agent::openai::{Endpoint, ModelKey};
 use stepgate_agent::ports::Profile;
 use stepgate_gateway::turns::AgentSettings;
 
+use super::Beside;
+
 /// Longest time for one try: an hour.
 const TIMEOUT_CEILING_MS: u64 = 60 * 60 * 1000;
 /// Most tries.
@@ -109,19 +111,15 @@ impl AgentConfig {
         Ok(())
     }
 
-    /// The agent, where there is one. Relative paths are relative to `base`.
-    pub(crate) fn settings(
-        &self,
-        base: &Path,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<Option<AgentSettings>> {
+    /// The agent, where there is one.
+    pub(crate) fn settings(&self, beside: Beside<'_>) -> anyhow::Result<Option<AgentSettings>> {
         if self.base_url.is_empty() {
             return Ok(None);
         }
         let endpoint = Endpoint {
             base_url: self.base_url.clone(),
             model: self.model.clone(),
-            key: self.key(base, environment)?,
+            key: self.key(beside)?,
             timeout: Duration::from_millis(self.timeout_ms),
             attempts_max: self.attempts_max,
         };
@@ -144,17 +142,13 @@ impl AgentConfig {
         (!self.key_file.as_os_str().is_empty()).then(|| base.join(&self.key_file))
     }
 
-    fn key(
-        &self,
-        base: &Path,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<Option<ModelKey>> {
-        match (self.key_env.is_empty(), self.key_file(base)) {
+    fn key(&self, beside: Beside<'_>) -> anyhow::Result<Option<ModelKey>> {
+        match (self.key_env.is_empty(), self.key_file(beside.base)) {
             (true, None) => Ok(None),
             (false, Some(_)) => bail!("name agent.key_env or agent.key_file, one of the two"),
             (false, None) => {
                 let name = &self.key_env;
-                let key = environment(name);
+                let key = (beside.environment)(name);
                 let key = key.with_context(|| format!("agent.key_env: `{name}` is not set"))?;
                 Ok(Some(ModelKey::new(&key)))
             }

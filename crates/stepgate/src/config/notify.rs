@@ -14,7 +14,7 @@ use stepgate_gateway::notify::{
     self, ChannelSettings, Encryption, Escalation, MailSettings, NotifySettings, ReceiverSettings,
 };
 
-use super::secret::SecretConfig;
+use super::secret::{Beside, SecretConfig};
 
 /// Longest time for one try: five minutes.
 const TIMEOUT_CEILING_MS: u64 = 5 * 60 * 1000;
@@ -152,17 +152,15 @@ pub(crate) fn secret_files(receivers: &[NotifyConfig], base: &Path) -> Vec<PathB
     sources.flatten().filter_map(|source| source.file(base)).collect()
 }
 
-/// The settings of every receiver; those that are escalated to know from whom. Relative paths are relative to `base`.
+/// The settings of every receiver; those that are escalated to know from whom.
 pub(crate) fn settings(
     receivers: &[NotifyConfig],
     public_url: Option<String>,
-    base: &Path,
-    environment: &impl Fn(&str) -> Option<String>,
+    beside: Beside<'_>,
 ) -> anyhow::Result<NotifySettings> {
-    let made = receivers.iter().map(|receiver| {
-        let made = receiver.settings(receivers, base, environment);
-        made.with_context(|| receiver.place())
-    });
+    let made = receivers
+        .iter()
+        .map(|receiver| receiver.settings(receivers, beside).with_context(|| receiver.place()));
     let settings = NotifySettings { receivers: made.collect::<anyhow::Result<_>>()?, public_url };
     notify::check(&settings).map_err(anyhow::Error::msg)?;
     Ok(settings)
@@ -235,12 +233,7 @@ impl NotifyConfig {
         names.iter().map(known).collect()
     }
 
-    fn settings(
-        &self,
-        receivers: &[Self],
-        base: &Path,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<ReceiverSettings> {
+    fn settings(&self, receivers: &[Self], beside: Beside<'_>) -> anyhow::Result<ReceiverSettings> {
         let escalations = receivers.iter().filter(|from| from.escalate_to.contains(&self.name));
         let escalations = escalations.filter_map(|from| {
             let after = Duration::from_millis(from.escalate_after_ms?);
@@ -248,7 +241,7 @@ impl NotifyConfig {
         });
         Ok(ReceiverSettings {
             name: self.name.clone(),
-            channel: self.channel(base, environment)?,
+            channel: self.channel(beside)?,
             events: self.event_types()?,
             remind_before: self.remind_before_ms.map(Duration::from_millis),
             escalations: escalations.collect(),
@@ -256,13 +249,9 @@ impl NotifyConfig {
         })
     }
 
-    fn channel(
-        &self,
-        base: &Path,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<ChannelSettings> {
+    fn channel(&self, beside: Beside<'_>) -> anyhow::Result<ChannelSettings> {
         let secret = |name: &str, source: &SecretConfig| {
-            source.read(base, environment).with_context(|| format!("`{name}`"))
+            source.read(beside).with_context(|| format!("`{name}`"))
         };
         let url = || match (&self.url, &self.secret_url) {
             (Some(url), None) => {

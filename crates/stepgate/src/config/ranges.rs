@@ -1,8 +1,6 @@
 //! Whether every number is within its range. A range is declared once, at its field: from it come the published
 //! schema, this check and the message.
 
-use std::fmt::Display;
-
 use anyhow::ensure;
 use serde_json::Value;
 
@@ -33,7 +31,10 @@ impl Schemas<'_> {
                 let limit = |name: &str| schema.get(name).and_then(Value::as_u64);
                 let (least, most) = (limit("minimum"), limit("maximum"));
                 let (least, most) = (least.unwrap_or(0), most.unwrap_or(u64::MAX));
-                number.as_u64().map_or(Ok(()), |number| within(key, number, least, most))
+                let is_within =
+                    number.as_u64().is_none_or(|number| (least..=most).contains(&number));
+                ensure!(is_within, "{key} is {number} and must be from {least} to {most}");
+                Ok(())
             }
             Value::Array(items) => {
                 let of_items = schema.get("items").unwrap_or(&Value::Null);
@@ -49,9 +50,4 @@ impl Schemas<'_> {
         let named = named.and_then(|name| self.root.pointer(name.trim_start_matches('#')));
         named.unwrap_or(schema)
     }
-}
-
-fn within<T: PartialOrd + Display>(key: &str, value: T, least: T, most: T) -> anyhow::Result<()> {
-    ensure!(least <= value && value <= most, "{key} is {value} and must be from {least} to {most}");
-    Ok(())
 }

@@ -7,6 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepgate_exec::servers::Secret;
 
+/// What names in the configuration are relative to.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'a> {
+    /// The directory of relative paths.
+    pub(crate) base: &'a Path,
+    /// The environment's variables.
+    pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
+}
+
 /// Where a secret comes from: one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -19,18 +28,14 @@ pub(super) struct SecretConfig {
 
 impl SecretConfig {
     /// The secret. One that is not there is known as missing, with the reason.
-    pub(super) fn read(
-        &self,
-        base: &Path,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<Secret> {
+    pub(super) fn read(&self, beside: Beside<'_>) -> anyhow::Result<Secret> {
         match (&self.env, &self.file) {
             // The environment of a process does not change.
-            (Some(name), None) => Ok(match environment(name) {
+            (Some(name), None) => Ok(match (beside.environment)(name) {
                 Some(value) => Secret::new(value),
                 None => Secret::missing(format!("the variable `{name}` is not set")),
             }),
-            (None, Some(file)) => Ok(Secret::of_file(base.join(file))),
+            (None, Some(file)) => Ok(Secret::of_file(beside.base.join(file))),
             (Some(_), Some(_)) | (None, None) => bail!("name `env` or `file`, one of the two"),
         }
     }

@@ -12,7 +12,7 @@ use stepgate_exec::servers::{
     DeliverySpec, Pinning, Secret, ServerLimits, ServerSpec, ToolSpec, Transport,
 };
 
-use super::secret::SecretConfig;
+use super::secret::{Beside, SecretConfig};
 
 /// Longest time that a call may take: a day.
 const TIMEOUT_CEILING_MS: u64 = 24 * 60 * 60 * 1000;
@@ -139,28 +139,24 @@ enum InDoubtConfig {
     Ask,
 }
 
-/// Every server that is not off. Relative paths are relative to `base`; `hidden` are directories that
-/// no server's process may reach; `node_id` is this node's, where there may be others.
+/// Every server that is not off; `hidden` are directories that no server's process may reach; `node_id` is this
+/// node's, where there may be others.
 pub(crate) fn specs(
     servers: &BTreeMap<String, ServerConfig>,
-    base: &Path,
+    beside: Beside<'_>,
     hidden: &[PathBuf],
     node_id: Option<&str>,
-    environment: &impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Vec<ServerSpec>> {
-    servers
-        .iter()
-        .map(|(name, server)| {
-            let spec = server.spec(name, base, hidden, node_id, environment);
-            // One that is off is checked all the same.
-            Ok((server, spec.with_context(|| format!("servers.{name}"))?))
-        })
-        .filter_map(|read| match read {
-            Ok((server, _)) if server.is_off() => None,
-            Ok((_, spec)) => Some(Ok(spec)),
-            Err(error) => Some(Err(error)),
-        })
-        .collect()
+    let mut specs = Vec::new();
+    for (name, server) in servers {
+        let spec = server.spec(name, beside, hidden, node_id);
+        // One that is off is checked all the same.
+        let spec = spec.with_context(|| format!("servers.{name}"))?;
+        if !server.is_off() {
+            specs.push(spec);
+        }
+    }
+    Ok(specs)
 }
 
 impl ServerConfig {
@@ -198,10 +194,9 @@ impl ServerConfig {
     fn spec(
         &self,
         name: &str,
-        base: &Path,
+        beside: Beside<'_>,
         hidden: &[PathBuf],
         node_id: Option<&str>,
-        environment: &impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<ServerSpec> {
         ensure!(
             is_server_name(name),
@@ -220,7 +215,7 @@ impl ServerConfig {
         Ok(ServerSpec {
             name: name.to_owned(),
             executor_id: super::executor_id(name, node_id.filter(|_| !self.is_shared())),
-            transport: self.transport(base, environment)?,
+            transport: self.transport(beside)?,
             tool: self.defaults().spec()?,
             tools: tools.collect::<anyhow::Result<_>>()?,
             limits,
@@ -245,11 +240,8 @@ impl ServerConfig {
         }
     }
 
-    fn transport(
-        &self,
-        base: &Path,
-        environment: &impl Fn(&str) -> Option<String>,
-    ) -> anyhow::Result<Transport> {
+    fn transport(&self, beside: Beside<'_>) -> anyhow::Result<Transport> {
+        let base = beside.base;
         let has_process = !self.args.is_empty() || self.directory.is_some() || !self.env.is_empty();
         match (&self.command, &self.url) {
             (Some(command), None) => {
@@ -258,9 +250,9 @@ impl ServerConfig {
                     "headers are for servers with a `url`"
                 );
                 Ok(Transport::Stdio {
-                    command: beside(base, command),
+                    command: found(base, command),
                     args: self.args.clone(),
-                    env: secrets(&self.env, &self.secret_env, base, environment)?,
+                    env: secrets(&self.env, &self.secret_env, beside)?,
                     directory: self.directory.as_ref().map(|directory| base.join(directory)),
                 })
             }
@@ -269,7 +261,7 @@ impl ServerConfig {
                     !has_process && self.secret_env.is_empty() && !self.shared,
                     "args, directory, env and shared are for servers with a `command`"
                 );
-                let headers = secrets(&self.headers, &self.secret_headers, base, environment)?;
+                let headers = secrets(&self.headers, &self.secret_headers, beside)?;
                 Ok(Transport::Http { url: url.clone(), headers })
             }
             (Some(_), Some(_)) => bail!("it has a `command` and a `url`: name one"),
@@ -318,7 +310,7 @@ impl ToolConfig {
 }
 
 /// A command with a slash is a path, as in a shell; one without is found in `PATH`.
-fn beside(base: &Path, command: &str) -> String {
+fn found(base: &Path, command: &str) -> String {
     match command.contains('/') {
         true => base.join(command).display().to_string(),
         false => command.to_owned(),
@@ -329,14 +321,12 @@ fn beside(base: &Path, command: &str) -> String {
 fn secrets(
     plain: &BTreeMap<String, String>,
     secret: &BTreeMap<String, SecretConfig>,
-    base: &Path,
-    environment: &impl Fn(&str) -> Option<String>,
+    beside: Beside<'_>,
 ) -> anyhow::Result<BTreeMap<String, Secret>> {
     let mut values: BTreeMap<String, Secret> =
         plain.iter().map(|(name, value)| (name.clone(), Secret::new(value))).collect();
     for (name, source) in secret {
-        let value =
-            source.read(base, environment).with_context(|| format!("the secret `{name}`"))?;
+        let value = source.read(beside).with_context(|| format!("the secret `{name}`"))?;
         let before = values.insert(name.clone(), value);
         ensure!(before.is_none(), "`{name}` is named as plain and as secret");
     }

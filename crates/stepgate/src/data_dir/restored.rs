@@ -76,7 +76,7 @@ impl DataDir {
             }
         }
         if open.is_empty() {
-            sandbox.forget_earlier();
+            sandbox.set_earlier(None);
             let path = self.restored_file();
             let removed = fs::remove_file(&path);
             return removed.with_context(|| format!("cannot remove `{}`", path.display()));
@@ -85,7 +85,7 @@ impl DataDir {
             restored.runs = open;
             restored.sandbox.files.retain(|moved| recorded.contains(&moved.was));
             restored.write(&self.root)?;
-            sandbox.remember_earlier(restored.sandbox);
+            sandbox.set_earlier(Some(restored.sandbox));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::io::{self, IsTerminal};
 
 use anstyle::Style;
+use serde_json::Value;
 use stepgate_core::run::Status;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -35,6 +36,11 @@ impl Cell {
         Self { text: printable(&text.to_string()), style: Style::new() }
     }
 
+    /// A text member of a gateway's row.
+    pub(crate) fn member(row: &Value, name: &str) -> Self {
+        Self::plain(row.get(name).and_then(Value::as_str).unwrap_or("-"))
+    }
+
     /// A value that an operator should check.
     pub(crate) fn alarming(text: impl ToString) -> Self {
         Self { text: printable(&text.to_string()), style: ERROR }
@@ -45,6 +51,13 @@ impl<const N: usize> Table<N> {
     pub(crate) fn new(header: [&str; N]) -> Self {
         let header = header.map(|name| Cell { text: name.to_owned(), style: DIM });
         Self { rows: vec![header], width_max: terminal_width() }
+    }
+
+    /// A table with these rows.
+    pub(crate) fn of(header: [&str; N], rows: impl IntoIterator<Item = [Cell; N]>) -> Self {
+        let mut table = Self::new(header);
+        rows.into_iter().for_each(|row| table.add(row));
+        table
     }
 
     /// The same table, cut nowhere: for digests, of which a part proves nothing.

@@ -157,7 +157,7 @@ fn print_entry(appended: &Appended) -> anyhow::Result<()> {
 
 fn print_events(dossier: &Dossier, belongs: impl Fn(&Event) -> bool) -> anyhow::Result<()> {
     let events = dossier.events.iter().map(|linked| &linked.event);
-    for event in events.filter(|event| is_told(event.event_type) && belongs(event)) {
+    for event in events.filter(|event| TOLD.contains(&event.event_type) && belongs(event)) {
         let what = shortened(&printable(&details(&event.payload)), TEXT_CHARS_MAX);
         moment(&event.ts.to_string(), "event", &format!("{}  {what}", event.event_type.as_str()))?;
     }
@@ -178,41 +178,17 @@ fn details(payload: &Value) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Whether an event says something that neither an entry nor the record says.
-fn is_told(event_type: EventType) -> bool {
-    match event_type {
-        EventType::ApprovalRequested
-        | EventType::ApprovalGranted
-        | EventType::ApprovalDenied
-        | EventType::ApprovalExpired
-        | EventType::ToolRedispatched
-        | EventType::RunRecovered
-        | EventType::LateResult
-        | EventType::RunResolved => true,
-        EventType::ToolCalled
-        | EventType::ToolSucceeded
-        | EventType::ToolFailed
-        | EventType::PolicyViolation
-        | EventType::ToolReplayed
-        | EventType::RunNeedsPerson
-        | EventType::PartNeedsPerson
-        | EventType::ApprovalVoted
-        | EventType::GrantCreated
-        | EventType::GrantUsed
-        | EventType::GrantRevoked
-        | EventType::SessionOpened
-        | EventType::ToolAccepted
-        | EventType::PolicyLoaded
-        | EventType::TokenCreated
-        | EventType::TokenRevoked
-        | EventType::TurnOpened
-        | EventType::TurnAnswered
-        | EventType::TurnWaiting
-        | EventType::TurnToolEnded
-        | EventType::TurnContinued
-        | EventType::TurnFailed => false,
-    }
-}
+/// Events that say something that neither an entry nor the record says.
+const TOLD: [EventType; 8] = [
+    EventType::ApprovalRequested,
+    EventType::ApprovalGranted,
+    EventType::ApprovalDenied,
+    EventType::ApprovalExpired,
+    EventType::ToolRedispatched,
+    EventType::RunRecovered,
+    EventType::LateResult,
+    EventType::RunResolved,
+];
 
 /// A late result comes after the record.
 fn is_after_the_end(event: &Event) -> bool {

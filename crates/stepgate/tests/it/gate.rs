@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use stepgate_core::action::CoreCall;
 use stepgate_core::approvers::Groups;
-use stepgate_core::consents::Consents;
+use stepgate_core::consent_cache::Consents;
 use stepgate_core::gate::{Doubts, Extensions, Gate, Parked};
 use stepgate_core::ids::PrincipalId;
 use stepgate_core::limits::Limits;

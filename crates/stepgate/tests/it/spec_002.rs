@@ -12,8 +12,8 @@ use stepgate_core::digest::Digest;
 use stepgate_core::event::EventType;
 use stepgate_core::failure::{ExecutionFailure, Outcome};
 use stepgate_core::ids::{ApprovalId, PrincipalId};
+use stepgate_core::journal::Artifact;
 use stepgate_core::journal::artifact::{EffectStatus, Guarantee};
-use stepgate_core::journal::{Artifact, replay};
 use stepgate_core::json::canonical;
 use stepgate_core::late::{self, LateResult};
 use stepgate_core::ports::{Dispatch, Dossier, Failed, Policy, PolicyRequest};
@@ -98,7 +98,7 @@ fn operator() -> PrincipalId {
 }
 
 fn artifacts(dossier: &Dossier) -> Vec<Artifact> {
-    replay(&dossier.entries).unwrap().artifacts
+    dossier.entries.iter().map(|appended| appended.prove().unwrap()).collect()
 }
 
 fn events(dossier: &Dossier) -> Vec<EventType> {

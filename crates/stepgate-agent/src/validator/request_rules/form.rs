@@ -2,25 +2,23 @@
 
 use std::collections::HashSet;
 
-use super::super::rule::Findings;
 use super::named_turn;
 use crate::context::Context;
 use crate::envelope::{
     ClientTool, ClipBoardImage, ContextType, Envelope, InputArtifact, is_present,
 };
-use crate::invoke::InvokeError;
+use crate::invoke::{InvokeError, InvokeResult};
 use crate::limits::{
     ARTIFACT_NAME_BYTES_MAX, ARTIFACTS_MAX, CLIENT_TOOLS_MAX, CORRELATION_ID_BYTES_MAX,
     IMAGE_BYTES_MAX, IMAGE_TYPES, IMAGES_MAX, TOOL_NAME_BYTES_MAX,
 };
 use crate::stop::Code;
-use crate::turn::Turn;
 
-pub(super) fn check(context: &Context, found: &mut Findings) {
+pub(super) fn check(context: &Context, found: &mut InvokeResult) {
     let envelope = context.envelope();
     if context.correlation_id.len() > CORRELATION_ID_BYTES_MAX {
         let message = format!("a key has at most {CORRELATION_ID_BYTES_MAX} bytes");
-        found.add(invalid("CorrelationId", message));
+        found.errors.push(invalid("CorrelationId", message));
     }
     tools(context, found);
     artifacts(envelope, found);
@@ -31,12 +29,12 @@ fn invalid(field: &str, message: impl Into<String>) -> InvokeError {
     Code::RequestInvalid.error(message).with("field", field)
 }
 
-fn tools(context: &Context, found: &mut Findings) {
+fn tools(context: &Context, found: &mut InvokeResult) {
     const FIELD: &str = "Envelope.Tools";
     let own = &context.envelope().tools;
     if own.len() > CLIENT_TOOLS_MAX {
         let message = format!("a request declares at most {CLIENT_TOOLS_MAX} tools");
-        return found.add(invalid(FIELD, message));
+        return found.errors.push(invalid(FIELD, message));
     }
     let mut names = HashSet::new();
     for ClientTool { name, parameters, .. } in own {
@@ -46,29 +44,18 @@ fn tools(context: &Context, found: &mut Findings) {
             (names.insert(name), "a tool is declared once"),
         ];
         for (_, message) in problems.into_iter().filter(|(holds, _)| !holds) {
-            found.add(invalid(FIELD, message).with("name", name));
+            found.errors.push(invalid(FIELD, message).with("name", name));
         }
     }
-    for tool in declared(context) {
+    let is_continuation = context.context_type == Some(ContextType::ClientToolCallContinuation);
+    // Tools that another principal has declared are not revealed.
+    let named = named_turn(&context.known).ok().filter(|_| is_continuation);
+    for tool in context.declared_tools(named) {
         if context.known.server_tools.contains(&tool.name) {
             let message = "a tool of this name is the server's: give yours another one";
-            found.add(invalid(FIELD, message).with("name", &tool.name));
+            found.errors.push(invalid(FIELD, message).with("name", &tool.name));
         }
     }
-}
-
-/// The tools that would be offered to the model: those of the request, or else those that its turn was
-/// opened with.
-fn declared(context: &Context) -> &[ClientTool] {
-    let own = &context.envelope().tools;
-    let opened = match ContextType::parse(&context.context_type) {
-        // Tools that another principal has declared are not revealed.
-        Some(ContextType::ClientToolCallContinuation) if own.is_empty() => {
-            named_turn(&context.known).ok().and_then(Turn::opened)
-        }
-        Some(_) | None => None,
-    };
-    opened.map_or(own, |opened| &opened.envelope.tools)
 }
 
 /// Whether models accept it as a tool's name.
@@ -77,20 +64,21 @@ fn is_tool_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.chars().all(is_allowed)
 }
 
-fn artifacts(envelope: &Envelope, found: &mut Findings) {
+fn artifacts(envelope: &Envelope, found: &mut InvokeResult) {
     const FIELD: &str = "Envelope.InputArtifacts";
     if envelope.input_artifacts.len() > ARTIFACTS_MAX {
-        found.add(invalid(FIELD, format!("a request has at most {ARTIFACTS_MAX} artifacts")));
+        let message = format!("a request has at most {ARTIFACTS_MAX} artifacts");
+        found.errors.push(invalid(FIELD, message));
     }
     for (place, InputArtifact { name, content }) in envelope.input_artifacts.iter().enumerate() {
         if !is_artifact_name(name) {
             let message = format!(
                 "an artifact's name is 1 to {ARTIFACT_NAME_BYTES_MAX} bytes without control characters"
             );
-            found.add(invalid(FIELD, message).with("place", place));
+            found.errors.push(invalid(FIELD, message).with("place", place));
         }
         if !is_present(Some(content)) {
-            found.add(invalid(FIELD, "an artifact must have content").with("place", place));
+            found.errors.push(invalid(FIELD, "an artifact must have content").with("place", place));
         }
     }
 }
@@ -102,28 +90,23 @@ fn is_artifact_name(name: &str) -> bool {
         && !name.chars().any(char::is_control)
 }
 
-fn images(envelope: &Envelope, found: &mut Findings) {
+fn images(envelope: &Envelope, found: &mut InvokeResult) {
     const FIELD: &str = "Envelope.ClipBoardImages";
     if envelope.clip_board_images.len() > IMAGES_MAX {
-        found.add(invalid(FIELD, format!("a request has at most {IMAGES_MAX} images")));
+        found.errors.push(invalid(FIELD, format!("a request has at most {IMAGES_MAX} images")));
     }
     for (place, ClipBoardImage { mime_type, data }) in envelope.clip_board_images.iter().enumerate()
     {
         if !IMAGE_TYPES.contains(&mime_type.as_str()) {
             let message = format!("an image's mimeType is one of {}", IMAGE_TYPES.join(", "));
-            found.add(invalid(FIELD, message).with("place", place));
+            found.errors.push(invalid(FIELD, message).with("place", place));
         }
-        match decoded_bytes(data) {
-            Some(1..=IMAGE_BYTES_MAX) => {}
-            Some(_) => {
-                let message = format!("an image has 1 to {IMAGE_BYTES_MAX} bytes");
-                found.add(invalid(FIELD, message).with("place", place));
-            }
-            None => {
-                let message = "an image's data is base64 (RFC 4648, section 4) with its padding";
-                found.add(invalid(FIELD, message).with("place", place));
-            }
-        }
+        let message = match decoded_bytes(data) {
+            Some(1..=IMAGE_BYTES_MAX) => continue,
+            Some(_) => format!("an image has 1 to {IMAGE_BYTES_MAX} bytes"),
+            None => "an image's data is base64 (RFC 4648, section 4) with its padding".to_owned(),
+        };
+        found.errors.push(invalid(FIELD, message).with("place", place));
     }
 }
 

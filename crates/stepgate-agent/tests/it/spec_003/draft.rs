@@ -1,14 +1,12 @@
 //! Contexts that can be changed in any way, the envelope included, before they are made.
 
-use stepgate_agent::context::{
-    AgentContext, AgentSession, Context, ConversationContext, PromptContent, PromptKnowledge,
-    ResponsePayload, ToolCallManifest,
-};
+use stepgate_agent::context::{AgentSession, Context, ConversationContext, ToolCallManifest};
 use stepgate_agent::envelope::{
     ClientTool, ClipBoardImage, ContextType, Envelope, InputArtifact, Party, ToolCall,
     ToolCallResult,
 };
-use stepgate_agent::model::Offer;
+use stepgate_agent::model::{Offer, Prompt};
+use stepgate_agent::ports::Profile;
 use stepgate_agent::response::Response;
 use stepgate_agent::turn::{Turn, TurnId};
 use stepgate_core::ids::PrincipalId;
@@ -86,7 +84,7 @@ impl Draft {
             ..Envelope::default()
         };
         let mut context = Context::new(Envelope::default());
-        context.context_type = context_type.as_str().into();
+        context.context_type = Some(context_type);
         context.time_stamp = "2026-11-15T09:00:00.000Z".into();
         context.correlation_id = "key".into();
         let mut draft = Self { envelope, context };
@@ -118,7 +116,7 @@ impl Draft {
         context.agent_context = from.agent_context;
         context.conversation_context = from.conversation_context;
         context.tool_call_manifest = from.tool_call_manifest;
-        context.prompt_knowledge = from.prompt_knowledge;
+        context.prompt = from.prompt;
         context.response_payload = from.response_payload;
         context.client_tool_calls = from.client_tool_calls;
         context.response = from.response;
@@ -159,7 +157,7 @@ impl Draft {
     }
 
     pub(super) fn put_payload(&mut self) {
-        self.context.response_payload = Some(ResponsePayload { text: "done".into() });
+        self.context.response_payload = Some("done".into());
     }
 
     pub(super) fn put_client_calls(&mut self) {
@@ -179,13 +177,12 @@ impl Draft {
             parameters: serde_json::json!({ "type": "object" }),
             action: None,
         };
-        let content =
-            PromptContent { offers: vec![offer.clone(), offer], ..PromptContent::default() };
-        self.context.prompt_knowledge = PromptKnowledge::Ready(content);
+        let content = Prompt { offers: vec![offer.clone(), offer], ..Prompt::default() };
+        self.context.prompt = Some(content);
     }
 
     pub(super) fn unready(&mut self) {
-        self.context.prompt_knowledge = PromptKnowledge::NotReady;
+        self.context.prompt = None;
     }
 
     pub(super) fn response(&mut self) -> &mut Response {
@@ -203,9 +200,12 @@ impl Draft {
     }
 
     pub(super) fn with_agent(mut self) -> Self {
-        let (model, system_prompt) = ("a-model".into(), "be brief".into());
-        self.context.agent_context = Some(AgentContext { model, system_prompt });
-        let (mode, mode_display_name) = ("general".into(), "General".into());
+        let (mode, mode_display_name): (String, String) = ("general".into(), "General".into());
+        self.context.agent_context = Some(Profile {
+            system_prompt: "be brief".into(),
+            mode: mode.clone(),
+            mode_display_name: mode_display_name.clone(),
+        });
         self.context.conversation_context =
             Some(ConversationContext { mode, mode_display_name, earlier: Vec::new() });
         self
@@ -219,7 +219,7 @@ impl Draft {
     }
 
     pub(super) fn ready(mut self) -> Self {
-        self.context.prompt_knowledge = PromptKnowledge::Ready(PromptContent::default());
+        self.context.prompt = Some(Prompt::default());
         self
     }
 

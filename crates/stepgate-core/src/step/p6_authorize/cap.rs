@@ -56,11 +56,5 @@ pub(in crate::step) fn tighten(
     Ok(ValidatedArgs { call, args: Value::Object(written), key: asked.key, asked: asked.asked })
 }
 
-/// The caps that a decision in the journal names.
-pub(in crate::step) fn applied(cap: Option<&Value>) -> BTreeMap<String, i64> {
-    let caps = cap.and_then(Value::as_object).into_iter().flatten();
-    caps.filter_map(|(name, max)| Some((name.clone(), max.as_i64()?))).collect()
-}
-
 #[cfg(test)]
 mod tests;

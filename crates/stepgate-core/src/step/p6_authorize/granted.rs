@@ -4,12 +4,11 @@ use super::super::Stop;
 use super::super::p5_validate_args::ValidatedArgs;
 use super::super::p8_record::Trail;
 use super::{AuthorizedRequest, Ground, Question, append_decision, authorized, make_ready};
-use crate::consents::{AskedCall, GrantUse};
+use crate::consent_cache::{AskedCall, GrantUse};
 use crate::event::EventType;
 use crate::event::payload::GrantUsed;
 use crate::gate::Gate;
-use crate::grant::GrantedCall;
-use crate::ids::{PrincipalId, RunId};
+use crate::ids::RunId;
 use crate::journal::artifact::{DecisionMeta, Verdict};
 use crate::ports::StoreError;
 
@@ -25,7 +24,7 @@ pub(super) async fn authorize(
     args: ValidatedArgs,
 ) -> Result<Result<AuthorizedRequest, ValidatedArgs>, Stop> {
     let (principal_id, executor_id) = (trail.principal_id().clone(), gate.executor_of(&args.call));
-    let call = call_of(&args, &principal_id, executor_id.as_deref());
+    let call = args.bound(&principal_id, executor_id.as_deref());
     let asked = AskedCall { call, required: &question.required, groups: &gate.groups };
     if take_use(gate, &asked).await?.is_none() {
         return Ok(Err(args));
@@ -53,21 +52,6 @@ pub(super) async fn authorize(
     Ok(Err(args))
 }
 
-fn call_of<'a>(
-    args: &'a ValidatedArgs,
-    principal_id: &'a PrincipalId,
-    executor_id: Option<&'a str>,
-) -> GrantedCall<'a> {
-    GrantedCall {
-        args: &args.args,
-        executor_id,
-        principal_id,
-        tool_definition_digest: args.call.definition_digest(),
-        tool_name: args.call.tool_name(),
-        tool_server: args.call.tool_server(),
-    }
-}
-
 /// Whether the grant that a run has used before a crash still covers its call: the use is recorded, and the
 /// call is not sent yet.
 pub(super) async fn still_covers(
@@ -78,7 +62,7 @@ pub(super) async fn still_covers(
 ) -> Result<bool, StoreError> {
     let Some(grant_id) = trail.grant_id() else { return Ok(false) };
     let (principal_id, executor_id) = (trail.principal_id().clone(), gate.executor_of(&args.call));
-    let call = call_of(args, &principal_id, executor_id.as_deref());
+    let call = args.bound(&principal_id, executor_id.as_deref());
     let asked = AskedCall { call, required: &question.required, groups: &gate.groups };
     gate.consents.read_on(&*gate.store).await?;
     Ok(gate.consents.covers(grant_id, &asked, gate.world.now()))

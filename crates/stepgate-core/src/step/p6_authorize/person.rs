@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
 use super::super::p5_validate_args::ValidatedArgs;
 use super::super::p8_record::Trail;
 use super::super::{Refused, Stop};
@@ -18,7 +16,7 @@ use crate::event::{EventType, payload};
 use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::ids::{ApprovalId, PrincipalId};
-use crate::journal::artifact::{DecisionMeta, ToolCall, Verdict};
+use crate::journal::artifact::{DecisionMeta, Verdict};
 use crate::journal::{Artifact, Sealed};
 use crate::json::{Value, canonical};
 use crate::ports::ApprovalChange;
@@ -48,37 +46,6 @@ pub enum Person {
     Nobody,
 }
 
-/// The call that an approval is bound to: it is valid for this call by this principal, and no other.
-#[derive(Serialize)]
-struct BoundCall<'a> {
-    args: &'a Value,
-    principal_id: &'a PrincipalId,
-    tool_definition_digest: Option<Digest>,
-    tool_name: &'a str,
-    tool_server: &'a str,
-}
-
-fn bound_digest(principal_id: &PrincipalId, args: &ValidatedArgs) -> Digest {
-    Digest::of(&BoundCall {
-        args: &args.args,
-        principal_id,
-        tool_definition_digest: args.call.definition_digest(),
-        tool_name: args.call.tool_name(),
-        tool_server: args.call.tool_server(),
-    })
-}
-
-/// The digest that an approval must be bound to, so that this call is the one that was approved.
-pub(crate) fn approved_digest(principal_id: &PrincipalId, call: &ToolCall) -> Digest {
-    Digest::of(&BoundCall {
-        args: &call.call.args,
-        principal_id,
-        tool_definition_digest: call.meta.tool_definition_digest,
-        tool_name: &call.call.tool_name,
-        tool_server: &call.call.tool_server,
-    })
-}
-
 /// Asks a person: request, approval and key become durable together, and no hold is kept. A principal at its
 /// limit of open approvals is refused, and no approval is written.
 pub(super) async fn pause(
@@ -104,7 +71,7 @@ pub(super) async fn pause(
     let now = gate.world.now();
     let context = StoredContext::of(&ApprovalContext {
         args: args.args.clone(),
-        call_digest: bound_digest(principal_id, &args),
+        call_digest: Digest::of(&args.bound(principal_id, None)),
         executor_id: gate.executor_of(&args.call),
         expires_at: now.plus_ms(gate.limits.approval_ttl_ms),
         needs_approval,
@@ -290,7 +257,7 @@ async fn approve_call(
         Ruling::Deny(ground) => return Ok(denied(ground)),
     };
     Ok(match ready {
-        _ if bound_digest(principal_id, &args) != asked.call_digest => {
+        _ if Digest::of(&args.bound(principal_id, None)) != asked.call_digest => {
             denied(Ground::of_rule("approval", "the call is no longer the one that was approved"))
         }
         Err(rule) => denied(Ground::of_rule("sandbox", rule)),

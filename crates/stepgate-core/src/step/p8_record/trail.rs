@@ -352,10 +352,7 @@ impl Trail {
             open: (!self.is_open).then(|| self.run()),
             entries: self.journal.take_pending(),
             approval: self.approval_change.take(),
-            key: match &self.binding {
-                Some(binding) if !self.is_open => Some(KeyChange::Bind(binding.clone())),
-                Some(_) | None => None,
-            },
+            key: self.binding.clone().filter(|_| !self.is_open).map(KeyChange::Bind),
             events: self.events.iter().skip(self.events_committed).cloned().collect(),
             sealed: self.sealed.clone().filter(|_| !self.is_open),
             ..StepCommit::at(place)

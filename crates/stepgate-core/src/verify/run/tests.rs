@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{Problems, closes, follows_from, is_lowered, is_summary, opens, outcome_fits};
+use super::{Part, Problems, follows_from, is_lowered, is_summary, outcome_fits, part};
 use crate::approval::{Approval, ApprovalContext, ApprovalStatus, Resolution, StoredContext};
 use crate::approvers::Required;
 use crate::digest::Digest;
@@ -127,8 +127,10 @@ fn a_call_that_is_not_the_request_is_found_in_a_journal_whose_digests_hold() {
 
 #[test]
 fn a_run_opens_with_three_types_of_events_and_closes_with_three_others() {
-    let opening: Vec<_> = EventType::ALL.into_iter().filter(|it| opens(*it)).collect();
-    let closing: Vec<_> = EventType::ALL.into_iter().filter(|it| closes(*it)).collect();
+    let opening: Vec<_> =
+        EventType::ALL.into_iter().filter(|it| part(*it) == Part::Opens).collect();
+    let closing: Vec<_> =
+        EventType::ALL.into_iter().filter(|it| part(*it) == Part::Closes).collect();
     let [called, asked, used] =
         [EventType::ToolCalled, EventType::ApprovalRequested, EventType::GrantUsed];
     assert_eq!(opening.len(), 3);

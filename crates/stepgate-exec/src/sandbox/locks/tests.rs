@@ -49,11 +49,11 @@ async fn an_entry_goes_with_the_last_interest_in_it() {
     {
         let mut abandoned = pin!(locks.acquire(vec![&a]));
         assert!(waits(abandoned.as_mut()));
-        assert_eq!(locks.entries().len(), 2);
+        assert_eq!(locked(&locks.0).len(), 2);
     }
-    assert_eq!(locks.entries().len(), 2);
+    assert_eq!(locked(&locks.0).len(), 2);
     drop(first);
-    assert_eq!(locks.entries().len(), 0);
+    assert_eq!(locked(&locks.0).len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -76,5 +76,5 @@ async fn calls_on_two_paths_in_both_orders_exclude_each_other_and_all_end() {
     for task in tasks {
         tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
     }
-    assert_eq!(locks.entries().len(), 0);
+    assert_eq!(locked(&locks.0).len(), 0);
 }

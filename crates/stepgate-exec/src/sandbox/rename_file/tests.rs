@@ -17,7 +17,7 @@ fn renamed(
     let root = Root::open(directory.path(), SandboxLimits::default()).unwrap();
     let path = |name: &str| SandboxPath::file(&format!("/sandbox/{name}")).unwrap();
     let (source, destination) = (path("a.txt"), path("b.txt"));
-    let place = |path| root.place_to_change(path, ExecutionFailure::PathNotFound).unwrap();
+    let place = |path| root.place(path, CHANGE, ExecutionFailure::PathNotFound).unwrap();
     for name in names {
         fs::write(directory.path().join(name), name).unwrap();
     }
@@ -74,7 +74,7 @@ fn only_where_the_system_call_is_not_supported_a_file_is_renamed_in_two_steps() 
         assert_eq!(failing(errno), (Ok(()), vec![file("b.txt", "a.txt")]), "{errno}");
     }
     for errno in [Errno::EXIST, Errno::NOENT, Errno::ACCESS, Errno::IO] {
-        let untouched = (Err(renaming(errno)), vec![file("a.txt", "a.txt")]);
+        let untouched = (Err(ActionError::acting_on_file(errno)), vec![file("a.txt", "a.txt")]);
         assert_eq!(failing(errno), untouched, "{errno}");
     }
 }

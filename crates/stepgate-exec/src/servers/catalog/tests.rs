@@ -135,7 +135,7 @@ fn entries_that_are_no_tools_and_names_that_come_twice_are_named_and_harm_no_oth
     let catalog = Catalog::default().read(&spec, &list, &Pins::default()).unwrap();
     let offered: Vec<_> = catalog.offers().map(|offer| offer.tool.name.to_string()).collect();
     assert_eq!(offered, ["door.look"]);
-    let unread: Vec<_> = catalog.unread().iter().map(|it| it.why.as_str()).collect();
+    let unread: Vec<_> = catalog.unread.iter().map(|it| it.why.as_str()).collect();
     assert_eq!(unread, ["its inputSchema is not an object", "a tool in the list is not an object"]);
 }
 

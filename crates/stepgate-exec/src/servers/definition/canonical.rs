@@ -39,12 +39,10 @@ enum Depth {
     Shape,
 }
 
-/// Whether two definitions have the same meaning.
 pub(crate) fn same_meaning(one: &Value, other: &Value) -> bool {
     Digest::of(&reduced(one, Depth::Meaning)) == Digest::of(&reduced(other, Depth::Meaning))
 }
 
-/// Whether two definitions have the same names and types.
 pub(crate) fn same_shape(one: &Value, other: &Value) -> bool {
     Digest::of(&reduced(one, Depth::Shape)) == Digest::of(&reduced(other, Depth::Shape))
 }

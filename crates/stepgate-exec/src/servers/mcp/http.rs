@@ -23,10 +23,10 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use stepgate_core::lock;
 use stepgate_core::sse::{Event, Parser};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::tap::{Incoming, ServerAnswer, Tap};
-use crate::servers::spec::{Secret, ServerLimits};
+use crate::servers::spec::{LATE_WAIT, Secret, ServerLimits, WRITE_WAIT};
 
 const SESSION_HEADER: &str = "mcp-session-id";
 const LAST_EVENT_HEADER: &str = "last-event-id";
@@ -34,7 +34,6 @@ const EVENT_STREAM: &str = "text/event-stream";
 const JSON: &str = "application/json";
 /// Headers that the protocol sets itself.
 const RESERVED: [&str; 4] = ["accept", SESSION_HEADER, LAST_EVENT_HEADER, "mcp-protocol-version"];
-/// Timeout for connecting.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// Limit of the events that wait for the SDK.
 const QUEUE_MAX: usize = 64;
@@ -96,7 +95,7 @@ impl Endpoint {
     ) -> StreamableHttpClientTransport<Http> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
         config.max_concurrent_requests = limits.concurrency;
-        config.control_request_timeout = limits.write_wait;
+        config.control_request_timeout = WRITE_WAIT;
         // A lost session means that the server was restarted: a new connection is made, and its tools are
         // listed again.
         config.reinit_on_expired_session = false;
@@ -157,20 +156,17 @@ impl StreamableHttpClient for Http {
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let request = self.client.post(uri.as_ref()).header(CONTENT_TYPE, JSON);
         let request = request.body(serde_json::to_vec(&message)?);
-        let exchange = Exchange {
-            id: self.tap.outgoing(&message),
-            is_request: matches!(message, ClientJsonRpcMessage::Request(_)),
-            has_session: session_id.is_some(),
-            request: dressed(request, session_id, headers),
-            http: self.clone(),
-        };
-        let (sender, answer) = oneshot::channel();
-        tokio::spawn(async move {
-            let wait = exchange.http.limits.late_wait;
-            let answer = tokio::time::timeout(wait, exchange.run()).await;
-            let _ = sender.send(answer.unwrap_or_else(|_| Err(trouble("no answer"))));
+        let (id, has_session) = (self.tap.outgoing(&message), session_id.is_some());
+        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+        let request = dressed(request, session_id, headers);
+        let http = self.clone();
+        // A task of its own: it goes on when the SDK stops waiting.
+        let exchange = tokio::spawn(async move {
+            let exchange = http.exchange(request, id, is_request, has_session);
+            let answer = tokio::time::timeout(LATE_WAIT, exchange).await;
+            answer.unwrap_or_else(|_| Err(trouble("no answer")))
         });
-        answer.await.unwrap_or_else(|_| Err(trouble("the request was given up")))
+        exchange.await.unwrap_or_else(|_| Err(trouble("the request was given up")))
     }
 
     async fn delete_session(
@@ -209,20 +205,16 @@ impl StreamableHttpClient for Http {
     }
 }
 
-/// One POST and its answer.
-struct Exchange {
-    http: Http,
-    request: RequestBuilder,
-    /// The request's id, if a caller outside the SDK waits for it.
-    id: Option<RequestId>,
-    is_request: bool,
-    has_session: bool,
-}
-
-impl Exchange {
-    async fn run(self) -> Result<StreamableHttpPostResponse, HttpError> {
-        let Self { http, request, id, is_request, has_session } = self;
-        let response = match http.send(request).await {
+impl Http {
+    /// One POST and its answer. `id` is the request's, if a caller outside the SDK waits for it.
+    async fn exchange(
+        &self,
+        request: RequestBuilder,
+        id: Option<RequestId>,
+        is_request: bool,
+        has_session: bool,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let response = match self.send(request).await {
             Ok(response) => response,
             Err(error) => {
                 let why = in_words(&error);
@@ -230,9 +222,9 @@ impl Exchange {
                     true => ServerAnswer::NotSent(why.clone()),
                     false => ServerAnswer::Lost(why.clone()),
                 };
-                http.put(id.as_ref(), answer);
+                self.put(id.as_ref(), answer);
                 // After a failed connection the server is reconnected.
-                http.tap.give_up(&why);
+                self.tap.give_up(&why);
                 return Err(trouble(why));
             }
         };
@@ -241,8 +233,8 @@ impl Exchange {
         let status = response.status();
         if status == StatusCode::NOT_FOUND && has_session {
             let why = "its session is gone";
-            http.tap.give_up(why);
-            http.put(id.as_ref(), ServerAnswer::NotSent(why.to_owned()));
+            self.tap.give_up(why);
+            self.put(id.as_ref(), ServerAnswer::NotSent(why.to_owned()));
             return Err(StreamableHttpError::SessionExpired);
         }
         if !is_request {
@@ -252,7 +244,7 @@ impl Exchange {
             };
         }
         if status.is_success() && is(&response, EVENT_STREAM) {
-            return Ok(StreamableHttpPostResponse::Sse(http.events(response, id), session));
+            return Ok(StreamableHttpPostResponse::Sse(self.events(response, id), session));
         }
         if !is(&response, JSON) {
             // A refusal is an answer: the request did not reach the tool.
@@ -261,15 +253,13 @@ impl Exchange {
                 true => ServerAnswer::NotSent(why.clone()),
                 false => ServerAnswer::Lost(why.clone()),
             };
-            http.put(id.as_ref(), answer);
+            self.put(id.as_ref(), answer);
             return Err(trouble(why));
         }
-        let message = http.body(response, id.as_ref()).await?;
+        let message = self.body(response, id.as_ref()).await?;
         Ok(StreamableHttpPostResponse::Json(message, session))
     }
-}
 
-impl Http {
     /// Sends a request with the configured headers. After a 401 the secrets are read again: if a secret was
     /// rotated, the request is sent again with the new one. The server refused the first request, so that is
     /// safe.
@@ -324,13 +314,10 @@ impl Http {
 
     /// The messages of a stream. If the stream ends without an answer, the request's caller is told.
     fn events(&self, response: Response, id: Option<RequestId>) -> EventStream {
-        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+        let (sender, mut receiver) = mpsc::channel(QUEUE_MAX);
         let http = self.clone();
         tokio::spawn(async move { http.pump(response, id, sender).await });
-        let next = |mut receiver: mpsc::Receiver<Sse>| async move {
-            receiver.recv().await.map(|event| (Ok(event), receiver))
-        };
-        stream::unfold(receiver, next).boxed()
+        stream::poll_fn(move |context| receiver.poll_recv(context)).map(Ok).boxed()
     }
 
     async fn pump(&self, mut response: Response, id: Option<RequestId>, sender: mpsc::Sender<Sse>) {

@@ -1,10 +1,9 @@
 //! Messages of a server, parsed as far as needed before the SDK sees them.
 
-use std::cell::RefCell;
 use std::fmt;
 
 use rmcp::model::RequestId;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use stepgate_core::json::{Map, Value};
 
 /// What a message is.
@@ -44,11 +43,10 @@ pub(super) fn request_id(id: &Value) -> Option<RequestId> {
 
 /// The id at the beginning of a message that could not be parsed as a whole.
 pub(super) fn id_in_beginning(bytes: &[u8]) -> Option<RequestId> {
-    let found = RefCell::new(None);
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let mut found = None;
     // Parsing may end in an error: an id that was read before it counts.
-    let _ = Seek(&found).deserialize(&mut reader);
-    found.into_inner().as_ref().and_then(request_id)
+    let _ = serde_json::Deserializer::from_slice(bytes).deserialize_map(Seek(&mut found));
+    request_id(&found?)
 }
 
 /// The id at the end of such a message: some servers write it last.
@@ -59,15 +57,7 @@ pub(super) fn id_in_end(bytes: &[u8]) -> Option<RequestId> {
 }
 
 /// Notes the member `id` of the outermost object, and skips the rest.
-struct Seek<'a>(&'a RefCell<Option<Value>>);
-
-impl<'de> DeserializeSeed<'de> for Seek<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
+struct Seek<'a>(&'a mut Option<Value>);
 
 impl<'de> Visitor<'de> for Seek<'_> {
     type Value = ();
@@ -80,7 +70,7 @@ impl<'de> Visitor<'de> for Seek<'_> {
         while let Some(name) = members.next_key::<String>()? {
             match name.as_str() {
                 "id" => {
-                    self.0.borrow_mut().get_or_insert(members.next_value()?);
+                    self.0.get_or_insert(members.next_value()?);
                 }
                 _ => {
                     members.next_value::<IgnoredAny>()?;

@@ -2,17 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::process::ChildStdin;
 use tokio::sync::{Mutex, mpsc};
 
 use super::tap::{Incoming, ServerAnswer, Tap};
-use crate::servers::spec::{DROPPED_BYTES_MAX, ServerLimits};
+use crate::servers::child::Ends;
+use crate::servers::spec::{DROPPED_BYTES_MAX, WRITE_WAIT};
 
 /// Limit of the messages that wait for the SDK. Beyond it the server is not read (backpressure).
 const QUEUE_MAX: usize = 64;
@@ -22,20 +22,14 @@ pub(super) struct Pipe {
     incoming: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
     stdin: Arc<Mutex<Option<ChildStdin>>>,
     tap: Arc<Tap>,
-    write_wait: Duration,
 }
 
 impl Pipe {
-    pub(super) fn new(
-        stdin: ChildStdin,
-        stdout: ChildStdout,
-        tap: Arc<Tap>,
-        limits: &ServerLimits,
-    ) -> Self {
+    pub(super) fn new(ends: Ends, tap: Arc<Tap>, message_bytes_max: usize) -> Self {
         let (sender, incoming) = mpsc::channel(QUEUE_MAX);
-        let stdin = Arc::new(Mutex::new(Some(stdin)));
-        tokio::spawn(read(stdout, Arc::clone(&tap), limits.message_bytes_max, sender));
-        Self { incoming, stdin, tap, write_wait: limits.write_wait }
+        let stdin = Arc::new(Mutex::new(Some(ends.stdin)));
+        tokio::spawn(read(ends.stdout, Arc::clone(&tap), message_bytes_max, sender));
+        Self { incoming, stdin, tap }
     }
 }
 
@@ -47,9 +41,9 @@ impl Transport<RoleClient> for Pipe {
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let id = self.tap.outgoing(&message);
-        let (stdin, tap, wait) = (Arc::clone(&self.stdin), Arc::clone(&self.tap), self.write_wait);
+        let (stdin, tap) = (Arc::clone(&self.stdin), Arc::clone(&self.tap));
         async move {
-            let written = match tokio::time::timeout(wait, write(&stdin, &message)).await {
+            let written = match tokio::time::timeout(WRITE_WAIT, write(&stdin, &message)).await {
                 Ok(written) => written,
                 Err(_) => Err(io::Error::other("it does not read what it is sent")),
             };

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
@@ -65,16 +65,12 @@ impl Slot {
         (Self { sender: Arc::new(Mutex::new(Some(sender))), listener }, receiver)
     }
 
-    fn sender(&self) -> MutexGuard<'_, Option<oneshot::Sender<ServerAnswer>>> {
-        locked(&self.sender)
-    }
-
     fn is_waited_for(&self) -> bool {
-        self.sender().as_ref().is_some_and(|sender| !sender.is_closed())
+        locked(&self.sender).as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
     fn put(&self, answer: ServerAnswer) {
-        if let Some(sender) = self.sender().take() {
+        if let Some(sender) = locked(&self.sender).take() {
             // The caller may have stopped waiting.
             let _ = sender.send(answer);
         }
@@ -85,9 +81,7 @@ impl Slot {
 pub(super) enum Incoming {
     /// Pass this to the SDK.
     Pass(Box<ServerJsonRpcMessage>),
-    /// Nothing more to do.
     Done,
-    /// Close the connection.
     Close(String),
 }
 
@@ -144,17 +138,13 @@ impl Tap {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        locked(&self.waiting)
-    }
-
     /// Registers the waiter for a request that is about to be sent.
     pub(super) fn outgoing(&self, message: &ClientJsonRpcMessage) -> Option<RequestId> {
         let JsonRpcMessage::Request(request) = message else {
             return None;
         };
         let slot = request.request.extensions().get::<Slot>()?;
-        let mut waiting = self.waiting();
+        let mut waiting = locked(&self.waiting);
         waiting.tidy();
         match waiting.is_closed {
             true => slot.put(ServerAnswer::NotSent("the connection is closed".to_owned())),
@@ -176,19 +166,15 @@ impl Tap {
 
     /// Whether a caller still waits for the answer to this request.
     pub(super) fn is_waited_for(&self, id: &RequestId) -> bool {
-        self.waiting().slots.get(id).is_some_and(Slot::is_waited_for)
+        locked(&self.waiting).slots.get(id).is_some_and(Slot::is_waited_for)
     }
 
     /// Delivers an answer to its waiter; returns whether the request was registered.
     pub(super) fn put(&self, id: &RequestId, answer: ServerAnswer) -> bool {
-        let slot = self.waiting().slots.remove(id);
-        slot.is_some_and(|slot| {
-            slot.put(answer);
-            true
-        })
+        let slot = locked(&self.waiting).slots.remove(id);
+        slot.map(|slot| slot.put(answer)).is_some()
     }
 
-    /// Checks one message.
     pub(super) fn incoming(&self, bytes: &[u8]) -> Incoming {
         let message = match strict::parse(bytes, strict::DEPTH_MAX, Integers::Any) {
             Ok(Value::Object(message)) => message,
@@ -218,12 +204,12 @@ impl Tap {
     fn progress(&self, message: &Map<String, Value>) -> bool {
         let Some(params) = message.get("params").and_then(Value::as_object) else { return false };
         let token = params.get("progressToken").and_then(message::request_id);
-        let listener = token.and_then(|token| self.waiting().listener(&token));
+        let listener = token.and_then(|token| locked(&self.waiting).listener(&token));
         listener.is_some_and(|listener| listener.hear(params, Instant::now()))
     }
 
     fn response(&self, id: RequestId, mut message: Map<String, Value>, bytes: usize) -> Incoming {
-        if !self.waiting().slots.contains_key(&id) {
+        if !locked(&self.waiting).slots.contains_key(&id) {
             // The SDK itself sends requests only during the handshake. A later one is an answer to no
             // request, or to a request whose caller no longer waits.
             if self.has_shaken_hands.load(Ordering::Relaxed) {
@@ -268,7 +254,6 @@ impl Tap {
         }
     }
 
-    /// A line that does not end.
     pub(super) fn endless(&self, bytes: usize) -> Incoming {
         self.misbehaved(format!("it wrote {bytes} bytes without an end of line"))
     }
@@ -305,7 +290,7 @@ impl Tap {
     /// Ends the connection: every waiter learns that no answer will come.
     pub(super) fn close(&self, why: &str) {
         let slots = {
-            let mut waiting = self.waiting();
+            let mut waiting = locked(&self.waiting);
             waiting.is_closed = true;
             std::mem::take(&mut waiting.slots)
         };
@@ -319,9 +304,7 @@ impl Tap {
     pub(super) fn give_up(&self, why: &str) {
         self.closed.send_if_modified(|closed| {
             let is_first = closed.is_none();
-            if is_first {
-                *closed = Some(why.to_owned());
-            }
+            closed.get_or_insert_with(|| why.to_owned());
             is_first
         });
     }
@@ -332,10 +315,8 @@ impl Tap {
 
     pub(super) async fn closed(&self) -> String {
         let mut closed = self.closed.subscribe();
-        match closed.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_default(),
-            Err(_) => String::new(),
-        }
+        let why = closed.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
 }
 

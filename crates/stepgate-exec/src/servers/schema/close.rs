@@ -17,7 +17,6 @@ use super::outline::Outline;
 /// Limit of the names and parts that are visited to close a schema.
 const WORK_MAX: usize = 1_000_000;
 
-/// The closed schema.
 pub(super) fn closed(
     schema: &Value,
     outline: &Outline<'_>,

@@ -16,54 +16,38 @@ const DEPTH_MAX: usize = 128;
 /// as MCP says.
 pub(super) fn read(schema: &Value) -> Result<(Cow<'_, Value>, Draft), SchemaError> {
     let named = named(schema)?;
-    let draft = match named {
-        Named::Draft4 | Named::Draft6 | Named::Draft7 => Draft::Draft7,
-        Named::Draft201909 => Draft::Draft201909,
-        Named::Draft202012 => Draft::Draft202012,
-    };
     let mut modern = schema.clone();
-    let mut is_changed = matches!(named, Named::Draft4 | Named::Draft6);
+    let mut is_changed = matches!(named, Draft::Draft4 | Draft::Draft6);
     if is_changed && let Value::Object(members) = &mut modern {
         members.shift_remove("$schema");
     }
-    modernise(&mut modern, named == Named::Draft4, 0, &mut is_changed);
-    match is_changed {
-        true => Ok((Cow::Owned(modern), draft)),
-        false => Ok((Cow::Borrowed(schema), draft)),
-    }
+    modernise(&mut modern, named == Draft::Draft4, 0, &mut is_changed);
+    let schema = if is_changed { Cow::Owned(modern) } else { Cow::Borrowed(schema) };
+    Ok((schema, converted(named)))
 }
 
-/// The draft that a part of a schema names.
+/// The draft that a part of a schema names, after the conversion.
 pub(super) fn draft_of(schema: &Value) -> Result<Draft, SchemaError> {
-    Ok(match named(schema)? {
-        Named::Draft4 | Named::Draft6 | Named::Draft7 => Draft::Draft7,
-        Named::Draft201909 => Draft::Draft201909,
-        Named::Draft202012 => Draft::Draft202012,
-    })
+    named(schema).map(converted)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Named {
-    Draft4,
-    Draft6,
-    Draft7,
-    Draft201909,
-    Draft202012,
+fn converted(named: Draft) -> Draft {
+    if matches!(named, Draft::Draft4 | Draft::Draft6) { Draft::Draft7 } else { named }
 }
 
-fn named(schema: &Value) -> Result<Named, SchemaError> {
+fn named(schema: &Value) -> Result<Draft, SchemaError> {
     let Some(named) = schema.get("$schema") else {
-        return Ok(Named::Draft202012);
+        return Ok(Draft::Draft202012);
     };
     let address = named.as_str().unwrap_or_default();
     let plain = address.trim_end_matches('#');
     let path = plain.strip_prefix("https://").or_else(|| plain.strip_prefix("http://"));
     match path.unwrap_or_default() {
-        "json-schema.org/draft/2020-12/schema" => Ok(Named::Draft202012),
-        "json-schema.org/draft/2019-09/schema" => Ok(Named::Draft201909),
-        "json-schema.org/draft-07/schema" => Ok(Named::Draft7),
-        "json-schema.org/draft-06/schema" => Ok(Named::Draft6),
-        "json-schema.org/draft-04/schema" => Ok(Named::Draft4),
+        "json-schema.org/draft/2020-12/schema" => Ok(Draft::Draft202012),
+        "json-schema.org/draft/2019-09/schema" => Ok(Draft::Draft201909),
+        "json-schema.org/draft-07/schema" => Ok(Draft::Draft7),
+        "json-schema.org/draft-06/schema" => Ok(Draft::Draft6),
+        "json-schema.org/draft-04/schema" => Ok(Draft::Draft4),
         _ => Err(SchemaError(format!(
             "its schema is of `{}`, and only drafts 2020-12, 2019-09, 07, 06 and 04 are known",
             short(address)

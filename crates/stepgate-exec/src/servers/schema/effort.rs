@@ -35,7 +35,6 @@ struct Step {
     name_patterns: usize,
 }
 
-/// A value that would cost too much.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMuch;
 

@@ -20,22 +20,6 @@ pub(super) const SAME_VALUE_VISITS_MAX: usize = 16_384;
 /// Longest chain of places that apply to the same value.
 pub(super) const SAME_VALUE_DEPTH_MAX: usize = 64;
 
-/// Keywords whose schemas apply to the same value.
-const SAME_VALUE_LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-const SAME_VALUE: [&str; 2] = ["then", "else"];
-const SAME_VALUE_MAPS: [&str; 2] = ["dependentSchemas", "dependencies"];
-/// Keywords whose schemas apply to an inner value.
-const INNER: [&str; 6] = [
-    "items",
-    "additionalProperties",
-    "additionalItems",
-    "contains",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-];
-const INNER_LISTS: [&str; 2] = ["items", "prefixItems"];
-/// Keywords that only define schemas for references.
-const KEPT: [&str; 2] = ["$defs", "definitions"];
 /// Keywords that evaluate the other places of a value again.
 const LOOKS_AGAIN: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 
@@ -47,7 +31,6 @@ pub(super) struct Outline<'a> {
 
 /// A place in a schema that is a schema.
 pub(super) struct Subschema<'a> {
-    /// Its JSON Pointer.
     pub(super) pointer: String,
     pub(super) schema: &'a Value,
     /// Whether it applies to a value of its own and is not part of a condition: inside `if` and `not`, a
@@ -67,25 +50,38 @@ pub(super) struct Subschema<'a> {
 
 /// The relation of a place to the one that contains it.
 #[derive(Clone, Copy)]
-enum Role<'a> {
+enum Role {
+    /// It applies to the same value.
     Same,
     If,
     Not,
-    Named(&'a str),
+    /// It applies to the property of its name.
+    Named,
+    /// It applies to another inner value.
     Inner,
     NameRule,
+    /// It only defines a schema for references.
     Kept,
+}
+
+/// How many schemas a keyword has.
+#[derive(Clone, Copy)]
+enum Form {
+    One,
+    List,
+    Map,
 }
 
 /// A place that must be read, with its role.
 struct Found<'a> {
     pointer: String,
     schema: &'a Value,
-    role: Role<'a>,
+    role: Role,
+    /// Its name, in a map of schemas.
+    name: &'a str,
 }
 
 impl<'a> Outline<'a> {
-    /// Makes the outline of a schema.
     pub(super) fn of(root: &'a Value, draft: Draft) -> Result<Self, SchemaError> {
         let mut outline = Self { places: Vec::new(), index: HashMap::new() };
         outline.read(String::new(), root, true, false)?;
@@ -156,11 +152,11 @@ impl<'a> Outline<'a> {
             inner: Vec::new(),
             name_rule: None,
         });
-        for Found { pointer, schema, role } in found {
+        for Found { pointer, schema, role, name } in found {
             let (stands, inner_asks) = match role {
                 Role::Same | Role::Kept | Role::NameRule => (false, asks),
                 Role::If | Role::Not => (false, true),
-                Role::Named(_) | Role::Inner => (true, asks),
+                Role::Named | Role::Inner => (true, asks),
             };
             let part = self.read(pointer, schema, stands, inner_asks)?;
             let Some(place) = self.places.get_mut(at) else { continue };
@@ -170,7 +166,7 @@ impl<'a> Outline<'a> {
                     place.naming.push(part);
                 }
                 Role::Not => place.same.push(part),
-                Role::Named(name) => {
+                Role::Named => {
                     place.named.insert(name, part);
                 }
                 Role::Inner => place.inner.push(part),
@@ -196,84 +192,72 @@ impl Subschema<'_> {
     }
 }
 
+/// The schemas of a keyword; none for a keyword that has no schema.
+fn schemas_of(keyword: &str, value: &Value) -> Option<(Form, Role)> {
+    Some(match keyword {
+        "if" => (Form::One, Role::If),
+        "not" => (Form::One, Role::Not),
+        "propertyNames" => (Form::One, Role::NameRule),
+        "then" | "else" => (Form::One, Role::Same),
+        "allOf" | "anyOf" | "oneOf" => (Form::List, Role::Same),
+        "dependentSchemas" | "dependencies" => (Form::Map, Role::Same),
+        "properties" => (Form::Map, Role::Named),
+        "patternProperties" => (Form::Map, Role::Inner),
+        "items" | "prefixItems" if value.is_array() => (Form::List, Role::Inner),
+        "items"
+        | "additionalProperties"
+        | "additionalItems"
+        | "contains"
+        | "unevaluatedProperties"
+        | "unevaluatedItems" => (Form::One, Role::Inner),
+        "$defs" | "definitions" => (Form::Map, Role::Kept),
+        _ => return None,
+    })
+}
+
 /// The schemas directly in a schema.
 fn found_in<'a>(pointer: &str, schema: &'a Value) -> Vec<Found<'a>> {
-    let Value::Object(members) = schema else { return Vec::new() };
     let mut found = Vec::new();
-    for (keyword, value) in members {
-        let keyword = keyword.as_str();
+    for (keyword, value) in schema.as_object().into_iter().flatten() {
+        let Some((form, role)) = schemas_of(keyword, value) else { continue };
         let pointer = format!("{pointer}/{}", escaped(keyword));
-        let mut one = |role| found.push(Found { pointer: pointer.clone(), schema: value, role });
-        match keyword {
-            "if" => one(Role::If),
-            "not" => one(Role::Not),
-            "propertyNames" => one(Role::NameRule),
-            _ if SAME_VALUE.contains(&keyword) => one(Role::Same),
-            _ if INNER.contains(&keyword) && !value.is_array() => one(Role::Inner),
-            "properties" => found.extend(members_of(&pointer, value, Role::Named)),
-            "patternProperties" => found.extend(members_of(&pointer, value, |_| Role::Inner)),
-            _ if SAME_VALUE_MAPS.contains(&keyword) => {
-                // A dependency may also be a list of names.
-                let schemas = members_of(&pointer, value, |_| Role::Same);
-                found.extend(schemas.filter(|found| !found.schema.is_array()));
+        let mut add = |pointer: String, schema: &'a Value, name: &'a str| {
+            // A list is no schema: a dependency may also be a list of names.
+            if !schema.is_array() {
+                found.push(Found { pointer, schema, role, name });
             }
-            _ if KEPT.contains(&keyword) => {
-                found.extend(members_of(&pointer, value, |_| Role::Kept));
+        };
+        match (form, value) {
+            (Form::One, schema) => add(pointer, schema, ""),
+            (Form::List, Value::Array(list)) => {
+                for (index, schema) in list.iter().enumerate() {
+                    add(format!("{pointer}/{index}"), schema, "");
+                }
             }
-            _ if SAME_VALUE_LISTS.contains(&keyword) => {
-                found.extend(items_of(&pointer, value, Role::Same));
+            (Form::Map, Value::Object(map)) => {
+                for (name, schema) in map {
+                    add(format!("{pointer}/{}", escaped(name)), schema, name);
+                }
             }
-            _ if INNER_LISTS.contains(&keyword) => {
-                found.extend(items_of(&pointer, value, Role::Inner));
-            }
-            _ => {}
+            (Form::List | Form::Map, _) => {}
         }
     }
     found
 }
 
-/// The same, for rewriting. Only values at places where schemas are allowed.
+/// The same, for rewriting.
 pub(super) fn parts_mut(members: &mut Map<String, Value>) -> Vec<&mut Value> {
     let mut parts = Vec::new();
     for (keyword, value) in members {
-        let keyword = keyword.as_str();
-        let is_named = ["properties", "patternProperties"].contains(&keyword)
-            || SAME_VALUE_MAPS.contains(&keyword)
-            || KEPT.contains(&keyword);
-        let is_one = ["if", "not", "propertyNames"].contains(&keyword)
-            || SAME_VALUE.contains(&keyword)
-            || INNER.contains(&keyword);
-        let is_list = SAME_VALUE_LISTS.contains(&keyword) || INNER_LISTS.contains(&keyword);
-        match (value, is_named, is_list, is_one) {
-            (Value::Object(named), true, _, _) => parts.extend(named.values_mut()),
-            (Value::Array(list), _, true, _) => parts.extend(list.iter_mut()),
-            (value, _, _, true) => parts.push(value),
-            (_, _, _, false) => {}
+        let Some((form, _)) = schemas_of(keyword, value) else { continue };
+        match (form, value) {
+            (Form::One, schema) => parts.push(schema),
+            (Form::List, Value::Array(list)) => parts.extend(list),
+            (Form::Map, Value::Object(map)) => parts.extend(map.values_mut()),
+            (Form::List | Form::Map, _) => {}
         }
     }
     parts
-}
-
-fn members_of<'a>(
-    pointer: &str,
-    value: &'a Value,
-    role: impl Fn(&'a str) -> Role<'a>,
-) -> impl Iterator<Item = Found<'a>> {
-    let members = value.as_object().into_iter().flat_map(Map::iter);
-    members.map(move |(name, schema)| Found {
-        pointer: format!("{pointer}/{}", escaped(name)),
-        schema,
-        role: role(name),
-    })
-}
-
-fn items_of<'a>(
-    pointer: &str,
-    value: &'a Value,
-    role: Role<'a>,
-) -> impl Iterator<Item = Found<'a>> {
-    let items = value.as_array().into_iter().flatten().enumerate();
-    items.map(move |(index, schema)| Found { pointer: format!("{pointer}/{index}"), schema, role })
 }
 
 /// The number of visits that one value costs, at every place.

@@ -10,7 +10,6 @@ use super::SchemaError;
 use super::dialect::draft_of;
 use super::outline::short;
 
-/// The anchors of a schema.
 pub(super) struct Anchors {
     draft: Draft,
     /// The schema's own address (`$id`).

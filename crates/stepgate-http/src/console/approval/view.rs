@@ -16,16 +16,12 @@ use stepgate_core::time::Timestamp;
 use stepgate_gateway::text;
 
 use super::super::difference::Difference;
-use super::super::moment::Moment;
 use super::super::question::{self, DescribedTool, Question};
-use super::super::text::{Shown, Text};
-use super::super::visitor::{Visitor, VisitorRole};
-use super::super::{Frame, Tab};
+use super::super::{Frame, Moment, Shown, Tab, Text, Visitor, VisitorRole};
 
 /// Longest part of a result that is shown; `stepgate runs show` has all of it.
 const RESULT_CHARS_MAX: usize = 4000;
 
-/// The page.
 #[derive(Template)]
 #[template(path = "approval.html")]
 pub(super) struct ApprovalPage {
@@ -36,7 +32,6 @@ pub(super) struct ApprovalPage {
     standing: Standing,
     floor: VisitorActions,
     question: Question,
-    /// What a file write would change.
     change: Option<Difference>,
     /// The tool, as its server describes it.
     tool: Option<DescribedTool>,
@@ -79,7 +74,6 @@ pub(super) struct Extras {
     pub(super) notice: Option<Notice>,
     pub(super) change: Option<Difference>,
     pub(super) tool: Option<DescribedTool>,
-    /// Who has approved so far.
     pub(super) votes: BTreeSet<PrincipalId>,
     pub(super) groups: Groups,
 }
@@ -113,7 +107,6 @@ struct Decision {
     note: Option<Shown>,
 }
 
-/// The outcome of the run.
 struct Fate {
     words: &'static str,
     is_over: bool,
@@ -180,18 +173,16 @@ impl VisitorActions {
         asker: &PrincipalId,
         may_decide: bool,
     ) -> Self {
-        match (status, visitor.role) {
+        match (status, visitor.operator_csrf()) {
             (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired, _) => {
                 Self::Over
             }
-            (ApprovalStatus::Pending, VisitorRole::Auditor) => Self::Watches,
-            (ApprovalStatus::Pending, VisitorRole::Operator) => {
-                match visitor.principal_id == *asker {
-                    true => Self::AskedThemselves,
-                    false if !may_decide => Self::OthersDecide,
-                    false => Self::Decides { csrf: visitor.csrf.clone() },
-                }
+            (ApprovalStatus::Pending, None) => Self::Watches,
+            (ApprovalStatus::Pending, Some(_)) if visitor.principal_id == *asker => {
+                Self::AskedThemselves
             }
+            (ApprovalStatus::Pending, Some(_)) if !may_decide => Self::OthersDecide,
+            (ApprovalStatus::Pending, Some(csrf)) => Self::Decides { csrf },
         }
     }
 }
@@ -217,13 +208,15 @@ fn fate(status: ApprovalStatus, dossier: &Dossier) -> Result<Option<Fate>, State
         let (at, because, result) = (None, None, None);
         return Ok(Some(Fate { words, is_over: false, at, because, result }));
     };
+    // A person's denial is already shown in the decision.
+    let because = Some(&body).filter(|body| body.status != Status::Denied);
     let ending = dossier.run.ending.as_ref();
     let result = ending.and_then(|ending| ending.output_json.as_deref());
     Ok(Some(Fate {
         words: ended(&body),
         is_over: true,
         at: Some(Moment::of(body.completed_at)),
-        because: because(&body),
+        because: because.and_then(question::failure),
         result: result.map(|text| Shown::of(&text::shortened(text, RESULT_CHARS_MAX))),
     }))
 }
@@ -237,12 +230,6 @@ fn ended(body: &RecordBody) -> &'static str {
         (Outcome::Denied, _) => "It was refused after the approval.",
         (Outcome::ValidationError, _) => "It was refused as not valid.",
     }
-}
-
-/// Why a step did not succeed. A person's denial is already shown in the decision.
-fn because(body: &RecordBody) -> Option<(Text, Option<Shown>)> {
-    let code = body.error_code.as_deref().filter(|_| body.status != Status::Denied)?;
-    Some((Text::of(code), body.detail.as_deref().map(Shown::of)))
 }
 
 #[cfg(test)]

@@ -72,7 +72,8 @@ fn a_login_is_found_by_its_cookie_alone_and_every_login_has_its_own_secrets() {
         .map(|cookie| logins.visitor(cookie, now, VisitBy::Person, |_| true).unwrap());
     let [first, second] = visitors;
     assert!(first.csrf != second.csrf && first.login != second.login && cookies[0] != cookies[1]);
-    assert!(first.made(&first.csrf) && !first.made(&second.csrf) && !first.made(""));
+    assert!(first.sent(&first.csrf).is_ok());
+    assert!(first.sent(&second.csrf).is_err() && first.sent("").is_err());
     for wrong in ["", "x", &cookies[0][1..], &cookies[0].to_uppercase(), &first.login.to_string()] {
         assert!(!is_in(&logins, wrong, now), "{wrong}");
     }

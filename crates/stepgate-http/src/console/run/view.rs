@@ -6,20 +6,17 @@ use stepgate_core::attention::{self, Need};
 use stepgate_core::digest::Digest;
 use stepgate_core::failure::Phase;
 use stepgate_core::gate::Fault;
-use stepgate_core::ids::{ApprovalId, RunId, SessionId};
+use stepgate_core::ids::ApprovalId;
 use stepgate_core::journal::artifact::{Kind, Verdict};
-use stepgate_core::journal::{Appended, Artifact, StateError};
+use stepgate_core::journal::{Appended, Artifact, Entry, StateError};
 use stepgate_core::ports::Dossier;
 use stepgate_core::record::RecordBody;
 use stepgate_core::time::Timestamp;
 use stepgate_gateway::text;
 
-use super::super::moment::{Moment, ago, duration};
 use super::super::question::{self, Argument};
-use super::super::runs::StatusWord;
-use super::super::text::{Shown, Text};
-use super::super::visitor::{Visitor, VisitorRole};
-use super::super::{Frame, Tab};
+use super::super::runs::RunRow;
+use super::super::{Frame, Moment, Shown, Tab, Text, Visitor, duration};
 
 /// Longest text of an entry that is shown; the export has all of it.
 const ENTRY_CHARS_MAX: usize = 20_000;
@@ -30,15 +27,8 @@ pub(super) struct RunPage {
     frame: Frame,
     /// Whether the run has ended, so that the page does not change any more.
     is_final: bool,
-    run_id: RunId,
-    session_id: SessionId,
-    step_index: u64,
+    row: RunRow,
     tool: Text,
-    principal: Text,
-    status: StatusWord,
-    received: Moment,
-    age: String,
-    took: Option<String>,
     need: Option<(String, Shown)>,
     /// The CSRF token, if the visitor can settle the run.
     settle: Option<String>,
@@ -56,7 +46,6 @@ pub(super) struct RunPage {
     events: Vec<EventRow>,
 }
 
-/// The decision on the request.
 struct Decision {
     words: &'static str,
     rationale: Shown,
@@ -66,7 +55,6 @@ struct Decision {
     cap: Option<Shown>,
 }
 
-/// One of the nine phases.
 struct PhaseRow {
     name: &'static str,
     words: &'static str,
@@ -76,18 +64,12 @@ struct PhaseRow {
     took: Option<String>,
 }
 
-/// An entry of the journal.
 struct EntryRow {
-    number: u64,
-    kind: &'static str,
-    state: &'static str,
+    entry: Entry,
     at: Moment,
-    digest: Digest,
-    previous: Digest,
     text: Shown,
 }
 
-/// An event of the run.
 struct EventRow {
     name: &'static str,
     at: Moment,
@@ -102,7 +84,6 @@ impl RunPage {
         now: Timestamp,
     ) -> Result<Self, Fault> {
         let run = &dossier.run;
-        let arrival = &run.arrival;
         let body = dossier.record.as_ref().map(|(record, _)| record.body()).transpose();
         let body = body.map_err(StateError::checksum)?;
         let tool = run.tool_name.as_deref().unwrap_or("not readable");
@@ -112,25 +93,14 @@ impl RunPage {
         Ok(Self {
             frame: Frame::at(Tab::Runs, title, visitor),
             is_final: run.status.is_final(),
-            run_id: arrival.run_id,
-            session_id: arrival.session_id,
-            step_index: arrival.step_index,
+            row: RunRow::of(run, now),
             tool: Text::of(tool),
-            principal: Text::of(arrival.principal_id.as_str()),
-            status: StatusWord::of(run.status),
-            received: Moment::of(arrival.received_at),
-            age: ago(arrival.received_at, now),
-            took: run.ending.as_ref().map(|ending| duration(ending.latency_ms)),
             need: need.map(|need| (need.kind.as_str().replace('_', " "), Shown::of(&need.reason))),
-            settle: match (need.map(|need| need.kind), visitor.role) {
-                (
-                    Some(attention::Kind::InDoubt | attention::Kind::Stuck),
-                    VisitorRole::Operator,
-                ) => Some(visitor.csrf.clone()),
-                (_, _) => None,
-            },
+            settle: need
+                .filter(|it| matches!(it.kind, attention::Kind::InDoubt | attention::Kind::Stuck))
+                .and_then(|_| visitor.operator_csrf()),
             can_redispatch: need.is_some_and(|need| need.kind == attention::Kind::InDoubt),
-            failure: body.as_ref().and_then(failure),
+            failure: body.as_ref().and_then(question::failure),
             arguments: args.map(|args| question::arguments(&args, &args)).unwrap_or_default(),
             reasoning: question::reasoning(dossier).as_deref().map(Shown::of),
             result: result(dossier),
@@ -142,11 +112,6 @@ impl RunPage {
             events: events(dossier),
         })
     }
-}
-
-fn failure(body: &RecordBody) -> Option<(Text, Option<Shown>)> {
-    let code = body.error_code.as_deref()?;
-    Some((Text::of(code), body.detail.as_deref().map(Shown::of)))
 }
 
 fn result(dossier: &Dossier) -> Option<Shown> {
@@ -270,17 +235,9 @@ fn words(phase: Phase) -> &'static str {
 
 impl EntryRow {
     fn of(appended: &Appended) -> Self {
-        let entry = &appended.entry;
-        let text = pretty(&appended.artifact.text);
-        Self {
-            number: entry.sequence_number,
-            kind: entry.artifact_type.as_str(),
-            state: entry.to_state.as_str(),
-            at: Moment::of(entry.ts),
-            digest: entry.entry_digest,
-            previous: entry.prev_entry_digest,
-            text: Shown::of(&text::shortened(&text, ENTRY_CHARS_MAX)),
-        }
+        let text = text::shortened(&pretty(&appended.artifact.text), ENTRY_CHARS_MAX);
+        let entry = appended.entry.clone();
+        Self { at: Moment::of(entry.ts), entry, text: Shown::of(&text) }
     }
 }
 

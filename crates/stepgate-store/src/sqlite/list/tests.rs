@@ -1,4 +1,3 @@
-use rusqlite::types::Value;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
 use stepgate_core::approval::ApprovalStatus;
 use stepgate_core::event::EventType;
@@ -8,17 +7,42 @@ use stepgate_core::run::Status;
 use stepgate_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::{approvals_sql, events_sql, finder, sessions_sql, turns_sql};
+use super::{finder, opened_turns};
+use crate::select::{self, Engine, Select};
 use crate::sqlite::open::{SqliteOptions, writer};
+use crate::tables::Cell;
 
-fn plan_of(connection: &Connection, (sql, params): (String, Vec<Value>)) -> Vec<String> {
+/// A query as SQLite gets it.
+type Asked = (String, Vec<Cell<'static>>);
+
+fn asked<T>(select: Select<T>) -> Asked {
+    (select.sql.replace('$', "?"), select.values)
+}
+
+fn plan_of(connection: &Connection, (sql, values): Asked) -> Vec<String> {
     let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    let rows = plan.query_map(params_from_iter(params), |row| row.get::<_, String>("detail"));
+    let rows = plan.query_map(params_from_iter(values), |row| row.get::<_, String>("detail"));
     rows.unwrap().map(Result::unwrap).collect()
 }
 
-fn runs_sql(connection: &Connection, query: &RunQuery) -> (String, Vec<Value>) {
-    super::runs_sql(query, finder(connection, query).unwrap())
+fn runs_sql(connection: &Connection, query: &RunQuery) -> Asked {
+    asked(super::runs(query, finder(connection, query).unwrap()))
+}
+
+fn events_sql(query: &EventQuery) -> Asked {
+    asked(select::events(Engine::Sqlite, query))
+}
+
+fn approvals_sql(query: &ApprovalQuery) -> Asked {
+    asked(select::approvals(query))
+}
+
+fn sessions_sql(query: &SessionQuery) -> Asked {
+    asked(select::session_page(Engine::Sqlite, query))
+}
+
+fn turns_sql(query: &TurnQuery) -> Asked {
+    asked(opened_turns(query))
 }
 
 #[test]
@@ -77,7 +101,7 @@ fn every_list_finds_its_rows_in_order_by_an_index() {
 }
 
 #[track_caller]
-fn check_plan(connection: &Connection, sql: (String, Vec<Value>), expected: &str) {
+fn check_plan(connection: &Connection, sql: Asked, expected: &str) {
     let text = sql.0.clone();
     let plan = plan_of(connection, sql);
     assert!(plan.iter().any(|line| line == expected), "{text}: {plan:#?}");
@@ -179,9 +203,9 @@ fn the_beginning_of_an_id_is_looked_up_in_the_index_of_ids_whatever_else_is_aske
 }
 
 /// The cost of a list: SQLite's own count of its steps.
-fn steps_of(connection: &Connection, (sql, params): (String, Vec<Value>)) -> (usize, i32) {
+fn steps_of(connection: &Connection, (sql, values): Asked) -> (usize, i32) {
     let mut statement = connection.prepare(&sql).unwrap();
-    let found = statement.query_map(params_from_iter(params), |_| Ok(())).unwrap().count();
+    let found = statement.query_map(params_from_iter(values), |_| Ok(())).unwrap().count();
     (found, statement.get_status(StatementStatus::VmStep))
 }
 

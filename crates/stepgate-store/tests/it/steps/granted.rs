@@ -68,14 +68,7 @@ async fn a_grant_permits_as_many_calls_as_it_says_and_each_names_it() {
         let answer = stage.delete(id).await.unwrap();
         let dossier = stage.gate.store.dossier(answer.run_id).await.unwrap().unwrap();
         assert!(is_success(Ok(answer)));
-        let decision =
-            replay(&dossier.entries).unwrap().artifacts.into_iter().find_map(|it| match it {
-                Artifact::SupervisorDecision(decision) => Some(decision),
-                Artifact::ActionRequest(_) | Artifact::ToolCall(_) | Artifact::ToolEffect(_) => {
-                    None
-                }
-            });
-        let meta = decision.unwrap().meta;
+        let meta = replay(&dossier.entries).unwrap().decision.unwrap().meta;
         assert_eq!((meta.grant_id, meta.grant_use), (Some(standing.grant_id), Some(number)));
         assert_eq!(meta.policies, ["rule"]);
     }

@@ -18,7 +18,8 @@ const THREADS_MAX: usize = 2;
 /// One round: real steps in one schema, then their rows by pgbench in another.
 pub(super) async fn round(url: &str, directory: &Path, run: Run) -> anyhow::Result<(Real, f64)> {
     let steps = Scratch::make(url, "stepgate_bench_steps").await?;
-    let data = DataDir::at(directory).with_store(Some(steps.url().to_owned()));
+    let mut data = DataDir::at(directory);
+    data.global.store = Some(steps.url().to_owned());
     let real = real_steps(data, run).await?;
     let bare = Scratch::make(url, "stepgate_bench_bare").await?;
     let script = bare.script_of(&steps, run.clients).await?;

@@ -16,7 +16,7 @@ async fn found(text: &str) -> anyhow::Result<String> {
         Wanted::Newest => Ok(vec![row(&IDS[2])]),
         Wanted::Beginning(prefix) => Ok(IDS.iter().filter(|id| prefix.fits(id)).map(row).collect()),
     };
-    find(&named, rows).await.map(|id| id.to_string())
+    find(&RUN, &named, rows).await.map(|id| id.to_string())
 }
 
 #[tokio::test]
@@ -40,6 +40,7 @@ async fn a_beginning_of_several_lists_them_and_one_of_none_says_where_to_look() 
     let none = found("ffffffff").await.unwrap_err().to_string();
     assert!(none.contains("`stepgate runs`"), "{none}");
     let named = Named::<RunId>::Last;
-    let none = find(&named, async |_: Wanted<'_>| Ok(Vec::new())).await.unwrap_err().to_string();
+    let rows = async |_: Wanted<'_>| Ok(Vec::new());
+    let none = find(&RUN, &named, rows).await.unwrap_err().to_string();
     assert!(none.contains("there is no run"), "{none}");
 }

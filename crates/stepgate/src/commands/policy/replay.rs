@@ -14,24 +14,18 @@ use stepgate_gateway::replay::{self, Change, Replayed};
 use stepgate_gateway::start::not_loaded;
 use stepgate_policy::{PolicySet, ToolShape};
 
-use crate::cli::Global;
 use crate::data_dir::DataDir;
 use crate::show::{self, Cell, Table};
 
-pub(super) async fn replay(
-    global: &Global,
-    data: &DataDir,
-    directory: &Path,
-    limit: u32,
-) -> anyhow::Result<u8> {
-    let tools = super::tools(global, data, directory).await?;
+pub(super) async fn replay(data: &DataDir, directory: &Path, limit: u32) -> anyhow::Result<u8> {
+    let tools = super::tools(data, directory).await?;
     let set = PolicySet::load(directory, &tools).map_err(not_loaded)?;
     let store = crate::store::read(data).await?;
     let known = KnownTools::of(&tools);
     let mut table = Table::new(["RUN", "PRINCIPAL", "TOOL", "WAS", "WOULD BE", "BY"]);
     let changed = |change: Change| {
         let Change { past, ruling, policies } = &change;
-        match global.json {
+        match data.global.json {
             true => show::json(&self::change(past, ruling, policies)),
             false => {
                 table.add(row(past, ruling, policies));
@@ -45,7 +39,7 @@ pub(super) async fn replay(
     if unreadable > 0 {
         show::note(format!("{unreadable} runs cannot be read: `stepgate verify` names them"));
     }
-    if !global.json {
+    if !data.global.json {
         if changed > 0 {
             show::say(table)?;
         }

@@ -51,14 +51,12 @@ impl Feed {
     }
 
     pub(super) async fn read(&mut self) -> anyhow::Result<Snapshot> {
-        let reply = self.client.ask(Method::GET, "/v1/attention", None).await?.json()?;
+        let reply = self.client.get("/v1/attention").await?;
         let Attention { attention, counts } = serde_json::from_value(reply)?;
         let waiting = attention.iter().filter(|need| need.kind == Kind::Approval.as_str());
         let waiting = waiting.map(waiting_of).collect::<anyhow::Result<_>>()?;
         let reply = self.client.ask(Method::GET, "/metrics", None).await?;
-        if !reply.status.is_success() {
-            return Err(reply.refusal());
-        }
+        reply.succeeded()?;
         let metrics = String::from_utf8_lossy(&reply.body);
         Ok(Snapshot {
             waiting,

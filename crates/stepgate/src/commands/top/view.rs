@@ -138,13 +138,10 @@ impl View {
                 self.close();
                 Act::Nothing
             }
-            Page::Approval(shown) => match shown.key(key, page_rows) {
-                Answer::Act(act) => act,
-                Answer::Close => {
-                    self.close();
-                    Act::Nothing
-                }
-            },
+            Page::Approval(shown) => shown.key(key, page_rows).unwrap_or_else(|| {
+                self.close();
+                Act::Nothing
+            }),
         }
     }
 
@@ -237,31 +234,26 @@ impl View {
     }
 }
 
-/// What an approval's page makes of a key.
-enum Answer {
-    Act(Act),
-    Close,
-}
-
 impl Shown {
-    fn key(&mut self, key: Key, page_rows: usize) -> Answer {
+    /// What follows from a key; none where it closes the page.
+    fn key(&mut self, key: Key, page_rows: usize) -> Option<Act> {
         if let Some(question) = self.question.as_mut().filter(|question| question.is_writing) {
             question.write(key);
-            return Answer::Act(Act::Nothing);
+            return Some(Act::Nothing);
         }
         match (key, &mut self.question) {
             (Key::Char('y'), Some(question)) if question.has_seen_all => {
                 let (decision, note) = (question.decision, question.note.clone());
-                return Answer::Act(Act::Decide { id: self.id, decision, note });
+                return Some(Act::Decide { id: self.id, decision, note });
             }
             (Key::Char('t'), Some(question)) => question.is_writing = true,
-            (Key::Char('n'), Some(_)) | (Key::Escape | Key::Char('q'), _) => return Answer::Close,
-            (Key::Enter, None) => return Answer::Close,
+            (Key::Char('n'), Some(_)) | (Key::Escape | Key::Char('q'), _) => return None,
+            (Key::Enter, None) => return None,
             (Key::Char('a'), None) => {
-                return Answer::Act(Act::Open(self.id, Some(Decision::Approve)));
+                return Some(Act::Open(self.id, Some(Decision::Approve)));
             }
             (Key::Char('d'), None) => {
-                return Answer::Act(Act::Open(self.id, Some(Decision::Deny)));
+                return Some(Act::Open(self.id, Some(Decision::Deny)));
             }
             (Key::Up | Key::Char('k'), _) => self.scroll = self.scroll.saturating_sub(1),
             (Key::Down | Key::Char('j'), _) => self.scroll += 1,
@@ -271,7 +263,7 @@ impl Shown {
             (Key::End, _) => self.scroll = usize::MAX,
             (Key::Enter | Key::Backspace | Key::Leave | Key::Char(_), _) => {}
         }
-        Answer::Act(Act::Nothing)
+        Some(Act::Nothing)
     }
 
     /// The visible part of the text, and the line below it.

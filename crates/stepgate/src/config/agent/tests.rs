@@ -2,7 +2,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::AgentConfig;
-use crate::config::{Config, ranges};
+use crate::config::{Beside, Config, ranges};
 
 fn config(text: &str) -> anyhow::Result<AgentConfig> {
     let config = Config { agent: toml::from_str(text)?, ..Config::default() };
@@ -15,7 +15,10 @@ const MODEL: &str = "base_url = \"http://localhost/v1\"\nmodel = \"m\"\n";
 
 #[test]
 fn without_a_url_there_is_no_agent() {
-    let settings = config("").unwrap().settings(Path::new("/"), &|_| None).unwrap();
+    let settings = config("")
+        .unwrap()
+        .settings(Beside { base: Path::new("/"), environment: &|_| None })
+        .unwrap();
     assert!(settings.is_none());
 }
 
@@ -46,7 +49,9 @@ fn a_key_comes_from_the_environment_or_a_file_and_never_from_both() {
     std::fs::write(directory.path().join("key"), "sk-file\n").unwrap();
     let environment = |name: &str| (name == "KEY").then(|| "sk-env".to_owned());
     let settings = |keys: &str| {
-        config(&format!("{MODEL}{keys}")).unwrap().settings(directory.path(), &environment)
+        config(&format!("{MODEL}{keys}"))
+            .unwrap()
+            .settings(Beside { base: directory.path(), environment: &environment })
     };
     let has_key = |keys: &str| settings(keys).unwrap().unwrap().endpoint.key.is_some();
     assert!(!has_key(""));
@@ -71,7 +76,11 @@ fn every_key_reaches_the_agent() {
          timeout_ms = 2\nattempts_max = 3\nrounds_max = 4\nturns_max = 5\nprompt_bytes_max = 6\n\
          request_bytes_max = 7\n"
     );
-    let settings = config(&text).unwrap().settings(Path::new("/"), &|_| None).unwrap().unwrap();
+    let settings = config(&text)
+        .unwrap()
+        .settings(Beside { base: Path::new("/"), environment: &|_| None })
+        .unwrap()
+        .unwrap();
     let endpoint = &settings.endpoint;
     assert_eq!((endpoint.base_url.as_str(), endpoint.model.as_str()), ("http://localhost/v1", "m"));
     assert_eq!((endpoint.timeout, endpoint.attempts_max), (Duration::from_millis(2), 3));

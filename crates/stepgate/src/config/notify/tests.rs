@@ -8,7 +8,8 @@ fn read(text: &str) -> anyhow::Result<NotifySettings> {
     std::fs::write(directory.path().join("key"), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")?;
     let config = Config::load(Some(&file), |_| None)?;
     let environment = |name: &str| (name == "HOOK").then(|| "https://hooks.example/T".to_owned());
-    settings(&config.notify, None, directory.path(), &environment)
+    let beside = Beside { base: directory.path(), environment: &environment };
+    settings(&config.notify, None, beside)
 }
 
 fn slack(name: &str, more: &str) -> String {

@@ -4,7 +4,7 @@ use stepgate_core::tool::Mode;
 use stepgate_exec::servers::{DeliverySpec, Pinning, ServerSpec, Transport};
 
 use super::{line_of, specs};
-use crate::config::{Config, ranges};
+use crate::config::{Beside, Config, ranges};
 
 fn read(text: &str) -> anyhow::Result<Vec<ServerSpec>> {
     read_on(text, Some("first"))
@@ -14,9 +14,9 @@ fn read_on(text: &str, node_id: Option<&str>) -> anyhow::Result<Vec<ServerSpec>>
     let config = Config { servers: toml::from_str(text)?, ..Config::default() };
     ranges::check(&config)?;
     let servers = config.servers;
-    specs(&servers, "/etc".as_ref(), &["/data".into()], node_id, &|name| {
-        (name == "TOKEN").then(|| "s3".to_owned())
-    })
+    let environment = |name: &str| (name == "TOKEN").then(|| "s3".to_owned());
+    let beside = Beside { base: "/etc".as_ref(), environment: &environment };
+    specs(&servers, beside, &["/data".into()], node_id)
 }
 
 #[test]

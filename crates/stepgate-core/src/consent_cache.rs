@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::approvers::{self, Groups, Required};
 use crate::event::payload::{ApprovalVoted, GrantRevoked};
 use crate::event::{Event, EventType};
-use crate::grant::{Grant, GrantedCall, use_event_id};
+use crate::grant::{BoundCall, Grant, use_event_id};
 use crate::ids::{ApprovalId, ArtifactId, PrincipalId};
 use crate::journal::StateError;
 use crate::limits::Limits;
@@ -97,11 +97,26 @@ impl Recorded {
     }
 
     /// The grants of a principal that were neither revoked nor have ended. How often they were used is not looked at.
-    fn usable(&self, principal_id: &PrincipalId, now: Timestamp) -> impl Iterator<Item = &Grant> {
-        let grants =
-            self.grants.iter().filter(|(grant_id, _)| !self.revoked.contains_key(grant_id));
-        let grants = grants.map(|(_, made)| &made.grant);
-        grants.filter(move |grant| grant.principal_id == *principal_id && now < grant.expires_at)
+    fn usable(
+        &self,
+        principal_id: &PrincipalId,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (ArtifactId, &Grant)> {
+        let grants = self.grants.iter().map(|(grant_id, made)| (*grant_id, &made.grant));
+        grants.filter(move |(grant_id, grant)| {
+            grant.principal_id == *principal_id
+                && now < grant.expires_at
+                && !self.revoked.contains_key(grant_id)
+        })
+    }
+
+    /// Those that cover a call now.
+    fn covering(
+        &self,
+        asked: &AskedCall<'_>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (ArtifactId, &Grant)> {
+        self.usable(asked.call.principal_id, now).filter(|(_, grant)| is_good(grant, asked))
     }
 }
 
@@ -159,13 +174,10 @@ impl Consents {
     /// The grants that cover a call now, the one that ends first in front.
     fn covering(&self, asked: &AskedCall<'_>, now: Timestamp) -> Vec<(ArtifactId, Grant)> {
         let known = self.known();
-        let Recorded { grants, revoked, .. } = &known.consents;
-        let is_good = |(grant_id, made): &(&ArtifactId, &RecordedGrant)| {
-            !revoked.contains_key(grant_id) && is_good(&made.grant, asked, now)
-        };
-        let mut good: Vec<_> = grants.iter().filter(is_good).collect();
-        good.sort_by_key(|(grant_id, made)| (made.grant.expires_at, **grant_id));
-        good.into_iter().map(|(grant_id, made)| (*grant_id, made.grant.clone())).collect()
+        let covering = known.consents.covering(asked, now);
+        let mut grants: Vec<_> = covering.map(|(id, grant)| (id, grant.clone())).collect();
+        grants.sort_by_key(|(grant_id, grant)| (grant.expires_at, *grant_id));
+        grants
     }
 
     /// Whether this grant covers a call now, however often it was used.
@@ -175,16 +187,13 @@ impl Consents {
         asked: &AskedCall<'_>,
         now: Timestamp,
     ) -> bool {
-        let known = self.known();
-        let Recorded { grants, revoked, .. } = &known.consents;
-        let made = grants.get(&grant_id).filter(|_| !revoked.contains_key(&grant_id));
-        made.is_some_and(|made| is_good(&made.grant, asked, now))
+        self.known().consents.covering(asked, now).any(|(covering_id, _)| covering_id == grant_id)
     }
 
     /// Whether a grant may cover a call of this tool, as far as is known here. Its arguments are not looked at.
     pub fn may_cover(&self, principal_id: &PrincipalId, action: &str, now: Timestamp) -> bool {
         let known = self.known();
-        known.consents.usable(principal_id, now).any(|grant| grant.action() == action)
+        known.consents.usable(principal_id, now).any(|(_, grant)| grant.action() == action)
     }
 
     /// Everyone who made a grant for this principal that can still be used, as far as is known here.
@@ -194,7 +203,8 @@ impl Consents {
         now: Timestamp,
     ) -> BTreeSet<PrincipalId> {
         let known = self.known();
-        known.consents.usable(principal_id, now).map(|grant| grant.granted_by.clone()).collect()
+        let grants = known.consents.usable(principal_id, now);
+        grants.map(|(_, grant)| grant.granted_by.clone()).collect()
     }
 
     /// Takes the first use of a grant that no step of this process is writing.
@@ -211,17 +221,15 @@ impl Consents {
     }
 }
 
-/// Whether a grant that was not revoked covers a call now. Policy's present requirement of people counts.
-fn is_good(grant: &Grant, asked: &AskedCall<'_>, now: Timestamp) -> bool {
+/// Whether a grant that can be used covers a call. Policy's present requirement of people counts.
+fn is_good(grant: &Grant, asked: &AskedCall<'_>) -> bool {
     let people = || BTreeSet::from([grant.granted_by.clone()]);
-    now < grant.expires_at
-        && grant.covers(asked.call)
-        && approvers::are_enough(asked.required, asked.groups, &people())
+    grant.covers(asked.call) && approvers::are_enough(asked.required, asked.groups, &people())
 }
 
 /// A call that policy asks a person about.
 pub(crate) struct AskedCall<'a> {
-    pub(crate) call: GrantedCall<'a>,
+    pub(crate) call: BoundCall<'a>,
     /// What policies require of the people who decide.
     pub(crate) required: &'a [Required],
     pub(crate) groups: &'a Groups,

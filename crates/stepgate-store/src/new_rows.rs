@@ -1,0 +1,140 @@
+//! The rows that a plan adds: the values in the order of their table's columns, after the position.
+
+use stepgate_core::approval::Approval;
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{IdempotencyKey, PrincipalId, RunId};
+use stepgate_core::journal::{Appended, Checkpoint};
+use stepgate_core::json::canonical;
+use stepgate_core::record::Record;
+use stepgate_core::session::{Head, Link, Session};
+
+use crate::plan::NewRun;
+use crate::tables::Cell;
+
+/// A session, with an empty chain.
+pub(crate) fn session_row(session: &Session) -> Vec<Cell<'_>> {
+    vec![
+        Cell::text_of(session.session_id),
+        session.principal_id.as_str().into(),
+        session.kind.as_str().into(),
+        Cell::text_of(session.ts),
+        session.node_id.as_deref().into(),
+        Head::EMPTY.number.into(),
+        Cell::text_of(Head::EMPTY.digest),
+        Cell::Number(0),
+    ]
+}
+
+pub(crate) fn run_row(new: NewRun<'_>) -> Vec<Cell<'_>> {
+    let arrival = &new.run.arrival;
+    vec![
+        Cell::text_of(arrival.run_id),
+        Cell::text_of(arrival.received_at),
+        Cell::text_of(arrival.session_id),
+        arrival.principal_id.as_str().into(),
+        arrival.step_index.into(),
+        new.run.tool_name.as_deref().into(),
+        new.status.as_str().into(),
+        new.run.input_json.as_deref().into(),
+        new.ending.and_then(|ending| ending.output_json.as_deref()).into(),
+        new.ending.and_then(|ending| ending.error_json.as_deref()).into(),
+        new.ending.map(|ending| ending.latency_ms).into(),
+        arrival.payload.length.into(),
+        Cell::from(&*arrival.payload.bytes),
+    ]
+}
+
+pub(crate) fn entry_row(appended: &Appended, link: Option<Link>) -> Vec<Cell<'_>> {
+    let Appended { entry, artifact } = appended;
+    let mut row = vec![
+        Cell::text_of(entry.trace_id),
+        entry.sequence_number.into(),
+        Cell::text_of(entry.prev_entry_digest),
+        Cell::text_of(entry.entry_digest),
+        Cell::text_of(entry.ts),
+        entry.from_state.as_str().into(),
+        entry.to_state.as_str().into(),
+        entry.artifact_type.as_str().into(),
+        Cell::text_of(entry.artifact_id),
+        Cell::text_of(entry.artifact_digest),
+        entry.tool_call_id.map(Cell::text_of).into(),
+        entry.idempotency_key.as_ref().map(IdempotencyKey::as_str).into(),
+        artifact.text.as_str().into(),
+    ];
+    row.extend(link_cells(link));
+    row
+}
+
+pub(crate) fn checkpoint_row(checkpoint: &Checkpoint) -> Vec<Cell<'_>> {
+    vec![
+        Cell::text_of(checkpoint.trace_id),
+        checkpoint.checkpoint_sequence_number.into(),
+        Cell::Text(canonical::text_of(&checkpoint.checkpoint_state).into()),
+        Cell::text_of(checkpoint.checkpoint_digest),
+        Cell::text_of(checkpoint.ts),
+    ]
+}
+
+pub(crate) fn approval_row(approval: &Approval) -> Vec<Cell<'_>> {
+    let resolution = approval.resolution.as_ref();
+    let approver_id = resolution.and_then(|resolution| resolution.approver_id.as_ref());
+    vec![
+        Cell::text_of(approval.approval_id),
+        Cell::text_of(approval.tool_run_id),
+        Cell::text_of(approval.ts_requested),
+        resolution.map(|resolution| Cell::text_of(resolution.ts_resolved)).into(),
+        approval.status.as_str().into(),
+        approval.context.text().into(),
+        approver_id.map(PrincipalId::as_str).into(),
+        resolution.and_then(|resolution| resolution.note.as_deref()).into(),
+    ]
+}
+
+pub(crate) fn binding_row(binding: &Binding) -> Vec<Cell<'_>> {
+    vec![
+        binding.idempotency_key.as_str().into(),
+        binding.tool_server.as_str().into(),
+        binding.tool_name.as_str().into(),
+        Cell::text_of(binding.asked_digest),
+        Cell::text_of(binding.trace_id),
+        Cell::Number(binding.settled.into()),
+    ]
+}
+
+pub(crate) fn event_row(event: &Event, link: Option<Link>) -> Vec<Cell<'_>> {
+    let mut row = vec![
+        Cell::text_of(event.event_id),
+        Cell::text_of(event.ts),
+        Cell::text_of(event.session_id),
+        event.run_id.map(Cell::text_of).into(),
+        event.event_type.as_str().into(),
+        Cell::Text(canonical::text_of(&event.payload).into()),
+        event.sequence_number.into(),
+    ];
+    row.extend(link_cells(link));
+    row
+}
+
+pub(crate) fn record_row(record: &Record, link: Link) -> Vec<Cell<'_>> {
+    let mut row = vec![
+        Cell::text_of(record.run_id),
+        record.text.as_str().into(),
+        Cell::text_of(record.digest),
+    ];
+    row.extend(link_cells(Some(link)));
+    row
+}
+
+pub(crate) fn sealed_row(run_id: RunId, payload: &[u8]) -> Vec<Cell<'_>> {
+    vec![Cell::text_of(run_id), payload.into()]
+}
+
+/// The three columns of a link.
+fn link_cells(link: Option<Link>) -> [Cell<'static>; 3] {
+    [
+        link.map(|link| link.number).into(),
+        link.map(|link| Cell::text_of(link.prev)).into(),
+        link.map(|link| Cell::text_of(link.digest)).into(),
+    ]
+}

@@ -1,0 +1,420 @@
+//! The queries that both SQL engines share. They are in PostgreSQL's words; SQLite has `?1` for `$1`.
+
+use std::sync::Arc;
+
+use stepgate_core::approval::{Approval, ApprovalStatus};
+use stepgate_core::event::Event;
+use stepgate_core::idempotency::Binding;
+use stepgate_core::ids::{
+    ApprovalId, ArtifactId, IdPrefix, IdempotencyKey, PrincipalId, RunId, SessionId,
+};
+use stepgate_core::journal::{Appended, Checkpoint, Tail};
+use stepgate_core::ports::{
+    ApprovalQuery, Cursor, EventQuery, LinkedEvent, PlacedEvent, RunQuery, RunText, SessionQuery,
+    TurnQuery,
+};
+use stepgate_core::run::{Run, Status};
+use stepgate_core::session::{Link, Session, SessionKind};
+
+use crate::Result;
+use crate::rows::{
+    Cells, SealedRecord, appended_from, approval_from, binding_from, checkpoint_from, cursor_from,
+    event_from, run_from, sealed_record_from, session_from, tail_from,
+};
+use crate::search::{
+    Finder, IS_INDEXED_TOOL, IS_NOT_OK, IS_UNFINISHED, Order, after_prefix, end_id, first_id,
+    position_since, position_until,
+};
+use crate::tables::{
+    APPROVALS, CHECKPOINTS, CURSORS, Cell, EFFECTS, EVENTS, JOURNAL, LOOSE_EVENTS, RECORDS,
+    SEALED_PAYLOADS, SESSIONS, TOOL_RUNS, Table,
+};
+
+/// Parses a row.
+pub(crate) type Read<T> = fn(&Cells<'_>) -> Result<T>;
+
+/// A query, and how its rows are parsed.
+pub(crate) struct Select<T> {
+    /// The table that messages about a row name.
+    pub(crate) table: Table,
+    pub(crate) sql: String,
+    pub(crate) values: Vec<Cell<'static>>,
+    pub(crate) read: Read<T>,
+}
+
+impl<T> Select<T> {
+    pub(crate) fn new(
+        table: Table,
+        sql: impl Into<String>,
+        values: Vec<Cell<'static>>,
+        read: Read<T>,
+    ) -> Self {
+        Self { table, sql: sql.into(), values, read }
+    }
+}
+
+/// The rows with this key in a column; `order` is what follows the condition.
+fn by_key<T>(
+    table: Table,
+    column: &str,
+    key: impl ToString,
+    order: &str,
+    read: Read<T>,
+) -> Select<T> {
+    let sql = format!("{} WHERE {column} = $1{order}", table.select());
+    Select::new(table, sql, vec![Cell::text_of(key)], read)
+}
+
+pub(crate) fn session(session_id: SessionId) -> Select<Session> {
+    by_key(SESSIONS, "session_id", session_id, "", session_from)
+}
+
+/// The first session of this kind that belongs to the principal.
+pub(crate) fn session_of(principal_id: &PrincipalId, kind: SessionKind) -> Select<Session> {
+    let first = " WHERE principal_id = $1 AND kind = $2 ORDER BY position LIMIT 1";
+    let values = vec![Cell::text_of(principal_id.as_str()), kind.as_str().into()];
+    Select::new(SESSIONS, SESSIONS.select() + first, values, session_from)
+}
+
+/// Every session, in the order of their ids.
+pub(crate) fn sessions() -> Select<Session> {
+    Select::new(SESSIONS, SESSIONS.select() + " ORDER BY session_id", Vec::new(), session_from)
+}
+
+/// The end of a journal.
+pub(crate) fn tail(run_id: RunId) -> Select<Tail> {
+    let last = " ORDER BY sequence_number DESC LIMIT 1";
+    by_key(JOURNAL, "trace_id", run_id, last, tail_from)
+}
+
+/// The entries after a sequence number, each with the link in its row.
+pub(crate) fn entries(run_id: RunId, after: u64) -> Select<(Appended, Option<Link>)> {
+    let later = " WHERE trace_id = $1 AND sequence_number > $2 ORDER BY sequence_number";
+    let values = vec![Cell::text_of(run_id), after.into()];
+    Select::new(JOURNAL, JOURNAL.select() + later, values, appended_from)
+}
+
+/// The checkpoint with the highest sequence number.
+pub(crate) fn latest_checkpoint(run_id: RunId) -> Select<Checkpoint> {
+    let last = " ORDER BY checkpoint_sequence_number DESC LIMIT 1";
+    by_key(CHECKPOINTS, "trace_id", run_id, last, checkpoint_from)
+}
+
+pub(crate) fn checkpoints(run_id: RunId) -> Select<Checkpoint> {
+    let in_order = " ORDER BY checkpoint_sequence_number";
+    by_key(CHECKPOINTS, "trace_id", run_id, in_order, checkpoint_from)
+}
+
+/// What a key is bound to.
+pub(crate) fn binding(key: &IdempotencyKey) -> Select<Binding> {
+    by_key(EFFECTS, "idempotency_key", key.as_str(), "", binding_from)
+}
+
+/// The binding of a trace's key.
+pub(crate) fn binding_of(run_id: RunId) -> Select<Binding> {
+    by_key(EFFECTS, "trace_id", run_id, "", binding_from)
+}
+
+pub(crate) fn approval(approval_id: ApprovalId) -> Select<Approval> {
+    by_key(APPROVALS, "approval_id", approval_id, "", approval_from)
+}
+
+/// The approval that a run has asked for.
+pub(crate) fn approval_of(run_id: RunId) -> Select<Approval> {
+    by_key(APPROVALS, "tool_run_id", run_id, "", approval_from)
+}
+
+pub(crate) fn run(run_id: RunId) -> Select<Run> {
+    by_key(TOOL_RUNS, "tool_run_id", run_id, "", run_from)
+}
+
+pub(crate) fn record(run_id: RunId) -> Select<SealedRecord> {
+    by_key(RECORDS, "tool_run_id", run_id, "", sealed_record_from)
+}
+
+/// The original payload, where it is stored apart.
+pub(crate) fn sealed(run_id: RunId) -> Select<Arc<[u8]>> {
+    by_key(SEALED_PAYLOADS, "tool_run_id", run_id, "", |cells| Ok(cells.bytes("payload")?.into()))
+}
+
+pub(crate) fn events_of(run_id: RunId) -> Select<LinkedEvent> {
+    by_key(EVENTS, "tool_run_id", run_id, " ORDER BY position", event_from)
+}
+
+pub(crate) fn event(event_id: ArtifactId) -> Select<Event> {
+    by_key(LOOSE_EVENTS, "event_id", event_id, "", |cells| Ok(event_from(cells)?.event))
+}
+
+pub(crate) fn cursors() -> Select<Cursor> {
+    Select::new(CURSORS, CURSORS.select() + " ORDER BY name", Vec::new(), cursor_from)
+}
+
+/// Where the engines need different words for the same rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+impl Engine {
+    /// Makes SQLite search this index.
+    pub(crate) fn by_index(self, index: &str) -> String {
+        match self {
+            Self::Sqlite => format!(" INDEXED BY {index}"),
+            Self::Postgres => String::new(),
+        }
+    }
+
+    /// A column that is compared without an index: the unary `+` keeps SQLite from using one.
+    pub(crate) fn unindexed(self, column: &str) -> String {
+        match self {
+            Self::Sqlite => format!("+{column}"),
+            Self::Postgres => column.to_owned(),
+        }
+    }
+
+    /// Whether the name of a tool has a part.
+    fn tool_has_part(self) -> &'static str {
+        match self {
+            Self::Sqlite => "instr(lower(tool_name), #) > 0",
+            Self::Postgres => "strpos(lower(tool_name), #) > 0",
+        }
+    }
+}
+
+/// Conditions with their values. `#` in a condition stands for its value.
+#[derive(Default)]
+pub(crate) struct Conditions {
+    pub(crate) text: String,
+    pub(crate) values: Vec<Cell<'static>>,
+}
+
+impl Conditions {
+    /// A condition without a value.
+    pub(crate) fn add(&mut self, text: &str) {
+        self.text.push_str(" AND ");
+        self.text.push_str(text);
+    }
+
+    pub(crate) fn add_text(&mut self, text: &str, value: impl ToString) {
+        self.add_cell(text, Cell::text_of(value));
+    }
+
+    /// A condition that the query has or has not.
+    pub(crate) fn add_some(&mut self, text: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.add_text(text, value);
+        }
+    }
+
+    fn add_cell(&mut self, text: &str, value: Cell<'static>) {
+        let mark = self.mark(value);
+        self.add(&text.replace('#', &mark));
+    }
+
+    /// The mark of a value that the query has outside of its conditions.
+    pub(crate) fn mark(&mut self, value: Cell<'static>) -> String {
+        self.values.push(value);
+        format!("${}", self.values.len())
+    }
+
+    /// Only rows whose id begins with the prefix, where there is one.
+    fn add_prefix(&mut self, column: &str, prefix: Option<&IdPrefix>) {
+        self.add_some(&format!("{column} >= #"), prefix.map(IdPrefix::as_str));
+        self.add_some(&format!("{column} < #"), prefix.map(after_prefix));
+    }
+
+    /// Adds the limit of rows and makes the query: `#` stands for that limit.
+    pub(crate) fn select<T>(
+        mut self,
+        table: Table,
+        limit: usize,
+        read: Read<T>,
+        sql: impl Fn(&str) -> String,
+    ) -> Select<T> {
+        let limit = self.mark(u64::try_from(limit).unwrap_or(u64::MAX).into());
+        Select::new(table, sql(&self.text).replace('#', &limit), self.values, read)
+    }
+}
+
+fn principal(principal_id: &Option<PrincipalId>) -> Option<&str> {
+    principal_id.as_ref().map(PrincipalId::as_str)
+}
+
+/// The sessions of a principal, by their index.
+pub(crate) const IS_IN_SESSION_OF: &str =
+    "session_id IN (SELECT session_id FROM sessions WHERE principal_id = #)";
+
+/// The conditions on the row of a run itself.
+pub(crate) fn run_conditions(engine: Engine, query: &RunQuery, finder: Finder) -> Conditions {
+    let mut conditions = Conditions::default();
+    let order = Order::of("tool_runs", "tool_run_id", finder == Finder::Id);
+    conditions.add_some(&order.beyond('<'), query.before);
+    conditions.add_some("tool_runs.session_id = #", query.session_id);
+    if finder != Finder::Principal {
+        conditions.add_some("tool_runs.principal_id = #", principal(&query.principal_id));
+    }
+    conditions.add_some("status = #", query.status.map(Status::as_str));
+    match finder {
+        Finder::Unfinished => conditions.add(IS_UNFINISHED),
+        Finder::NotOk => conditions.add(IS_NOT_OK),
+        Finder::Tool => conditions.add(IS_INDEXED_TOOL),
+        Finder::Session | Finder::Id | Finder::Principal | Finder::All => {}
+    }
+    let column = |column: &str, index: Finder| match finder == index {
+        true => column.to_owned(),
+        false => engine.unindexed(column),
+    };
+    let is_named = format!("{} = #", column("tool_name", Finder::Tool));
+    conditions.add_some(&is_named, query.tool_name.as_ref());
+    let (since, until) = (query.since, query.until);
+    conditions.add_some(&format!("position >= {}", position_since("#")), since.map(first_id));
+    conditions.add_some("ts >= #", since);
+    conditions.add_some(&format!("position <= {}", position_until("#")), until.map(end_id));
+    conditions.add_some("ts < #", until);
+    match &query.text {
+        Some(RunText::IdPrefix(prefix)) => {
+            conditions.add_prefix(&column("tool_run_id", Finder::Id), Some(prefix));
+        }
+        Some(RunText::ToolPart(part)) if finder != Finder::Tool => {
+            conditions.add_text(engine.tool_has_part(), part);
+        }
+        Some(RunText::ToolPart(_)) | None => {}
+    }
+    conditions
+}
+
+/// The conditions that an index of tools, or of runs that ended badly, is searched with.
+pub(crate) fn index_conditions(query: &RunQuery, finder: Finder) -> Conditions {
+    let mut conditions = Conditions::default();
+    match finder {
+        Finder::Tool => {
+            if let Some(tool_name) = &query.tool_name {
+                conditions.add_text("tool_name = #", tool_name);
+                conditions.add(IS_INDEXED_TOOL);
+            }
+        }
+        Finder::NotOk => {
+            conditions.add_some("status = #", query.status.map(Status::as_str));
+            conditions.add(IS_NOT_OK);
+        }
+        Finder::Session | Finder::Unfinished | Finder::Id | Finder::Principal | Finder::All => {}
+    }
+    conditions
+}
+
+/// The ids of runs, newest first.
+pub(crate) fn run_ids(before: Option<RunId>, limit: usize) -> Select<RunId> {
+    let mut conditions = Conditions::default();
+    let order = Order::of("tool_runs", "tool_run_id", false);
+    conditions.add_some(&order.beyond('<'), before);
+    let read: Read<RunId> = |cells| cells.parsed("tool_run_id");
+    conditions.select(TOOL_RUNS, limit, read, |conditions| {
+        format!(
+            "SELECT tool_run_id FROM tool_runs WHERE true{conditions} ORDER BY position DESC LIMIT #"
+        )
+    })
+}
+
+/// Sessions, newest first.
+pub(crate) fn session_page(engine: Engine, query: &SessionQuery) -> Select<Session> {
+    let mut conditions = Conditions::default();
+    let order = Order::of("sessions", "session_id", query.id_prefix.is_some());
+    conditions.add_some(&order.beyond('<'), query.before);
+    // Where a prefix is asked for, the index of ids finds the rows.
+    let (principal_id, index) = match (&query.id_prefix, &query.principal_id) {
+        (Some(_), _) => (engine.unindexed("principal_id"), String::new()),
+        (None, Some(_)) => ("principal_id".to_owned(), engine.by_index("sessions_of_principal")),
+        (None, None) => (String::new(), String::new()),
+    };
+    conditions.add_prefix("session_id", query.id_prefix.as_ref());
+    conditions.add_some(&format!("{principal_id} = #"), principal(&query.principal_id));
+    conditions.select(SESSIONS, query.limit, session_from, |conditions| {
+        let (rows, order) = (SESSIONS.select(), order.column());
+        format!("{rows}{index} WHERE true{conditions} ORDER BY {order} DESC LIMIT #")
+    })
+}
+
+/// The conditions on the events that opened turns, and their order.
+pub(crate) fn turn_conditions(query: &TurnQuery) -> (Conditions, Order) {
+    let mut conditions = Conditions::default();
+    // Literals, not parameters: only then can the partial indexes be used.
+    conditions.add("event_type = 'turn_opened' AND tool_run_id IS NULL");
+    let order = Order::of("events", "event_id", query.id_prefix.is_some());
+    conditions.add_some(&order.beyond('<'), query.before);
+    conditions.add_prefix("event_id", query.id_prefix.as_ref());
+    conditions.add_some("session_id = #", query.session_id);
+    (conditions, order)
+}
+
+/// Approvals, in the order that the query asks for.
+pub(crate) fn approvals(query: &ApprovalQuery) -> Select<Approval> {
+    let mut conditions = Conditions::default();
+    let order = Order::of("approvals", "approval_id", query.id_prefix.is_some());
+    conditions.add_some(&order.beyond('<'), query.before);
+    conditions.add_some(&order.beyond('>'), query.after);
+    conditions.add_prefix("approval_id", query.id_prefix.as_ref());
+    match query.status {
+        // A literal, not a parameter: only then can the partial index be used.
+        Some(ApprovalStatus::Pending) => conditions.add("status = 'pending'"),
+        Some(
+            status @ (ApprovalStatus::Approved | ApprovalStatus::Denied | ApprovalStatus::Expired),
+        ) => conditions.add_text("status = #", status.as_str()),
+        None => {}
+    }
+    conditions.add_some(IS_APPROVAL_OF, principal(&query.principal_id));
+    let (order, way) = (order.column(), if query.oldest_first { "ASC" } else { "DESC" });
+    conditions.select(APPROVALS, query.limit, approval_from, |conditions| {
+        format!("{} WHERE true{conditions} ORDER BY {order} {way} LIMIT #", APPROVALS.select())
+    })
+}
+
+/// How many approvals are pending: the size of their index, or a walk over it for one principal.
+pub(crate) fn open_approvals(principal_id: Option<&PrincipalId>) -> Select<u64> {
+    let mut conditions = Conditions::default();
+    conditions.add_some(IS_APPROVAL_OF, principal_id.map(PrincipalId::as_str));
+    let Conditions { text, values } = conditions;
+    let sql = format!("SELECT count(*) AS open FROM approvals WHERE status = 'pending'{text}");
+    Select::new(APPROVALS, sql, values, |cells| cells.number("open"))
+}
+
+/// An approval that a run of this principal waits for.
+const IS_APPROVAL_OF: &str = "EXISTS (SELECT 1 FROM tool_runs JOIN sessions USING (session_id)
+    WHERE tool_run_id = approvals.tool_run_id AND sessions.principal_id = #)";
+
+/// Events, oldest first. It reads from a position on, so following costs only what is new. Types and
+/// principals are filtered row by row, because an index of them would be written at every step.
+pub(crate) fn events(engine: Engine, query: &EventQuery) -> Select<PlacedEvent> {
+    let mut conditions = Conditions::default();
+    conditions.add_cell("position > #", query.after.into());
+    if !query.event_types.is_empty() {
+        let types = query.event_types.iter();
+        let marks: Vec<_> = types.map(|kind| conditions.mark(kind.as_str().into())).collect();
+        conditions.add(&format!("event_type IN ({})", marks.join(", ")));
+    }
+    conditions.add_some(IS_IN_SESSION_OF, principal(&query.principal_id));
+    let mut index = String::new();
+    if query.loose_only {
+        conditions.add("tool_run_id IS NULL");
+        index = engine.by_index("events_loose");
+    }
+    let read: Read<PlacedEvent> = |cells| {
+        let LinkedEvent { event, link: _ } = event_from(cells)?;
+        Ok(PlacedEvent { position: cells.number("position")?, event })
+    };
+    conditions.select(LOOSE_EVENTS, query.limit, read, |conditions| {
+        format!("{}{index} WHERE true{conditions} ORDER BY position LIMIT #", EVENTS.select())
+    })
+}
+
+/// Events that belong to no run, after a position, oldest first.
+pub(crate) fn loose_page(engine: Engine, after: u64, limit: usize) -> Select<(u64, LinkedEvent)> {
+    let mut conditions = Conditions::default();
+    conditions.add("tool_run_id IS NULL");
+    conditions.add_cell("position > #", after.into());
+    let index = engine.by_index("events_loose");
+    let read: Read<_> = |cells| Ok((cells.number("position")?, event_from(cells)?));
+    conditions.select(LOOSE_EVENTS, limit, read, |conditions| {
+        format!("{}{index} WHERE true{conditions} ORDER BY position LIMIT #", EVENTS.select())
+    })
+}

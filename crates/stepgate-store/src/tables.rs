@@ -1,0 +1,220 @@
+//! The tables that both SQL engines have, column by column, and the values of a row.
+
+use std::borrow::Cow;
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Number,
+    Text,
+    /// A text from outside Stepgate, which PostgreSQL stores escaped.
+    FreeText,
+    Bytes,
+}
+
+/// A column with its type.
+pub(crate) type Column<'a> = (&'a str, Kind);
+
+/// A table, with the column that identifies its rows in messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    pub(crate) key: &'static str,
+    /// INVARIANT: the first is `position`, by which the rows are ordered.
+    pub(crate) columns: &'static str,
+}
+
+impl Table {
+    /// `SELECT` of the columns, by name. With `*`, every running node would fail when the next version adds a
+    /// column: in PostgreSQL a prepared statement must return the same columns as when it was prepared.
+    pub(crate) fn select(&self) -> String {
+        format!("SELECT {} FROM {}", self.columns, self.name)
+    }
+
+    /// The columns that the writer of a new row gives; the database gives the position.
+    pub(crate) fn given(&self) -> &'static str {
+        self.columns.strip_prefix("position, ").unwrap_or(self.columns)
+    }
+
+    /// These columns with their types.
+    pub(crate) fn typed<'a>(&self, columns: &'a str) -> Vec<Column<'a>> {
+        columns.split(", ").map(|column| (column, self.kind(column))).collect()
+    }
+
+    fn kind(&self, column: &str) -> Kind {
+        match (self.name, column) {
+            (_, column) if NUMBERS.split(", ").any(|number| number == column) => Kind::Number,
+            (_, "payload") => Kind::Bytes,
+            ("tool_runs", "tool_name") | ("approvals", "note") | ("cursors", "error") => {
+                Kind::FreeText
+            }
+            (_, _) => Kind::Text,
+        }
+    }
+}
+
+/// The columns with numbers, also those that only statements have.
+const NUMBERS: &str = "position, head_number, last_step_index, step_index, latency_ms, \
+                       payload_bytes, sequence_number, checkpoint_sequence_number, link_number, \
+                       settled, reached, owner, epoch, held, old_number";
+
+/// One value of a row, or of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cell<'a> {
+    Nothing,
+    Number(i64),
+    Text(Cow<'a, str>),
+    Bytes(Cow<'a, [u8]>),
+}
+
+impl Cell<'_> {
+    /// The text of an id, a digest or an instant.
+    pub(crate) fn text_of(value: impl ToString) -> Self {
+        Self::Text(value.to_string().into())
+    }
+
+    /// Its approximate size in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Nothing | Self::Number(_) => 8,
+            Self::Text(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Cell<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl<'a> From<&'a [u8]> for Cell<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl From<u64> for Cell<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(integer(number))
+    }
+}
+
+impl<'a, T: Into<Self>> From<Option<T>> for Cell<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Nothing, Into::into)
+    }
+}
+
+/// A number in the type of both engines. Counts and indexes do not come near the limit.
+pub(crate) fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(crate) const SESSIONS: Table = Table {
+    name: "sessions",
+    key: "session_id",
+    columns: "position, session_id, principal_id, kind, ts, node_id, head_number, \
+              head_digest, last_step_index",
+};
+
+pub(crate) const TOOL_RUNS: Table = Table {
+    name: "tool_runs",
+    key: "tool_run_id",
+    columns: "position, tool_run_id, ts, session_id, principal_id, step_index, tool_name, \
+              status, input_json, output_json, error_json, latency_ms, payload_bytes, \
+              payload",
+};
+
+pub(crate) const JOURNAL: Table = Table {
+    name: "journal",
+    key: "trace_id",
+    columns: "position, trace_id, sequence_number, prev_entry_digest, entry_digest, ts, \
+              from_state, to_state, artifact_type, artifact_id, artifact_digest, \
+              tool_call_id, idempotency_key, artifact, link_number, link_prev, link_digest",
+};
+
+pub(crate) const RECORDS: Table = Table {
+    name: "records",
+    key: "tool_run_id",
+    columns: "position, tool_run_id, record, record_digest, link_number, link_prev, \
+              link_digest",
+};
+
+pub(crate) const CHECKPOINTS: Table = Table {
+    name: "checkpoints",
+    key: "trace_id",
+    columns: "position, trace_id, checkpoint_sequence_number, checkpoint_state, \
+              checkpoint_digest, ts",
+};
+
+pub(crate) const APPROVALS: Table = Table {
+    name: "approvals",
+    key: "tool_run_id",
+    columns: "position, approval_id, tool_run_id, ts_requested, ts_resolved, status, \
+              approval_context_json, approver_id, note",
+};
+
+pub(crate) const EVENTS: Table = Table {
+    name: "events",
+    key: "tool_run_id",
+    columns: "position, event_id, ts, session_id, tool_run_id, event_type, payload_json, \
+              sequence_number, link_number, link_prev, link_digest",
+};
+
+pub(crate) const EFFECTS: Table = Table {
+    name: "effects",
+    key: "trace_id",
+    columns: "position, idempotency_key, tool_server, tool_name, asked_digest, trace_id, \
+              settled",
+};
+
+pub(crate) const SEALED_PAYLOADS: Table = Table {
+    name: "sealed_payloads",
+    key: "tool_run_id",
+    columns: "position, tool_run_id, payload",
+};
+
+pub(crate) const CURSORS: Table =
+    Table { name: "cursors", key: "name", columns: "position, name, reached, error" };
+
+/// The same table, where its rows belong to no run.
+pub(crate) const LOOSE_EVENTS: Table = Table { key: "event_id", ..EVENTS };
+
+/// Every table of a store, except those with data of processes.
+pub(crate) const TABLES: [Table; 10] = [
+    SESSIONS,
+    TOOL_RUNS,
+    JOURNAL,
+    RECORDS,
+    CHECKPOINTS,
+    APPROVALS,
+    EVENTS,
+    EFFECTS,
+    SEALED_PAYLOADS,
+    CURSORS,
+];
+
+/// Whose tables a database has, and their version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SchemaState {
+    /// It has none of ours yet.
+    Empty,
+    /// A store of this version.
+    Store(i64),
+}
+
+impl SchemaState {
+    /// The migrations that lead to the newest version: the n-th of all leads to version n.
+    pub(crate) fn missing<'a>(self, all: &'a [&'static str]) -> &'a [&'static str] {
+        let done = match self {
+            Self::Empty => 0,
+            Self::Store(version) => usize::try_from(version).unwrap_or(usize::MAX),
+        };
+        all.get(done..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;
