@@ -3,6 +3,7 @@
 mod open;
 mod schema;
 mod writer;
+mod log;
 mod write;
 mod read;
 mod list;
@@ -46,6 +47,7 @@ use crate::plan::{Step, Write};
 use crate::search::with_one_name;
 use crate::select::{self, Engine, Select};
 use crate::tables::{EVENTS, TABLES};
+use log::Log;
 use writer::Writer;
 
 /// A store in one SQLite file.
@@ -69,9 +71,10 @@ impl SqliteStore {
     /// Opens a store, and creates or migrates the file as needed. The caller must hold the lock of the data
     /// directory.
     pub fn open(path: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
-        let connection = open::writer(path, &options)?;
+        let mut connection = open::writer(path, &options)?;
         let readers = Readers::open(path, &options)?;
-        let writer = Writer::start(connection, &options)
+        let log = Log::start(&mut connection, path, &options)?;
+        let writer = Writer::start(connection, log, &options)
             .map_err(|error| OpenError::Io { path: path.to_owned(), detail: error.to_string() })?;
         Ok(Self::new(readers, Some(writer), &options))
     }

@@ -34,7 +34,7 @@ pub struct SqliteOptions {
     pub lock_wait: Duration,
     /// How long the writer waits for a lock of another process.
     pub busy_wait: Duration,
-    /// Pages in the write-ahead log that trigger a checkpoint.
+    /// Length of the write-ahead log, in pages, at which it should start over (`log.rs`).
     pub wal_pages: u32,
     /// Limit of the database's pages; none for no limit but the disk's.
     pub pages_max: Option<u32>,
@@ -48,7 +48,7 @@ impl Default for SqliteOptions {
             readers_max: 4,
             lock_wait: LOCK_WAIT_DEFAULT,
             busy_wait: Duration::from_secs(5),
-            wal_pages: 32_000,
+            wal_pages: 4_000,
             pages_max: None,
         }
     }
@@ -82,8 +82,9 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
     // Any level below FULL loses the last commits at a power failure.
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "wal_autocheckpoint", options.wal_pages)?;
-    // If a long read kept the log from being reset, it is truncated to this size after the reset.
-    let log_bytes_max = i64::from(options.wal_pages) * PAGE_BYTES;
+    // If a long read kept the log from starting over, it is truncated to this size afterwards. More than the
+    // usual length, so that the log is overwritten where it is: a file that grows costs more to sync.
+    let log_bytes_max = 2 * i64::from(options.wal_pages) * PAGE_BYTES;
     connection.pragma_update(None, "journal_size_limit", log_bytes_max)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
@@ -101,6 +102,17 @@ fn configure_writer(connection: &Connection, options: &SqliteOptions) -> rusqlit
     connection.pragma_update(None, "cache_size", -8_192)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(())
+}
+
+/// Opens a connection that copies the write-ahead log beside the writer, and does nothing else.
+pub(super) fn checkpointer(path: &Path, options: &SqliteOptions) -> Result<Connection, OpenError> {
+    let lift = |error: rusqlite::Error| while_opening(path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(lift)?;
+    connection.busy_timeout(options.busy_wait).map_err(lift)?;
+    connection.pragma_update(None, "synchronous", "full").map_err(lift)?;
+    connection.pragma_update(None, "trusted_schema", false).map_err(lift)?;
+    Ok(connection)
 }
 
 /// SQLite opens a file without write permission for reading, and reports it only at the first write.

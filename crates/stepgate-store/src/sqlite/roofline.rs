@@ -31,6 +31,9 @@ struct Statement {
     values: Vec<Value>,
 }
 
+/// The length of the log at which it is copied.
+const LOG_PAGES: u32 = 32_000;
+
 const FIRST_EVENT_ENDS: &str = "('tool_succeeded', 'tool_failed', 'policy_violation')";
 
 impl Roofline {
@@ -65,7 +68,9 @@ impl Roofline {
         clients: usize,
         mut act: impl FnMut(Range<usize>),
     ) -> Result<Duration, OpenError> {
-        let connection = open::writer(database, &SqliteOptions::default())?;
+        // The writer of this connection copies the log itself, so it does so seldom.
+        let options = SqliteOptions { wal_pages: LOG_PAGES, ..SqliteOptions::default() };
+        let connection = open::writer(database, &options)?;
         let lift = |error: rusqlite::Error| while_opening(database, &error);
         for trigger in strings(&connection, "SELECT name FROM sqlite_schema WHERE type = 'trigger'")
             .map_err(lift)?

@@ -24,6 +24,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 
 use super::cells::one;
+use super::log::Log;
 use super::open::SqliteOptions;
 use super::write::Statements;
 use super::{error, locked, read, write};
@@ -59,10 +60,15 @@ struct Desk {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, options: &SqliteOptions) -> std::io::Result<Self> {
+    pub(super) fn start(
+        connection: Connection,
+        log: Log,
+        options: &SqliteOptions,
+    ) -> std::io::Result<Self> {
         let (queue, jobs) = mpsc::channel(options.queue_jobs_max.max(1));
         let writing = Writing {
             connection,
+            log,
             busy_wait: options.busy_wait,
             durable: Standings::default(),
             has_erased: false,
@@ -183,6 +189,7 @@ struct Done {
 #[derive(Debug)]
 struct Writing {
     connection: Connection,
+    log: Log,
     /// How long a write waits for a lock of another process.
     busy_wait: Duration,
     durable: Standings,
@@ -195,6 +202,7 @@ struct Writing {
 impl Writing {
     /// Moves the log into the file. A failure loses nothing.
     fn close(&mut self) {
+        self.log.stop();
         if self.broken.is_none() {
             let _moved =
                 self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -208,6 +216,7 @@ impl Writing {
                     // The caller may have been dropped.
                     let _left = job.answer.send(answer);
                 }
+                self.log.between_batches(&self.connection);
             }
             Err(error) if batch.len() == 1 || self.broken.is_some() => {
                 for job in batch.drain(..) {
@@ -247,14 +256,15 @@ impl Writing {
         Ok(answers)
     }
 
-    /// Moves the log into the file and truncates it, without waiting. If a reader still needs the log, the
-    /// next write tries again, and so does the close.
+    /// Moves the log into the file and truncates it, without waiting for a reader. If a reader still needs the
+    /// log, the next write tries again, and so does the close.
     fn cut_log(&mut self) {
-        let _no_wait = self.connection.busy_timeout(Duration::ZERO);
-        let is_busy = self
-            .connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
-        let _wait_again = self.connection.busy_timeout(self.busy_wait);
+        let connection = &self.connection;
+        let _no_wait = connection.busy_timeout(Duration::ZERO);
+        let is_busy = self.log.alone(|| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0))
+        });
+        let _wait_again = connection.busy_timeout(self.busy_wait);
         self.has_erased = is_busy != Ok(0);
     }
 

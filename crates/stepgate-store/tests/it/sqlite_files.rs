@@ -376,3 +376,29 @@ async fn a_last_entry_without_its_digest_is_no_state() {
         matches!(answer, Err(StoreError::State(error)) if error.code == StateCode::ChecksumMismatch)
     );
 }
+
+/// The log is copied while steps go on: it starts over, although writers leave it no pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_log_has_an_end_while_many_write() {
+    const LOG_PAGES: u32 = 64;
+    /// A log that was left alone would be four times as long, and not longer: then the writer copies it.
+    const LONGEST: u64 = 4 * 64 + 100;
+    let (_directory, path) = place();
+    let options = SqliteOptions { wal_pages: LOG_PAGES, ..SqliteOptions::default() };
+    let desk = Desk::open(Arc::new(SqliteStore::open(&path, options).unwrap())).await;
+    let writers = (0..8).map(|_| {
+        let desk = desk.clone();
+        tokio::spawn(async move {
+            for _ in 0..60 {
+                desk.finished().await;
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let pages = |path: &Path| fs::metadata(path).unwrap().len() / 4096;
+    let (file, log) = (pages(&path), pages(&path.with_extension("db-wal")));
+    assert!(log < LONGEST, "{log} pages of log");
+    assert!(file > 2 * LONGEST, "{file} pages: too few steps to see it");
+}

@@ -25,9 +25,9 @@ fn the_writer_is_durable_and_distrusts_the_file() {
     assert_eq!(number("synchronous"), Ok(2));
     assert_eq!(number("trusted_schema"), Ok(0));
     assert_eq!(number("secure_delete"), Ok(1));
-    assert_eq!(number("wal_autocheckpoint"), Ok(32_000));
-    // After a long read the log is truncated to as many bytes as those pages have.
-    assert_eq!(number("journal_size_limit"), Ok(32_000 * 4096));
+    assert_eq!(number("wal_autocheckpoint"), Ok(4_000));
+    // After a long read the log is truncated to twice as many bytes as those pages have.
+    assert_eq!(number("journal_size_limit"), Ok(2 * 4_000 * 4096));
     let mode: String =
         connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
     assert_eq!(mode, "wal");
