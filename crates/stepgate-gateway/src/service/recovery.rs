@@ -123,9 +123,6 @@ async fn stray_runs(service: &Service) {
         tokio::time::sleep(STRAY_LOOK).await;
         // While the store does not answer, nothing can be recovered: keep polling.
         if service.gate.store.has_stray_runs().await.unwrap_or(false) {
-            warn!(
-                "a node is gone that left runs behind: this node takes over those that it reaches"
-            );
             return;
         }
     }

@@ -112,8 +112,7 @@ impl Shared {
     fn next_piece(&self) -> Option<u64> {
         let is_idle = |state: &mut State| !state.is_stopped && !state.has_piece();
         let mut state = self.wait_while(locked(&self.state), is_idle);
-        state.is_copying = !state.is_stopped;
-        state.is_copying.then_some(state.restarts)
+        (!state.is_stopped).then(|| state.begin_piece())
     }
 
     fn wait_while<'a>(
@@ -139,7 +138,9 @@ struct State {
     pages: u32,
     /// How much of it has been copied, from its beginning.
     copied: u32,
-    /// The length at which the writer tried last to copy what was left.
+    /// How long it was when the thread began its last piece.
+    begun_at: u32,
+    /// How long it was when the writer tried last to copy what was left.
     tried_at: u32,
     /// How often the log has started over.
     restarts: u64,
@@ -174,13 +175,23 @@ impl State {
     fn grow(&mut self, pages: u32) {
         if pages <= self.pages {
             self.restarts += 1;
-            (self.copied, self.tried_at) = (0, 0);
+            (self.copied, self.begun_at, self.tried_at) = (0, 0, 0);
         }
         self.pages = pages;
     }
 
+    /// Whether the thread should copy now. A reader can keep pages from being copied, so only what came after
+    /// the last piece counts.
     fn has_piece(&self) -> bool {
-        !self.is_copying && !self.is_held && self.rest() >= self.piece()
+        let new = self.pages.saturating_sub(self.copied.max(self.begun_at));
+        !self.is_copying && !self.is_held && new >= self.piece()
+    }
+
+    /// Begins a piece. Returns how often the log had started over.
+    fn begin_piece(&mut self) -> u64 {
+        self.is_copying = true;
+        self.begun_at = self.pages;
+        self.restarts
     }
 
     fn rest(&self) -> u32 {
@@ -197,8 +208,8 @@ impl State {
         }
     }
 
-    /// Whether the writer should copy what is left now, which is noted. A reader can keep a part of the log
-    /// from being copied, so the writer tries again only when the log has grown.
+    /// Whether the writer should copy what is left now, which is noted. It tries again only when the log has
+    /// grown.
     fn tries_now(&mut self) -> bool {
         let is_long = self.pages >= self.pages_max && self.rest() <= self.rest_max();
         let is_overdue = self.pages >= self.overdue();

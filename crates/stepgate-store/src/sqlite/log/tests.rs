@@ -15,11 +15,24 @@ fn the_thread_copies_when_a_piece_is_there_and_nothing_else_does() {
     state.is_held = true;
     assert!(!state.has_piece());
     state.is_held = false;
-    state.is_copying = true;
+    assert_eq!(state.begin_piece(), 0);
     assert!(!state.has_piece());
     state.finish_piece(Some(40), 0);
     assert!(!state.has_piece());
     state.grow(80);
+    assert!(state.has_piece());
+}
+
+#[test]
+fn what_a_reader_keeps_from_being_copied_is_tried_again_only_with_a_new_piece() {
+    let mut state = state();
+    state.grow(50);
+    state.begin_piece();
+    state.finish_piece(Some(10), 0);
+    assert!(!state.has_piece(), "nothing has changed");
+    state.grow(89);
+    assert!(!state.has_piece());
+    state.grow(90);
     assert!(state.has_piece());
 }
 
@@ -56,8 +69,7 @@ fn the_writer_copies_all_of_a_log_that_the_disk_cannot_follow() {
 fn what_was_copied_of_the_log_before_a_restart_does_not_count() {
     let mut state = state();
     state.grow(200);
-    let restarts = state.restarts;
-    state.is_copying = true;
+    let restarts = state.begin_piece();
     state.grow(5);
     state.finish_piece(Some(200), restarts);
     assert_eq!((state.copied, state.rest()), (0, 5));
