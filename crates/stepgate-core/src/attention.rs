@@ -74,9 +74,11 @@ async fn tell_all(gate: &Gate, found: Vec<(RunId, Kind, String)>) -> Result<Vec<
     if found.is_empty() {
         return Ok(Vec::new());
     }
+    let telling = gate.parked.told().telling(found.iter().map(|(run_id, ..)| *run_id));
     let known = of(gate).await?;
     let mut told = Vec::new();
-    for (run_id, kind, reason) in found {
+    for (run_id, kind, reason) in found.into_iter().filter(|(run_id, ..)| telling.contains(*run_id))
+    {
         let before =
             known.iter().find(|need| need.subject == Subject::Run(run_id) && need.kind == kind);
         if let Some(before) = before

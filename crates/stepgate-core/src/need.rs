@@ -1,6 +1,6 @@
 //! What needs a person, and why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -133,7 +133,11 @@ impl Need {
 
 /// Cache of the list of runs that need a person: a new read fetches only what is new. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Reading(Arc<Mutex<Read>>);
+pub struct Reading {
+    read: Arc<Mutex<Read>>,
+    /// The runs that are being reported.
+    telling: Arc<Mutex<BTreeSet<RunId>>>,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Read {
@@ -141,6 +145,24 @@ pub(crate) struct Read {
     pub(crate) position: u64,
     /// Runs that had not ended when they were last checked.
     pub(crate) open: BTreeMap<RunId, Need>,
+}
+
+/// The runs that a caller reports now. Dropped when it is done.
+pub(crate) struct Telling {
+    reading: Reading,
+    run_ids: BTreeSet<RunId>,
+}
+
+impl Telling {
+    pub(crate) fn contains(&self, run_id: RunId) -> bool {
+        self.run_ids.contains(&run_id)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        lock::locked(&self.reading.telling).retain(|run_id| !self.run_ids.contains(run_id));
+    }
 }
 
 impl Reading {
@@ -151,6 +173,14 @@ impl Reading {
     }
 
     pub(crate) fn read(&self) -> MutexGuard<'_, Read> {
-        lock::locked(&self.0)
+        lock::locked(&self.read)
+    }
+
+    /// Takes the right to report those of these runs that no other caller reports now. It must be taken before
+    /// the list is read: otherwise two callers both find a run unreported.
+    pub(crate) fn telling(&self, run_ids: impl Iterator<Item = RunId>) -> Telling {
+        let mut telling = lock::locked(&self.telling);
+        let run_ids = run_ids.filter(|run_id| telling.insert(*run_id)).collect();
+        Telling { reading: self.clone(), run_ids }
     }
 }
