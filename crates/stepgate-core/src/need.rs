@@ -184,3 +184,6 @@ impl Reading {
         Telling { reading: self.clone(), run_ids }
     }
 }
+
+#[cfg(test)]
+mod tests;
